@@ -1,0 +1,153 @@
+"""What a proposal is, what is known of the run around it, and what a judgement looks like."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any, Literal, TypeAlias
+
+import msgspec
+
+Action: TypeAlias = Literal["allow", "warn", "request_approval", "deny", "cancel"]
+Enforcement: TypeAlias = Literal["prevented", "interrupted", "observed"]
+
+ACTIONS: tuple[Action, ...] = ("allow", "warn", "request_approval", "deny", "cancel")
+STRICTNESS: dict[str, int] = {action: rank for rank, action in enumerate(ACTIONS)}
+"""Actions by strictness: a larger number refuses more."""
+
+
+class ToolCall(msgspec.Struct, frozen=True, kw_only=True):
+    """One tool call as an agent asks for it; `turn` is the model response's number from 1, 0 the current."""
+
+    id: str
+    name: str
+    input: dict[str, Any] = {}
+    turn: int = 0
+
+
+class Violation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One rule's finding about one event or call.
+
+    `policy` is the member of the stack the rule came from, `kind` the rule's type, the limit's name or
+    `net`; `details` holds what was expected and what happened, with amounts. `reason` is for telemetry and
+    never for the model.
+    """
+
+    policy: str
+    stack: str
+    rule: str
+    kind: str
+    action: Action
+    enforcement: Enforcement
+    message: str = ""
+    details: dict[str, Any] = {}
+    reason: str | None = None
+    tell_model: str | None = None
+    unpreventable: str | None = None
+    tool_call_id: str | None = None
+    tool_name: str | None = None
+
+
+class Decision(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The combined answer for one proposed call.
+
+    `violations` holds every rule that objects, strictest action first; `tell_model` is the text for the
+    model when the call is refused and names no rule; `errors` names rules that raised; `steps` is the
+    explanation, filled when the monitor explains.
+    """
+
+    action: Action
+    tool_call_id: str
+    tool_name: str
+    violations: tuple[Violation, ...] = ()
+    tell_model: str | None = None
+    input_digest: str = ""
+    errors: tuple[str, ...] = ()
+    steps: tuple[str, ...] = ()
+
+    def explain(self) -> str:
+        """Why this decision was taken, one step a line."""
+        head = f"{self.tool_name} ({self.tool_call_id}): {self.action}"
+        steps = self.steps or tuple(
+            f"{v.policy}/{v.rule} ({v.kind}): {v.action} - {v.message}" for v in self.violations
+        )
+        return "\n".join([head, *(f"  {step}" for step in steps or ("no rule objects",))])
+
+
+class RunContext(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Who runs what, fixed when the run starts; rules name it in `when`. A field not given is absent.
+
+    `metadata` holds anything else the caller knows: `$.metadata.team`.
+    """
+
+    user_role: str | msgspec.UnsetType = msgspec.UNSET
+    tenant: str | msgspec.UnsetType = msgspec.UNSET
+    user: str | msgspec.UnsetType = msgspec.UNSET
+    provider: str | msgspec.UnsetType = msgspec.UNSET
+    model: str | msgspec.UnsetType = msgspec.UNSET
+    run_id: str | msgspec.UnsetType = msgspec.UNSET
+    session_id: str | msgspec.UnsetType = msgspec.UNSET
+    labels: dict[str, Any] | msgspec.UnsetType = msgspec.UNSET
+    metadata: dict[str, Any] | msgspec.UnsetType = msgspec.UNSET
+
+
+class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
+    """What an adapter can really do, so that nothing is promised that it cannot hold.
+
+    `compiles` names the policy parts it turns into launch options (`deny`, `allow`, `max_cost_usd`, ...);
+    `tools` the names the agent offers and `model` the model it will use, where they are known before launch.
+    """
+
+    gate: Literal["all", "some", "none"] = "none"
+    rewrite: bool = False
+    deny_ends_turn: bool = False
+    usage: Literal["per_turn", "at_end", "none"] = "none"
+    reports_cost: bool = False
+    cancel_kills_children: bool = False
+    resume: bool = False
+    narrow: bool = False
+    compiles: tuple[str, ...] = ()
+    tools: tuple[str, ...] | None = None
+    model: str | None = None
+
+
+class Usage(msgspec.Struct, kw_only=True):
+    """Tokens and USD used so far; `input_tokens` includes cached input. Totals never go down."""
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cache_read_tokens: int = 0
+    cache_write_tokens: int = 0
+    reasoning_tokens: int = 0
+    cost_usd: float = 0.0
+
+    @property
+    def total_tokens(self) -> int:
+        """Input plus output."""
+        return self.input_tokens + self.output_tokens
+
+
+class LimitWarning(msgspec.Struct, frozen=True, kw_only=True):
+    """A limit that has passed its `warn_at` fraction, with the amounts."""
+
+    limit: str
+    used: float
+    max: float
+    fraction: float
+
+
+_canonical = msgspec.json.Encoder(order="deterministic")
+
+
+def fingerprint(value: Any) -> bytes:
+    """The canonical JSON of a value: the same bytes for the same value, whatever the order of its keys."""
+    return _canonical.encode(value)
+
+
+def input_digest(input: dict[str, Any]) -> str:
+    """The digest an approval is bound to: SHA-256 over the canonical JSON of the call's input."""
+    return hashlib.sha256(fingerprint(input)).hexdigest()
+
+
+def tell_model_default(tool_name: str) -> str:
+    """What the model is told of a refused call unless the rule says otherwise: nothing of the rules."""
+    return f"Tool '{tool_name}' is not available in this context."

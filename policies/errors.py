@@ -1,0 +1,87 @@
+"""What can go wrong while reading and applying policies.
+
+    ProctorError                    .code
+    ├── PolicyError                 bad_policy         a policy that cannot be read; .problems
+    ├── EventError                  bad_event          an event or a snapshot that cannot be read
+    └── PolicyViolationError        policy_violation   a policy that refuses: preflight, or a run
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import msgspec
+
+if TYPE_CHECKING:
+    from .calls import Violation
+
+
+class ProctorError(Exception):
+    """The root of every error this project raises on purpose; branch on `code`."""
+
+    code: ClassVar[str] = "error"
+
+
+class Problem(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing that is wrong in a policy text, and where.
+
+    `path` is the place in the document (`rules[2].tool`); line and column count from 1, 0 is unknown.
+    """
+
+    message: str
+    path: str = ""
+    file: str = ""
+    line: int = 0
+    column: int = 0
+    source: str = ""
+    suggestion: str = ""
+
+    def __str__(self) -> str:
+        place = ":".join(str(part) for part in (self.file, self.line, self.column) if part)
+        where = f" at `{self.path}`" if self.path else ""
+        hint = f"; {self.suggestion}" if self.suggestion else ""
+        return f"{place + ': ' if place else ''}{self.message}{where}{hint}"
+
+
+class PolicyError(ProctorError, ValueError):
+    """A policy that cannot be read; `problems` lists all of them, in the order of the text."""
+
+    code = "bad_policy"
+
+    def __init__(self, problems: Sequence[Problem] | str) -> None:
+        if isinstance(problems, str):
+            problems = [Problem(message=problems)]
+        self.problems = tuple(problems)
+        super().__init__("\n".join(str(problem) for problem in self.problems))
+
+
+class EventError(ProctorError, ValueError):
+    """An event, or a stored state, that cannot be read."""
+
+    code = "bad_event"
+
+
+class PolicyViolationError(ProctorError):
+    """A policy refused: at preflight, or by a violation whose action is cancel.
+
+    `violations` says what was violated; `findings` what preflight refused; `partial` holds the run's
+    result so far (output, usage, cost, calls), and `provider_error` the provider's own error, if any.
+    """
+
+    code = "policy_violation"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        violations: Sequence[Violation] = (),
+        findings: Sequence[Any] = (),
+        partial: Any = None,
+        provider_error: BaseException | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.violations = tuple(violations)
+        self.findings = tuple(findings)
+        self.partial = partial
+        self.provider_error = provider_error

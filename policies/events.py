@@ -1,0 +1,334 @@
+"""The event stream of a session: what every adapter says and every rule judges.
+
+Every event is a frozen record tagged by `type`. Types not known here decode to `Unrecognized`: they are
+kept as they came, never dropped and never an error.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any, Literal, TypeAlias
+
+import msgspec
+
+from .errors import EventError
+
+Scope: TypeAlias = Literal["delta", "cumulative"]
+
+
+class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type"):
+    """One fact reported by or about a session.
+
+    `seq` counts from 1 within the session and is given by the store; `at` is UTC. An adapter leaves both,
+    and the ids, to the supervisor. `event_id` makes a repeated report recognisable.
+    """
+
+    run_id: str = ""
+    session_id: str = ""
+    seq: int = 0
+    at: datetime | None = None
+    provider: str = ""
+    event_id: str = ""
+
+    @property
+    def type(self) -> str:
+        """The tag this event is written with."""
+        return str(self.__struct_config__.tag)
+
+
+class RunStarted(Event, tag="run_started"):
+    model: str | None = None
+    tools: tuple[str, ...] | None = None
+    metadata: dict[str, Any] = {}
+
+
+class MessageEvent(Event):
+    """`content` is text, or the provider's list of content blocks."""
+
+    role: str = "assistant"
+    content: Any = None
+
+
+class MessageSent(MessageEvent, tag="message_sent"):
+    role: str = "user"
+
+
+class MessageReceived(MessageEvent, tag="message_received"):
+    pass
+
+
+class MessageStreamed(Event, tag="message_streamed"):
+    role: str = "assistant"
+    delta: str = ""
+
+
+class TurnEvent(Event):
+    turn: int = 0
+
+
+class TurnStarted(TurnEvent, tag="turn_started"):
+    pass
+
+
+class TurnCompleted(TurnEvent, tag="turn_completed"):
+    pass
+
+
+class ToolEvent(Event):
+    """`turn` is the number of the model response that asked, from 1; 0 is the response going on now.
+
+    `parent_tool_call_id` is set on a sub-agent's calls: the call that started the sub-agent.
+    """
+
+    tool_call_id: str
+    tool_name: str
+    tool_input: dict[str, Any] = {}
+    turn: int = 0
+    parent_tool_call_id: str | None = None
+
+
+class ToolCallRequested(ToolEvent, tag="tool_call_requested"):
+    pass
+
+
+class ToolCallStarted(ToolEvent, tag="tool_call_started"):
+    pass
+
+
+class ToolOutcome(Event):
+    tool_call_id: str
+    tool_name: str = ""
+
+
+class ToolCallCompleted(ToolOutcome, tag="tool_call_completed"):
+    tool_output: Any = None
+
+
+class ToolCallFailed(ToolOutcome, tag="tool_call_failed"):
+    error: Any = None
+
+
+class ToolCallDenied(ToolOutcome, tag="tool_call_denied"):
+    decision: str = "deny"
+    tell_model: str | None = None
+
+
+class TokenUsageUpdated(Event, tag="token_usage_updated"):
+    """Tokens used: `input_tokens` includes what was read from or written to the cache."""
+
+    scope: Scope = "delta"
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cache_read_tokens: int = 0
+    cache_write_tokens: int = 0
+    reasoning_tokens: int = 0
+    cost_usd: float | None = None
+    model: str | None = None
+
+
+class PolicyViolated(Event, tag="policy_violation"):
+    """`stack` names the whole stack, `policy` the member the rule came from; `escalated` says that a deny
+    became a cancel because the adapter could not refuse.
+    """
+
+    policy: str = ""
+    stack: str = ""
+    rule: str = ""
+    kind: str = ""
+    action: str = ""
+    enforcement: str = ""
+    details: dict[str, Any] = {}
+    message: str = ""
+    reason: str | None = None
+    tool_call_id: str | None = None
+    tool_name: str | None = None
+    escalated: bool = False
+
+
+class BudgetWarned(Event, tag="budget_warning"):
+    limit: str = ""
+    used: float = 0
+    max: float = 0
+    fraction: float = 0
+
+
+class ApprovalEvent(Event):
+    approval_id: str
+    tool_call_id: str = ""
+    tool_name: str = ""
+    tool_input: dict[str, Any] = {}
+    input_digest: str | None = None
+    policy_name: str = ""
+    violation_kind: str = ""
+    by: str | None = None
+    reason: str | None = None
+
+
+class ToolApprovalRequested(ApprovalEvent, tag="tool_approval_requested"):
+    """`held` is false where the adapter cannot hold the call: the request is then only a signal."""
+
+    held: bool = True
+    expires_at: datetime | None = None
+
+
+class ToolApprovalGranted(ApprovalEvent, tag="tool_approval_granted"):
+    pass
+
+
+class ToolApprovalDenied(ApprovalEvent, tag="tool_approval_denied"):
+    pass
+
+
+class ToolApprovalExpired(ApprovalEvent, tag="tool_approval_expired"):
+    pass
+
+
+class ErrorEvent(Event):
+    code: str = ""
+    message: str = ""
+    provider_error: Any = None
+
+
+class ErrorOccurred(ErrorEvent, tag="error_occurred"):
+    pass
+
+
+class ErrorRecovered(ErrorEvent, tag="error_recovered"):
+    pass
+
+
+class RunCompleted(Event, tag="run_completed"):
+    output: Any = None
+    usage: dict[str, Any] = {}
+
+
+class RunFailed(Event, tag="run_failed"):
+    error: Any = None
+
+
+class RunCancelled(Event, tag="run_cancelled"):
+    reason: str = ""
+    evidence: dict[str, Any] = {}
+
+
+class SessionEvent(Event):
+    provider_session_id: str | None = None
+    metadata: dict[str, Any] = {}
+
+
+class SessionCreated(SessionEvent, tag="session_created"):
+    pass
+
+
+class SessionStarted(SessionEvent, tag="session_started"):
+    pass
+
+
+class SessionPaused(SessionEvent, tag="session_paused"):
+    pass
+
+
+class SessionResumed(SessionEvent, tag="session_resumed"):
+    pass
+
+
+class SessionCompleted(SessionEvent, tag="session_completed"):
+    pass
+
+
+class SessionFailed(SessionEvent, tag="session_failed"):
+    pass
+
+
+class SessionCancelled(SessionEvent, tag="session_cancelled"):
+    pass
+
+
+class Unrecognized(Event, tag="unrecognized"):
+    """An event of a type this version does not know; `raw` is the whole record as it came."""
+
+    raw: dict[str, Any] = {}
+
+    @property
+    def type(self) -> str:
+        return str(self.raw.get("type", "unrecognized"))
+
+
+TERMINAL = (RunCompleted, RunFailed, RunCancelled)
+"""Exactly one of these ends a run."""
+
+
+def _leaves(cls: type[Event]) -> list[type[Event]]:
+    subclasses = cls.__subclasses__()
+    return [leaf for sub in subclasses for leaf in _leaves(sub)] if subclasses else [cls]
+
+
+EVENT_TYPES: dict[str, type[Event]] = {
+    str(cls.__struct_config__.tag): cls for cls in _leaves(Event) if cls is not Unrecognized
+}
+"""Every known type by its tag."""
+
+
+class _Common(msgspec.Struct, kw_only=True):
+    type: str
+    run_id: str = ""
+    session_id: str = ""
+    seq: int = 0
+    at: datetime | None = None
+    provider: str = ""
+    event_id: str = ""
+
+
+_union: Any = None
+for _cls in EVENT_TYPES.values():
+    _union = _cls if _union is None else _union | _cls
+_decoder: msgspec.json.Decoder[Event] = msgspec.json.Decoder(_union)
+_common = msgspec.json.Decoder(_Common)
+_raw = msgspec.json.Decoder(dict[str, Any])
+_encoder = msgspec.json.Encoder()
+
+
+def decode_event(data: bytes | str) -> Event:
+    """Read one event from JSON. Raises EventError, naming the place, when it is not one."""
+    try:
+        return _decoder.decode(data)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        return _decode_unrecognized(data, error)
+
+
+def _decode_unrecognized(data: bytes | str, error: Exception) -> Event:
+    try:
+        common = _common.decode(data)
+        if common.type in EVENT_TYPES:
+            raise EventError(f"`{common.type}` event: {str(error)[:200]}") from None
+        raw = _raw.decode(data)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        raise EventError(f"not an event: {str(error)[:200]}") from None
+    return Unrecognized(
+        run_id=common.run_id,
+        session_id=common.session_id,
+        seq=common.seq,
+        at=common.at,
+        provider=common.provider,
+        event_id=common.event_id,
+        raw=raw,
+    )
+
+
+def encode_event(event: Event) -> bytes:
+    """Write one event as a line of JSON, without the line's end."""
+    if isinstance(event, Unrecognized):
+        stamps = {
+            name: getattr(event, name)
+            for name in ("run_id", "session_id", "seq", "at", "provider", "event_id")
+            if getattr(event, name)
+        }
+        return _encoder.encode({**event.raw, **stamps})
+    return _encoder.encode(event)
+
+
+def at_ms(at: datetime) -> int:
+    """A moment as milliseconds since the epoch; one without a zone is read as UTC."""
+    if at.tzinfo is None:
+        at = at.replace(tzinfo=UTC)
+    return round(at.timestamp() * 1000)

@@ -1,0 +1,304 @@
+"""A policy as it is written: frozen records, no behaviour but their own consistency.
+
+A record may have `problems()`: what is wrong with it beyond its types, as (path within the record, message)
+pairs. The reader calls it and adds file, line and column; `compile_policy` calls it for policies made in
+Python. So a check is written once, beside the record it is about.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal, TypeAlias
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+OnViolation: TypeAlias = Literal["cancel", "deny", "request_approval", "warn"]
+RuleAction: TypeAlias = Literal["cancel", "deny", "request_approval", "warn", "halt"]
+"""`halt` is another spelling of `cancel`."""
+
+Where: TypeAlias = tuple[str | int, ...]
+"""A place within a record: field names and list positions."""
+Complaint: TypeAlias = tuple[Where, str]
+
+Name: TypeAlias = Annotated[str, Meta(min_length=1)]
+Positive: TypeAlias = Annotated[int, Meta(ge=1)]
+Natural: TypeAlias = Annotated[int, Meta(ge=0)]
+Amount: TypeAlias = Annotated[float, Meta(ge=0)]
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """What every written record shares: unknown keys are errors."""
+
+    def problems(self) -> Iterator[Complaint]:
+        """What is wrong beyond the types."""
+        return iter(())
+
+
+class Condition(Record):
+    """`{path: $.amount, lte: 5000}`: all operators given must hold; or `{any_of: [...]}`.
+
+    An operand may be `{arg: path}` (of the call being judged) or `{output_of: [tools], path: path}`.
+    """
+
+    path: str | UnsetType = UNSET
+    any_of: tuple[Condition, ...] | UnsetType = UNSET
+    equals: Any = UNSET
+    not_equals: Any = UNSET
+    in_: Any = msgspec.field(default=UNSET, name="in")
+    not_in: Any = UNSET
+    exists: bool | UnsetType = UNSET
+    type: str | tuple[str, ...] | UnsetType = UNSET
+    gt: Any = UNSET
+    gte: Any = UNSET
+    lt: Any = UNSET
+    lte: Any = UNSET
+    regex: str | UnsetType = UNSET
+    contains: Any = UNSET
+    length: Any = UNSET
+    length_gte: Any = UNSET
+    length_lte: Any = UNSET
+    set_equals: Any = UNSET
+    at_least: Positive | UnsetType = UNSET
+
+    def problems(self) -> Iterator[Complaint]:
+        from .language.conditions import problems
+
+        return problems(self)
+
+
+class ToolWhere(Record):
+    """A tool, or several, whose input meets the conditions."""
+
+    tool: Name | tuple[Name, ...]
+    where: tuple[Condition, ...] = ()
+
+    def problems(self) -> Iterator[Complaint]:
+        from .language.selectors import name_problems
+
+        return name_problems(self.tool, ("tool",))
+
+
+Selector: TypeAlias = Name | ToolWhere | tuple[Name | ToolWhere, ...]
+"""Wherever a rule names a tool: `Tool`, `[ToolA, "mcp__*"]` or `{tool: ..., where: [...]}`."""
+
+
+def selector_problems(selector: Selector, *, where: Where) -> Iterator[Complaint]:
+    """Check the names of a selector; its records check themselves."""
+    from .language.selectors import name_problems
+
+    if isinstance(selector, str):
+        yield from name_problems(selector, where)
+    elif isinstance(selector, tuple):
+        if not selector:
+            yield where, "names no tool"
+        for n, item in enumerate(selector):
+            if isinstance(item, str):
+                yield from name_problems(item, (*where, n))
+
+
+class Allow(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """Only these tools may be called; several allow lists must all admit a call."""
+
+    tools: tuple[Name | ToolWhere, ...] = msgspec.field(name="allow")
+    action: RuleAction | None = None
+    reason: str | None = None
+    tell_model: str | None = None
+    description: str | None = None
+    when: tuple[Condition, ...] = ()
+    id: Name | None = None
+
+    def problems(self) -> Iterator[Complaint]:
+        if self.tools:  # an empty allow list is preflight's to refuse: a stack may be narrowed to nothing
+            yield from selector_problems(tuple(self.tools), where=("allow",))
+
+
+class Deny(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """These tools may not be called."""
+
+    tools: tuple[Name | ToolWhere, ...] = msgspec.field(name="deny")
+    action: RuleAction | None = None
+    reason: str | None = None
+    tell_model: str | None = None
+    description: str | None = None
+    when: tuple[Condition, ...] = ()
+    id: Name | None = None
+
+    def problems(self) -> Iterator[Complaint]:
+        yield from selector_problems(tuple(self.tools), where=("deny",))
+
+
+class Limit(Record):
+    """A limit with more to say than its number; `scope: session` counts over all runs of the session."""
+
+    max: Amount
+    scope: Literal["run", "session"] = "run"
+    warn_at: Annotated[float, Meta(gt=0, le=1)] | None = None
+    action: RuleAction | None = None
+    reason: str | None = None
+    tell_model: str | None = None
+
+
+LimitValue: TypeAlias = Amount | Limit | None
+
+
+class Limits(Record):
+    """Hard caps, each `>= 0` and violated when used > max: tokens, USD, milliseconds, calls, responses."""
+
+    max_total_tokens: LimitValue = None
+    max_input_tokens: LimitValue = None
+    max_output_tokens: LimitValue = None
+    max_cost_usd: LimitValue = None
+    max_duration_ms: LimitValue = None
+    max_idle_ms: LimitValue = None
+    max_tool_calls: LimitValue = None
+    max_turns: LimitValue = None
+
+    def given(self) -> Iterator[tuple[str, Limit]]:
+        """The limits that are set, each as a full record."""
+        for name in self.__struct_fields__:
+            value = getattr(self, name)
+            if isinstance(value, Limit):
+                yield name, value
+            elif value is not None:
+                yield name, Limit(max=value)
+
+
+class VirtualTool(Record):
+    """One more name for a tool's call whose input matches."""
+
+    tool: Name
+    path: str
+    match: str
+    as_: Name = msgspec.field(name="as")
+
+    def problems(self) -> Iterator[Complaint]:
+        from .language import paths, regexes
+        from .language.selectors import name_problems
+
+        yield from name_problems(self.tool, ("tool",))
+        yield from paths.problems(self.path, ("path",))
+        yield from regexes.problems(self.match, ("match",))
+
+
+class Approval(Record):
+    """How long a held call waits for a person (seconds), and what then."""
+
+    timeout_s: Annotated[float, Meta(gt=0)] = 900
+    on_timeout: Literal["deny", "cancel"] = "deny"
+
+
+class Price(Record):
+    """USD per million tokens; what is not given costs as input or output does."""
+
+    input_usd_per_mtok: Amount
+    output_usd_per_mtok: Amount
+    cache_read_usd_per_mtok: Amount | None = None
+    cache_write_usd_per_mtok: Amount | None = None
+    reasoning_usd_per_mtok: Amount | None = None
+
+
+class Transition(Record):
+    """`auto` fires at the call, `manual` asks a person first; `deferred` gives its outputs on completion."""
+
+    name: Name
+    type: Literal["auto", "manual"] = "auto"
+    inputs: tuple[Name, ...] = ()
+    outputs: tuple[Name, ...] = ()
+    tools: tuple[Name | ToolWhere, ...] = ()
+    deferred: bool = False
+
+
+class NetLine(Record):
+    """A net in its one-line shorthand, with what a rule may carry."""
+
+    line: str
+    action: RuleAction | None = None
+    reason: str | None = None
+    tell_model: str | None = None
+    description: str | None = None
+    when: tuple[Condition, ...] = ()
+
+    def problems(self) -> Iterator[Complaint]:
+        from .nets.shorthand import line_problems
+
+        return line_problems(self.line, ("line",))
+
+
+class Net(Record):
+    """A Petri net over tools."""
+
+    name: Name
+    places: tuple[Name, ...]
+    initial_marking: dict[str, Natural] = {}
+    transitions: tuple[Transition, ...] = ()
+    terminal_places: tuple[Name, ...] = ()
+    free_tools: tuple[Name | ToolWhere, ...] = ()
+    action: RuleAction | None = None
+    reason: str | None = None
+    tell_model: str | None = None
+    description: str | None = None
+    when: tuple[Condition, ...] = ()
+
+    def problems(self) -> Iterator[Complaint]:
+        from .nets.structure import net_problems
+
+        return net_problems(self)
+
+
+class Rule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True,
+           tag_field="type"):
+    """What every rule may carry; a family adds its own fields (one file each under `rules/`)."""
+
+    id: Name | None = None
+    action: RuleAction | None = None
+    unpreventable: Literal["warn", "cancel"] | None = None
+    reason: str | None = None
+    tell_model: str | None = None
+    description: str | None = None
+    when: tuple[Condition, ...] = ()
+    key: str | None = None
+
+    @property
+    def type(self) -> str:
+        """The family: the tag it is written with."""
+        return str(self.__struct_config__.tag)
+
+    def problems(self) -> Iterator[Complaint]:
+        """What is wrong beyond the types; a family that adds checks yields from this too."""
+        from .language import paths
+
+        if self.key is not None:
+            yield from paths.problems(self.key, ("key",))
+
+
+class Policy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """One policy as written. `on_violation` None means not stated: `cancel`, unless a stack says stricter."""
+
+    name: Name
+    version: Literal[1] = 1
+    description: str | None = None
+    on_violation: OnViolation | None = None
+    locked: bool = False
+    enforcement: Literal["best_effort", "required"] = "best_effort"
+    limits: Limits = Limits()
+    tool_rules: tuple[Allow | Deny, ...] = ()
+    rules: tuple[Rule, ...] = ()
+    nets: tuple[str | NetLine | Net, ...] = ()
+    virtual_tools: tuple[VirtualTool, ...] = ()
+    aliases: dict[Name, tuple[Name, ...]] = {}
+    approval: Approval | None = None
+    prices: dict[Name, Price] = {}
+    unpriced: Literal["warn", "reject"] | None = None
+    metadata: dict[str, Any] = {}
+
+
+class Stack(Policy, frozen=True, kw_only=True):
+    """Several policies merged left to right; `members` keeps each as it was written."""
+
+    members: tuple[Policy, ...] = ()
+
+
+def members_of(policy: Policy) -> tuple[Policy, ...]:
+    """The policies a policy is made of: a stack's members, or itself alone."""
+    return policy.members if isinstance(policy, Stack) else (policy,)

@@ -1,0 +1,61 @@
+"""What can go wrong while supervising, below ProctorError (see `proctor.policies.errors`).
+
+    ProctorError
+    ├── PolicyError, EventError, PolicyViolationError
+    ├── UsageError                  bad_usage            an argument that makes no sense
+    ├── StoreError                  store_error          the record cannot be read or written; .kind
+    └── ProviderError               provider_error       the agent's client failed; .policy has the report
+        └── ProviderUnavailableError  provider_unavailable  not installed, not logged in
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from proctor.policies.errors import EventError, PolicyError, PolicyViolationError, ProctorError
+
+__all__ = [
+    "EventError",
+    "PolicyError",
+    "PolicyViolationError",
+    "ProctorError",
+    "ProviderError",
+    "ProviderUnavailableError",
+    "StoreError",
+    "UsageError",
+]
+
+
+class UsageError(ProctorError, ValueError):
+    """An argument that makes no sense; nothing was started."""
+
+    code = "bad_usage"
+
+
+class StoreError(ProctorError):
+    """The record cannot be read or written. `kind` says why: `not_a_store`, `newer_schema`, `truncated`,
+    `unwritable`, `run_exists`, `fenced`, `closed`.
+    """
+
+    code: ClassVar[str] = "store_error"
+
+    def __init__(self, message: str, *, kind: str = "unwritable") -> None:
+        super().__init__(message)
+        self.kind = kind
+
+
+class ProviderError(ProctorError):
+    """The agent's client failed; `details` has what it said, `policy` the run's policy report once known."""
+
+    code: ClassVar[str] = "provider_error"
+
+    def __init__(self, message: str, *, details: dict[str, Any] | None = None) -> None:
+        super().__init__(message)
+        self.details = details or {}
+        self.policy: Any = None
+
+
+class ProviderUnavailableError(ProviderError):
+    """The client is not installed, not logged in, or its extra is missing; the message says what to do."""
+
+    code: ClassVar[str] = "provider_unavailable"

@@ -1,0 +1,234 @@
+"""Where the world comes in: small protocols this package owns, each implemented in `adapters/`.
+
+    Adapter -> Provider      an agent's client: launch options, one running session of it
+    Store                    the record of sessions, approvals and mail between processes
+    Approver                 somebody who answers a held call
+    Publisher                somebody who watches events; cannot hurt a run
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from datetime import datetime
+from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
+
+import msgspec
+
+from proctor.policies import Capabilities, Event, Policy, ToolCall
+
+
+class GateAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """What a provider is told about one call it asked for.
+
+    `tell_model` is the tool result of a refused call. `stop`: the run is being cancelled, ask for nothing
+    more. `input` is set when the call must run with another input than it asked for.
+    """
+
+    allowed: bool
+    tell_model: str | None = None
+    stop: bool = False
+    input: dict[str, Any] | None = None
+
+
+Gate: TypeAlias = Callable[[ToolCall], Awaitable[GateAnswer]]
+
+
+class LaunchOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """A policy compiled into a provider's own options, only ever tightening what the caller asked for.
+
+    `expressed` and `unexpressed` name the policy parts (`deny bash`, `max_cost_usd`) that did and did not
+    fit; enforcement on every event holds either way.
+    """
+
+    options: dict[str, Any] = {}
+    expressed: tuple[str, ...] = ()
+    unexpressed: tuple[str, ...] = ()
+
+
+class Launch(msgspec.Struct, frozen=True, kw_only=True):
+    """All an adapter needs to start: `resume` is the provider's own session id, `transcript` the events so
+    far when the conversation is to be replayed to a provider that cannot resume.
+    """
+
+    run_id: str
+    session_id: str
+    prompt: str
+    gate: Gate
+    options: LaunchOptions = LaunchOptions()
+    resume: str | None = None
+    fork: bool = False
+    transcript: tuple[Event, ...] = ()
+    metadata: Mapping[str, Any] = {}
+
+
+class Rung(msgspec.Struct, frozen=True, kw_only=True):
+    """One step of the cancel ladder: `act` is called at most once and may return evidence; after it the
+    supervisor waits until the stream of events ends, `bound_s` seconds in all, then takes the next rung.
+    """
+
+    name: str
+    act: Callable[[], Awaitable[dict[str, Any] | None]]
+    bound_s: float
+
+
+@runtime_checkable
+class Provider(Protocol):
+    """One running session of a provider's client."""
+
+    def events(self) -> AsyncIterator[Event]:
+        """The stream. It ends when the client is done; it raises ProviderError when the client failed.
+
+        Events come without run id, seq and time: the supervisor stamps them. A terminal event of the
+        client (RunCompleted with its output, RunFailed) is the last one.
+        """
+        ...
+
+    def ladder(self) -> Sequence[Rung]:
+        """The steps that end this session, gentlest first: the client's own interrupt, clean-up, close,
+        terminate, kill of the whole process tree. The last one always ends the stream of events.
+        """
+        ...
+
+
+@runtime_checkable
+class Adapter(Protocol):
+    """One kind of agent client; an instance may be used for many runs, one after another or at once."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def capabilities(self) -> Capabilities: ...
+
+    async def prepare(self) -> None:
+        """Check that the client can be started: raises ProviderUnavailableError saying what to install."""
+        ...
+
+    def compile(self, policy: Policy) -> LaunchOptions:
+        """Turn the merged policy into this client's launch options. Pure."""
+        ...
+
+    def open(self, launch: Launch) -> AbstractAsyncContextManager[Provider]:
+        """Start the client; leaving the context releases everything, whatever happened, in bounded time."""
+        ...
+
+
+class SessionInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """A stored session, as a list shows it."""
+
+    session_id: str
+    provider: str = ""
+    provider_session_id: str | None = None
+    last_seq: int = 0
+
+
+class RunInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """A stored run, as a list shows it. `status` is running until its terminal event is stored.
+
+    `spec` holds what `execute_run` needs to start a run that was only created: prompt and metadata.
+    """
+
+    run_id: str
+    session_id: str
+    provider: str = ""
+    status: Literal["created", "running", "completed", "failed", "cancelled"] = "created"
+    created_at: datetime | None = None
+    spec: dict[str, Any] = {}
+
+
+class Mail(msgspec.Struct, frozen=True, kw_only=True):
+    """A message to whoever owns a run, from any process: an approval's answer, or a cancel.
+
+    `mail_id` is given by the store, rising. `kind` is `approve`, `deny` or `cancel`; `run_id` "" is for
+    every run (then `body` may name a session or a tenant).
+    """
+
+    kind: Literal["approve", "deny", "cancel"]
+    run_id: str = ""
+    mail_id: int = 0
+    body: dict[str, Any] = {}
+    at: datetime | None = None
+
+
+@runtime_checkable
+class Store(Protocol):
+    """The record. Every method may raise StoreError; nothing acknowledged is ever lost."""
+
+    async def append(self, events: Sequence[Event]) -> list[Event]:
+        """Store events, in order and as one unit; returns them stamped with `seq` (per session, from 1,
+        without gaps). On return they are durable. An event whose `event_id` is already stored in its
+        session is not stored again: the stored one is returned in its place.
+        """
+        ...
+
+    def read(self, session_id: str, *, after: int = 0, run_id: str | None = None) -> AsyncIterator[Event]:
+        """The stored events of a session with seq > after, in order."""
+        ...
+
+    async def last_seq(self, session_id: str) -> int: ...
+
+    async def create_run(self, run: RunInfo) -> None:
+        """Register a run before it starts; the same run_id again is StoreError(code="run_exists")."""
+        ...
+
+    async def run(self, run_id: str) -> RunInfo | None:
+        """A run with its status as the stored events have it, or None."""
+        ...
+
+    async def runs(self, *, limit: int = 100, session_id: str | None = None) -> list[RunInfo]:
+        """Newest first."""
+        ...
+
+    async def session(self, session_id: str) -> SessionInfo | None: ...
+
+    async def post(self, mail: Mail) -> int:
+        """Leave a message for the owner of a run, durable on return; returns its mail_id."""
+        ...
+
+    async def mail(self, *, after: int = 0) -> list[Mail]:
+        """Messages with mail_id > after, in order."""
+        ...
+
+    async def wait(self, token: int, timeout_s: float) -> int:
+        """Return when something was stored since `token` (by any process) or the time is up; the returned
+        token is for the next wait. Token 0 returns at once.
+        """
+        ...
+
+    async def aclose(self) -> None: ...
+
+
+class ApprovalRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """What an approver is shown: the call with its real input, and why it is held."""
+
+    approval_id: str
+    run_id: str
+    session_id: str
+    call: ToolCall
+    input_digest: str
+    policy_name: str
+    violation_kind: str
+    reason: str | None = None
+    expires_at: datetime | None = None
+
+
+class ApprovalAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """A person's answer; it holds for the input of that digest only."""
+
+    granted: bool
+    by: str
+    reason: str | None = None
+    input_digest: str | None = None
+
+
+class Approver(Protocol):
+    """Answers held calls in this process; returning None leaves the answer to somebody else."""
+
+    async def __call__(self, request: ApprovalRequest) -> ApprovalAnswer | None: ...
+
+
+class Publisher(Protocol):
+    """Is handed every stored event, in order. One that raises is dropped and reported."""
+
+    def __call__(self, event: Event) -> None: ...
