@@ -1,0 +1,221 @@
+"""Real process trees: nothing of them lives after the kill, and nothing else is touched."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import uuid
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import anyio
+import anyio.abc
+import psutil
+import pytest
+
+from proctor.adapters import processes
+from proctor.adapters.processes import ProcessTree, marked_environment, process_rungs
+
+DEAF = "trap '' TERM HUP INT; "
+
+
+@asynccontextmanager
+async def started(script: str, run_id: str | None = None) -> AsyncIterator[anyio.abc.Process]:
+    """A bash that runs `script` in a session of its own, once each sleeper of the script is up."""
+    process = await anyio.open_process(
+        ["bash", "-c", f"{script}\necho up; wait; exec sleep 70000"],
+        stdout=subprocess.PIPE,
+        start_new_session=True,
+        env=marked_environment(run_id) if run_id else None,
+    )
+    try:
+        assert process.stdout is not None
+        seen = b""
+        while seen.count(b"up") < script.count("echo up") + 1:
+            seen += await process.stdout.receive()
+        yield process
+    finally:
+        with anyio.CancelScope(shield=True):
+            await ProcessTree(process.pid, run_id=run_id).kill()
+            await process.aclose()
+
+
+def sleeper(seconds: int) -> str:
+    """A command that says that it is up and then sleeps; fits between single quotes."""
+    return f'bash -c "echo up; exec sleep {seconds}"'
+
+
+def sleepers(seconds: int) -> list[int]:
+    """The pids of the processes started by that command."""
+    ends = ([str(seconds)], [f"echo up; exec sleep {seconds}"])
+    processes = psutil.process_iter(["cmdline"])
+    return [process.pid for process in processes if (process.info["cmdline"] or [])[-1:] in ends]
+
+
+@pytest.mark.anyio
+async def test_a_tree_that_hears_the_terminate_is_gone_without_a_kill() -> None:
+    """Children end with their parent, and the evidence names all of them."""
+    async with started(f"{sleeper(70001)} & {sleeper(70001)} &") as process:
+        tree = ProcessTree(process.pid)
+        seen = tree.snapshot()
+
+        evidence = await tree.terminate(10)
+
+        assert len(seen) == 3
+        assert set(seen) <= set(evidence["terminated"])
+        assert "survivors" not in evidence
+        assert tree.alive() == []
+
+
+@pytest.mark.anyio
+async def test_children_that_left_their_session_and_ignore_terminate_are_killed() -> None:
+    """A setsid child is found by ancestry; what does not hear the terminate is reported, then killed."""
+    async with started(f"{DEAF} setsid bash -c '{sleeper(70002)} & wait' & {sleeper(70002)} &") as process:
+        tree = ProcessTree(process.pid)
+
+        asked = await tree.terminate(0.05)
+        killed = await tree.kill()
+
+        assert process.pid in asked["survivors"]
+        assert set(asked["survivors"]) <= set(killed["killed"])
+        assert "survivors" not in killed
+        assert sleepers(70002) == []
+
+
+@pytest.mark.anyio
+async def test_a_grandchild_orphaned_after_the_first_look_is_remembered() -> None:
+    """Ancestry is remembered: an orphan whose parent is gone is still of the tree."""
+    async with started(f"setsid bash -c 'env -i {sleeper(70003)} & wait' & echo $! ") as process:
+        tree = ProcessTree(process.pid)
+        seen = tree.snapshot()
+        for child in psutil.Process(process.pid).children():
+            child.send_signal(signal.SIGKILL)
+
+        await tree.kill()
+
+        assert len(seen) >= 3
+        assert sleepers(70003) == []
+
+
+@pytest.mark.anyio
+async def test_a_double_forked_orphan_is_found_by_its_mark() -> None:
+    """Forked twice and in a session of its own before the first look: only the environment tells."""
+    run_id = uuid.uuid4().hex
+    script = f"{DEAF} (setsid bash -c '{sleeper(70004)} & {sleeper(70004)} &' ) ; true"
+    async with started(script, run_id) as process:
+        unmarked = ProcessTree(process.pid).snapshot()
+        orphans = sleepers(70004)
+        tree = ProcessTree(process.pid, run_id=run_id)
+
+        await tree.kill()
+
+        assert len(orphans) == 2
+        assert not set(orphans) & set(unmarked)
+        assert sleepers(70004) == []
+
+
+@pytest.mark.anyio
+async def test_an_orphan_that_cleared_its_environment_is_found_by_the_session_of_the_root() -> None:
+    """An orphan in the root's session is of the tree even when it carries no mark."""
+    async with started(f"(env -i bash -c '{sleeper(70005)} &') ; true") as process:
+        orphans = sleepers(70005)
+        tree = ProcessTree(process.pid)
+
+        await tree.kill()
+
+        assert len(orphans) == 1
+        assert sleepers(70005) == []
+
+
+@pytest.mark.anyio
+async def test_a_tree_that_forks_without_end_is_gone_after_one_kill() -> None:
+    """Everything is stopped before anything is killed, so nothing is born between look and kill."""
+    script = "(while :; do (setsid sleep 70006 &) ; done) & true"
+    run_id = uuid.uuid4().hex
+    async with started(script, run_id) as process:
+        evidence = await ProcessTree(process.pid, run_id=run_id).kill(20)
+
+        assert "survivors" not in evidence
+        assert sleepers(70006) == []
+
+
+@pytest.mark.anyio
+async def test_a_stranger_and_another_run_are_left_alone() -> None:
+    """Only the run's own mark counts."""
+    async with started(f"{sleeper(70007)} &", uuid.uuid4().hex) as other, started("true", "mine") as process:
+        await ProcessTree(process.pid, run_id="mine").kill()
+
+        assert other.returncode is None
+        assert len(sleepers(70007)) == 1
+
+
+@pytest.mark.anyio
+async def test_a_tree_never_ends_the_process_it_is_run_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A supervisor that itself runs under the same mark does not find itself."""
+    async with started("true", "nested") as process:
+        monkeypatch.setattr(psutil.Process, "environ", lambda self: {processes.RUN_MARK: "nested"})
+        everybody = [psutil.Process(), psutil.Process(process.pid)]
+        monkeypatch.setattr(psutil, "process_iter", lambda: iter(everybody))
+
+        assert os.getpid() not in ProcessTree(process.pid, run_id="nested").snapshot()
+
+
+@pytest.mark.anyio
+async def test_the_exit_code_still_reaches_whoever_started_the_root() -> None:
+    """Waiting for the tree does not reap it."""
+    async with started("true") as process:
+        await ProcessTree(process.pid).kill()
+
+        assert await process.wait() == -signal.SIGKILL
+
+
+@pytest.mark.anyio
+async def test_a_root_that_is_gone_already_makes_an_empty_tree() -> None:
+    """A pid without a process is no error."""
+    process = await anyio.open_process(["true"])
+    await process.aclose()
+
+    tree = ProcessTree(process.pid)
+
+    assert tree.snapshot() == []
+    assert await tree.kill() == {"killed": []}
+
+
+@pytest.mark.anyio
+async def test_the_rungs_close_then_terminate_then_kill() -> None:
+    """Each rung acts and says what it did; the last one ends the stream."""
+    async with started(f"{DEAF} {sleeper(70008)} &") as process:
+        done: list[str] = []
+
+        async def close() -> None:
+            done.append("closed")
+
+        async def ended() -> None:
+            done.append("ended")
+
+        tree = ProcessTree(process.pid)
+        rungs = process_rungs(tree, close=close, ended=ended, terminate_s=0.05)
+        evidence = {rung.name: await rung.act() for rung in rungs}
+
+        assert list(evidence) == ["close", "terminate", "kill"]
+        assert process.pid in (evidence["close"] or {})["seen"]
+        assert process.pid in (evidence["kill"] or {})["killed"]
+        assert done == ["closed", "ended"]
+        assert sleepers(70008) == []
+
+
+@pytest.mark.anyio
+async def test_a_client_without_an_input_to_close_has_no_such_rung() -> None:
+    """A rung that would do nothing is not listed."""
+    async with started("true") as process:
+        rungs = process_rungs(ProcessTree(process.pid))
+
+        assert [rung.name for rung in rungs] == ["terminate", "kill"]
+
+
+def test_the_platform_says_what_it_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without signals and sessions the evidence says so."""
+    monkeypatch.setattr(processes, "_POSIX", False)
+
+    assert len(processes.platform_notes()) == 2
