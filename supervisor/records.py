@@ -1,0 +1,79 @@
+"""An event as every store keeps it: one line of JSON that is known to be readable again."""
+
+from __future__ import annotations
+
+import re
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from proctor.policies.events import (
+    Event,
+    RunCancelled,
+    RunCompleted,
+    RunFailed,
+    Unrecognized,
+    decode_event,
+    encode_event,
+)
+
+from .errors import EventError, StoreError
+
+RunStatus: TypeAlias = Literal["created", "running", "completed", "failed", "cancelled"]
+
+MAX_DEPTH = 300
+"""Deepest nesting of a stored event; what is deeper could not be read back in a deep call stack."""
+
+_ENDINGS: dict[type[Event], RunStatus] = {
+    RunCompleted: "completed",
+    RunFailed: "failed",
+    RunCancelled: "cancelled",
+}
+_TOKENS = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[{]|[\]}]')
+
+
+def status_after(event: Event) -> RunStatus:
+    """The status of a run whose latest news is this event."""
+    return _ENDINGS.get(type(event), "running")
+
+
+def to_record(event: Event, seq: int) -> tuple[Event, bytes]:
+    """Stamp an event with its seq and encode it. Raises StoreError when it could not be read back."""
+    stamped = msgspec.structs.replace(event, seq=seq)
+    if not event.session_id:
+        raise StoreError(f"`{event.type}` event has no session_id; give it one first", kind="bad_event")
+    try:
+        data = encode_event(stamped)
+        if isinstance(event, Unrecognized):
+            decode_event(data)
+    except (TypeError, ValueError, OverflowError, RecursionError, EventError) as error:
+        what = "nested too deeply" if isinstance(error, RecursionError) else str(error)[:200]
+        raise StoreError(f"`{event.type}` event cannot be stored as JSON: {what}", kind="bad_event") from None
+    if data.count(b"{") + data.count(b"[") > MAX_DEPTH and _depth(data) > MAX_DEPTH:
+        raise StoreError(
+            f"`{event.type}` event is nested more than {MAX_DEPTH} levels deep; store a shortened one",
+            kind="bad_event",
+        )
+    return stamped, data
+
+
+def from_record(data: bytes, *, session_id: str, seq: int) -> Event:
+    """Decode a stored event. Raises StoreError(kind="corrupt") naming the record that cannot be read."""
+    try:
+        return decode_event(data)
+    except EventError as error:
+        raise StoreError(
+            f"record {seq} of session `{session_id}` cannot be read: {error}", kind="corrupt"
+        ) from error
+
+
+def _depth(data: bytes) -> int:
+    depth = deepest = 0
+    for token in _TOKENS.finditer(data):
+        first = data[token.start()]
+        if first in b"[{":
+            depth += 1
+            deepest = max(deepest, depth)
+        elif first in b"]}":
+            depth -= 1
+    return deepest
