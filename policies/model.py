@@ -11,93 +11,18 @@ from collections.abc import Iterator
 from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
-from msgspec import UNSET, Meta, UnsetType
+from msgspec import Meta
+
+from .language import paths
+from .language.conditions import Condition
+from .language.records import Amount, Base, Complaint, Name, Record
+from .language.selectors import ToolWhere, VirtualTool, selector_problems
+from .nets.records import Net, NetLine, RuleAction
 
 OnViolation: TypeAlias = Literal["cancel", "deny", "request_approval", "warn"]
-RuleAction: TypeAlias = Literal["cancel", "deny", "request_approval", "warn", "halt"]
-"""`halt` is another spelling of `cancel`."""
-
-Where: TypeAlias = tuple[str | int, ...]
-"""A place within a record: field names and list positions."""
-Complaint: TypeAlias = tuple[Where, str]
-
-Name: TypeAlias = Annotated[str, Meta(min_length=1)]
-Positive: TypeAlias = Annotated[int, Meta(ge=1)]
-Natural: TypeAlias = Annotated[int, Meta(ge=0)]
-Amount: TypeAlias = Annotated[float, Meta(ge=0)]
 
 
-class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """What every written record shares: unknown keys are errors."""
-
-    def problems(self) -> Iterator[Complaint]:
-        """What is wrong beyond the types."""
-        return iter(())
-
-
-class Condition(Record):
-    """`{path: $.amount, lte: 5000}`: all operators given must hold; or `{any_of: [...]}`.
-
-    An operand may be `{arg: path}` (of the call being judged) or `{output_of: [tools], path: path}`.
-    """
-
-    path: str | UnsetType = UNSET
-    any_of: tuple[Condition, ...] | UnsetType = UNSET
-    equals: Any = UNSET
-    not_equals: Any = UNSET
-    in_: Any = msgspec.field(default=UNSET, name="in")
-    not_in: Any = UNSET
-    exists: bool | UnsetType = UNSET
-    type: str | tuple[str, ...] | UnsetType = UNSET
-    gt: Any = UNSET
-    gte: Any = UNSET
-    lt: Any = UNSET
-    lte: Any = UNSET
-    regex: str | UnsetType = UNSET
-    contains: Any = UNSET
-    length: Any = UNSET
-    length_gte: Any = UNSET
-    length_lte: Any = UNSET
-    set_equals: Any = UNSET
-    at_least: Positive | UnsetType = UNSET
-
-    def problems(self) -> Iterator[Complaint]:
-        from .language.conditions import problems
-
-        return problems(self)
-
-
-class ToolWhere(Record):
-    """A tool, or several, whose input meets the conditions."""
-
-    tool: Name | tuple[Name, ...]
-    where: tuple[Condition, ...] = ()
-
-    def problems(self) -> Iterator[Complaint]:
-        from .language.selectors import name_problems
-
-        return name_problems(self.tool, ("tool",))
-
-
-Selector: TypeAlias = Name | ToolWhere | tuple[Name | ToolWhere, ...]
-"""Wherever a rule names a tool: `Tool`, `[ToolA, "mcp__*"]` or `{tool: ..., where: [...]}`."""
-
-
-def selector_problems(selector: Selector, *, where: Where) -> Iterator[Complaint]:
-    """Check the names of a selector; its records check themselves."""
-    from .language.selectors import name_problems
-
-    if isinstance(selector, str):
-        yield from name_problems(selector, where)
-    elif isinstance(selector, tuple):
-        if not selector:
-            yield where, "names no tool"
-        for n, item in enumerate(selector):
-            if isinstance(item, str):
-                yield from name_problems(item, (*where, n))
-
-
-class Allow(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+class Allow(Base, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """Only these tools may be called; several allow lists must all admit a call."""
 
     tools: tuple[Name | ToolWhere, ...] = msgspec.field(name="allow")
@@ -110,10 +35,10 @@ class Allow(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fiel
 
     def problems(self) -> Iterator[Complaint]:
         if self.tools:  # an empty allow list is preflight's to refuse: a stack may be narrowed to nothing
-            yield from selector_problems(tuple(self.tools), where=("allow",))
+            yield from selector_problems(self.tools, ("allow",))
 
 
-class Deny(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+class Deny(Base, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """These tools may not be called."""
 
     tools: tuple[Name | ToolWhere, ...] = msgspec.field(name="deny")
@@ -125,7 +50,7 @@ class Deny(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_field
     id: Name | None = None
 
     def problems(self) -> Iterator[Complaint]:
-        yield from selector_problems(tuple(self.tools), where=("deny",))
+        yield from selector_problems(self.tools, ("deny",))
 
 
 class Limit(Record):
@@ -164,23 +89,6 @@ class Limits(Record):
                 yield name, Limit(max=value)
 
 
-class VirtualTool(Record):
-    """One more name for a tool's call whose input matches."""
-
-    tool: Name
-    path: str
-    match: str
-    as_: Name = msgspec.field(name="as")
-
-    def problems(self) -> Iterator[Complaint]:
-        from .language import paths, regexes
-        from .language.selectors import name_problems
-
-        yield from name_problems(self.tool, ("tool",))
-        yield from paths.problems(self.path, ("path",))
-        yield from regexes.problems(self.match, ("match",))
-
-
 class Approval(Record):
     """How long a held call waits for a person (seconds), and what then."""
 
@@ -198,55 +106,7 @@ class Price(Record):
     reasoning_usd_per_mtok: Amount | None = None
 
 
-class Transition(Record):
-    """`auto` fires at the call, `manual` asks a person first; `deferred` gives its outputs on completion."""
-
-    name: Name
-    type: Literal["auto", "manual"] = "auto"
-    inputs: tuple[Name, ...] = ()
-    outputs: tuple[Name, ...] = ()
-    tools: tuple[Name | ToolWhere, ...] = ()
-    deferred: bool = False
-
-
-class NetLine(Record):
-    """A net in its one-line shorthand, with what a rule may carry."""
-
-    line: str
-    action: RuleAction | None = None
-    reason: str | None = None
-    tell_model: str | None = None
-    description: str | None = None
-    when: tuple[Condition, ...] = ()
-
-    def problems(self) -> Iterator[Complaint]:
-        from .nets.shorthand import line_problems
-
-        return line_problems(self.line, ("line",))
-
-
-class Net(Record):
-    """A Petri net over tools."""
-
-    name: Name
-    places: tuple[Name, ...]
-    initial_marking: dict[str, Natural] = {}
-    transitions: tuple[Transition, ...] = ()
-    terminal_places: tuple[Name, ...] = ()
-    free_tools: tuple[Name | ToolWhere, ...] = ()
-    action: RuleAction | None = None
-    reason: str | None = None
-    tell_model: str | None = None
-    description: str | None = None
-    when: tuple[Condition, ...] = ()
-
-    def problems(self) -> Iterator[Complaint]:
-        from .nets.structure import net_problems
-
-        return net_problems(self)
-
-
-class Rule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True,
+class Rule(Base, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True,
            tag_field="type"):
     """What every rule may carry; a family adds its own fields (one file each under `rules/`)."""
 
@@ -266,13 +126,11 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid
 
     def problems(self) -> Iterator[Complaint]:
         """What is wrong beyond the types; a family that adds checks yields from this too."""
-        from .language import paths
-
         if self.key is not None:
             yield from paths.problems(self.key, ("key",))
 
 
-class Policy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+class Policy(Base, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
     """One policy as written. `on_violation` None means not stated: `cancel`, unless a stack says stricter."""
 
     name: Name
