@@ -1,0 +1,192 @@
+"""Claude Code session logs: `~/.claude/projects/<folder>/<session>.jsonl`, and its stream of JSON lines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from heapq import merge
+from pathlib import Path
+from typing import Any
+
+from proctor.policies.events import (
+    TokenUsageUpdated,
+    ToolCallCompleted,
+    ToolCallDenied,
+    ToolCallFailed,
+    ToolCallRequested,
+    ToolCallStarted,
+    Unrecognized,
+)
+
+from .claude_files import subagent_logs
+from .claude_records import Message, Record, Usage, records
+from .lines import TraceLines, open_lines
+from .session import EventLog, Session
+from .values import message_kind, text_of, tool_input
+
+_CALLS = ("tool_use", "server_tool_use", "mcp_tool_use")
+_REFUSED_BY_USER = "User rejected tool use"
+_NOT_A_MODEL = "<synthetic>"
+
+
+def read(lines: TraceLines) -> Iterator[Session]:
+    """The sessions of one log, with those of the sub-agents they started. Raises TraceError."""
+    for session_records in _by_session(records(lines)):
+        path = Path(lines.name)
+        logs = [_read_log(log) for log in subagent_logs(path)] if path.is_file() else []
+        together = merge(session_records, *logs, key=lambda record: record.when) if logs else session_records
+        yield _session(list(together), lines.name)
+
+
+def _read_log(path: Path) -> list[Record]:
+    with open_lines(str(path)) as lines:
+        return [record for record in records(lines) if record.message is not None]
+
+
+def _by_session(found: Iterable[Record]) -> Iterator[list[Record]]:
+    """Split where a line of another session begins a new conversation: several logs in one stream."""
+    held: list[Record] = []
+    session_id = ""
+    for record in found:
+        fresh = record.session_id and session_id and record.session_id != session_id
+        if fresh and record.envelope.parent_uuid is None:
+            yield held
+            held = []
+        session_id = record.session_id or session_id
+        held.append(record)
+    if held:
+        yield held
+
+
+def _session(found: list[Record], source: str) -> Session:
+    session_id = next((record.session_id for record in found if record.session_id), Path(source).stem)
+    reader = _Reader(EventLog(session_id, "claude"), found)
+    for record in found:
+        reader.take(record)
+    models = (record.message.model for record in found if record.message and record.message.model)
+    model = next((name for name in models if name != _NOT_A_MODEL), None)
+    return Session(
+        id=session_id, source=source, format="claude", events=reader.log.events,
+        metadata={"model": model} if model else {},
+    )
+
+
+class _Reader:
+    """Turns the lines of one session into events, knowing all of them beforehand.
+
+    One model response is written as several lines with the same message id and, on each, the usage so far:
+    only the last of them is counted. A sub-agent's calls belong to the turn of the call that started it.
+    """
+
+    def __init__(self, log: EventLog, found: list[Record]) -> None:
+        self.log = log
+        self._turns: dict[str, int] = {}
+        self._calls: dict[str, tuple[str, int]] = {}
+        self._usage_at = {
+            record.message.id: id(record)
+            for record in found
+            if record.message and record.message.id and record.message.usage
+        }
+        self._starters = dict(link for record in found for link in _agent_links(record))
+        self._refused = {call for record in found for call in _refusals(record)}
+
+    def take(self, record: Record) -> None:
+        """Add the events of one line."""
+        if record.message is None:
+            self.log.add(Unrecognized, at=record.at, raw=record.raw or {})
+        elif record.envelope.type == "assistant":
+            self._response(record, record.message)
+        else:
+            self._sent(record, record.message)
+
+    def _response(self, record: Record, message: Message) -> None:
+        if message.model == _NOT_A_MODEL:
+            self.log.add(message_kind("system"), at=record.at, role="system", content=text_of(message.content))
+            return
+        parent = self._parent(record)
+        turn = self._turn(record, message, parent)
+        for block in message.blocks():
+            if block.get("type") in _CALLS:
+                self._call(record, block, turn, parent)
+            elif str(block.get("type", "")).endswith("tool_result"):
+                self._result(record, block)
+            elif block.get("type") == "text":
+                self.log.add(message_kind("assistant"), at=record.at, content=block.get("text"))
+        if message.usage and self._usage_at.get(message.id, id(record)) == id(record):
+            self._usage(record, message.usage, message.model)
+
+    def _sent(self, record: Record, message: Message) -> None:
+        blocks = message.blocks()
+        results = [block for block in blocks if str(block.get("type", "")).endswith("tool_result")]
+        for block in results:
+            self._result(record, block)
+        texts = [block for block in blocks if block.get("type") == "text"]
+        if texts:
+            role = self._role(record, bool(results))
+            self.log.add(message_kind("user"), at=record.at, role=role, content=text_of(texts))
+
+    def _role(self, record: Record, carries_results: bool) -> str:
+        """Who speaks in a line marked `user`: what the client put there is not the user's, and what a
+        sub-agent is asked was written by the model.
+        """
+        if record.is_subagent:
+            return "assistant"
+        own = carries_results or record.envelope.is_meta or record.envelope.is_summary
+        return "system" if own else "user"
+
+    def _parent(self, record: Record) -> str | None:
+        return record.envelope.parent_call or self._starters.get(record.envelope.agent_id or "")
+
+    def _turn(self, record: Record, message: Message, parent: str | None) -> int:
+        if record.is_subagent:
+            return self._calls[parent][1] if parent in self._calls else max(self.log.turn, 1)
+        key = message.id or record.envelope.uuid or str(id(record))
+        turn = self._turns.setdefault(key, len(self._turns) + 1)
+        self.log.enter_turn(turn, record.at)
+        return turn
+
+    def _call(self, record: Record, block: dict[str, Any], turn: int, parent: str | None) -> None:
+        call_id, name = str(block.get("id", "")), str(block.get("name", ""))
+        if call_id in self._calls:
+            return
+        self._calls[call_id] = name, turn
+        kind = ToolCallRequested if call_id in self._refused else ToolCallStarted
+        self.log.add(
+            kind, at=record.at, tool_call_id=call_id, tool_name=name, turn=turn,
+            tool_input=tool_input(block.get("input")), parent_tool_call_id=parent,
+        )
+
+    def _result(self, record: Record, block: dict[str, Any]) -> None:
+        call_id = str(block.get("tool_use_id", ""))
+        fields = {"at": record.at, "tool_call_id": call_id, "tool_name": self._calls.get(call_id, ("", 0))[0]}
+        content = text_of(block.get("content"))
+        if call_id in self._refused:
+            self.log.add(ToolCallDenied, **fields)
+        elif block.get("is_error"):
+            self.log.add(ToolCallFailed, **fields, error=content)
+        else:
+            self.log.add(ToolCallCompleted, **fields, tool_output=content)
+
+    def _usage(self, record: Record, usage: Usage, model: str | None) -> None:
+        read, written = usage.cache_read_input_tokens or 0, usage.cache_creation_input_tokens or 0
+        self.log.add(
+            TokenUsageUpdated, at=record.at, input_tokens=(usage.input_tokens or 0) + read + written,
+            output_tokens=usage.output_tokens or 0, cache_read_tokens=read, cache_write_tokens=written,
+            model=model,
+        )
+
+
+def _agent_links(record: Record) -> Iterator[tuple[str, str]]:
+    """A sub-agent's id and the call that started it, as the line with that call's result has them."""
+    outcome = record.envelope.outcome
+    if record.message and isinstance(outcome, dict) and isinstance(outcome.get("agentId"), str):
+        yield from ((outcome["agentId"], call) for call in _answered(record.message))
+
+
+def _refusals(record: Record) -> Iterator[str]:
+    """The calls a person refused. The client says so beside the result, where no tool can write."""
+    if record.message and record.envelope.outcome == _REFUSED_BY_USER:
+        yield from _answered(record.message)
+
+
+def _answered(message: Message) -> Iterator[str]:
+    yield from (str(block["tool_use_id"]) for block in message.blocks() if "tool_use_id" in block)

@@ -1,0 +1,223 @@
+"""Codex rollouts: `$CODEX_HOME/sessions/<year>/<month>/<day>/rollout-*.jsonl`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from proctor.policies.events import (
+    MessageReceived,
+    MessageSent,
+    RunCancelled,
+    RunCompleted,
+    TokenUsageUpdated,
+    ToolCallCompleted,
+    ToolCallDenied,
+    ToolCallFailed,
+    ToolCallRequested,
+    ToolCallStarted,
+    Unrecognized,
+)
+
+from .codex_outputs import Output
+from .lines import TraceLines
+from .session import EventLog, Session
+from .values import text_of, tool_input
+
+
+class _Line(msgspec.Struct, kw_only=True):
+    type: str
+    timestamp: datetime | None = None
+    payload: dict[str, Any] = {}
+
+    @property
+    def kind(self) -> str:
+        """The payload's own type where it has one: `response_item/function_call`."""
+        inner = self.payload.get("type")
+        return f"{self.type}/{inner}" if inner else self.type
+
+
+_lines = msgspec.json.Decoder(_Line)
+
+_CALLS = ("function_call", "custom_tool_call", "local_shell_call", "web_search_call")
+_OUTPUTS = ("function_call_output", "custom_tool_call_output")
+_STARTED = ("event_msg/task_started", "event_msg/turn_started")
+_COMPLETED = ("event_msg/task_complete", "event_msg/turn_complete")
+_ABORTED = "event_msg/turn_aborted"
+_INSERTED = ("<environment_context>", "<user_instructions>", "# AGENTS.md instructions")
+
+
+def read(lines: TraceLines) -> Iterator[Session]:
+    """The one session of a rollout. Raises TraceError."""
+    found = [lines.decode(_lines, line) for line in lines]
+    if not found:
+        return
+    metas = (line.payload.get("id") for line in found if line.type == "session_meta")
+    session_id = next((str(name) for name in metas if name), Path(lines.name).stem)
+    reader = _Reader(EventLog(session_id, "codex"), found)
+    for line in found:
+        reader.take(line)
+    ends = [line.kind for line in found if line.kind in (*_STARTED, *_COMPLETED, _ABORTED)]
+    yield Session(
+        id=session_id, source=lines.name, format="codex", events=reader.finished(ends),
+        complete=not ends or ends[-1] not in _STARTED,
+        metadata={"model": reader.model} if reader.model else {},
+    )
+
+
+class _Reader:
+    """Turns the lines of one rollout into events, knowing all of them beforehand.
+
+    A rollout does not number the model's responses: a response ends with its usage or with the first output
+    of its calls, and what the model says next belongs to another. What the user typed is written twice, once
+    among what was sent to the model and once as an event of its own, which alone tells it from the client's.
+    """
+
+    def __init__(self, log: EventLog, found: list[_Line]) -> None:
+        self.log = log
+        self.model: str | None = None
+        kinds = {line.kind for line in found}
+        self._marks_users = any(_typed(line) is not None for line in found)
+        self._counts_responses = "token_usage_record" in kinds
+        self._status = dict(status for line in found for status in _statuses(line))
+        self._outputs = dict(output for line in found for output in _outputs(line, self._status))
+        self._names: dict[str, str] = {}
+        self._between = True
+        self._last_total: Any = None
+
+    def take(self, line: _Line) -> None:
+        """Add the events of one line."""
+        typed = _typed(line)
+        item = line.payload.get("type")
+        if line.type == "turn_context":
+            self.model = line.payload.get("model") or self.model
+        elif typed is not None:
+            self.log.add(MessageSent, at=line.timestamp, content=typed)
+        elif line.type == "response_item" and item == "message":
+            self._message(line)
+        elif line.type == "response_item" and item in _CALLS:
+            self._call(line)
+        elif line.type == "response_item" and item in _OUTPUTS:
+            self._output(line)
+        elif line.kind in ("token_usage_record", "event_msg/token_count"):
+            self._usage(line)
+        else:
+            self.log.add(Unrecognized, at=line.timestamp, raw=msgspec.to_builtins(line))
+
+    def finished(self, ends: list[str]) -> list[Any]:
+        """All events, with the one that says how the last task ended."""
+        if ends and ends[-1] in _COMPLETED:
+            self.log.add(RunCompleted)
+        elif ends and ends[-1] == _ABORTED:
+            self.log.add(RunCancelled, reason="turn_aborted")
+        return self.log.events
+
+    def _respond(self, line: _Line) -> None:
+        if self._between:
+            self._between = False
+            self.log.enter_turn(self.log.turn + 1, line.timestamp)
+
+    def _message(self, line: _Line) -> None:
+        role, content = line.payload.get("role"), text_of(line.payload.get("content"))
+        if role == "assistant":
+            self._respond(line)
+            self.log.add(MessageReceived, at=line.timestamp, content=content)
+            return
+        by_user = role == "user" and not self._marks_users and not str(content).startswith(_INSERTED)
+        self.log.add(
+            MessageSent, at=line.timestamp, role="user" if by_user else "system", content=content
+        )
+
+    def _call(self, line: _Line) -> None:
+        self._respond(line)
+        call_id, name = _call_id(line), _name(line.payload)
+        self._names[call_id] = name
+        output = self._outputs.get(call_id)
+        kind = ToolCallRequested if output is not None and output.refused else ToolCallStarted
+        self.log.add(
+            kind, at=line.timestamp, tool_call_id=call_id, tool_name=name, turn=self.log.turn,
+            tool_input=_input(line.payload),
+        )
+        if line.payload.get("type") == "web_search_call" and line.payload.get("status") != "failed":
+            self.log.add(ToolCallCompleted, at=line.timestamp, tool_call_id=call_id, tool_name=name)
+
+    def _output(self, line: _Line) -> None:
+        self._between = True
+        call_id = _call_id(line)
+        output = self._outputs[call_id]
+        fields = {"at": line.timestamp, "tool_call_id": call_id, "tool_name": self._names.get(call_id, "")}
+        if output.refused:
+            self.log.add(ToolCallDenied, **fields)
+        elif output.failed:
+            self.log.add(ToolCallFailed, **fields, error=output.value)
+        else:
+            self.log.add(ToolCallCompleted, **fields, tool_output=output.value)
+
+    def _usage(self, line: _Line) -> None:
+        """Each response's own usage; where only running totals are told apart, a repeated one is none."""
+        usage: Any = line.payload.get("usage")
+        if line.type != "token_usage_record":
+            info = line.payload.get("info") or {}
+            total, usage = info.get("total_token_usage"), info.get("last_token_usage")
+            if self._counts_responses or total is None or total == self._last_total:
+                return
+            self._last_total = total
+        self._between = True
+        if isinstance(usage, dict):
+            self.log.add(
+                TokenUsageUpdated, at=line.timestamp, model=self.model,
+                input_tokens=_count(usage, "input_tokens"), output_tokens=_count(usage, "output_tokens"),
+                cache_read_tokens=_count(usage, "cached_input_tokens"),
+                cache_write_tokens=_count(usage, "cache_write_input_tokens"),
+                reasoning_tokens=_count(usage, "reasoning_output_tokens"),
+            )
+
+
+def _typed(line: _Line) -> str | None:
+    """What the user typed, where the line says so."""
+    if line.kind == "event_msg/user_message":
+        return str(line.payload.get("message", ""))
+    item = line.payload.get("item")
+    if line.kind == "event_msg/item_completed" and isinstance(item, dict) and item.get("type") == "UserMessage":
+        return str(text_of(item.get("content")))
+    return None
+
+
+def _statuses(line: _Line) -> Iterator[tuple[str, str]]:
+    item = line.payload.get("item")
+    if line.kind == "event_msg/item_completed" and isinstance(item, dict) and isinstance(item.get("status"), str):
+        yield str(item.get("id")), item["status"]
+
+
+def _outputs(line: _Line, status: dict[str, str]) -> Iterator[tuple[str, Output]]:
+    if line.type == "response_item" and line.payload.get("type") in _OUTPUTS:
+        call_id = _call_id(line)
+        yield call_id, Output(line.payload.get("output"), status.get(call_id))
+
+
+def _call_id(line: _Line) -> str:
+    return str(line.payload.get("call_id") or line.payload.get("id") or "")
+
+
+def _name(payload: dict[str, Any]) -> str:
+    """The tool's name; one that lives in a namespace is written `mcp__server__tool`, as the model sees it."""
+    name = str(payload.get("name") or str(payload["type"]).removesuffix("_call"))
+    namespace = payload.get("namespace")
+    return f"{str(namespace).removesuffix('__')}__{name}" if namespace else name
+
+
+def _input(payload: dict[str, Any]) -> dict[str, Any]:
+    if "arguments" in payload:
+        return tool_input(payload["arguments"])
+    if isinstance(payload.get("action"), dict):
+        return {name: value for name, value in payload["action"].items() if name != "type"}
+    return {"input": payload.get("input")}
+
+
+def _count(usage: dict[str, Any], name: str) -> int:
+    value = usage.get(name)
+    return value if isinstance(value, int) else 0

@@ -1,0 +1,53 @@
+"""The product's own record: one event a line, the events of several sessions mixed as they were stored."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+
+from proctor.policies import Event, EventError, decode_event
+from proctor.policies.events import TERMINAL, RunStarted, Unrecognized
+
+from .lines import TraceLines
+from .session import Session
+
+
+def read(lines: TraceLines) -> Iterator[Session]:
+    """The sessions of one file, in the order of their first events. Raises TraceError.
+
+    A session is held until the file ends: only then is it known that no event of it follows.
+    """
+    sessions: dict[str, list[Event]] = {}
+    for line in lines:
+        event = _decode(lines, line)
+        events = sessions.setdefault(event.session_id or event.run_id or lines.name, [])
+        events.append(event if event.seq else msgspec.structs.replace(event, seq=len(events) + 1))
+    for session_id, events in sessions.items():
+        yield Session(
+            id=session_id, source=lines.name, format="events", events=events, complete=_is_complete(events),
+            metadata=_metadata(events),
+        )
+
+
+def _decode(lines: TraceLines, line: bytes) -> Event:
+    try:
+        event = decode_event(line)
+    except EventError as error:
+        raise lines.fail(str(error)) from None
+    return event
+
+
+def _is_complete(events: list[Event]) -> bool:
+    """Whether the last run has ended; bookkeeping of the session may still follow its end."""
+    for event in reversed(events):
+        if isinstance(event, TERMINAL):
+            return True
+        if event.run_id and not isinstance(event, Unrecognized):
+            return False
+    return False
+
+
+def _metadata(events: list[Event]) -> dict[str, str]:
+    models = (event.model for event in events if isinstance(event, RunStarted) and event.model)
+    return {"model": model} if (model := next(models, None)) else {}

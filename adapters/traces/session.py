@@ -1,0 +1,49 @@
+"""One recorded session, normalised to the events of the policy language."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from proctor.policies import Event
+from proctor.policies.events import TurnStarted
+
+
+class Session(msgspec.Struct, frozen=True, kw_only=True):
+    """One recorded session.
+
+    `events` are in the order they happened, each with its `seq`; `complete` says that nothing more will
+    come, so that what a policy still waits for can be settled. `metadata` holds what the record says of
+    the session beside its events: model, task, outcome.
+    """
+
+    id: str
+    source: str
+    format: str
+    events: list[Event]
+    complete: bool = True
+    metadata: dict[str, Any] = {}
+
+
+class EventLog:
+    """Collects the events of one session and numbers them from 1."""
+
+    def __init__(self, session_id: str, provider: str = "") -> None:
+        self.session_id = session_id
+        self.provider = provider
+        self.events: list[Event] = []
+        self.turn = 0
+
+    def add(self, kind: Callable[..., Event], *, at: datetime | None = None, **fields: Any) -> None:
+        """Append one event of this kind, stamped with the session's id and the next `seq`."""
+        stamps = {"session_id": self.session_id, "provider": self.provider, "at": at}
+        self.events.append(kind(seq=len(self.events) + 1, **stamps, **fields))
+
+    def enter_turn(self, turn: int, at: datetime | None = None) -> None:
+        """Note the model response things belong to; a response seen first is said to have started."""
+        if turn > self.turn:
+            self.turn = turn
+            self.add(TurnStarted, at=at, turn=turn)

@@ -1,0 +1,176 @@
+"""Sessions written one a line: `{"id": ..., "events": [{"type": "message" | "usage" | "tool_call" | ...}]}`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, TypeAlias
+
+import msgspec
+
+from proctor.policies.events import (
+    TokenUsageUpdated,
+    ToolCallCompleted,
+    ToolCallFailed,
+    ToolCallRequested,
+    ToolCallStarted,
+    Unrecognized,
+)
+
+from .lines import TraceLines
+from .session import EventLog, Session
+from .values import message_kind, tool_input
+
+
+class _Item(msgspec.Struct, tag_field="type", kw_only=True):
+    turn: int = 0
+
+
+class _Message(_Item, tag="message"):
+    role: str = "assistant"
+    text: Any = None
+    content: Any = None
+
+
+class _Usage(_Item, tag="usage"):
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cached_input_tokens: int = 0
+    cache_write_tokens: int = 0
+    reasoning_tokens: int = 0
+    cost: float | None = None
+    model: str | None = None
+
+
+class _Call(_Item, tag="tool_call"):
+    id: str
+    name: str
+    arguments: Any = None
+
+
+class _Result(_Item, tag="tool_result"):
+    id: str
+    content: Any = None
+    is_error: bool | None = False
+
+
+_Known: TypeAlias = _Message | _Usage | _Call | _Result
+_KNOWN = ("message", "usage", "tool_call", "tool_result")
+
+
+class _Header(msgspec.Struct, kw_only=True):
+    id: str
+    events: list[msgspec.Raw]
+
+
+class _Line(msgspec.Struct, kw_only=True):
+    id: str
+    events: list[_Known]
+    source: Any = None
+    model: str | None = None
+    task: Any = None
+    outcome: Any = None
+
+
+class _Loose(msgspec.Struct, kw_only=True):
+    id: str
+    events: list[dict[str, Any]]
+    source: Any = None
+    model: str | None = None
+    task: Any = None
+    outcome: Any = None
+
+
+_strict = msgspec.json.Decoder(_Line)
+_loose = msgspec.json.Decoder(_Loose)
+
+
+def read(lines: TraceLines) -> Iterator[Session]:
+    """The sessions of one file, one a line. Raises TraceError."""
+    for line in lines:
+        record, items = _decode(lines, line)
+        log = EventLog(record.id)
+        _fill(log, items, record.model)
+        metadata = {
+            name: value
+            for name in ("source", "model", "task", "outcome")
+            if (value := getattr(record, name)) is not None
+        }
+        yield Session(
+            id=record.id, source=lines.name, format="sessions", events=log.events, metadata=metadata
+        )
+
+
+def _decode(lines: TraceLines, line: bytes) -> tuple[_Line | _Loose, list[_Known | dict[str, Any]]]:
+    """A line with its items; those of a type not known here stay as they came."""
+    try:
+        strict = _strict.decode(line)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        loose = lines.decode(_loose, line)
+    else:
+        return strict, list(strict.events)
+    items: list[_Known | dict[str, Any]] = []
+    for n, item in enumerate(loose.events):
+        if item.get("type") in _KNOWN:
+            try:
+                items.append(msgspec.convert(item, _Known))
+            except msgspec.ValidationError as error:
+                raise lines.fail(f"`events[{n}]`: {str(error)[:1].lower()}{str(error)[1:]}") from None
+        elif isinstance(item.get("type"), str):
+            items.append(item)
+        else:
+            raise lines.fail(f"`events[{n}]` has no `type`")
+    return loose, items
+
+
+def _fill(log: EventLog, items: list[_Known | dict[str, Any]], model: str | None) -> None:
+    answered = {item.id for item in items if isinstance(item, _Result)}
+    names: dict[str, str] = {}
+    for item in items:
+        if isinstance(item, dict):
+            log.add(Unrecognized, raw=item)
+            continue
+        log.enter_turn(item.turn)
+        match item:
+            case _Message():
+                content = item.text if item.text is not None else item.content
+                log.add(message_kind(item.role), role=item.role, content=content)
+            case _Usage():
+                _usage(log, item, model)
+            case _Call():
+                names[item.id] = item.name
+                _call(log, item, answered)
+            case _Result():
+                _result(log.add, item, names.get(item.id, ""))
+
+
+def _call(log: EventLog, call: _Call, answered: set[str]) -> None:
+    """A call that has a result ran. One that has none among others that have was asked for and never ran;
+    a session without any result records no results, and each call is read as completed.
+    """
+    ran = call.id in answered or not answered
+    kind = ToolCallStarted if ran else ToolCallRequested
+    fields = {"tool_call_id": call.id, "tool_name": call.name}
+    log.add(kind, **fields, tool_input=tool_input(call.arguments), turn=call.turn)
+    if not answered:
+        log.add(ToolCallCompleted, **fields)
+
+
+def _result(add: Callable[..., None], result: _Result, name: str) -> None:
+    fields = {"tool_call_id": result.id, "tool_name": name}
+    if result.is_error:
+        add(ToolCallFailed, **fields, error=result.content)
+    else:
+        add(ToolCallCompleted, **fields, tool_output=result.content)
+
+
+def _usage(log: EventLog, usage: _Usage, model: str | None) -> None:
+    log.add(
+        TokenUsageUpdated,
+        input_tokens=usage.input_tokens,
+        output_tokens=usage.output_tokens,
+        cache_read_tokens=usage.cached_input_tokens,
+        cache_write_tokens=usage.cache_write_tokens,
+        reasoning_tokens=usage.reasoning_tokens,
+        cost_usd=usage.cost,
+        model=usage.model or model,
+    )
