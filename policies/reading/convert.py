@@ -1,0 +1,227 @@
+"""A tree of nodes to a record, generic over the records' types, collecting every problem."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ..language.records import Base
+from ..model import Rule
+from .fitting import INVALID, complaints_of, fits, number_complaint, own_keys, place_of, stand_in
+from .hints import did_you_mean, either
+from .nodes import ListNode, MapNode, Node, Report, Scalar, describe, join
+from .shapes import (
+    AnyRule,
+    Choice,
+    Code,
+    Items,
+    Number,
+    OfRecord,
+    OneOf,
+    Open,
+    Shape,
+    Table,
+    Text,
+    Truth,
+    fields_of,
+    wanted,
+)
+
+
+class Converter:
+    """Converts nodes to values; what is wrong goes to the report, and the rest is looked at all the same."""
+
+    def __init__(
+        self, report: Report, rules: Mapping[str, type[Rule]], *, only_records: bool = False
+    ) -> None:
+        self._report = report
+        self._rules = rules
+        self._only_records = only_records
+
+    def record(self, cls: type[Base], node: MapNode) -> Any:
+        """The record a mapping spells, or INVALID."""
+        if self._only_records and not issubclass(node.record or dict, cls):
+            got = f"a `{node.record.__name__}`" if node.record else "a mapping"
+            self._report.add(f"expected a `{cls.__name__}`, got {got}", node.span, node.path)
+            return INVALID
+        fields = fields_of(cls)
+        tag_field = cls.__struct_config__.tag_field
+        values: dict[str, Any] = {}
+        broken: set[str] = set()
+        for key, child in node.entries.items():
+            if key == tag_field:
+                continue
+            field = fields.get(key)
+            if field is None:
+                self._unknown_key(cls, key, node)
+            elif (value := self.value(field.shape, child)) is INVALID:
+                broken.add(key)
+            else:
+                values[field.name] = value
+        for field in fields.values():
+            if field.required and field.key not in node.entries:
+                self._report.add(f"`{field.key}` is missing", node.span, node.path)
+                broken.add(field.key)
+        return self._settled(cls, node, values, broken)
+
+    def _settled(self, cls: type[Base], node: MapNode, values: dict[str, Any], broken: set[str]) -> Any:
+        """Build the record and hear its own complaints; of a broken one, those about its sound fields."""
+        for key in broken:
+            field = fields_of(cls)[key]
+            if field.required:
+                if not issubclass(cls, Rule):
+                    return INVALID
+                values[field.name] = stand_in(field.shape)
+                if values[field.name] is INVALID:
+                    return INVALID
+        record = cls(**values)
+        for where, message in complaints_of(record):
+            if not broken or (where and where[0] in node.entries and where[0] not in broken):
+                span, path = place_of(node, where)
+                self._report.add(message, span, path)
+        return INVALID if broken else record
+
+    def _unknown_key(self, cls: type[Base], key: str, node: MapNode) -> None:
+        hint = did_you_mean(key, fields_of(cls)) or f"known here: {', '.join(fields_of(cls))}"
+        self._report.add(f"unknown key `{key}`", node.key_span(key), join(node.path, key), hint)
+
+    def value(self, shape: Shape, node: Node) -> Any:
+        """The value a node spells in a shape, or INVALID."""
+        if isinstance(shape, Open):
+            return self._open(node)
+        if isinstance(shape, OneOf):
+            return self._one_of(shape, node)
+        if isinstance(node, MapNode):
+            return self._from_mapping(shape, node)
+        if isinstance(node, ListNode):
+            return self._list(shape, node) if isinstance(shape, Items) else self._wrong(shape, node)
+        if isinstance(shape, Text):
+            return self._text(shape, node)
+        if isinstance(shape, Number):
+            return self._number(shape, node)
+        if isinstance(shape, Choice):
+            return self._choice(shape, node)
+        if isinstance(shape, Truth) and isinstance(node.value, bool):
+            return node.value
+        if isinstance(shape, Code) and callable(node.value):
+            return node.value
+        return self._wrong(shape, node)
+
+    def _wrong(self, shape: Shape, node: Node, hint: str = "") -> Any:
+        message = f"expected {wanted(shape)}, got {describe(node)}"
+        self._report.add(message, node.span, node.path, hint)
+        return INVALID
+
+    def _from_mapping(self, shape: Shape, node: MapNode) -> Any:
+        if isinstance(shape, AnyRule):
+            return self._rule(node)
+        if isinstance(shape, OfRecord):
+            return self.record(shape.cls, node)
+        if isinstance(shape, Table):
+            return self._table(shape, node)
+        return self._wrong(shape, node)
+
+    def _rule(self, node: MapNode) -> Any:
+        if node.record is not None and issubclass(node.record, Rule):
+            return self.record(node.record, node)
+        if self._only_records:
+            return self.record(Rule, node)
+        tag = node.entries.get("type")
+        if tag is None:
+            self._report.add("`type` is missing", node.span, node.path, f"one of: {', '.join(self._rules)}")
+            return INVALID
+        name = tag.value if isinstance(tag, Scalar) else None
+        if not isinstance(name, str):
+            return self._wrong(Text(), tag)
+        if name not in self._rules:
+            hint = did_you_mean(name, self._rules) or f"one of: {', '.join(self._rules)}"
+            self._report.add(f"unknown rule type `{name}`", tag.span, tag.path, hint)
+            return INVALID
+        return self.record(self._rules[name], node)
+
+    def _table(self, shape: Table, node: MapNode) -> Any:
+        values = {key: self.value(shape.value, child) for key, child in node.entries.items()}
+        for key in node.entries:
+            if shape.filled_keys and not key.strip():
+                self._report.add("a name must not be empty", node.key_span(key), node.path)
+                values[key] = INVALID
+        return INVALID if any(value is INVALID for value in values.values()) else values
+
+    def _list(self, shape: Items, node: ListNode) -> Any:
+        values = tuple(self.value(shape.item, child) for child in node.items)
+        return INVALID if any(value is INVALID for value in values) else values
+
+    def _text(self, shape: Text, node: Scalar) -> Any:
+        if not isinstance(node.value, str):
+            quote = isinstance(node.value, bool | int | float)
+            return self._wrong(shape, node, "put it in quotes" if quote else "")
+        if shape.filled and not node.value.strip():
+            self._report.add("must not be empty", node.span, node.path)
+            return INVALID
+        return node.value
+
+    def _number(self, shape: Number, node: Scalar) -> Any:
+        value = node.value
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            number = isinstance(value, str) and value.strip().replace(".", "", 1).isdecimal()
+            return self._wrong(shape, node, "remove the quotes" if number else "")
+        complaint = number_complaint(shape, value)
+        if complaint:
+            self._report.add(complaint, node.span, node.path)
+            return INVALID
+        return int(value) if shape.whole else value
+
+    def _choice(self, shape: Choice, node: Scalar) -> Any:
+        for value in shape.values:
+            if node.value == value and isinstance(node.value, bool) == isinstance(value, bool):
+                return value
+        hint = did_you_mean(node.value, map(str, shape.values)) if isinstance(node.value, str) else ""
+        return self._wrong(shape, node, hint)
+
+    def _one_of(self, shape: OneOf, node: Node) -> Any:
+        fitting = [option for option in shape.options if fits(option, node)]
+        if not fitting:
+            return self._wrong(shape, node)
+        if len(fitting) == 1 or not isinstance(node, MapNode):
+            return self.value(fitting[0], node)
+        return self._one_record(fitting, node)
+
+    def _one_record(self, options: list[Shape], node: MapNode) -> Any:
+        """The record, of several, whose own key is there."""
+        records = [option.cls for option in options if isinstance(option, OfRecord)]
+        if node.record in records:
+            return self.record(node.record, node)
+        own = {cls: own_keys(cls) for cls in records}
+        given = {cls: [key for key in keys if key in node.entries] for cls, keys in own.items()}
+        named = [cls for cls in records if given[cls]]
+        if len(named) == 1:
+            return self.record(named[0], node)
+        if named:
+            keys = " and ".join(f"`{given[cls][0]}`" for cls in named)
+            self._report.add(f"{keys} exclude each other", node.span, node.path, "write them one by one")
+            return INVALID
+        names = [keys[0] for keys in own.values() if keys]
+        choice = either(f"`{name}`" for name in names)
+        hint = next(filter(None, (did_you_mean(key, names) for key in node.entries)), "")
+        self._report.add(f"expected one of the keys {choice}", node.span, node.path, hint)
+        return INVALID
+
+    def _open(self, node: Node) -> Any:
+        """Any JSON value."""
+        if isinstance(node, MapNode):
+            values = {key: self._open(child) for key, child in node.entries.items()}
+            return INVALID if any(value is INVALID for value in values.values()) else values
+        if isinstance(node, ListNode):
+            items = [self._open(child) for child in node.items]
+            return INVALID if any(item is INVALID for item in items) else items
+        value = node.value
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            complaint = number_complaint(Number(), value)
+            if complaint:
+                self._report.add(complaint, node.span, node.path)
+                return INVALID
+        elif value is not None and not isinstance(value, bool | str):
+            hint = "write it in quotes, as text"
+            self._report.add(f"{describe(node)} is not a JSON value", node.span, node.path, hint)
+            return INVALID
+        return value

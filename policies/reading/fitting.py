@@ -1,0 +1,104 @@
+"""Small questions about nodes, shapes and records that converting asks."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+from ..language.records import Base, Complaint
+from .nodes import ListNode, MapNode, Node, Span
+from .shapes import (
+    AnyRule,
+    Choice,
+    Code,
+    Items,
+    Number,
+    OfRecord,
+    OneOf,
+    Open,
+    Shape,
+    Table,
+    Text,
+    Truth,
+    fields_of,
+)
+
+INVALID: Any = object()
+"""Stands for what could not be converted; its problems are reported."""
+_LARGEST = 2**63 - 1
+
+
+def complaints_of(record: Base) -> Iterator[Complaint]:
+    """What a record says is wrong with itself."""
+    problems = getattr(record, "problems", None)
+    return iter(problems() if problems is not None else ())
+
+
+def own_keys(cls: type[Base]) -> list[str]:
+    """The keys that tell a record from others of its union: those it cannot be without."""
+    return [field.key for field in fields_of(cls).values() if field.required]
+
+
+def place_of(node: Node, where: tuple[str | int, ...]) -> tuple[Span, str]:
+    """The place of a part of a node, as far as it is written."""
+    for part in where:
+        child = None
+        if isinstance(node, MapNode) and isinstance(part, str):
+            child = node.entries.get(part, node.entries.get(part.rstrip("_")))
+        elif isinstance(node, ListNode) and isinstance(part, int) and part < len(node.items):
+            child = node.items[part]
+        if child is None:
+            break
+        node = child
+    return node.span, node.path
+
+
+def fits(option: Shape, node: Node) -> bool:
+    """Whether a node is of the kind a shape asks for, whatever it holds."""
+    if isinstance(node, MapNode):
+        return isinstance(option, OfRecord | Table | AnyRule | Open)
+    if isinstance(node, ListNode):
+        return isinstance(option, Items | Open)
+    if isinstance(option, Choice):
+        return any(type(node.value) is type(value) for value in option.values)
+    if isinstance(option, Text):
+        return isinstance(node.value, str)
+    if isinstance(option, Truth):
+        return isinstance(node.value, bool)
+    if isinstance(option, Number):
+        return isinstance(node.value, int | float) and not isinstance(node.value, bool)
+    return isinstance(option, Open) or (isinstance(option, Code) and callable(node.value))
+
+
+def number_complaint(shape: Number, value: float) -> str:
+    """What is wrong with a number; empty if nothing is."""
+    if not math.isfinite(value):
+        return "a number must be finite"
+    if abs(value) > _LARGEST and isinstance(value, int):
+        return "a whole number must fit in 64 bits"
+    if shape.whole and value != int(value):
+        return f"expected a whole number, got the number {value}"
+    if shape.ge is not None and value < shape.ge:
+        return f"must be at least {shape.ge:g}, got {value}"
+    if shape.gt is not None and value <= shape.gt:
+        return f"must be more than {shape.gt:g}, got {value}"
+    if shape.le is not None and value > shape.le:
+        return f"must be at most {shape.le:g}, got {value}"
+    if shape.lt is not None and value >= shape.lt:
+        return f"must be less than {shape.lt:g}, got {value}"
+    return ""
+
+
+def stand_in(shape: Shape) -> Any:
+    """A harmless value for a field that is broken, so that the sound fields beside it can be checked."""
+    if isinstance(shape, OneOf):
+        return stand_in(shape.options[0])
+    if isinstance(shape, Text):
+        return "$"  # a name, a path and a regular expression alike
+    if isinstance(shape, Number):
+        return 1
+    if isinstance(shape, Items):
+        item = stand_in(shape.item)
+        return INVALID if item is INVALID else (item, item)
+    return shape.values[0] if isinstance(shape, Choice) else INVALID

@@ -1,0 +1,146 @@
+"""The tree a policy text is read into, whatever its format, and the problems found on the way."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, TypeAlias
+
+from ..errors import PolicyError, Problem
+
+MAX_DEPTH = 64
+"""How deep lists and mappings may nest."""
+MAX_NODES = 500_000
+"""How many values a text may stand for, its aliases written out."""
+
+
+class Span(NamedTuple):
+    """A place in a text; line and column count from 1, 0 is unknown."""
+
+    line: int = 0
+    column: int = 0
+
+
+NOWHERE = Span()
+
+
+@dataclass(slots=True)
+class Scalar:
+    """Text, a number, true, false or null; a value of another kind is an error when it is converted."""
+
+    value: Any
+    span: Span = NOWHERE
+    path: str = ""
+
+
+@dataclass(slots=True)
+class ListNode:
+    """A list."""
+
+    items: list[Node]
+    span: Span = NOWHERE
+    path: str = ""
+
+
+@dataclass(slots=True)
+class MapNode:
+    """A mapping; `record` is the class of the record it was taken from, if it was made in Python."""
+
+    entries: dict[str, Node]
+    key_spans: dict[str, Span] = field(default_factory=dict)
+    span: Span = NOWHERE
+    path: str = ""
+    record: type | None = None
+
+    def key_span(self, key: str) -> Span:
+        """Where the key is written; the mapping's own place if the key is not there."""
+        return self.key_spans.get(key, self.span)
+
+
+Node: TypeAlias = Scalar | ListNode | MapNode
+
+
+class Unreadable(Exception):  # noqa: N818 - never leaves this folder
+    """The text cannot be read any further."""
+
+    def __init__(self, message: str, span: Span = NOWHERE, suggestion: str = "") -> None:
+        super().__init__(message)
+        self.message, self.span, self.suggestion = message, span, suggestion
+
+
+class Report:
+    """Collects the problems of one text and shows each with its line."""
+
+    def __init__(self, file: str = "", text: str = "") -> None:
+        self.file = file
+        self.lines: Sequence[str] = text.split("\n")
+        self.problems: dict[Problem, None] = {}
+
+    def add(self, message: str, span: Span, path: str = "", suggestion: str = "") -> None:
+        """Note a problem; the same problem twice (an alias used twice) counts once."""
+        source = self.lines[span.line - 1].rstrip("\r") if 0 < span.line <= len(self.lines) else ""
+        problem = Problem(
+            message=message,
+            path=path,
+            file=self.file,
+            line=span.line,
+            column=span.column,
+            source=source,
+            suggestion=suggestion,
+        )
+        self.problems.setdefault(problem)
+
+    def raise_if_any(self) -> None:
+        """Raise every problem noted, in the order of the text.
+
+        Raises:
+            PolicyError: if there is one.
+        """
+        if self.problems:
+            raise PolicyError(sorted(self.problems, key=lambda problem: (problem.line, problem.column)))
+
+
+def describe(node: Node) -> str:
+    """What a value is, in the words of an error message."""
+    if isinstance(node, MapNode):
+        return "a mapping"
+    if isinstance(node, ListNode):
+        return "a list"
+    value = node.value
+    if value is None:
+        return "nothing"
+    if isinstance(value, bool):
+        return f"`{str(value).lower()}`"
+    if isinstance(value, str):
+        return f"the text `{value if len(value) <= 40 else value[:37] + '...'}`"
+    if isinstance(value, int | float):
+        shown = repr(value) if isinstance(value, float) or value.bit_length() <= 64 else "too large"
+        return f"the number {shown}"
+    return f"a value of type `{type(value).__name__}`"
+
+
+def children(node: Node) -> list[tuple[str | int, Node]]:
+    """The keys or positions of a node with what they hold."""
+    if isinstance(node, MapNode):
+        return list(node.entries.items())
+    if isinstance(node, ListNode):
+        return list(enumerate(node.items))
+    return []
+
+
+def set_paths(root: Node) -> None:
+    """Give every node its place in the document, such as `rules[2].tool`."""
+    waiting = [root]
+    while waiting:
+        node = waiting.pop()
+        for part, child in children(node):
+            if not child.path:
+                child.path = join(node.path, part)
+                waiting.append(child)
+
+
+def join(path: str, part: str | int) -> str:
+    """A path one step further."""
+    if isinstance(part, int):
+        return f"{path}[{part}]"
+    return f"{path}.{part}" if path else part

@@ -1,0 +1,109 @@
+"""Policy text, bytes, mappings and files to policies."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from ..errors import PolicyError, Problem
+from ..model import Policy, members_of
+from ..rules import RULES
+from .convert import Converter
+from .fitting import INVALID
+from .hints import did_you_mean
+from .nodes import ListNode, MapNode, Node, Report, Unreadable, describe, join, set_paths
+from .records import record_node
+from .source import SUFFIXES, read_source
+from .spellings import rewritten
+from .whole import check_ids, check_whole
+
+
+def load_policies(path: str | os.PathLike[str]) -> list[Policy]:
+    """Read the policies of a file; its suffix tells the format: `.yaml`, `.yml`, `.json`, `.toml`, else YAML.
+
+    Raises:
+        PolicyError: the file cannot be read, or is wrong; every problem is listed.
+    """
+    try:
+        file = os.fspath(path)
+        data = Path(file).read_bytes()
+    except (OSError, TypeError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        problem = Problem(message=f"cannot read the file: {reason.lower()}", file=str(path))
+        raise PolicyError([problem]) from None
+    return parse_policies(data, file=file, format=SUFFIXES.get(Path(file).suffix.lower()))
+
+
+def parse_policies(
+    source: str | bytes | dict[str, Any], *, file: str = "", format: str | None = None
+) -> list[Policy]:
+    """Read policies from text or from a mapping.
+
+    Args:
+        source: one policy, or a list of them under `policies:`.
+        file: the name that problems are reported under.
+        format: `yaml`, `json` or `toml`; None reads JSON where it is JSON, else YAML.
+
+    Raises:
+        PolicyError: the text is wrong; every problem is listed.
+    """
+    report = Report(file)
+    root, report = read_source(source, report, file, format)
+    policies = [_policy(node, report) for node in policy_nodes(root, report)]
+    report.raise_if_any()
+    return policies
+
+
+def check_policy(policy: Policy) -> None:
+    """Check a policy made in Python as strictly as one that is read; a stack by its members.
+
+    Raises:
+        PolicyError: it is not a policy, or something in it is wrong.
+    """
+    if not isinstance(policy, Policy):
+        raise PolicyError(f"expected a policy, got a value of type `{type(policy).__name__}`")
+    report = Report()
+    for member in members_of(policy):
+        try:
+            node = record_node(member)
+        except Unreadable as error:
+            raise PolicyError(error.message) from None
+        set_paths(node)
+        _policy(node, report, only_records=True)
+    report.raise_if_any()
+
+
+def policy_nodes(root: MapNode, report: Report) -> list[MapNode]:
+    """The policies of a document, each in the standard spelling."""
+    if "policies" not in root.entries:
+        return [rewritten(root, report)]
+    for key in root.entries:
+        if key != "policies":
+            hint = did_you_mean(key, ("policies",)) or "write it in each policy of the list"
+            message = f"unknown key `{key}` beside `policies`"
+            report.add(message, root.key_span(key), join(root.path, key), hint)
+    listed = root.entries["policies"]
+    found: list[MapNode] = []
+    if not isinstance(listed, ListNode) or not listed.items:
+        report.add(f"expected a list of policies, got {_empty(listed)}", listed.span, listed.path)
+        return []
+    for item in listed.items:
+        if isinstance(item, MapNode):
+            found.append(rewritten(item, report))
+        else:
+            report.add(f"a policy is a mapping, not {describe(item)}", item.span, item.path)
+    return found
+
+
+def _empty(node: Node) -> str:
+    return "an empty one" if isinstance(node, ListNode) else describe(node)
+
+
+def _policy(node: MapNode, report: Report, *, only_records: bool = False) -> Policy:
+    policy: Policy = Converter(report, RULES, only_records=only_records).record(Policy, node)
+    if policy is INVALID:
+        check_ids(node, report)
+    else:
+        check_whole(policy, node, report)
+    return policy
