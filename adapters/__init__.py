@@ -1,0 +1,53 @@
+"""Everything that touches the world: agents' clients, stores, the command line.
+
+Importing an adapter imports nothing of the others: the names below are looked up when they are used.
+A file imports only files listed above it; folders count as rows.
+
+    processes          ends whole process trees; the last rungs of the cancel ladder
+    policy_parts       the parts of a policy by name
+    event_stream       the events of an adapter whose work runs in tasks of its own
+    commands           shell commands that really run, bounded
+    local_work         a provider that works in this process and runs commands
+    scripted_steps     what a scripted agent may do
+    scripted_reading   script text -> steps, every problem with its place
+    scripted_tools     the tools of a scripted agent
+    scripted_agent     plays a script
+    scripted           ScriptedAdapter: an agent that follows a script
+    shell_words        a word of a command line -> its text, if that is known before it runs
+    shell_wrappers     commands that run other commands
+    shell_parse        a command line -> every simple command in it
+    shell_agent        judges and runs one command line
+    shell              ShellAdapter: command lines as runs
+    traces/            recorded sessions of agents
+    replay             ReplayAdapter: a recorded stream as a run
+    registry           adapters by the names the command line knows them by
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .replay import ReplayAdapter
+    from .scripted import ScriptedAdapter
+    from .shell import ShellAdapter
+
+_MODULES = {
+    "ReplayAdapter": "replay",
+    "ScriptedAdapter": "scripted",
+    "ShellAdapter": "shell",
+}
+
+__all__ = ["ReplayAdapter", "ScriptedAdapter", "ShellAdapter"]
+
+
+def __getattr__(name: str) -> Any:
+    module = _MODULES.get(name)
+    if module is None:
+        raise AttributeError(f"module `{__name__}` has no attribute `{name}`")
+    return getattr(importlib.import_module(f".{module}", __name__), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_MODULES})

@@ -1,0 +1,62 @@
+"""Adapters by the names the command line knows them by."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+from typing import Any
+
+import msgspec
+
+from proctor.supervisor.errors import ProviderUnavailableError, UsageError
+from proctor.supervisor.ports import Adapter
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """Where an adapter's class is, and the extra that installs what it needs; None needs nothing more."""
+
+    module: str
+    class_name: str
+    extra: str | None = None
+
+
+ADAPTERS: dict[str, Entry] = {
+    "claude": Entry("proctor.adapters.claude", "ClaudeAdapter", "claude"),
+    "codex": Entry("proctor.adapters.codex", "CodexAdapter", "codex"),
+    "replay": Entry("proctor.adapters.replay", "ReplayAdapter"),
+    "scripted": Entry("proctor.adapters.scripted", "ScriptedAdapter"),
+    "shell": Entry("proctor.adapters.shell", "ShellAdapter", "shell"),
+}
+"""Every adapter that comes with this package."""
+
+
+def adapter_named(name: str, **options: Any) -> Adapter:
+    """Make the adapter of that name with its own options.
+
+    Raises:
+        UsageError: there is no such adapter, or it does not take these options.
+        ProviderUnavailableError: what it needs is not installed; the message names the extra.
+    """
+    entry = ADAPTERS.get(name)
+    if entry is None:
+        near = difflib.get_close_matches(name, ADAPTERS, n=1)
+        known = ", ".join(f"`{adapter}`" for adapter in ADAPTERS)
+        hint = f"did you mean `{near[0]}`?" if near else f"there are {known}"
+        raise UsageError(f"no adapter is called `{name}`; {hint}")
+    try:
+        made = getattr(importlib.import_module(entry.module), entry.class_name)
+    except ImportError as error:
+        raise _unavailable(name, entry, error) from error
+    try:
+        adapter: Adapter = made(**options)
+    except ImportError as error:
+        raise _unavailable(name, entry, error) from error
+    except TypeError as error:
+        raise UsageError(f"adapter `{name}`: {str(error).partition('() ')[2] or error}") from None
+    return adapter
+
+
+def _unavailable(name: str, entry: Entry, error: ImportError) -> ProviderUnavailableError:
+    missing = f"`{error.name}` is missing" if error.name else str(error)
+    how = f"pip install 'proctor[{entry.extra}]'" if entry.extra else "reinstall proctor"
+    return ProviderUnavailableError(f"adapter `{name}` cannot be used: {missing}; {how}")
