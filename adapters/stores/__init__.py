@@ -7,4 +7,6 @@
 
 from proctor.supervisor.memory_store import MemoryStore
 
-__all__ = ["MemoryStore"]
+from .sqlite import SQLiteStore
+
+__all__ = ["MemoryStore", "SQLiteStore"]

@@ -1,0 +1,225 @@
+"""What one transaction writes: events with their seq, and the lines of sessions and runs that follow."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from proctor.policies.events import Event, SessionEvent, at_ms
+from proctor.supervisor.errors import StoreError
+from proctor.supervisor.ports import Mail, RunInfo
+from proctor.supervisor.records import RunStatus, from_record, status_after, to_record
+
+from .schema import pragma
+
+_ROWS_A_STATEMENT = (64, 32, 16, 8, 4, 2, 1)
+_COLUMNS = 7
+# One statement for many rows: sqlite3 gives up the interpreter lock once a statement, and with a busy event
+# loop each time it wants it back can take 5 ms. OR ROLLBACK: without it every statement keeps an undo log.
+_INSERT = {
+    n: f"INSERT OR ROLLBACK INTO events VALUES {','.join(['(?,?,?,?,?,?,?)'] * n)}" for n in _ROWS_A_STATEMENT
+}
+_MOST_REMEMBERED = 100_000
+_encode = msgspec.json.Encoder().encode
+
+
+class _Session:
+    __slots__ = ("key", "last_seq", "provider", "provider_session_id")
+
+    def __init__(self, key: int, last_seq: int, provider: str, provider_session_id: str | None) -> None:
+        self.key = key  # 0: not stored yet
+        self.last_seq = last_seq
+        self.provider = provider
+        self.provider_session_id = provider_session_id
+
+
+class Recorder:
+    """Writes within a transaction that its caller begins with `begin` and ends.
+
+    INVARIANT: what is remembered of sessions and runs is what the file holds; `forget` after a rollback.
+    """
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+        self._sessions: dict[str, _Session] = {}
+        self._runs: dict[str, tuple[str, str]] = {}
+        self._rows: list[Any] = []
+        self._data_version = pragma(connection, "data_version")
+
+    def begin(self) -> bool:
+        """Begin a transaction; True when another connection has written since the last one."""
+        self._connection.execute("BEGIN IMMEDIATE")
+        return self.look()
+
+    def look(self) -> bool:
+        """True when another connection has written since the last look."""
+        version = pragma(self._connection, "data_version")
+        if version == self._data_version:
+            return False
+        self._data_version = version
+        self.forget()
+        return True
+
+    def forget(self) -> None:
+        """Drop what is remembered and what is not written yet."""
+        self._sessions.clear()
+        self._runs.clear()
+        self._rows.clear()
+
+    def commit(self) -> None:
+        """Write what was gathered, and commit."""
+        self._insert_rows()
+        self._connection.execute("COMMIT")
+        if len(self._sessions) + len(self._runs) > _MOST_REMEMBERED:
+            self.forget()
+
+    def _insert_rows(self) -> None:
+        rows, start, left = self._rows, 0, len(self._rows) // _COLUMNS
+        for n in _ROWS_A_STATEMENT:
+            while left >= n:
+                end = start + n * _COLUMNS
+                self._connection.execute(_INSERT[n], rows[start:end])
+                start, left = end, left - n
+        rows.clear()
+
+    def append(self, events: Sequence[Event], *, look_up: bool) -> list[Event]:
+        """Stamp events and gather their rows; `look_up` finds those that are stored already.
+
+        Without it a repeated event_id is an IntegrityError at the commit. Raises StoreError, having
+        gathered nothing, for an event that cannot be stored.
+        """
+        next_seq: dict[str, int] = {}
+        new_ids: dict[tuple[str, str], Event] = {}
+        fresh: list[tuple[Event, bytes]] = []
+        result: list[Event] = []
+        if look_up:
+            self._insert_rows()
+        for event in events:
+            session_id = event.session_id
+            if look_up and event.event_id:
+                known = new_ids.get((session_id, event.event_id)) or self._stored(event)
+                if known is not None:
+                    result.append(known)
+                    continue
+            seq = next_seq.get(session_id) or self._session(session_id).last_seq + 1
+            stamped, data = to_record(event, seq)
+            next_seq[session_id] = seq + 1
+            if look_up:
+                new_ids[session_id, stamped.event_id] = stamped
+            fresh.append((stamped, data))
+            result.append(stamped)
+        for stamped, data in fresh:
+            self._gather(stamped, data)
+        return result
+
+    def create_run(self, run: RunInfo) -> None:
+        """Register a run; StoreError(kind="run_exists") when there is one of this id."""
+        if not run.run_id or not run.session_id:
+            raise StoreError("a run needs a run_id and a session_id", kind="bad_run")
+        if self._run(run.run_id) is not None:
+            raise StoreError(f"run `{run.run_id}` exists already; choose another id", kind="run_exists")
+        try:
+            self._insert_run(run)
+        except (TypeError, ValueError, OverflowError, RecursionError) as error:
+            raise StoreError(f"run `{run.run_id}` cannot be stored: {error}", kind="bad_run") from error
+
+    def post(self, mail: Mail) -> int:
+        """Store a message; returns its mail_id."""
+        try:
+            row = (mail.run_id, mail.kind, mail.at and mail.at.isoformat(), _encode(mail.body))
+        except (TypeError, ValueError, OverflowError, RecursionError) as error:
+            raise StoreError(f"mail cannot be stored as JSON: {error}", kind="bad_mail") from error
+        sql = "INSERT INTO mail (run_id, kind, at, body) VALUES (?, ?, ?, ?)"
+        return int(self._connection.execute(sql, row).lastrowid or 0)
+
+    def _gather(self, event: Event, data: bytes) -> None:
+        session = self._session(event.session_id)
+        self._note_session(event, session)
+        if event.run_id:
+            self._note_run(event)
+        session.last_seq = event.seq
+        self._rows += (
+            session.key,
+            event.seq,
+            event.run_id,
+            event.event_id or None,
+            event.type,
+            event.at and at_ms(event.at),
+            data,
+        )
+
+    def _stored(self, event: Event) -> Event | None:
+        row = self._connection.execute(
+            "SELECT seq, data FROM events WHERE session_key = ? AND event_id = ?",
+            (self._session(event.session_id).key, event.event_id),
+        ).fetchone()
+        return row and from_record(row[1], session_id=event.session_id, seq=row[0])
+
+    def _session(self, session_id: str) -> _Session:
+        session = self._sessions.get(session_id)
+        if session is None:
+            row = self._connection.execute(
+                "SELECT key, (SELECT coalesce(max(seq), 0) FROM events WHERE session_key = key),"
+                " provider, provider_session_id FROM sessions WHERE session_id = ?",
+                (session_id,),
+            ).fetchone()
+            session = self._sessions[session_id] = _Session(*row) if row else _Session(0, 0, "", None)
+        return session
+
+    def _note_session(self, event: Event, session: _Session) -> None:
+        if not session.key:
+            self._insert_session(event.session_id, session)
+        found = event.provider_session_id if isinstance(event, SessionEvent) else None
+        if (event.provider and not session.provider) or (found and found != session.provider_session_id):
+            session.provider = session.provider or event.provider
+            session.provider_session_id = found or session.provider_session_id
+            self._connection.execute(
+                "UPDATE sessions SET provider = ?, provider_session_id = ? WHERE key = ?",
+                (session.provider, session.provider_session_id, session.key),
+            )
+
+    def _insert_session(self, session_id: str, session: _Session) -> None:
+        cursor = self._connection.execute("INSERT INTO sessions (session_id) VALUES (?)", (session_id,))
+        session.key = int(cursor.lastrowid or 0)
+
+    def _run(self, run_id: str) -> tuple[str, str] | None:
+        run = self._runs.get(run_id)
+        if run is None:
+            sql = "SELECT status, provider FROM runs WHERE run_id = ?"
+            run = self._connection.execute(sql, (run_id,)).fetchone()
+            if run is not None:
+                self._runs[run_id] = run
+        return run
+
+    def _note_run(self, event: Event) -> None:
+        run = self._run(event.run_id)
+        if run is None:
+            new = RunInfo(run_id=event.run_id, session_id=event.session_id, created_at=event.at)
+            self._insert_run(new)
+            run = (new.status, new.provider)
+        status, provider = run
+        if status not in ("created", "running"):
+            return
+        status_now: RunStatus = status_after(event)
+        if status_now != status or (event.provider and not provider):
+            self._runs[event.run_id] = (status_now, provider or event.provider)
+            self._connection.execute(
+                "UPDATE runs SET status = ?, provider = ? WHERE run_id = ?",
+                (status_now, provider or event.provider, event.run_id),
+            )
+
+    def _insert_run(self, run: RunInfo) -> None:
+        spec = _encode(run.spec)
+        session = self._session(run.session_id)
+        if not session.key:
+            self._insert_session(run.session_id, session)
+        self._connection.execute(
+            "INSERT INTO runs (run_id, session_key, provider, status, created_at, spec)"
+            " VALUES (?, ?, ?, ?, ?, ?)",
+            (run.run_id, session.key, run.provider, run.status,
+             run.created_at and run.created_at.isoformat(), spec),
+        )
+        self._runs[run.run_id] = (run.status, run.provider)

@@ -1,0 +1,169 @@
+"""The one thread that writes: many appends become one transaction, each acknowledged after its commit."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+import anyio
+
+from proctor.supervisor.errors import StoreError
+
+from .failures import WHOLE_FILE, primary_code, store_error
+from .recording import Recorder
+from .wakeups import Bell, Hop, current_hop, set_all
+
+T = TypeVar("T")
+
+_EVENTS_A_TRANSACTION = 1024
+_LOOK_EVERY_S = 0.05
+
+
+class Job(Generic[T]):
+    """One thing to write: `work(recorder, look_up)` is called within a transaction, again if it must be
+    redone alone; `weight` is its number of rows.
+    """
+
+    __slots__ = ("done", "error", "hop", "result", "weight", "work")
+
+    def __init__(self, work: Callable[[Recorder, bool], T], weight: int) -> None:
+        self.work = work
+        self.weight = weight
+        self.hop: Hop = current_hop()
+        self.done = anyio.Event()
+        self.result: T | None = None
+        self.error: Exception | None = None
+
+
+class Writer:
+    """Owns the connection that writes. Every producer waits for its own job, so the queue holds no more
+    than one job each; a transaction takes `_EVENTS_A_TRANSACTION` rows and then ends.
+    """
+
+    def __init__(self, connection: sqlite3.Connection, path: Path, bell: Bell) -> None:
+        self._connection = connection
+        self._path = path
+        self._bell = bell
+        self._recorder = Recorder(connection)
+        self._queue: deque[Job[Any]] = deque()
+        self._changed = threading.Condition()
+        self._watchers = 0
+        self._look_now = False
+        self._stopping = False
+        self._thread = threading.Thread(target=self._run, name=f"proctor-store-{path.name}", daemon=True)
+        self._thread.start()
+
+    async def do(self, work: Callable[[Recorder, bool], T], weight: int = 1) -> T:
+        """Have something written; returns once it is durable. If cancelled, it may still be written."""
+        job = Job(work, weight)
+        with self._changed:
+            if self._stopping:
+                raise StoreError("the store is closed", kind="closed")
+            self._queue.append(job)
+            self._changed.notify()
+        await job.done.wait()
+        if job.error is not None:
+            raise job.error
+        return job.result  # type: ignore[return-value]  # set by the thread before `done`
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """While inside, look for what other processes write."""
+        with self._changed:
+            self._watchers += 1
+            self._look_now = True
+            self._changed.notify()
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._watchers -= 1
+
+    async def aclose(self) -> None:
+        """Write what is queued, close the connection, end the thread."""
+        with self._changed:
+            self._stopping = True
+            self._changed.notify()
+        with anyio.CancelScope(shield=True):
+            await anyio.to_thread.run_sync(self._thread.join)
+
+    def _run(self) -> None:
+        while (jobs := self._next_jobs()) is not None:
+            if jobs:
+                self._write(jobs)
+            else:
+                self._look()
+        with suppress(sqlite3.Error):
+            self._connection.close()
+        self._bell.ring()
+
+    def _next_jobs(self) -> list[Job[Any]] | None:
+        """Jobs for one transaction; none when it is time to look around; None at the end."""
+        with self._changed:
+            while not self._queue and not self._stopping and not self._look_now:
+                if not self._changed.wait(_LOOK_EVERY_S if self._watchers else None):
+                    return []
+            self._look_now = False
+            if not self._queue:
+                return None if self._stopping else []
+            jobs: list[Job[Any]] = []
+            weight = 0
+            while self._queue and (not jobs or weight + self._queue[0].weight <= _EVENTS_A_TRANSACTION):
+                jobs.append(self._queue.popleft())
+                weight += jobs[-1].weight
+            return jobs
+
+    def _look(self) -> None:
+        try:
+            if self._recorder.look():
+                self._bell.ring()
+        except sqlite3.Error:
+            self._recorder.forget()  # whoever reads or writes next is told what is wrong
+
+    def _write(self, jobs: list[Job[Any]]) -> None:
+        error = self._transact(jobs, look_up=False)
+        if isinstance(error, sqlite3.IntegrityError):
+            error = self._transact(jobs, look_up=True)
+        if error is not None and len(jobs) > 1 and primary_code(error) not in WHOLE_FILE:
+            for job in jobs:  # one of them does not fit: the others need not suffer
+                self._fail([job], self._transact([job], look_up=True))
+        else:
+            self._fail(jobs, error)
+        set_all((job.hop, job.done) for job in jobs)
+        self._bell.ring()
+
+    def _transact(self, jobs: list[Job[Any]], *, look_up: bool) -> Exception | None:
+        """Write jobs in one transaction; returns the error after which none of them is stored."""
+        try:
+            self._recorder.begin()
+            for job in jobs:
+                self._work(job, look_up)
+            self._recorder.commit()
+        except Exception as error:
+            self._recorder.forget()
+            with suppress(sqlite3.Error):
+                if self._connection.in_transaction:
+                    self._connection.execute("ROLLBACK")
+            return error
+        return None
+
+    def _work(self, job: Job[Any], look_up: bool) -> None:
+        job.error = None
+        try:
+            job.result = job.work(self._recorder, look_up)
+        except sqlite3.Error:
+            raise
+        except StoreError as error:
+            job.error = error
+        except Exception as error:  # a bug, or no memory: the others' jobs and this thread must survive it
+            job.error = StoreError(f"cannot be stored: {type(error).__name__}: {error}", kind="bad_event")
+
+    def _fail(self, jobs: list[Job[Any]], error: Exception | None) -> None:
+        if error is not None:
+            for job in jobs:
+                job.error = store_error(error, self._path)
