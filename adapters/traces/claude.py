@@ -100,7 +100,8 @@ class _Reader:
 
     def _response(self, record: Record, message: Message) -> None:
         if message.model == _NOT_A_MODEL:
-            self.log.add(message_kind("system"), at=record.at, role="system", content=text_of(message.content))
+            content = text_of(message.content)
+            self.log.add(message_kind("system"), at=record.at, role="system", content=content)
             return
         parent = self._parent(record)
         turn = self._turn(record, message, parent)
@@ -111,7 +112,7 @@ class _Reader:
                 self._result(record, block)
             elif block.get("type") == "text":
                 self.log.add(message_kind("assistant"), at=record.at, content=block.get("text"))
-        if message.usage and self._usage_at.get(message.id, id(record)) == id(record):
+        if message.usage and self._usage_at.get(message.id or "", id(record)) == id(record):
             self._usage(record, message.usage, message.model)
 
     def _sent(self, record: Record, message: Message) -> None:
@@ -130,7 +131,8 @@ class _Reader:
         """
         if record.is_subagent:
             return "assistant"
-        own = carries_results or record.envelope.is_meta or record.envelope.is_summary
+        line = record.envelope
+        own = carries_results or line.is_meta or line.is_summary or line.prompt_source == "system"
         return "system" if own else "user"
 
     def _parent(self, record: Record) -> str | None:
@@ -157,7 +159,8 @@ class _Reader:
 
     def _result(self, record: Record, block: dict[str, Any]) -> None:
         call_id = str(block.get("tool_use_id", ""))
-        fields = {"at": record.at, "tool_call_id": call_id, "tool_name": self._calls.get(call_id, ("", 0))[0]}
+        name, _ = self._calls.get(call_id, ("", 0))
+        fields: dict[str, Any] = {"at": record.at, "tool_call_id": call_id, "tool_name": name}
         content = text_of(block.get("content"))
         if call_id in self._refused:
             self.log.add(ToolCallDenied, **fields)
@@ -183,8 +186,10 @@ def _agent_links(record: Record) -> Iterator[tuple[str, str]]:
 
 
 def _refusals(record: Record) -> Iterator[str]:
-    """The calls a person refused. The client says so beside the result, where no tool can write."""
-    if record.message and record.envelope.outcome == _REFUSED_BY_USER:
+    """The calls that were not permitted. The client says so beside the result, where no tool can write."""
+    permission = record.envelope.permission
+    rejected = isinstance(permission, dict) and permission.get("decision") == "reject"
+    if record.message and (rejected or record.envelope.outcome == _REFUSED_BY_USER):
         yield from _answered(record.message)
 
 

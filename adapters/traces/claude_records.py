@@ -29,9 +29,8 @@ class _Envelope(msgspec.Struct, kw_only=True):
     parent_call: str | None = msgspec.field(default=None, name="parent_tool_use_id")
     outcome: Any = msgspec.field(default=None, name="toolUseResult")
     message: msgspec.Raw = msgspec.Raw(b"null")
-    is_error: bool | None = None
-    result: Any = None
-    subtype: str | None = None
+    prompt_source: str | None = msgspec.field(default=None, name="promptSource")
+    permission: Any = msgspec.field(default=None, name="permissionDecision")
 
 
 class Usage(msgspec.Struct, kw_only=True):

@@ -149,7 +149,8 @@ class _Reader:
         self._between = True
         call_id = _call_id(line)
         output = self._outputs[call_id]
-        fields = {"at": line.timestamp, "tool_call_id": call_id, "tool_name": self._names.get(call_id, "")}
+        name = self._names.get(call_id, "")
+        fields: dict[str, Any] = {"at": line.timestamp, "tool_call_id": call_id, "tool_name": name}
         if output.refused:
             self.log.add(ToolCallDenied, **fields)
         elif output.failed:
@@ -181,16 +182,19 @@ def _typed(line: _Line) -> str | None:
     """What the user typed, where the line says so."""
     if line.kind == "event_msg/user_message":
         return str(line.payload.get("message", ""))
-    item = line.payload.get("item")
-    if line.kind == "event_msg/item_completed" and isinstance(item, dict) and item.get("type") == "UserMessage":
-        return str(text_of(item.get("content")))
-    return None
+    item = _completed_item(line)
+    return str(text_of(item.get("content"))) if item.get("type") == "UserMessage" else None
 
 
 def _statuses(line: _Line) -> Iterator[tuple[str, str]]:
-    item = line.payload.get("item")
-    if line.kind == "event_msg/item_completed" and isinstance(item, dict) and isinstance(item.get("status"), str):
+    item = _completed_item(line)
+    if isinstance(item.get("status"), str):
         yield str(item.get("id")), item["status"]
+
+
+def _completed_item(line: _Line) -> dict[str, Any]:
+    item = line.payload.get("item")
+    return item if line.kind == "event_msg/item_completed" and isinstance(item, dict) else {}
 
 
 def _outputs(line: _Line, status: dict[str, str]) -> Iterator[tuple[str, Output]]:

@@ -28,7 +28,7 @@ _anything = msgspec.json.Decoder()
 class TraceLines:
     """The lines of one trace that are not blank; `number` is that of the line read last, from 1."""
 
-    def __init__(self, name: str, stream: IO[bytes]) -> None:
+    def __init__(self, name: str, stream: io.BufferedIOBase) -> None:
         self.name = name
         self.number = 0
         self._stream = stream
@@ -128,13 +128,14 @@ def documents(lines: TraceLines) -> Iterator[Any]:
     in whatever layout they have. Raises TraceError.
     """
     for first in lines.peek(1):
-        if _is_whole(first):
+        if is_whole(first):
             yield from (lines.decode(_anything, line) for line in lines)
         else:
             yield from _laid_out(lines)
 
 
-def _is_whole(line: bytes) -> bool:
+def is_whole(line: bytes) -> bool:
+    """Whether the line is a JSON value by itself."""
     try:
         _anything.decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -177,10 +178,8 @@ class _Raw(io.RawIOBase):
         return len(data)
 
 
-def _unpacked(stream: io.BufferedReader) -> IO[bytes]:
-    if stream.peek(2)[:2] == _GZIP:
-        return gzip.GzipFile(fileobj=stream)
-    return stream
+def _unpacked(stream: io.BufferedReader) -> io.BufferedIOBase:
+    return gzip.GzipFile(fileobj=stream) if stream.peek(2)[:2] == _GZIP else stream
 
 
 def _reason(error: OSError) -> str:

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import msgspec
 
-from proctor.policies import Event, EventError, decode_event
-from proctor.policies.events import TERMINAL, RunStarted, Unrecognized
+from proctor.policies.errors import EventError
+from proctor.policies.events import TERMINAL, Event, RunStarted, Unrecognized, decode_event
 
 from .lines import TraceLines
 from .session import Session

@@ -8,8 +8,7 @@ from typing import Any
 
 import msgspec
 
-from proctor.policies import Event
-from proctor.policies.events import TurnStarted
+from proctor.policies.events import Event, TurnStarted
 
 
 class Session(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,4 +1,4 @@
-"""Sessions written one a line: `{"id": ..., "events": [{"type": "message" | "usage" | "tool_call" | ...}]}`."""
+"""Sessions written one a line: `{"id": ..., "events": [{"type": "tool_call" | "message" | ...}]}`."""
 
 from __future__ import annotations
 
@@ -55,11 +55,6 @@ class _Result(_Item, tag="tool_result"):
 
 _Known: TypeAlias = _Message | _Usage | _Call | _Result
 _KNOWN = ("message", "usage", "tool_call", "tool_result")
-
-
-class _Header(msgspec.Struct, kw_only=True):
-    id: str
-    events: list[msgspec.Raw]
 
 
 class _Line(msgspec.Struct, kw_only=True):
@@ -149,14 +144,14 @@ def _call(log: EventLog, call: _Call, answered: set[str]) -> None:
     """
     ran = call.id in answered or not answered
     kind = ToolCallStarted if ran else ToolCallRequested
-    fields = {"tool_call_id": call.id, "tool_name": call.name}
+    fields: dict[str, Any] = {"tool_call_id": call.id, "tool_name": call.name}
     log.add(kind, **fields, tool_input=tool_input(call.arguments), turn=call.turn)
     if not answered:
         log.add(ToolCallCompleted, **fields)
 
 
 def _result(add: Callable[..., None], result: _Result, name: str) -> None:
-    fields = {"tool_call_id": result.id, "tool_name": name}
+    fields: dict[str, Any] = {"tool_call_id": result.id, "tool_name": name}
     if result.is_error:
         add(ToolCallFailed, **fields, error=result.content)
     else:

@@ -10,6 +10,8 @@ import msgspec
 
 _RESOURCES = ("resourceSpans", "resource_spans")
 _SCOPES = ("scopeSpans", "scope_spans", "instrumentationLibrarySpans")
+_STARTS = ("startTimeUnixNano", "start_time_unix_nano", "start_time", "startTime")
+_ENDS = ("endTimeUnixNano", "end_time_unix_nano", "end_time", "endTime")
 _VALUES = ("stringValue", "boolValue", "intValue", "doubleValue", "bytesValue")
 
 
@@ -37,12 +39,12 @@ def at(nanoseconds: int) -> datetime | None:
 
 
 def spans_in(document: Any) -> Iterator[Span]:
-    """The spans of one JSON value: an export of many, a list, or one span. Raises ValueError."""
+    """The spans of one JSON value: an export of many, a list, or one span. Raises ValueError or TypeError."""
     if isinstance(document, list):
         for part in document:
             yield from spans_in(part)
     elif not isinstance(document, dict):
-        raise ValueError("not a span")
+        raise TypeError("neither an object nor a list")
     elif any(name in document for name in (*_RESOURCES, *_SCOPES, "spans")):
         for part in _either(document, *_RESOURCES, *_SCOPES, "spans") or ():
             yield from spans_in(part)
@@ -63,8 +65,8 @@ def _span(document: dict[str, Any]) -> Span:
     trace_id, span_id = _identity(document)
     if not span_id:
         raise ValueError("a span without an id")
-    start = _nanoseconds(_either(document, "startTimeUnixNano", "start_time_unix_nano", "start_time", "startTime"))
-    end = _nanoseconds(_either(document, "endTimeUnixNano", "end_time_unix_nano", "end_time", "endTime"))
+    start = _nanoseconds(_either(document, *_STARTS))
+    end = _nanoseconds(_either(document, *_ENDS))
     attributes = _attributes(document.get("attributes"))
     return Span(
         trace_id=trace_id,
@@ -99,7 +101,9 @@ def _attributes(value: Any) -> dict[str, Any]:
     if not isinstance(value, list):
         return {}
     return {
-        str(pair["key"]): _value(pair.get("value")) for pair in value if isinstance(pair, dict) and "key" in pair
+        str(pair["key"]): _value(pair.get("value"))
+        for pair in value
+        if isinstance(pair, dict) and "key" in pair
     }
 
 

@@ -6,8 +6,7 @@ from typing import Any
 
 import msgspec
 
-from proctor.policies import Event
-from proctor.policies.events import MessageReceived, MessageSent
+from proctor.policies.events import Event, MessageReceived, MessageSent
 
 _anything = msgspec.json.Decoder()
 
@@ -34,7 +33,8 @@ def text_of(content: Any) -> Any:
     """The text of content blocks, joined by line ends; content without any text as it came."""
     if not isinstance(content, list):
         return content
-    texts = [block["text"] for block in content if isinstance(block, dict) and isinstance(block.get("text"), str)]
+    blocks = (block for block in content if isinstance(block, dict))
+    texts = [text for block in blocks if isinstance(text := block.get("text"), str)]
     return "\n".join(texts) if texts else content
 
 

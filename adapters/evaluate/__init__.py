@@ -1,0 +1,46 @@
+"""Recorded sessions judged under a policy, and what is reported of it.
+
+    records         what is found of one session
+    judge           sessions to records
+    calls           calls and inputs as a line of text shows them
+    tally           records of many sessions summed up by rule
+    advice          what to do about a violation
+    table           the summary of many sessions on a terminal
+    failure         one failed rule on a terminal, with the calls around it
+    jsonl           one line of JSON a session
+    junit           JUnit XML
+    sarif           SARIF 2.1.0
+    diff            two policies over the same sessions
+    diff_report     what `diff` found, on a terminal and as JSON
+"""
+
+from .diff import CallChange, SessionChange, compare_sessions
+from .diff_report import DiffTally, diff_json_line, diff_table
+from .failure import failure_reports
+from .jsonl import json_line
+from .judge import judge_session, judge_sessions
+from .junit import JUnitReport
+from .records import DecisionRecord, SessionReport, ViolationRecord
+from .sarif import SarifReport
+from .table import summary_table
+from .tally import Tally
+
+__all__ = [
+    "CallChange",
+    "DecisionRecord",
+    "DiffTally",
+    "JUnitReport",
+    "SarifReport",
+    "SessionChange",
+    "SessionReport",
+    "Tally",
+    "ViolationRecord",
+    "compare_sessions",
+    "diff_json_line",
+    "diff_table",
+    "failure_reports",
+    "json_line",
+    "judge_session",
+    "judge_sessions",
+    "summary_table",
+]

@@ -1,0 +1,109 @@
+"""Two policies over the same sessions: which sessions and calls are judged otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from proctor.adapters.traces import Session
+from proctor.policies import CompiledPolicy, RunContext
+from proctor.policies.calls import STRICTNESS
+
+from .calls import CallLine, call_lines
+from .judge import judge_session
+from .records import SessionReport
+
+Change: TypeAlias = Literal["newly_refused", "newly_allowed", "other_action", "other_rules"]
+
+_REFUSING = ("request_approval", "deny", "cancel")
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True):
+    """What one policy says of one call: the strictest action, and the rules it breaks."""
+
+    action: str = "allow"
+    rules: tuple[str, ...] = ()
+
+    @property
+    def refuses(self) -> bool:
+        """Whether the call would not simply have run."""
+        return self.action in _REFUSING
+
+
+class CallChange(msgspec.Struct, frozen=True, kw_only=True):
+    """A call the two policies judge otherwise; without an id it is the session's end that they judge."""
+
+    change: Change
+    tool_call_id: str | None
+    tool_name: str | None
+    call: str
+    old: Answer
+    new: Answer
+
+
+class SessionChange(msgspec.Struct, frozen=True, kw_only=True):
+    """A session as the old and the new policy see it; `calls` are those judged otherwise."""
+
+    session: str
+    source: str
+    old_passed: bool
+    new_passed: bool
+    calls: tuple[CallChange, ...]
+
+    @property
+    def differs(self) -> bool:
+        """Whether anything is judged otherwise."""
+        return bool(self.calls) or self.old_passed != self.new_passed
+
+
+def compare_sessions(
+    old: CompiledPolicy,
+    new: CompiledPolicy,
+    sessions: Iterable[Session],
+    context: RunContext | None = None,
+) -> Iterator[SessionChange]:
+    """Judge each session under both policies; sessions judged alike come too, without calls."""
+    for session in sessions:
+        before = judge_session(old, session, context)
+        after = judge_session(new, session, context)
+        yield SessionChange(
+            session=session.id,
+            source=session.source,
+            old_passed=before.passed,
+            new_passed=after.passed,
+            calls=tuple(_changes(session, before, after)),
+        )
+
+
+def _changes(session: Session, before: SessionReport, after: SessionReport) -> Iterator[CallChange]:
+    old, new = _answers(before), _answers(after)
+    if old == new:
+        return
+    lines: dict[str | None, CallLine] = {line.id: line for line in call_lines(session.events)}
+    for call_id in [*lines, None]:
+        was, is_now = old.get(call_id, Answer()), new.get(call_id, Answer())
+        if was != is_now:
+            line = lines.get(call_id)
+            yield CallChange(
+                change=_change(was, is_now), tool_call_id=call_id, tool_name=line.name if line else None,
+                call=line.text if line else "the end of the session", old=was, new=is_now,
+            )
+
+
+def _answers(report: SessionReport) -> dict[str | None, Answer]:
+    """What a policy says by call; what is about no call is about the session's end."""
+    answers: dict[str | None, Answer] = {}
+    for violation in report.violations:
+        earlier = answers.get(violation.tool_call_id, Answer())
+        stricter = max(earlier.action, violation.action, key=lambda action: STRICTNESS[action])
+        rules = tuple(sorted({*earlier.rules, violation.rule}))
+        answers[violation.tool_call_id] = Answer(action=stricter, rules=rules)
+    return answers
+
+
+def _change(old: Answer, new: Answer) -> Change:
+    if old.refuses != new.refuses:
+        return "newly_refused" if new.refuses else "newly_allowed"
+    return "other_action" if old.action != new.action else "other_rules"

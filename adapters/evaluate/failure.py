@@ -1,0 +1,88 @@
+"""One failed rule on a terminal: what was expected, what happened, the calls around it, what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rich.text import Text
+
+from proctor.adapters.traces import Session
+
+from .advice import actual, expected, suggestion
+from .calls import CallLine, call_lines, printable
+from .records import SessionReport, ViolationRecord
+
+_BEFORE, _AFTER = 3, 1
+"""How many calls are shown around an offending one."""
+
+
+def failure_reports(session: Session, report: SessionReport, *, calls_shown: int = 12) -> Iterator[Text]:
+    """A text for each rule the session broke, in the order it broke them.
+
+    At most `calls_shown` lines of the trace are shown, those around the offending calls.
+    """
+    lines = call_lines(session.events)
+    by_rule: dict[tuple[str, str], list[ViolationRecord]] = {}
+    for violation in report.violations:
+        by_rule.setdefault((violation.policy, violation.rule), []).append(violation)
+    for violations in by_rule.values():
+        yield _report(session, violations, lines, calls_shown)
+
+
+def _report(session: Session, violations: list[ViolationRecord], lines: list[CallLine], shown: int) -> Text:
+    first = violations[0]
+    text = Text()
+    text.append("FAILED", "bold red")
+    text.append(f" {printable(first.rule)} ({first.kind})\n", "bold")
+    _field(text, "session", session.id)
+    _field(text, "policy", f"{first.policy}, action {first.action}")
+    _field(text, "expected", expected(first))
+    _field(text, "actual", actual(first))
+    if len(violations) > 1:
+        _field(text, "violations", f"{len(violations)}; the first is described here")
+    text.append("\n")
+    _trace(text, lines, violations, shown)
+    text.append("\n")
+    _field(text, "suggestion", suggestion(first))
+    return text
+
+
+def _field(text: Text, name: str, value: str) -> None:
+    text.append(f"  {name + ':':<12}", "dim")
+    text.append(f"{printable(value)}\n")
+
+
+def _trace(text: Text, lines: list[CallLine], violations: list[ViolationRecord], shown: int) -> None:
+    offending = {violation.tool_call_id for violation in violations if violation.tool_call_id is not None}
+    text.append("  trace:\n", "dim")
+    last = 0
+    for line in _around(lines, offending, shown):
+        _gap(text, line.position - last - 1)
+        last = line.position
+        _call(text, line, marked=line.id in offending)
+    _gap(text, len(lines) - last)
+    if not offending:
+        text.append("  > the session ended here", "bold red")
+        text.append("  <-- violation\n", "red")
+
+
+def _around(lines: list[CallLine], offending: set[str], shown: int) -> list[CallLine]:
+    """The offending calls with their neighbours, or the last calls if what is wrong is how it ended."""
+    marks = [index for index, line in enumerate(lines) if line.id in offending]
+    if not marks:
+        return lines[-shown:]
+    wanted = {index for mark in marks for index in range(mark - _BEFORE, mark + _AFTER + 1)}
+    chosen = [line for index, line in enumerate(lines) if index in wanted]
+    return chosen[:shown]
+
+
+def _call(text: Text, line: CallLine, *, marked: bool) -> None:
+    fate = f" [{line.fate}]" if line.fate else ""
+    mark, style, tail = (">", "bold red", "  <-- violation\n") if marked else (" ", "", "\n")
+    text.append(f"  {mark} {line.position:>4}. {line.text}{fate}", style)
+    text.append(tail, "red")
+
+
+def _gap(text: Text, calls: int) -> None:
+    if calls > 0:
+        text.append(f"         ... {calls} more call{'s' if calls > 1 else ''}\n", "dim")

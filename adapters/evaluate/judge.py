@@ -1,0 +1,131 @@
+"""Sessions to records: every event of a recorded session judged by one monitor, in order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+import msgspec
+
+from proctor.adapters.traces import Session
+from proctor.policies import CompiledPolicy, RunContext, ToolCall, Violation
+from proctor.policies.events import (
+    BudgetWarned,
+    Event,
+    PolicyViolated,
+    RunCancelled,
+    ToolCallRequested,
+)
+
+from .records import DecisionRecord, SessionReport, ViolationRecord
+
+_EARLIER_CONCLUSIONS = (PolicyViolated, BudgetWarned)
+"""What another policy concluded when the session was recorded is no fact of the session."""
+
+
+def judge_sessions(
+    compiled: CompiledPolicy,
+    sessions: Iterable[Session],
+    context: RunContext | None = None,
+    progress: Callable[[int], None] | None = None,
+) -> Iterator[tuple[Session, SessionReport]]:
+    """Judge sessions as they come, each by a monitor of its own.
+
+    `progress` is told how many were judged so far. Raises what reading the sessions raises.
+    """
+    for count, session in enumerate(sessions, 1):
+        yield session, judge_session(compiled, session, context)
+        if progress is not None:
+            progress(count)
+
+
+def judge_session(
+    compiled: CompiledPolicy, session: Session, context: RunContext | None = None
+) -> SessionReport:
+    """Judge one session under a compiled policy.
+
+    A call that was asked for is proposed, as at a gate; whatever else is recorded has happened. `context` is
+    what rules name in `when`; session and model are filled in where the record has them.
+    """
+    judge = _Judge(compiled, session, context or RunContext())
+    for event in session.events:
+        judge.take(event)
+    return judge.finished()
+
+
+class _Judge:
+    """One session being judged. A call that breaks a rule breaks it once, though it was asked for and ran."""
+
+    def __init__(self, compiled: CompiledPolicy, session: Session, context: RunContext) -> None:
+        self._session = session
+        self._monitor = compiled.monitor(_filled(context, session))
+        self._found: list[ViolationRecord] = []
+        self._settled: list[Violation] = []
+        self._seen: set[tuple[str, str, str]] = set()
+        self._decisions: list[DecisionRecord] = []
+        self._seq = 0
+
+    def take(self, event: Event) -> None:
+        """Judge one event."""
+        if isinstance(event, _EARLIER_CONCLUSIONS):
+            return
+        self._seq = event.seq
+        if isinstance(event, ToolCallRequested):
+            self._propose(event)
+        else:
+            for violation in self._monitor.observe(event):
+                self._add(violation)
+
+    def _propose(self, event: ToolCallRequested) -> None:
+        call = ToolCall(id=event.tool_call_id, name=event.tool_name, input=event.tool_input, turn=event.turn)
+        decision = self._monitor.propose(call)
+        for violation in decision.violations:
+            self._add(violation)
+        rules = [violation.rule for violation in decision.violations]
+        self._decisions.append(DecisionRecord(tool_call_id=call.id, action=decision.action, violations=rules))
+
+    def finished(self) -> SessionReport:
+        """Settle what the session leaves open and report."""
+        if not self._session.complete:
+            self._monitor.observe(RunCancelled(reason="the record ends here"))
+        report = self._monitor.finish()
+        for violation in report.violations:
+            if violation not in self._settled:
+                self._add(violation)
+        return SessionReport(
+            session=self._session.id,
+            passed=not self._found,
+            violations=self._found,
+            rules={name: rule.status for name, rule in report.rules.items()},
+            decisions=self._decisions or msgspec.UNSET,
+        )
+
+    def _add(self, violation: Violation) -> None:
+        self._settled.append(violation)
+        if violation.tool_call_id is not None:
+            key = violation.policy, violation.rule, violation.tool_call_id
+            if key in self._seen:
+                return
+            self._seen.add(key)
+        self._found.append(
+            ViolationRecord(
+                rule=violation.rule,
+                policy=violation.policy,
+                kind=violation.kind,
+                action=violation.action,
+                seq=self._seq,
+                tool_call_id=violation.tool_call_id,
+                tool_name=violation.tool_name,
+                message=violation.message,
+                details=violation.details,
+            )
+        )
+
+
+def _filled(context: RunContext, session: Session) -> RunContext:
+    known = {"session_id": session.id, "model": session.metadata.get("model")}
+    missing = {
+        name: value
+        for name, value in known.items()
+        if value is not None and getattr(context, name) is msgspec.UNSET
+    }
+    return msgspec.structs.replace(context, **missing)

@@ -1,0 +1,42 @@
+"""What is found of one session: the records `proctor eval --json` writes, one session a line."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+
+class ViolationRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """One rule's finding; `seq` is that of the event it is about, of the last one if it is about the end."""
+
+    rule: str
+    policy: str
+    kind: str
+    action: str
+    seq: int
+    tool_call_id: str | None = None
+    tool_name: str | None = None
+    message: str = ""
+    details: dict[str, Any] = {}
+
+
+class DecisionRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """What a gate would have answered to one call that was asked for; `violations` are ids of rules."""
+
+    tool_call_id: str
+    action: str
+    violations: list[str] = []
+
+
+class SessionReport(msgspec.Struct, frozen=True, kw_only=True):
+    """One session under one policy. `passed`: nothing was violated, whatever the action.
+
+    `rules` has each rule's status by its id; `decisions` is there if the record has calls asked for.
+    """
+
+    session: str
+    passed: bool
+    violations: list[ViolationRecord]
+    rules: dict[str, str]
+    decisions: list[DecisionRecord] | msgspec.UnsetType = msgspec.UNSET

@@ -1,0 +1,65 @@
+"""Records of many sessions summed up by rule."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import msgspec
+
+from .records import SessionReport
+
+
+class RuleTally(msgspec.Struct, kw_only=True):
+    """One rule over all sessions: how many ended with which status, and how often it was violated."""
+
+    rule: str
+    kind: str = ""
+    sessions: Counter[str] = msgspec.field(default_factory=Counter)
+    violations: int = 0
+
+
+class FailedSession(msgspec.Struct, frozen=True, kw_only=True):
+    """A session that broke rules, by id, with how often it broke each."""
+
+    session: str
+    source: str
+    rules: dict[str, int]
+
+
+class Tally:
+    """Sums up reports as they come; `failed` keeps at most `keep` sessions that broke rules."""
+
+    def __init__(self, keep: int = 1000) -> None:
+        self.sessions = 0
+        self.passed = 0
+        self.violations = 0
+        self.rules: dict[str, RuleTally] = {}
+        self.failed: list[FailedSession] = []
+        self._keep = keep
+
+    def add(self, report: SessionReport, source: str = "") -> None:
+        """Take one session's report into account."""
+        self.sessions += 1
+        self.passed += report.passed
+        self.violations += len(report.violations)
+        for name, status in report.rules.items():
+            self._rule(name).sessions[status] += 1
+        for violation in report.violations:
+            rule = self._rule(violation.rule)
+            rule.kind = violation.kind
+            rule.violations += 1
+        if not report.passed and len(self.failed) < self._keep:
+            rules = Counter(violation.rule for violation in report.violations)
+            self.failed.append(FailedSession(session=report.session, source=source, rules=dict(rules)))
+
+    def sessions_violating(self, rule: str) -> int:
+        """How many sessions broke this rule."""
+        return self.rules[rule].sessions["violated"]
+
+    @property
+    def all_passed(self) -> bool:
+        """Whether no session broke a rule."""
+        return self.passed == self.sessions
+
+    def _rule(self, name: str) -> RuleTally:
+        return self.rules.setdefault(name, RuleTally(rule=name))

@@ -1,0 +1,67 @@
+"""The formats by name, and which of them a file is in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, TypeAlias
+
+import msgspec
+
+from proctor.policies.events import EVENT_TYPES
+
+from . import claude, codex, otel, own_events, sessions
+from .lines import TraceLines, is_whole
+from .session import Session
+from .spans import is_span
+
+Reader: TypeAlias = Callable[[TraceLines], Iterator[Session]]
+
+FORMATS: dict[str, Reader] = {
+    "events": own_events.read,
+    "sessions": sessions.read,
+    "claude": claude.read,
+    "codex": codex.read,
+    "otel": otel.read,
+}
+"""Every format that can be read, by the name users give it."""
+
+_LOOKED_AT = 50
+_ROLLOUT = ("session_meta", "response_item", "event_msg", "turn_context", "compacted")
+_CLAUDE = ("user", "assistant", "system", "summary", "result")
+_CLAUDE_MARKS = ("parentUuid", "sessionId", "leafUuid", "messageId", "session_id")
+_anything = msgspec.json.Decoder()
+
+
+def detect(lines: TraceLines) -> str:
+    """The name of the format, judged by the first lines that tell. Raises TraceError when none does."""
+    for line in lines.peek(_LOOKED_AT):
+        if not is_whole(line):
+            break
+        if name := _format_of(_anything.decode(line)):
+            return name
+    else:
+        raise lines.fail(_unknown("no line tells the format"), whole_file=True)
+    if line.lstrip()[:1] in (b"{", b"["):
+        return "otel"
+    raise lines.fail(_unknown("not JSON"), whole_file=True)
+
+
+def _unknown(what: str) -> str:
+    return f"{what}; say which it is with `--format {'|'.join(FORMATS)}`"
+
+
+def _format_of(value: Any) -> str | None:
+    if is_span(value):
+        return "otel"
+    if not isinstance(value, dict):
+        return None
+    kind = value.get("type")
+    if kind is None:
+        return "sessions" if "id" in value and isinstance(value.get("events"), list) else None
+    if kind in _ROLLOUT and "payload" in value:
+        return "codex"
+    if kind in EVENT_TYPES:
+        return "events"
+    if kind in _CLAUDE and any(mark in value for mark in _CLAUDE_MARKS):
+        return "claude"
+    return "events" if "seq" in value and "session_id" in value else None
