@@ -17,18 +17,19 @@ def is_contract(node: MapNode) -> bool:
 
 
 def rules_of_contract(node: MapNode, report: Report) -> list[Node]:
-    """The rules one contract stands for: one for each precondition, one for what it forbids."""
+    """The rules one contract stands for: one for its preconditions, one for what it forbids."""
     expect_keys(node, _CONTRACT_KEYS, report)
     tool = required(node, "tool", report)
     if tool is None:
         return []
     rules: list[Node] = []
     if "preconditions" in node.entries:
-        for item in clauses(node.entries["preconditions"], "preconditions", report):
-            requirement = _requirement(item, report)
-            if requirement is not None:
-                entries = {"tool": tool, "requires": listing([requirement], item)}
-                rules.append(rule("precondition", {**entries, **carried(node), **carried(item)}, item))
+        preconditions = node.entries["preconditions"]
+        listed = clauses(preconditions, "preconditions", report)
+        requires = [found for item in listed if (found := _requirement(item, report)) is not None]
+        entries = {"tool": tool, "requires": listing([*requires], preconditions), **carried(node)}
+        if len(requires) == len(listed):
+            rules.append(rule("precondition", entries, preconditions))
     if "forbids_after" in node.entries:
         forbidden = node.entries["forbids_after"]
         rules.append(rule("forbids_after", {"tool": tool, "tools": forbidden, **carried(node)}, forbidden))
@@ -44,7 +45,7 @@ def _requirement(node: MapNode, report: Report) -> MapNode | None:
         if not isinstance(count, MapNode) or list(count.entries) != ["gte"]:
             report.add("expected `{gte: number}`", count.span, count.path)
             return None
-        return mapping({"turns_gte": count.entries["gte"]}, node)
+        return mapping({"turns_gte": count.entries["gte"], **_description(node)}, node)
     expect_keys(node, _PRIOR_KEYS, report)
     prior = required(node, "requires_prior_tool", report)
     if prior is None:
@@ -56,7 +57,11 @@ def _requirement(node: MapNode, report: Report) -> MapNode | None:
             entries["same"] = listing([mapping({"path": bound}, bound)], node.entries["resource"])
     if "with_output" in node.entries:
         entries["output"] = node.entries["with_output"]
-    return mapping(entries, node)
+    return mapping({**entries, **_description(node)}, node)
+
+
+def _description(node: MapNode) -> dict[str, Node]:
+    return {key: value for key, value in node.entries.items() if key == "description"}
 
 
 def _bound_path(node: Node, report: Report) -> Node | None:
