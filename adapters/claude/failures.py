@@ -1,0 +1,36 @@
+"""The SDK's exceptions as ours."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from claude_agent_sdk import CLINotFoundError, ProcessError
+
+from proctor.supervisor.errors import ProviderError, ProviderUnavailableError
+
+
+def provider_error(error: Exception, stderr: Sequence[str] = ()) -> ProviderError:
+    """The error to raise for one of the client.
+
+    Args:
+        error: what the SDK raised, or what reading a record did.
+        stderr: the last lines the client wrote there.
+    """
+    if isinstance(error, ProviderError):
+        return error
+    if isinstance(error, CLINotFoundError):
+        return ProviderUnavailableError(
+            f"no Claude Code client: {error}; pip install 'proctor[claude]' brings one along"
+        )
+    details: dict[str, Any] = {"error": str(error), "kind": type(error).__name__, "stderr": list(stderr)}
+    if isinstance(error, ProcessError):
+        details["exit_code"] = error.exit_code
+    if "No conversation found" in str(error) or "--resume requires" in str(error):
+        details["code"] = "unknown_session"
+        return ProviderError("the Claude Code client does not know the session to resume", details=details)
+    return ProviderError(f"the Claude Code client failed: {_brief(error)}", details=details)
+
+
+def _brief(error: Exception) -> str:
+    return (str(error) or type(error).__name__).splitlines()[0][:300]
