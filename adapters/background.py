@@ -1,0 +1,24 @@
+"""Helper tasks beside a body of code that must not notice them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import anyio
+import anyio.abc
+
+
+@asynccontextmanager
+async def helpers() -> AsyncIterator[anyio.abc.TaskGroup]:
+    """A task group that is cancelled when the body is left; the body's exception comes out as it is."""
+    failure: Exception | None = None
+    async with anyio.create_task_group() as tasks:
+        try:
+            yield tasks
+        except Exception as error:  # raised again below, outside the group that would wrap it
+            failure = error
+        finally:
+            tasks.cancel_scope.cancel()
+    if failure is not None:
+        raise failure

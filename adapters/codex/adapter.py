@@ -1,0 +1,208 @@
+"""CodexAdapter: the Codex client as an agent to supervise."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Literal
+
+from proctor.policies.calls import Capabilities
+from proctor.policies.events import TurnEvent
+from proctor.policies.model import Policy
+from proctor.supervisor.errors import ProviderError, ProviderUnavailableError, UsageError
+from proctor.supervisor.ports import Launch, LaunchOptions
+
+from ..background import helpers
+from ..jsonrpc import METHOD_NOT_FOUND, RpcError
+from . import settings
+from .compiling import COMPILES, compile_options
+from .connection import connect
+from .session import CodexSession
+
+INSTALL = "pip install 'proctor[codex]'"
+_SANDBOXES = ("workspace-write", "danger-full-access")
+
+
+class CodexAdapter:
+    """Runs prompts with the `codex app-server` of the `openai-codex` package.
+
+    The client is told to ask about every command, file change and MCP call; what it would do unasked is
+    switched off. `gate` is `some` where its own settings let something round the gate (see `ungated`).
+
+    Args:
+        model: the model to use; the client's own choice if not given.
+        sandbox: `workspace-write` confines commands to `cwd` without network; `danger-full-access` does not.
+        allow_escalation: with `workspace-write`, let the gate allow what would run outside the sandbox.
+        config: more of the client's configuration, by dotted key (`model_provider`, `mcp_servers`, ...).
+        features: the client's features to turn on or off.
+        codex_path: the client's executable; that of the `openai-codex` package, or else on PATH.
+        cwd: the folder to work in; the current one if not given.
+        env: the client's whole environment; this process's if not given.
+
+    Raises:
+        UsageError: a sandbox that the client does not hold, or configuration it cannot be given.
+    """
+
+    name = "codex"
+
+    def __init__(
+        self,
+        *,
+        model: str | None = None,
+        sandbox: Literal["workspace-write", "danger-full-access"] = "workspace-write",
+        allow_escalation: bool = False,
+        config: Mapping[str, Any] | None = None,
+        features: Mapping[str, bool] | None = None,
+        codex_path: str | os.PathLike[str] | None = None,
+        cwd: str | os.PathLike[str] | None = None,
+        env: Mapping[str, str] | None = None,
+    ) -> None:
+        if sandbox not in _SANDBOXES:
+            raise UsageError(
+                f"sandbox `{sandbox}` is none of {', '.join(_SANDBOXES)}; codex runs an approved command "
+                "without any sandbox when it is told `read-only`"
+            )
+        self._model = model
+        self._sandbox = sandbox
+        self._confined = sandbox == "workspace-write" and not allow_escalation
+        self._config = dict(config or {})
+        self._features = dict(features or {})
+        self._path = codex_path
+        self._cwd = Path(cwd) if cwd is not None else None
+        self._env = dict(env) if env is not None else None
+        settings.arguments(self._config, self._features)
+
+    @property
+    def ungated(self) -> list[str]:
+        """What may happen without the gate being asked, as the settings are now, in words."""
+        return settings.ways_round(self._environment(), self._folder(), self._config, self._features)
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What it can do; `gate` is `all` unless the client's settings let something round it."""
+        return Capabilities(
+            gate="some" if self.ungated else "all",
+            usage="per_turn",
+            cancel_kills_children=True,
+            resume=True,
+            compiles=COMPILES,
+            model=self._model,
+        )
+
+    async def prepare(self) -> None:
+        """Start the client and see that it is logged in. Raises ProviderUnavailableError."""
+        command = self._command(LaunchOptions())
+        async with (
+            connect(
+                command,
+                cwd=self._folder(),
+                env=self._environment(),
+                run_id="prepare",
+                on_request=_no_requests,
+                on_notification=_no_interest,
+                on_garbage=_no_garbage,
+            ) as connection,
+            helpers() as tasks,
+        ):
+            tasks.start_soon(connection.read_stderr)
+            tasks.start_soon(connection.peer.run)
+            await _usable(connection.greet())
+
+    def compile(self, policy: Policy) -> LaunchOptions:
+        """The policy as options of the client; see `compiling`."""
+        return compile_options(policy)
+
+    @asynccontextmanager
+    async def open(self, launch: Launch) -> AsyncIterator[CodexSession]:
+        """Start the client with the prompt. Raises ProviderError, ProviderUnavailableError."""
+        session = CodexSession(
+            launch, confined=self._confined, folder=self._folder(), last_turn=_last_turn(launch)
+        )
+        async with (
+            connect(
+                self._command(launch.options),
+                cwd=self._folder(),
+                env=self._environment(),
+                run_id=launch.run_id,
+                on_request=session.on_request,
+                on_notification=session.on_notification,
+                on_garbage=session.on_garbage,
+            ) as connection,
+            helpers() as tasks,
+        ):
+            tasks.start_soon(connection.read_stderr)
+            session.attach(connection, tasks)
+            tasks.start_soon(session.listen)
+            await connection.greet()
+            read = await connection.ask("config/read", {"cwd": str(self._folder())})
+            servers = (read.get("config") or {}).get("mcp_servers") or {}
+            await session.start(*self._thread(launch, servers))
+            yield session
+
+    def _thread(self, launch: Launch, servers: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+        denied = launch.options.options.get("denied", ())
+        thread: dict[str, Any] = {
+            "approvalPolicy": "untrusted",
+            "approvalsReviewer": "user",
+            "sandbox": self._sandbox,
+            "cwd": str(self._folder()),
+            "config": settings.asking_servers(servers, denied),
+        }
+        if self._model is not None:
+            thread["model"] = self._model
+        if launch.resume is None:
+            return "thread/start", thread
+        thread |= {"threadId": launch.resume, "excludeTurns": True}
+        return ("thread/fork" if launch.fork else "thread/resume"), thread
+
+    def _command(self, options: LaunchOptions) -> list[str]:
+        config = {**self._config, **options.options.get("config", {})}
+        features = {**self._features, **options.options.get("features", {})}
+        return [str(self._path or _find()), *settings.arguments(config, features)]
+
+    def _folder(self) -> Path:
+        return (self._cwd or Path.cwd()).resolve()
+
+    def _environment(self) -> Mapping[str, str]:
+        return os.environ if self._env is None else self._env
+
+
+def _find() -> str:
+    try:
+        return str(import_module("codex_cli_bin").bundled_codex_path())
+    except (ImportError, FileNotFoundError):
+        found = shutil.which("codex")
+    if found is None:
+        raise ProviderUnavailableError(f"codex is not installed; install it with `{INSTALL}`")
+    return found
+
+
+def _last_turn(launch: Launch) -> int:
+    return max((event.turn for event in launch.transcript if isinstance(event, TurnEvent)), default=0)
+
+
+async def _usable(greeting: Any) -> None:
+    try:
+        await greeting
+    except ProviderUnavailableError:
+        raise
+    except ProviderError as error:
+        raise ProviderUnavailableError(
+            f"codex does not work: {error}; install it with `{INSTALL}`", details=error.details
+        ) from error
+
+
+async def _no_requests(method: str, params: dict[str, Any]) -> None:
+    raise RpcError(METHOD_NOT_FOUND, f"`{method}` is not answered here")
+
+
+async def _no_interest(method: str, params: dict[str, Any]) -> None:
+    return
+
+
+async def _no_garbage(line: bytes) -> None:
+    return

@@ -1,0 +1,156 @@
+"""The client's items and the names our policies know them by.
+
+item of the client      tool name               input
+commandExecution        shell                   command, cwd, escalated, reason
+fileChange              apply_patch             changes: [{path, kind, diff, move_path}], escalated
+mcpToolCall             mcp__<server>__<tool>   the tool's own arguments
+webSearch               web_search              query
+imageView               view_image              path
+anything else a tool    its item type           the item's own fields
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+from typing import Any, Final
+
+from proctor.policies.events import ToolCallCompleted, ToolCallFailed
+
+Item = dict[str, Any]
+
+SHELL: Final = "shell"
+APPLY_PATCH: Final = "apply_patch"
+WEB_SEARCH: Final = "web_search"
+VIEW_IMAGE: Final = "view_image"
+
+NO_CALLS: Final = frozenset(
+    {
+        "userMessage",
+        "agentMessage",
+        "hookPrompt",
+        "functionCallOutput",
+        "plan",
+        "reasoning",
+        "subAgentActivity",
+        "enteredReviewMode",
+        "exitedReviewMode",
+        "contextCompaction",
+    }
+)
+"""Items that are no tool calls."""
+ASKED: Final = frozenset({"commandExecution", "fileChange", "mcpToolCall"})
+"""Items the client asks about before they run."""
+RESOURCE_SERVER: Final = "codex"
+"""The server name the client gives its own MCP resource tools, which it never asks about."""
+
+_SHELLS: Final = frozenset(
+    f"{folder}/{name}" for folder in ("/bin", "/usr/bin") for name in ("bash", "sh", "zsh", "dash")
+)
+_NAMES: Final = {
+    "commandExecution": SHELL,
+    "fileChange": APPLY_PATCH,
+    "webSearch": WEB_SEARCH,
+    "imageView": VIEW_IMAGE,
+}
+_BOOKKEEPING: Final = frozenset(
+    {"id", "type", "status", "durationMs", "result", "results", "error", "success"}
+)
+
+
+def tool_name(item: Item) -> str:
+    """The tool name of an item that is a call."""
+    kind = str(item.get("type"))
+    if kind == "mcpToolCall":
+        return mcp_tool_name(str(item.get("server")), str(item.get("tool")))
+    if kind == "dynamicToolCall":
+        return str(item.get("tool"))
+    return _NAMES.get(kind, kind)
+
+
+def mcp_tool_name(server: str, tool: str) -> str:
+    """The name of an MCP server's tool."""
+    return f"mcp__{server}__{tool}"
+
+
+def tool_input(item: Item) -> dict[str, Any]:
+    """The input of an item that is a call."""
+    match item.get("type"):
+        case "commandExecution":
+            return {"command": bare_command(str(item.get("command"))), "cwd": item.get("cwd")}
+        case "fileChange":
+            return {"changes": [_change(change) for change in item.get("changes") or ()]}
+        case "mcpToolCall" | "dynamicToolCall":
+            arguments = item.get("arguments")
+            return arguments if isinstance(arguments, dict) else {"arguments": arguments}
+        case "webSearch":
+            return {"query": item.get("query")}
+        case "imageView":
+            return {"path": item.get("path")}
+    return {name: value for name, value in item.items() if name not in _BOOKKEEPING and value is not None}
+
+
+def bare_command(command: str) -> str:
+    """The script within `/bin/bash -lc '...'`, where that is wholly what the command is."""
+    try:
+        words = shlex.split(command)
+    except ValueError:
+        return command
+    if len(words) == 3 and words[0] in _SHELLS and words[1] in ("-c", "-lc"):
+        return words[2]
+    return command
+
+
+def leaves(item: Item, folder: str) -> bool:
+    """Whether a file change touches anything outside a folder."""
+    root = os.path.realpath(folder)
+    changes = item.get("changes") or ()
+    targets = [path for change in changes for path in (change.get("path"), _moved_to(change)) if path]
+    resolved = (os.path.realpath(os.path.join(root, path)) for path in targets)
+    return any(path != root and not path.startswith(root + os.sep) for path in resolved)
+
+
+def outcome(item: Item) -> ToolCallCompleted | ToolCallFailed:
+    """How a call ended, as its completed item says."""
+    call_id, name = str(item.get("id")), tool_name(item)
+    output = _output(item)
+    if item.get("status") in ("failed", "declined") or item.get("success") is False:
+        return ToolCallFailed(tool_call_id=call_id, tool_name=name, error=output)
+    return ToolCallCompleted(tool_call_id=call_id, tool_name=name, tool_output=output)
+
+
+def _output(item: Item) -> Any:
+    if item.get("status") == "declined":
+        return {"message": "the client did not run it"}
+    match item.get("type"):
+        case "commandExecution":
+            return {"exit_code": item.get("exitCode"), "output": item.get("aggregatedOutput") or ""}
+        case "fileChange":
+            return {"changes": [change.get("path") for change in item.get("changes") or ()]}
+        case "mcpToolCall":
+            return item.get("error") or _mcp_output(item.get("result") or {})
+    return {name: item[name] for name in ("result", "results", "action") if item.get(name) is not None}
+
+
+def _mcp_output(result: dict[str, Any]) -> Any:
+    if result.get("structuredContent") is not None:
+        return result["structuredContent"]
+    content = result.get("content") or []
+    texts = [part.get("text") for part in content if isinstance(part, dict) and part.get("type") == "text"]
+    return "\n".join(map(str, texts)) if len(texts) == len(content) else content
+
+
+def _moved_to(change: dict[str, Any]) -> str | None:
+    kind = change.get("kind")
+    return kind.get("move_path") if isinstance(kind, dict) else None
+
+
+def _change(change: dict[str, Any]) -> dict[str, Any]:
+    kind = change.get("kind")
+    plain = {
+        "path": change.get("path"),
+        "kind": kind.get("type") if isinstance(kind, dict) else kind,
+        "diff": change.get("diff"),
+    }
+    moved = _moved_to(change)
+    return {**plain, "move_path": moved} if moved else plain

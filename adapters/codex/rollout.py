@@ -1,0 +1,74 @@
+"""The client's own record of a thread, read for what its requests leave out.
+
+A request to run a command does not say whether the command would run outside the sandbox; what the model
+wrote does, and the client records that before it asks.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Final
+
+import anyio
+import anyio.to_thread
+import msgspec
+
+_TRIES: Final = 40
+_PAUSE_S: Final = 0.025
+
+
+class _Line(msgspec.Struct):
+    type: str = ""
+    payload: dict[str, Any] = {}
+
+
+_line = msgspec.json.Decoder(_Line)
+_arguments = msgspec.json.Decoder(dict[str, Any])
+
+
+class Rollout:
+    """The growing record of one thread."""
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+        self._offset = 0
+        self._calls: dict[str, str] = {}
+
+    async def arguments(self, call_id: str) -> dict[str, Any] | None:
+        """What the model wrote as the arguments of a call; None if the record does not say in time."""
+        if self._path is None:
+            return None
+        for _ in range(_TRIES):
+            if call_id not in self._calls:
+                await anyio.to_thread.run_sync(self._read_on, self._path)
+            if call_id in self._calls:
+                return _decoded(self._calls.pop(call_id))
+            await anyio.sleep(_PAUSE_S)
+        return None
+
+    def _read_on(self, path: Path) -> None:
+        try:
+            with path.open("rb") as record:
+                record.seek(self._offset)
+                data = record.read()
+        except OSError:
+            return
+        whole = data[: data.rfind(b"\n") + 1]
+        self._offset += len(whole)
+        for text in whole.splitlines():
+            self._take(text)
+
+    def _take(self, text: bytes) -> None:
+        try:
+            line = _line.decode(text)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            return
+        if line.type == "response_item" and line.payload.get("type") == "function_call":
+            self._calls[str(line.payload.get("call_id"))] = str(line.payload.get("arguments"))
+
+
+def _decoded(arguments: str) -> dict[str, Any] | None:
+    try:
+        return _arguments.decode(arguments)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None

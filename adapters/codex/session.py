@@ -1,0 +1,237 @@
+"""One run of the client: a thread, one turn of it, the gate's answers and the cancel ladder."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import anyio
+import anyio.abc
+
+from proctor.policies.calls import ToolCall
+from proctor.policies.events import ErrorOccurred, Event, RunCompleted, SessionStarted, ToolCallFailed
+from proctor.supervisor.errors import ProviderError
+from proctor.supervisor.ports import GateAnswer, Launch, Rung
+
+from ..event_stream import EventStream
+from ..jsonrpc import METHOD_NOT_FOUND, RpcError
+from ..processes import process_rungs
+from . import approvals
+from .approvals import Proposal
+from .connection import Connection
+from .items import leaves
+from .rollout import Rollout
+from .translation import Translation, error_code
+
+BACKLOG: Final = 1024
+"""Events that may wait for the supervisor before the client's output is left unread."""
+INTERRUPT_S: Final = 5.0
+CLEAN_UP_S: Final = 3.0
+_WITHHELD = GateAnswer(allowed=False)
+
+
+class CodexSession:
+    """A Provider: one prompt given to one thread.
+
+    Args:
+        launch: what to run, with the gate that holds its calls.
+        confined: commands are to stay in the sandbox, so one that would leave it is refused.
+        folder: the folder the sandbox lets file changes touch.
+        last_turn: the number of the session's last model response.
+    """
+
+    def __init__(self, launch: Launch, *, confined: bool, folder: Path, last_turn: int) -> None:
+        self._launch = launch
+        self._confined = confined
+        self._folder = folder
+        self._stream = EventStream()
+        self._said = Translation(fresh=launch.resume is None, turn=last_turn)
+        self._rollout = Rollout(None)
+        self._connection: Connection
+        self._tasks: anyio.abc.TaskGroup
+        self._interrupted: str | None = None
+        self._closing = False
+        self._turn_over = False
+        self._settled = anyio.Event()
+
+    def attach(self, connection: Connection, tasks: anyio.abc.TaskGroup) -> None:
+        """Take the running client, and the tasks that live as long as it."""
+        self._connection, self._tasks = connection, tasks
+
+    async def start(self, method: str, thread: dict[str, Any]) -> None:
+        """Take up a thread as `method` and its parameters say, and prompt it. Raises ProviderError."""
+        connection = self._connection
+        answer = await connection.ask(method, thread)
+        found = answer.get("thread") or {}
+        self._said.thread_id = str(found.get("id"))
+        self._said.model = answer.get("model")
+        path = found.get("path")
+        self._rollout = Rollout(Path(path) if path else None)
+        self._stream.post(
+            SessionStarted(
+                provider_session_id=self._said.thread_id,
+                metadata={"model": self._said.model, "rollout": path, "cwd": answer.get("cwd")},
+            )
+        )
+        turn = await connection.ask(
+            "turn/start",
+            {
+                "threadId": self._said.thread_id,
+                "input": [{"type": "text", "text": self._launch.prompt}],
+            },
+        )
+        self._said.turn_id = str((turn.get("turn") or {}).get("id"))
+
+    def events(self) -> AsyncIterator[Event]:
+        """The stream; see `Provider.events`."""
+        return self._stream.events()
+
+    def ladder(self) -> Sequence[Rung]:
+        """Interrupt once, clean up the commands it leaves running, close, terminate, kill."""
+        return [
+            Rung(name="interrupt", act=self._interrupt, bound_s=INTERRUPT_S + CLEAN_UP_S),
+            Rung(name="clean_up", act=self._clean_up, bound_s=CLEAN_UP_S),
+            *process_rungs(self._connection.tree, close=self._hang_up, ended=self._ended),
+        ]
+
+    async def listen(self) -> None:
+        """Read what the client says until it hangs up; then the stream of events ends."""
+        await self._connection.peer.run()
+        with anyio.move_on_after(1):
+            await self._connection.process.wait()
+        if self._closing or self._interrupted is not None:
+            self._stream.close()
+        else:
+            code = self._connection.process.returncode
+            message = f"codex ended in the middle of its turn, exit code {code}"
+            self._stream.close(self._connection.gone(message))
+
+    async def on_garbage(self, line: bytes) -> None:
+        """A line that is no message of the protocol."""
+        shown = line[:200].decode("utf-8", "replace")
+        message = f"codex wrote `{shown}`, which is no message"
+        self._stream.post(ErrorOccurred(code="bad_line", message=message))
+
+    async def on_notification(self, method: str, params: dict[str, Any]) -> None:
+        """Something the client reports."""
+        if self._stream.backlog > BACKLOG:
+            await self._stream.settled()
+        if method == "turn/completed":
+            if params.get("threadId") == self._said.thread_id:
+                self._end_of_turn(params.get("turn") or {})
+            return
+        for event in self._said.events(method, params):
+            self._stream.post(event)
+        if not self._said.running:
+            self._settled.set()
+
+    async def on_request(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
+        """Something the client asks; what is not known is refused."""
+        match method:
+            case approvals.COMMAND:
+                answer = await self._ask_gate(await self._command(params))
+                return self._decided(approvals.decision(answer))
+            case approvals.FILE_CHANGE:
+                answer = await self._ask_gate(self._patch(params))
+                return self._decided(approvals.decision(answer))
+            case approvals.ELICITATION:
+                answer = await self._ask_gate(approvals.mcp_proposal(params, self._said.announced()))
+                return approvals.elicitation_decision(answer)
+            case approvals.PERMISSIONS:
+                return approvals.NO_PERMISSIONS
+        raise RpcError(METHOD_NOT_FOUND, f"`{method}` is not answered here")
+
+    async def _command(self, params: dict[str, Any]) -> Proposal | None:
+        written = await self._rollout.arguments(str(params.get("itemId"))) if self._confined else {}
+        return approvals.command_proposal(params, written)
+
+    def _patch(self, params: dict[str, Any]) -> Proposal | None:
+        item = self._said.running.get(str(params.get("itemId")))
+        escalated = self._confined and item is not None and leaves(item, str(self._folder))
+        return approvals.patch_proposal(item, escalated=escalated or params.get("grantRoot") is not None)
+
+    async def _ask_gate(self, proposal: Proposal | None) -> GateAnswer:
+        if proposal is None:
+            return _WITHHELD
+        self._said.proposed.add(proposal.id)
+        for event in self._said.response_begins():
+            self._stream.post(event)
+        await self._stream.settled()  # the call is judged on everything the client said before it
+        call = ToolCall(id=proposal.id, name=proposal.name, input=proposal.input, turn=self._said.turn)
+        answer = await self._launch.gate(call)
+        rewritten = answer.input is not None and answer.input != call.input
+        if answer.allowed and not rewritten and (proposal.escalated is False or not self._confined):
+            return answer
+        self._said.refused.add(proposal.id)
+        if answer.allowed:
+            self._stream.post(_not_run(call, "rewritten" if rewritten else "sandbox"))
+        return GateAnswer(allowed=False, stop=answer.stop)
+
+    def _decided(self, decision: dict[str, Any]) -> dict[str, Any]:
+        if decision["decision"] == "cancel":
+            self._interrupted = self._interrupted or "answer"
+        return decision
+
+    def _end_of_turn(self, turn: dict[str, Any]) -> None:
+        self._turn_over = True
+        for event in self._said.response_ends():
+            self._stream.post(event)
+        match turn.get("status"):
+            case "completed":
+                self._stream.post(RunCompleted(output=self._said.output))
+                self._stream.close()
+            case "interrupted" if self._interrupted is not None:
+                self._tasks.start_soon(self._end_after_clean_up)
+            case status:
+                error = turn.get("error") or {}
+                message = error.get("message") or f"codex ended its turn as `{status}`"
+                details = {"kind": error_code(error), "error": error}
+                self._stream.close(ProviderError(str(message), details=details))
+
+    async def _interrupt(self) -> dict[str, Any]:
+        # a second interrupt of one turn is never answered
+        if self._interrupted is not None or self._turn_over or not self._said.turn_id:
+            return {"interrupted_by": self._interrupted}
+        self._interrupted = "ladder"
+        params = {"threadId": self._said.thread_id, "turnId": self._said.turn_id}
+        try:
+            await self._connection.ask("turn/interrupt", params, timeout_s=INTERRUPT_S)
+        except ProviderError as error:
+            return {"interrupted_by": "ladder", "error": str(error)}
+        return {"interrupted_by": "ladder"}
+
+    async def _clean_up(self) -> dict[str, Any]:
+        """End the commands an interrupt leaves running, and wait until the client said so."""
+        left = list(self._said.running)
+        self._settled = anyio.Event()
+        if not left:
+            self._settled.set()
+        with anyio.move_on_after(CLEAN_UP_S) as scope:
+            try:
+                await self._connection.ask(
+                    "thread/backgroundTerminals/clean", {"threadId": self._said.thread_id}
+                )
+            except ProviderError as error:
+                return {"running": left, "error": str(error)}
+            await self._settled.wait()
+        return {"running": left, "ended": not scope.cancelled_caught}
+
+    async def _end_after_clean_up(self) -> None:
+        await self._clean_up()
+        self._stream.close()
+
+    async def _hang_up(self) -> None:
+        self._closing = True
+        await self._connection.hang_up()
+
+    async def _ended(self) -> None:
+        self._stream.close()
+
+
+def _not_run(call: ToolCall, why: str) -> ToolCallFailed:
+    reasons = {
+        "sandbox": "not run: it would leave the sandbox, or the client did not say that it would not",
+        "rewritten": "not run: the client cannot run a call with another input",
+    }
+    return ToolCallFailed(tool_call_id=call.id, tool_name=call.name, error={"message": reasons[why]})
