@@ -154,7 +154,10 @@ def effective_action(member: Policy, own: RuleAction | None, stack: Policy) -> O
 def _stated(members: Iterable[Policy]) -> OnViolation | None:
     """The strictest `on_violation` that is written out."""
     stated: list[OnViolation] = [m.on_violation for m in members if m.on_violation is not None]
-    return max(stated, key=_strictness) if stated else None
+    if not stated:
+        return None
+    strictest: OnViolation = max(stated, key=_strictness)
+    return strictest
 
 
 def _strictness(action: OnViolation) -> int:

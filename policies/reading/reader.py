@@ -15,7 +15,7 @@ from .hints import did_you_mean
 from .nodes import ListNode, MapNode, Node, Report, Unreadable, describe, join, set_paths
 from .records import record_node
 from .source import SUFFIXES, read_source
-from .spellings import rewritten
+from .spellings import policies_of_tests, rewritten
 from .whole import check_ids, check_whole
 
 
@@ -76,6 +76,8 @@ def check_policy(policy: Policy) -> None:
 
 def policy_nodes(root: MapNode, report: Report) -> list[MapNode]:
     """The policies of a document, each in the standard spelling."""
+    if "tests" in root.entries:
+        return [rewritten(test, report) for test in policies_of_tests(root, report)]
     if "policies" not in root.entries:
         return [rewritten(root, report)]
     for key in root.entries:

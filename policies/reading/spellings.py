@@ -22,6 +22,7 @@ from .rewriting import (
     snake_keys,
 )
 
+_TEST_KEYS = ("id", "metric", "rules", "sequences", "description")
 _FOREIGN = ("contracts", "forbidden", "tool_limits", "sequences")
 
 
@@ -49,6 +50,21 @@ def rewritten(root: MapNode, report: Report) -> MapNode:
     if "name" not in root.entries:
         changed = {"name": _file_name(report) or scalar("policy", root), **changed}
     return _whens(replaced(root, changed, without=_FOREIGN))
+
+
+def policies_of_tests(root: MapNode, report: Report) -> list[MapNode]:
+    """A suite of sequence tests, `tests: [{id, metric: sequence_valid, rules}]`: a policy for each test."""
+    expect_keys(root, ("tests", "version", "name"), report)
+    policies = []
+    for test in clauses(root.entries["tests"], "tests", report):
+        expect_keys(test, _TEST_KEYS, report)
+        metric = test.entries.get("metric")
+        if isinstance(metric, Scalar) and metric.value != "sequence_valid":
+            report.add(f"the metric `{metric.value}` is no policy", metric.span, metric.path)
+        name = required(test, "id", report)
+        entries = {"name": name} if name is not None else {}
+        policies.append(replaced(test, entries, without=("id", "metric")))
+    return policies
 
 
 def _file_name(report: Report) -> Scalar | None:
