@@ -1,0 +1,172 @@
+"""Codex rollouts: one written by the real client, and shapes of older ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from proctor.adapters.traces import Session, read_sessions
+from proctor.policies.events import (
+    MessageSent,
+    RunCancelled,
+    RunCompleted,
+    TokenUsageUpdated,
+    ToolCallCompleted,
+    ToolCallFailed,
+    ToolCallStarted,
+    ToolEvent,
+    ToolOutcome,
+)
+
+
+@pytest.fixture
+def recorded(data: Path) -> Session:
+    """A rollout of client 0.163: two parallel commands, a refused one, a patch, an MCP tool, two tasks."""
+    (session,) = read_sessions([str(data / "codex_rollout.jsonl")])
+    return session
+
+
+def test_the_recorded_calls_are_found_with_their_turns(recorded: Session) -> None:
+    """MCP tools are named as the model sees them; the one a person refused was only asked for."""
+    calls = [event for event in recorded.events if isinstance(event, ToolEvent)]
+
+    assert [(call.type, call.tool_name, call.turn) for call in calls] == [
+        ("tool_call_started", "exec_command", 1),
+        ("tool_call_started", "exec_command", 1),
+        ("tool_call_requested", "exec_command", 2),
+        ("tool_call_started", "apply_patch", 3),
+        ("tool_call_started", "mcp__small__echo", 4),
+    ]
+    assert calls[0].tool_input == {"cmd": "ls"}
+
+
+def test_the_recorded_outcomes_are_without_what_the_client_writes_around_them(recorded: Session) -> None:
+    """Exit codes decide between completed and failed and are not part of the output."""
+    outcomes = {event.tool_call_id: event for event in recorded.events if isinstance(event, ToolOutcome)}
+
+    assert {call: event.type for call, event in outcomes.items()} == {
+        "call_ls": "tool_call_completed",
+        "call_fail": "tool_call_failed",
+        "call_rm": "tool_call_denied",
+        "call_patch": "tool_call_completed",
+        "call_mcp": "tool_call_completed",
+    }
+    failed, echoed = outcomes["call_fail"], outcomes["call_mcp"]
+    assert isinstance(failed, ToolCallFailed)
+    assert failed.error == "two\n"
+    assert isinstance(echoed, ToolCallCompleted)
+    assert echoed.tool_output == "said a"
+
+
+def test_only_what_the_user_typed_is_the_users(recorded: Session) -> None:
+    """Each message once, though the rollout has it twice; what the client inserts is not the user's."""
+    said = [event.content for event in recorded.events if isinstance(event, MessageSent) and event.role == "user"]
+
+    assert said == ["Write a greeting into hello.txt", "Thank you"]
+
+
+def test_each_response_counts_its_own_usage_once(recorded: Session) -> None:
+    """The rollout states it twice, in two kinds of line."""
+    usage = [event for event in recorded.events if isinstance(event, TokenUsageUpdated)]
+
+    assert len(usage) == 6
+    assert (usage[0].input_tokens, usage[0].cache_read_tokens, usage[0].model) == (1000, 400, "gpt-5.5")
+
+
+def test_the_recorded_session_is_complete(recorded: Session) -> None:
+    """Its last task has ended."""
+    assert recorded.complete
+    assert isinstance(recorded.events[-1], RunCompleted)
+
+
+def line(kind: str, **payload: Any) -> dict[str, Any]:
+    """One line of a rollout."""
+    return {"timestamp": "2026-01-01T00:00:00.000Z", "type": kind, "payload": payload}
+
+
+META = line("session_meta", id="s")
+CALL = line("response_item", type="function_call", name="shell", arguments='{"command": ["ls"]}', call_id="c")
+
+
+@pytest.mark.parametrize(
+    ("output", "kind", "value"),
+    [
+        ('{"output": "hi\\n", "metadata": {"exit_code": 0, "duration_seconds": 0.1}}', "completed", "hi\n"),
+        ('{"output": "no", "metadata": {"exit_code": 2, "duration_seconds": 0.1}}', "failed", "no"),
+        ("Exit code: 1\nWall time: 0 seconds\nOutput:\nno", "failed", "no"),
+        ({"content": "no", "success": False}, "failed", "no"),
+        ("exec command rejected by user", "denied", None),
+        ("anything\nExit code: 1", "completed", "anything\nExit code: 1"),
+    ],
+)
+def test_outputs_of_older_clients_are_understood(
+    read_one: Callable[..., Session], output: Any, kind: str, value: Any
+) -> None:
+    """JSON with an exit code, a header, an object; what a command itself prints is not believed."""
+    session = read_one(META, CALL, line("response_item", type="function_call_output", call_id="c", output=output))
+
+    outcome = session.events[-1]
+    assert outcome.type == f"tool_call_{kind}"
+    assert getattr(outcome, "tool_output", getattr(outcome, "error", None)) == value
+
+
+def test_what_the_user_typed_is_told_from_what_was_inserted_without_the_events_too(
+    read_one: Callable[..., Session],
+) -> None:
+    """The oldest rollouts have only what was sent to the model."""
+
+    def sent(text: str) -> dict[str, Any]:
+        return line("response_item", type="message", role="user", content=[{"type": "input_text", "text": text}])
+
+    session = read_one(META, sent("<environment_context>x</environment_context>"), sent("hello"))
+
+    roles = [event.role for event in session.events if isinstance(event, MessageSent)]
+    assert roles == ["system", "user"]
+
+
+def test_running_totals_that_repeat_are_counted_once(read_one: Callable[..., Session]) -> None:
+    """Older clients write them again with every change of the rate limits."""
+    total = {"input_tokens": 5, "output_tokens": 1}
+    count = line("event_msg", type="token_count", info={"total_token_usage": total, "last_token_usage": total})
+    limits_only = line("event_msg", type="token_count", info=None)
+
+    session = read_one(META, limits_only, count, count)
+
+    assert sum(isinstance(event, TokenUsageUpdated) for event in session.events) == 1
+
+
+@pytest.mark.parametrize(
+    ("ends", "complete", "last"),
+    [
+        (["task_started", "task_complete"], True, RunCompleted),
+        (["task_started", "turn_aborted"], True, RunCancelled),
+        (["task_started"], False, None),
+    ],
+)
+def test_how_the_last_task_ended_is_how_the_session_ended(
+    read_one: Callable[..., Session], ends: list[str], complete: bool, last: type | None
+) -> None:
+    """A task without an end is still running, or the client died."""
+    session = read_one(META, *(line("event_msg", type=end) for end in ends))
+
+    assert session.complete is complete
+    assert last is None or isinstance(session.events[-1], last)
+
+
+def test_local_shell_calls_and_searches_are_calls(read_one: Callable[..., Session]) -> None:
+    """They name no tool, so their kind is their name."""
+    action = {"type": "exec", "command": ["ls"]}
+    session = read_one(
+        META,
+        line("response_item", type="local_shell_call", call_id="a", status="completed", action=action),
+        line("response_item", type="web_search_call", id="w", action={"type": "search", "query": "q"}),
+    )
+
+    calls = [event for event in session.events if isinstance(event, ToolCallStarted)]
+    assert [(call.tool_name, call.tool_input) for call in calls] == [
+        ("local_shell", {"command": ["ls"]}),
+        ("web_search", {"query": "q"}),
+    ]

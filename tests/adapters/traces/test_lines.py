@@ -1,0 +1,147 @@
+"""Files, gzip and standard input, and what is wrong with them."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from proctor.adapters.traces import TraceError, lines, read_sessions
+from proctor.supervisor.errors import ProctorError
+
+SESSION = {"id": "s1", "events": [{"type": "tool_call", "id": "c1", "name": "read", "arguments": {}}]}
+
+
+def ids(*paths: str, **how: object) -> list[str]:
+    """The ids of the sessions in these paths."""
+    return [session.id for session in read_sessions(paths, **how)]  # type: ignore[arg-type]
+
+
+def test_gzip_is_recognised_by_its_bytes_not_by_its_name(tmp_path: Path) -> None:
+    """A compressed file may be called anything."""
+    path = tmp_path / "trace.jsonl"
+    path.write_bytes(gzip.compress(json.dumps(SESSION).encode()))
+
+    assert ids(str(path)) == ["s1"]
+
+
+@pytest.mark.parametrize("pack", [bytes, gzip.compress])
+def test_standard_input_is_read_for_a_dash(pack: Callable[[bytes], bytes]) -> None:
+    """Plain or compressed, from a stream that cannot be sought."""
+    stream = io.BytesIO(pack(json.dumps(SESSION).encode()))
+
+    assert ids("-", stdin=stream) == ["s1"]
+
+
+def test_a_folder_gives_its_traces_in_order_of_their_names(write: Callable[..., str], tmp_path: Path) -> None:
+    """Also those of folders in it; other files and empty ones are passed over."""
+    write({**SESSION, "id": "b"}, name="b.jsonl")
+    write({**SESSION, "id": "a"}, name="a/one.jsonl")
+    write(b"not a trace", name="notes.txt")
+    (tmp_path / "empty.jsonl").touch()
+
+    assert ids(str(tmp_path)) == ["a", "b"]
+
+
+def test_blank_lines_and_a_byte_order_mark_are_passed_over(tmp_path: Path) -> None:
+    """Editors leave both."""
+    path = tmp_path / "t.jsonl"
+    path.write_bytes(b"\xef\xbb\xbf\n  \r\n" + json.dumps(SESSION).encode() + b"\r\n\n")
+
+    assert ids(str(path)) == ["s1"]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "trace.jsonl: no sessions in it: the file is empty"),
+        (b"\n\n", "trace.jsonl: no sessions in it: the file is empty"),
+        (b'{"id": "s", "events": [}\n', "trace.jsonl:1: not JSON"),
+        (b'{"id": "s", "events": []}\n\n{"id": 7, "events": []}\n', "trace.jsonl:3: expected `str`, got `int`"),
+        (b'{"id": "s", "events": []}\n{"id": "\xff", "events": []}\n', "trace.jsonl:2: not valid UTF-8"),
+        (b'{"id": "s", "events": [' + b"[" * 5000 + b"]" * 5000 + b"]}\n", "trace.jsonl:1: "),
+        (
+            b'{"id": "s", "events": [{"type": "tool_call", "id": 5, "name": "x"}]}\n',
+            "trace.jsonl:1: `events[0]`: expected `str`, got `int`",
+        ),
+        (b'{"id": "s", "events": [{"text": "x"}]}\n', "trace.jsonl:1: `events[0]` has no `type`"),
+    ],
+)
+def test_bad_input_is_one_error_that_names_file_and_line(
+    tmp_path: Path, content: bytes, message: str
+) -> None:
+    """Whatever is wrong, there is one line to read and its place is in it."""
+    path = tmp_path / "trace.jsonl"
+    path.write_bytes(content)
+
+    with pytest.raises(TraceError) as caught:
+        ids(str(path), format="sessions")
+
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_the_error_can_be_caught_as_the_root_of_all_errors_by_its_code(tmp_path: Path) -> None:
+    """Callers branch on `code` and find the place without parsing the message."""
+    missing = str(tmp_path / "missing.jsonl")
+
+    with pytest.raises(ProctorError) as caught:
+        ids(missing)
+
+    error = caught.value
+    assert isinstance(error, TraceError)
+    assert (error.code, error.place, str(error)) == (
+        "bad_trace", missing, f"{missing}: no such file or directory"
+    )
+
+
+@pytest.mark.parametrize("cut", [12, 40, -4])
+def test_a_gzip_file_that_is_cut_short_is_an_error(tmp_path: Path, cut: int) -> None:
+    """What could be read of it is not taken for all there was."""
+    path = tmp_path / "t.jsonl.gz"
+    path.write_bytes(gzip.compress(json.dumps(SESSION).encode() * 50)[:cut])
+
+    with pytest.raises(TraceError, match="the gzip file is cut short"):
+        ids(str(path), format="sessions")
+
+
+def test_a_damaged_gzip_file_is_an_error(tmp_path: Path) -> None:
+    """Bytes changed in the middle."""
+    packed = bytearray(gzip.compress(json.dumps(SESSION).encode() * 50))
+    packed[20:30] = b"\xff" * 10
+    path = tmp_path / "t.jsonl.gz"
+    path.write_bytes(packed)
+
+    with pytest.raises(TraceError, match="gzip file"):
+        ids(str(path), format="sessions")
+
+
+def test_a_line_without_end_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would fill the memory before anybody could say what it is."""
+    monkeypatch.setattr(lines, "MAX_LINE_BYTES", 1000)
+    path = tmp_path / "t.jsonl"
+    path.write_bytes(b"{" * 1001)
+
+    with pytest.raises(TraceError, match=r"t\.jsonl:1: a line of more than 1000 bytes"):
+        ids(str(path))
+
+
+def test_a_folder_without_traces_is_an_error(tmp_path: Path) -> None:
+    """Nothing judged is not everything fine."""
+    with pytest.raises(TraceError, match="no traces in it"):
+        ids(str(tmp_path))
+
+
+def test_sessions_are_handed_over_before_the_rest_is_read(tmp_path: Path) -> None:
+    """A long file is judged as it is read: what is wrong at its end does not hide its beginning."""
+    path = tmp_path / "t.jsonl"
+    path.write_bytes(json.dumps(SESSION).encode() + b"\nbroken\n")
+    found = read_sessions([str(path)])
+
+    assert next(found).id == "s1"
+    with pytest.raises(TraceError, match=r"t\.jsonl:2: not JSON"):
+        next(found)
