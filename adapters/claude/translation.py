@@ -133,8 +133,9 @@ class Translator:
             block = event["content_block"]
             self.calls.mentioned(str(block["id"]), str(block["name"]), turn=self._turn, parent=None)
         elif kind == "content_block_delta":
+            text = str(event["delta"].get("text", ""))
             # what is no text is still a sign of life, which keeps an idle clock from running out
-            yield MessageStreamed(delta=str(event["delta"].get("text", "")))
+            yield MessageStreamed(delta=text) if text else MessageStreamed(role="system")
         elif kind == "message_stop" and self._open_turn:
             self._open_turn = False
             yield TurnCompleted(turn=self._turn)

@@ -5,12 +5,19 @@ from __future__ import annotations
 import json
 import os
 import threading
+import uuid
 from collections.abc import Iterator, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
+
+from proctor.adapters.claude import ClaudeAdapter
+from proctor.policies.calls import ToolCall
+from proctor.policies.events import Event
+from proctor.supervisor.ports import Gate, GateAnswer, Launch
 
 HERMETIC = {
     "ANTHROPIC_API_KEY": "dummy",
@@ -195,6 +202,53 @@ def _sse(reply: Reply, message_id: str, model: str) -> Iterator[tuple[str, dict[
     yield "message_delta", {"type": "message_delta", "delta": {"stop_reason": stop, "stop_sequence": None},
                             "usage": {"output_tokens": reply.output_tokens}}
     yield "message_stop", {"type": "message_stop"}
+
+
+class Bench:
+    """An adapter for the real client, and runs of it with a gate of the test's own."""
+
+    def __init__(self, api: MessagesAPI, env: dict[str, str], cwd: Path) -> None:
+        self.api = api
+        self.env = env
+        self.cwd = cwd
+
+    def adapter(self, *tools: str, **options: Any) -> ClaudeAdapter:
+        """An adapter that offers these tools and reads no settings."""
+        env = {**self.env, **options.pop("env", {})}
+        options.setdefault("model", "claude-sonnet-4-5")
+        options.setdefault("cwd", self.cwd)
+        return ClaudeAdapter({"setting_sources": [], **options}, tools=tools or ("Bash",), env=env)
+
+    def launch(self, gate: Gate, **more: Any) -> Launch:
+        """A launch of one run."""
+        more.setdefault("prompt", "go")
+        return Launch(run_id=f"run-{uuid.uuid4().hex}", session_id="s", gate=gate, **more)
+
+    async def run(self, adapter: ClaudeAdapter, gate: Gate | None = None, **more: Any) -> list[Event]:
+        """Everything the client reports of one run; without a gate every call is allowed."""
+        seen: list[Event] = []
+        with anyio.fail_after(30):
+            async with adapter.open(self.launch(gate or allow_all, **more)) as provider:
+                seen.extend([event async for event in provider.events()])
+        return seen
+
+
+async def allow_all(call: ToolCall) -> GateAnswer:
+    """A gate that refuses nothing."""
+    return GateAnswer(allowed=True)
+
+
+@pytest.fixture(autouse=True)
+def client_installed(request: pytest.FixtureRequest) -> None:
+    """Skip what needs the real client where it is not installed."""
+    if request.node.get_closest_marker("claude") is not None:
+        pytest.importorskip("claude_agent_sdk", reason="needs Claude Code: pip install 'proctor[claude]'")
+
+
+@pytest.fixture
+def bench(api: MessagesAPI, hermetic: dict[str, str], tmp_path: Path) -> Bench:
+    """The real client against the scripted API."""
+    return Bench(api, hermetic, tmp_path / "work")
 
 
 @pytest.fixture
