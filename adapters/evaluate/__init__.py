@@ -1,17 +1,17 @@
 """Recorded sessions judged under a policy, and what is reported of it.
 
-    records         what is found of one session
-    judge           sessions to records
-    calls           calls and inputs as a line of text shows them
-    tally           records of many sessions summed up by rule
-    advice          what to do about a violation
-    table           the summary of many sessions on a terminal
-    failure         one failed rule on a terminal, with the calls around it
-    jsonl           one line of JSON a session
-    junit           JUnit XML
-    sarif           SARIF 2.1.0
-    diff            two policies over the same sessions
-    diff_report     what `diff` found, on a terminal and as JSON
+records         what is found of one session
+judge           sessions to records
+calls           calls and inputs as a line of text shows them
+tally           records of many sessions summed up by rule
+advice          what to do about a violation
+table           the summary of many sessions on a terminal
+failure         one failed rule on a terminal, with the calls around it
+jsonl           one line of JSON a session
+junit           JUnit XML
+sarif           SARIF 2.1.0
+diff            two policies over the same sessions
+diff_report     what `diff` found, on a terminal and as JSON
 """
 
 from .diff import CallChange, SessionChange, compare_sessions

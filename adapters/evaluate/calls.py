@@ -37,7 +37,10 @@ def call_lines(events: list[Event]) -> list[CallLine]:
             line = lines.get(event.tool_call_id)
             if line is None:
                 line = lines[event.tool_call_id] = CallLine(
-                    position=len(lines) + 1, seq=event.seq, id=event.tool_call_id, name=event.tool_name,
+                    position=len(lines) + 1,
+                    seq=event.seq,
+                    id=event.tool_call_id,
+                    name=event.tool_name,
                     input=event.tool_input,
                 )
             line.fate = "never ran" if isinstance(event, ToolCallRequested) else ""

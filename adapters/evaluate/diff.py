@@ -8,8 +8,8 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from proctor.adapters.traces import Session
-from proctor.policies import CompiledPolicy, RunContext
-from proctor.policies.calls import STRICTNESS
+from proctor.policies.calls import STRICTNESS, RunContext
+from proctor.policies.compiled import CompiledPolicy
 
 from .calls import CallLine, call_lines
 from .judge import judge_session
@@ -87,8 +87,12 @@ def _changes(session: Session, before: SessionReport, after: SessionReport) -> I
         if was != is_now:
             line = lines.get(call_id)
             yield CallChange(
-                change=_change(was, is_now), tool_call_id=call_id, tool_name=line.name if line else None,
-                call=line.text if line else "the end of the session", old=was, new=is_now,
+                change=_change(was, is_now),
+                tool_call_id=call_id,
+                tool_name=line.name if line else None,
+                call=line.text if line else "the end of the session",
+                old=was,
+                new=is_now,
             )
 
 

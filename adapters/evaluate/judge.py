@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterable, Iterator
 import msgspec
 
 from proctor.adapters.traces import Session
-from proctor.policies import CompiledPolicy, RunContext, ToolCall, Violation
+from proctor.policies.calls import RunContext, ToolCall, Violation
+from proctor.policies.compiled import CompiledPolicy
 from proctor.policies.events import (
     BudgetWarned,
     Event,
     PolicyViolated,
-    RunCancelled,
     ToolCallRequested,
 )
 
@@ -59,7 +59,6 @@ class _Judge:
         self._session = session
         self._monitor = compiled.monitor(_filled(context, session))
         self._found: list[ViolationRecord] = []
-        self._settled: list[Violation] = []
         self._seen: set[tuple[str, str, str]] = set()
         self._decisions: list[DecisionRecord] = []
         self._seq = 0
@@ -85,12 +84,9 @@ class _Judge:
 
     def finished(self) -> SessionReport:
         """Settle what the session leaves open and report."""
-        if not self._session.complete:
-            self._monitor.observe(RunCancelled(reason="the record ends here"))
-        report = self._monitor.finish()
+        report = self._monitor.finish() if self._session.complete else self._monitor.report()
         for violation in report.violations:
-            if violation not in self._settled:
-                self._add(violation)
+            self._add(violation)
         return SessionReport(
             session=self._session.id,
             passed=not self._found,
@@ -100,7 +96,6 @@ class _Judge:
         )
 
     def _add(self, violation: Violation) -> None:
-        self._settled.append(violation)
         if violation.tool_call_id is not None:
             key = violation.policy, violation.rule, violation.tool_call_id
             if key in self._seen:

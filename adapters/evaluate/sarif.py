@@ -111,6 +111,4 @@ def _location(session: Session, violation: ViolationRecord, where: str) -> Locat
         fully_qualified_name=f"{session.id}/{where}",
         kind="member",
     )
-    return Location(
-        physical_location=PhysicalLocation(ArtifactLocation(uri)), logical_locations=[call]
-    )
+    return Location(physical_location=PhysicalLocation(ArtifactLocation(uri)), logical_locations=[call])

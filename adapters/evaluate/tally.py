@@ -48,6 +48,8 @@ class Tally:
             rule = self._rule(violation.rule)
             rule.kind = violation.kind
             rule.violations += 1
+        for name in {violation.rule for violation in report.violations} - report.rules.keys():
+            self._rule(name).sessions["violated"] += 1  # a limit: it has no status of its own
         if not report.passed and len(self.failed) < self._keep:
             rules = Counter(violation.rule for violation in report.violations)
             self.failed.append(FailedSession(session=report.session, source=source, rules=dict(rules)))

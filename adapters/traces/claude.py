@@ -65,7 +65,10 @@ def _session(found: list[Record], source: str) -> Session:
     models = (record.message.model for record in found if record.message and record.message.model)
     model = next((name for name in models if name != _NOT_A_MODEL), None)
     return Session(
-        id=session_id, source=source, format="claude", events=reader.log.events,
+        id=session_id,
+        source=source,
+        format="claude",
+        events=reader.log.events,
         metadata={"model": model} if model else {},
     )
 
@@ -153,8 +156,13 @@ class _Reader:
         self._calls[call_id] = name, turn
         kind = ToolCallRequested if call_id in self._refused else ToolCallStarted
         self.log.add(
-            kind, at=record.at, tool_call_id=call_id, tool_name=name, turn=turn,
-            tool_input=tool_input(block.get("input")), parent_tool_call_id=parent,
+            kind,
+            at=record.at,
+            tool_call_id=call_id,
+            tool_name=name,
+            turn=turn,
+            tool_input=tool_input(block.get("input")),
+            parent_tool_call_id=parent,
         )
 
     def _result(self, record: Record, block: dict[str, Any]) -> None:
@@ -172,8 +180,12 @@ class _Reader:
     def _usage(self, record: Record, usage: Usage, model: str | None) -> None:
         read, written = usage.cache_read_input_tokens or 0, usage.cache_creation_input_tokens or 0
         self.log.add(
-            TokenUsageUpdated, at=record.at, input_tokens=(usage.input_tokens or 0) + read + written,
-            output_tokens=usage.output_tokens or 0, cache_read_tokens=read, cache_write_tokens=written,
+            TokenUsageUpdated,
+            at=record.at,
+            input_tokens=(usage.input_tokens or 0) + read + written,
+            output_tokens=usage.output_tokens or 0,
+            cache_read_tokens=read,
+            cache_write_tokens=written,
             model=model,
         )
 

@@ -63,7 +63,10 @@ def read(lines: TraceLines) -> Iterator[Session]:
         reader.take(line)
     ends = [line.kind for line in found if line.kind in (*_STARTED, *_COMPLETED, _ABORTED)]
     yield Session(
-        id=session_id, source=lines.name, format="codex", events=reader.finished(ends),
+        id=session_id,
+        source=lines.name,
+        format="codex",
+        events=reader.finished(ends),
         complete=not ends or ends[-1] not in _STARTED,
         metadata={"model": reader.model} if reader.model else {},
     )
@@ -128,9 +131,7 @@ class _Reader:
             self.log.add(MessageReceived, at=line.timestamp, content=content)
             return
         by_user = role == "user" and not self._marks_users and not str(content).startswith(_INSERTED)
-        self.log.add(
-            MessageSent, at=line.timestamp, role="user" if by_user else "system", content=content
-        )
+        self.log.add(MessageSent, at=line.timestamp, role="user" if by_user else "system", content=content)
 
     def _call(self, line: _Line) -> None:
         self._respond(line)
@@ -139,7 +140,11 @@ class _Reader:
         output = self._outputs.get(call_id)
         kind = ToolCallRequested if output is not None and output.refused else ToolCallStarted
         self.log.add(
-            kind, at=line.timestamp, tool_call_id=call_id, tool_name=name, turn=self.log.turn,
+            kind,
+            at=line.timestamp,
+            tool_call_id=call_id,
+            tool_name=name,
+            turn=self.log.turn,
             tool_input=_input(line.payload),
         )
         if line.payload.get("type") == "web_search_call" and line.payload.get("status") != "failed":
@@ -170,8 +175,11 @@ class _Reader:
         self._between = True
         if isinstance(usage, dict):
             self.log.add(
-                TokenUsageUpdated, at=line.timestamp, model=self.model,
-                input_tokens=_count(usage, "input_tokens"), output_tokens=_count(usage, "output_tokens"),
+                TokenUsageUpdated,
+                at=line.timestamp,
+                model=self.model,
+                input_tokens=_count(usage, "input_tokens"),
+                output_tokens=_count(usage, "output_tokens"),
                 cache_read_tokens=_count(usage, "cached_input_tokens"),
                 cache_write_tokens=_count(usage, "cache_write_input_tokens"),
                 reasoning_tokens=_count(usage, "reasoning_output_tokens"),

@@ -1,7 +1,7 @@
 """What can go wrong while reading recorded sessions.
 
-    ProctorError
-    └── TraceError                  bad_trace          a recorded session that cannot be read; .place
+ProctorError
+└── TraceError                  bad_trace          a recorded session that cannot be read; .place
 """
 
 from __future__ import annotations

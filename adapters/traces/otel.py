@@ -30,10 +30,18 @@ _OTHER_KINDS = {"LLM": "chat", "TOOL": _TOOL, "tool": _TOOL, "AGENT": _AGENT, "a
 
 _NAME = ("gen_ai.tool.name", "tool.name")
 _INPUT = (
-    "gen_ai.tool.call.arguments", "gen_ai.tool.args", "tool_arguments", "input.value", "tool.parameters",
+    "gen_ai.tool.call.arguments",
+    "gen_ai.tool.args",
+    "tool_arguments",
+    "input.value",
+    "tool.parameters",
 )
 _OUTPUT = (
-    "gen_ai.tool.call.result", "gen_ai.tool.output", "gen_ai.output", "tool_response", "output.value",
+    "gen_ai.tool.call.result",
+    "gen_ai.tool.output",
+    "gen_ai.output",
+    "tool_response",
+    "output.value",
 )
 _MODEL = ("gen_ai.response.model", "gen_ai.request.model")
 
@@ -73,7 +81,10 @@ def _session(session_id: str, spans: list[Span], source: str) -> Session:
         log.add(RunFailed, at=at(roots[-1].end), error=roots[-1].error)
     model = next((model for span in spans if (model := span.first(*_MODEL))), None)
     return Session(
-        id=session_id, source=source, format="otel", events=log.events,
+        id=session_id,
+        source=source,
+        format="otel",
+        events=log.events,
         metadata={"model": model} if model else {},
     )
 
@@ -131,7 +142,7 @@ class _Reader:
         if message.text and (message.role, message.text) not in self._told and not message.results:
             self._told.add((message.role, message.text))
             role = "assistant" if message.role == "user" and not by_user else message.role
-            self._add(span.start, message_kind(role), role=role, content=message.text)
+            self._add(span.start, message_kind(message.role), role=role, content=message.text)
         for call_id, value in message.results:
             if call_id in self._names:
                 fields = {"tool_call_id": call_id, "tool_name": self._names.pop(call_id)}
@@ -144,8 +155,12 @@ class _Reader:
         if ran:
             self._names[call_id] = name
         self._add(
-            span.end, ToolCallStarted if ran else ToolCallRequested, tool_call_id=call_id, tool_name=name,
-            tool_input=tool_input(arguments), turn=self._turn,
+            span.end,
+            ToolCallStarted if ran else ToolCallRequested,
+            tool_call_id=call_id,
+            tool_name=name,
+            tool_input=tool_input(arguments),
+            turn=self._turn,
         )
 
     def _tool(self, span: Span) -> None:
@@ -155,7 +170,11 @@ class _Reader:
         self._turns[call_id] = turn
         fields = {"tool_call_id": call_id, "tool_name": _tool_name(span)}
         self._add(
-            span.start, ToolCallStarted, **fields, tool_input=tool_input(span.first(*_INPUT)), turn=turn,
+            span.start,
+            ToolCallStarted,
+            **fields,
+            tool_input=tool_input(span.first(*_INPUT)),
+            turn=turn,
             parent_tool_call_id=caller,
         )
         if span.error is not None:
@@ -177,7 +196,9 @@ class _Reader:
     def _usage(self, span: Span) -> None:
         if _has_usage(span):
             self._add(
-                span.end, TokenUsageUpdated, model=span.first(*_MODEL),
+                span.end,
+                TokenUsageUpdated,
+                model=span.first(*_MODEL),
                 input_tokens=_count(span, "input_tokens", "prompt_tokens"),
                 output_tokens=_count(span, "output_tokens", "completion_tokens"),
                 cache_read_tokens=_count(span, "cache_read.input_tokens"),

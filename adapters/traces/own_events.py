@@ -25,7 +25,11 @@ def read(lines: TraceLines) -> Iterator[Session]:
         events.append(event if event.seq else msgspec.structs.replace(event, seq=len(events) + 1))
     for session_id, events in sessions.items():
         yield Session(
-            id=session_id, source=lines.name, format="events", events=events, complete=_is_complete(events),
+            id=session_id,
+            source=lines.name,
+            format="events",
+            events=events,
+            complete=_is_complete(events),
             metadata=_metadata(events),
         )
 

@@ -58,7 +58,9 @@ def test_the_sub_agents_calls_name_the_call_that_started_it(recorded: Session) -
     assert inner.parent_tool_call_id == agent.tool_call_id
 
 
-def test_usage_is_counted_once_a_response_though_it_is_written_on_each_of_its_lines(recorded: Session) -> None:
+def test_usage_is_counted_once_a_response_though_it_is_written_on_each_of_its_lines(
+    recorded: Session,
+) -> None:
     """Input includes what was read from and written to the cache; the sub-agent's usage counts too."""
     usage = [event for event in recorded.events if isinstance(event, TokenUsageUpdated)]
 
@@ -68,7 +70,9 @@ def test_usage_is_counted_once_a_response_though_it_is_written_on_each_of_its_li
 
 def test_only_what_the_user_typed_is_the_users(recorded: Session) -> None:
     """The client's notices and the sub-agent's prompt, which the model wrote, are not."""
-    said = [(event.role, str(event.content)[:18]) for event in recorded.events if isinstance(event, MessageEvent)]
+    said = [
+        (event.role, str(event.content)[:18]) for event in recorded.events if isinstance(event, MessageEvent)
+    ]
 
     assert [text for role, text in said if role == "user"] == ["look at the folder"]
     assert ("assistant", "sub look around") in said
@@ -114,9 +118,14 @@ def about_calls(session: Session) -> list[type[Event]]:
 
 @pytest.mark.parametrize(
     "mark",
-    [{"toolUseResult": "User rejected tool use"}, {"permissionDecision": {"decision": "reject", "source": "config"}}],
+    [
+        {"toolUseResult": "User rejected tool use"},
+        {"permissionDecision": {"decision": "reject", "source": "config"}},
+    ],
 )
-def test_a_call_that_was_not_permitted_never_ran(read_one: Callable[..., Session], mark: dict[str, Any]) -> None:
+def test_a_call_that_was_not_permitted_never_ran(
+    read_one: Callable[..., Session], mark: dict[str, Any]
+) -> None:
     """The client says so beside the result; what the result says is not believed."""
     refused = read_one(line("assistant", "1", USE), line("user", "2", REFUSAL, **mark))
     claimed = read_one(
@@ -147,8 +156,13 @@ def test_several_logs_in_one_stream_are_several_sessions(write: Callable[..., st
 
 def test_the_clients_stream_of_json_lines_reads_as_its_log_does(read_one: Callable[..., Session]) -> None:
     """`--output-format stream-json` spells the ids differently."""
-    use = {"type": "assistant", "session_id": "s", "uuid": "1", "parent_tool_use_id": "t0",
-           "message": {"role": "assistant", "id": "m", "content": [USE]}}
+    use = {
+        "type": "assistant",
+        "session_id": "s",
+        "uuid": "1",
+        "parent_tool_use_id": "t0",
+        "message": {"role": "assistant", "id": "m", "content": [USE]},
+    }
 
     session = read_one({"type": "system", "subtype": "init", "session_id": "s"}, use)
 

@@ -61,7 +61,10 @@ def test_blank_lines_and_a_byte_order_mark_are_passed_over(tmp_path: Path) -> No
         (b"", "trace.jsonl: no sessions in it: the file is empty"),
         (b"\n\n", "trace.jsonl: no sessions in it: the file is empty"),
         (b'{"id": "s", "events": [}\n', "trace.jsonl:1: not JSON"),
-        (b'{"id": "s", "events": []}\n\n{"id": 7, "events": []}\n', "trace.jsonl:3: expected `str`, got `int`"),
+        (
+            b'{"id": "s", "events": []}\n\n{"id": 7, "events": []}\n',
+            "trace.jsonl:3: expected `str`, got `int`",
+        ),
         (b'{"id": "s", "events": []}\n{"id": "\xff", "events": []}\n', "trace.jsonl:2: not valid UTF-8"),
         (b'{"id": "s", "events": [' + b"[" * 5000 + b"]" * 5000 + b"]}\n", "trace.jsonl:1: "),
         (
@@ -95,7 +98,9 @@ def test_the_error_can_be_caught_as_the_root_of_all_errors_by_its_code(tmp_path:
     error = caught.value
     assert isinstance(error, TraceError)
     assert (error.code, error.place, str(error)) == (
-        "bad_trace", missing, f"{missing}: no such file or directory"
+        "bad_trace",
+        missing,
+        f"{missing}: no such file or directory",
     )
 
 

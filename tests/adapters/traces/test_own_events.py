@@ -20,7 +20,9 @@ def event(session: str, seq: int, **fields: Any) -> dict[str, Any]:
 def test_sessions_that_were_stored_mixed_are_taken_apart(write: Callable[..., str]) -> None:
     """Each with its own events, in the order of their first ones."""
     path = write(
-        event("b", 1, type="run_started", model="m"), event("a", 1, type="run_started"), event("b", 2, **STARTED)
+        event("b", 1, type="run_started", model="m"),
+        event("a", 1, type="run_started"),
+        event("b", 2, **STARTED),
     )
 
     found = list(read_sessions([path]))

@@ -32,8 +32,14 @@ def test_every_kind_of_item_becomes_an_event(read_one: Callable[..., Session]) -
             "events": [
                 {"type": "message", "role": "user", "text": "read it", "turn": 0},
                 {"type": "message", "role": "assistant", "text": "I will", "turn": 1},
-                {"type": "usage", "input_tokens": 9, "output_tokens": 2, "cached_input_tokens": 4, "cost": 0.5,
-                 "turn": 1},
+                {
+                    "type": "usage",
+                    "input_tokens": 9,
+                    "output_tokens": 2,
+                    "cached_input_tokens": 4,
+                    "cost": 0.5,
+                    "turn": 1,
+                },
                 CALL,
                 RESULT,
             ],
@@ -48,7 +54,9 @@ def test_every_kind_of_item_becomes_an_event(read_one: Callable[..., Session]) -
         TokenUsageUpdated(
             seq=4, input_tokens=9, output_tokens=2, cache_read_tokens=4, cost_usd=0.5, model="m-1", **stamps
         ),
-        ToolCallStarted(seq=5, tool_call_id="c0", tool_name="read", tool_input={"path": "a"}, turn=1, **stamps),
+        ToolCallStarted(
+            seq=5, tool_call_id="c0", tool_name="read", tool_input={"path": "a"}, turn=1, **stamps
+        ),
         ToolCallCompleted(seq=6, tool_call_id="c0", tool_name="read", tool_output="text", **stamps),
     ]
     assert session.metadata == {"model": "m-1", "outcome": {"reward": 1.0}}

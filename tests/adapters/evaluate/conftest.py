@@ -1,0 +1,56 @@
+"""Sessions and policies written for one test."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import pytest
+
+from proctor.adapters.traces import Session
+from proctor.policies.compiled import CompiledPolicy, compile_policy
+from proctor.policies.events import decode_event
+from proctor.policies.merge import merge_policies
+from proctor.policies.reading import parse_policies
+
+MakeSession: TypeAlias = Callable[..., Session]
+Compile: TypeAlias = Callable[..., CompiledPolicy]
+
+
+@pytest.fixture
+def make_session() -> MakeSession:
+    """A session of these events; a text `tool` stands for a call of it that ran and completed."""
+
+    def make(
+        *events: dict[str, Any] | str, id: str = "s1", complete: bool = True, **metadata: Any
+    ) -> Session:
+        records: list[dict[str, Any]] = []
+        for n, event in enumerate(events):
+            if isinstance(event, dict):
+                records.append(event)
+            else:
+                call = {"tool_call_id": f"c{n}", "tool_name": event}
+                records += [{"type": "tool_call_started", **call}, {"type": "tool_call_completed", **call}]
+        stamped = ({"session_id": id, "seq": seq, **record} for seq, record in enumerate(records, 1))
+        decoded = [decode_event(json.dumps(record)) for record in stamped]
+        return Session(
+            id=id,
+            source="traces/one.jsonl",
+            format="events",
+            events=decoded,
+            complete=complete,
+            metadata=metadata,
+        )
+
+    return make
+
+
+@pytest.fixture
+def policy() -> Compile:
+    """Rules as a compiled policy named `p`."""
+
+    def compiled(*rules: dict[str, Any], **more: Any) -> CompiledPolicy:
+        return compile_policy(merge_policies(parse_policies({"name": "p", "rules": list(rules), **more})))
+
+    return compiled

@@ -1,0 +1,100 @@
+"""Two policies over the same sessions."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from proctor.adapters.evaluate import DiffTally, SessionChange, compare_sessions, diff_json_line, diff_table
+from proctor.adapters.traces import Session
+from proctor.policies.compiled import CompiledPolicy
+
+MakeSession = Callable[..., Session]
+Compile = Callable[..., CompiledPolicy]
+
+
+def block(tool: str, action: str = "deny") -> dict[str, Any]:
+    """A rule against one tool."""
+    return {"type": "blocklist", "id": f"no-{tool}", "tools": [tool], "action": action}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "changes"),
+    [
+        ([], [block("bash")], ["newly_refused"]),
+        ([block("bash")], [], ["newly_allowed"]),
+        ([block("bash", "warn")], [block("bash")], ["newly_refused"]),
+        ([block("bash")], [block("bash", "cancel")], ["other_action"]),
+        ([block("bash")], [{**block("bash"), "id": "renamed"}], ["other_rules"]),
+        ([block("bash")], [block("bash")], []),
+        ([block("bash")], [block("bash"), block("mail")], []),
+    ],
+)
+def test_calls_judged_otherwise_are_named_with_what_changed(
+    make_session: MakeSession, policy: Compile, old: list[Any], new: list[Any], changes: list[str]
+) -> None:
+    """Refused and allowed are what matters; another action or another rule are told apart."""
+    (found,) = compare_sessions(policy(*old), policy(*new), [make_session("read", "bash")])
+
+    assert [call.change for call in found.calls] == changes
+    assert [call.tool_call_id for call in found.calls] == ["c1"] * len(changes)
+    assert found.differs is bool(changes)
+
+
+def test_what_is_judged_at_the_end_is_compared_too(make_session: MakeSession, policy: Compile) -> None:
+    """It concerns no call."""
+    new = policy({"type": "require", "id": "r", "tool": "verify", "action": "deny"})
+
+    (found,) = compare_sessions(policy(), new, [make_session("read")])
+
+    (change,) = found.calls
+    assert (change.tool_call_id, change.call, change.change) == (
+        None,
+        "the end of the session",
+        "newly_refused",
+    )
+    assert (found.old_passed, found.new_passed) == (True, False)
+
+
+@pytest.fixture
+def changes(make_session: MakeSession, policy: Compile) -> list[SessionChange]:
+    """Two sessions, one of which is judged otherwise in two calls."""
+    sessions = [make_session("read", id="calm"), make_session("bash", "mail", id="wild")]
+    return list(compare_sessions(policy(block("mail")), policy(block("bash")), sessions))
+
+
+def test_the_table_reads_at_80_columns(changes: list[SessionChange]) -> None:
+    """What changed stands in words beside both answers."""
+    tally = DiffTally()
+    for change in changes:
+        tally.add(change)
+    console = Console(file=io.StringIO(), width=80)
+    console.print(diff_table(tally))
+    text = console.file.getvalue()  # type: ignore[attr-defined]
+
+    rows = [line.split() for line in text.splitlines()]
+    assert ["wild", "bash()", "newly", "refused", "allow", "deny:", "no-bash"] in rows
+    assert ["wild", "mail()", "newly", "allowed", "deny:", "no-mail", "allow"] in rows
+    assert "sessions: 2, judged otherwise 1, now failing 0, now passing 0" in text
+    assert "\x1b" not in text
+    assert max(map(len, text.splitlines())) <= 80
+
+
+def test_the_line_of_json_has_both_answers(changes: list[SessionChange]) -> None:
+    """One line a session, also for those judged alike."""
+    calm, wild = (json.loads(diff_json_line(change)) for change in changes)
+
+    assert (calm["session"], calm["calls"]) == ("calm", [])
+    assert wild["calls"][0] == {
+        "change": "newly_refused",
+        "tool_call_id": "c0",
+        "tool_name": "bash",
+        "call": "bash()",
+        "old": {"action": "allow", "rules": []},
+        "new": {"action": "deny", "rules": ["no-bash"]},
+    }

@@ -1,0 +1,188 @@
+"""Recorded sessions judged under a policy."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from proctor.adapters.evaluate import SessionReport, json_line, judge_session, judge_sessions
+from proctor.adapters.traces import Session
+from proctor.policies.calls import RunContext
+from proctor.policies.compiled import CompiledPolicy
+
+MakeSession = Callable[..., Session]
+Compile = Callable[..., CompiledPolicy]
+
+NO_BASH = {"type": "blocklist", "id": "no-bash", "tools": ["bash"], "action": "deny"}
+ASK = {"type": "tool_call_requested", "tool_call_id": "a1", "tool_name": "bash"}
+START = {**ASK, "type": "tool_call_started"}
+
+
+def rules_of(report: SessionReport) -> list[str]:
+    """The rules that were violated, once for each violation."""
+    return [violation.rule for violation in report.violations]
+
+
+def test_a_session_that_keeps_the_rules_passes(make_session: MakeSession, policy: Compile) -> None:
+    """Each rule with its status."""
+    report = judge_session(
+        policy(NO_BASH, {"type": "require", "id": "r", "tool": "read"}), make_session("read")
+    )
+
+    assert (report.passed, report.violations) == (True, [])
+    assert report.rules == {"no-bash": "held", "r": "held"}
+
+
+def test_every_offending_call_is_named_with_its_place(make_session: MakeSession, policy: Compile) -> None:
+    """Event, call and tool; what was expected and what happened."""
+    report = judge_session(policy(NO_BASH), make_session("read", "bash", "bash"))
+
+    assert [(v.seq, v.tool_call_id, v.tool_name) for v in report.violations] == [
+        (3, "c1", "bash"),
+        (5, "c2", "bash"),
+    ]
+    first = report.violations[0]
+    assert (first.rule, first.policy, first.kind) == ("no-bash", "p", "blocklist")
+    assert report.rules == {"no-bash": "violated"}
+
+
+def test_any_violation_fails_a_session_whatever_its_action(
+    make_session: MakeSession, policy: Compile
+) -> None:
+    """A warning is a rule that was broken."""
+    report = judge_session(policy({**NO_BASH, "action": "warn"}), make_session("bash"))
+
+    assert not report.passed
+
+
+def test_a_call_that_was_asked_for_gets_a_decision(make_session: MakeSession, policy: Compile) -> None:
+    """As a gate would have answered it."""
+    report = judge_session(
+        policy(NO_BASH), make_session(ASK, {**ASK, "tool_call_id": "a2", "tool_name": "read"})
+    )
+
+    assert isinstance(report.decisions, list)
+    assert [(d.tool_call_id, d.action, d.violations) for d in report.decisions] == [
+        ("a1", "deny", ["no-bash"]),
+        ("a2", "allow", []),
+    ]
+
+
+def test_a_call_that_was_asked_for_and_ran_breaks_a_rule_once(
+    make_session: MakeSession, policy: Compile
+) -> None:
+    """The record of a gated run has both."""
+    report = judge_session(policy(NO_BASH), make_session(ASK, START))
+
+    assert rules_of(report) == ["no-bash"]
+
+
+def test_a_call_that_was_asked_for_and_ran_is_counted_once(
+    make_session: MakeSession, policy: Compile
+) -> None:
+    """Its start is the same call."""
+    once = {"type": "count", "id": "once", "tool": "bash", "max": 1}
+
+    assert judge_session(policy(once), make_session(ASK, START)).passed
+    assert not judge_session(policy(once), make_session(ASK, START, "bash")).passed
+
+
+def test_the_end_of_a_complete_session_settles_what_is_owed(
+    make_session: MakeSession, policy: Compile
+) -> None:
+    """A required call that never came is a violation at the last event."""
+    required = policy({"type": "require", "id": "r", "tool": "verify"})
+
+    report = judge_session(required, make_session("read"))
+
+    assert [(v.rule, v.seq, v.tool_call_id) for v in report.violations] == [("r", 2, None)]
+    assert report.rules == {"r": "violated"}
+
+
+def test_what_an_incomplete_session_owes_is_pending(make_session: MakeSession, policy: Compile) -> None:
+    """It may still come."""
+    required = policy({"type": "require", "id": "r", "tool": "verify"})
+
+    report = judge_session(required, make_session("read", complete=False))
+
+    assert (report.passed, report.rules) == (True, {"r": "pending"})
+
+
+def test_what_an_earlier_policy_concluded_is_not_taken_over(
+    make_session: MakeSession, policy: Compile
+) -> None:
+    """The record of a supervised run is judged afresh, also under the policy it ran under."""
+    capped = policy({"type": "count", "id": "once", "tool": "bash", "max": 1}, limits={"max_tool_calls": 1})
+    concluded = {
+        "type": "policy_violation",
+        "policy": "p",
+        "rule": "max_tool_calls",
+        "kind": "max_tool_calls",
+        "action": "cancel",
+        "enforcement": "observed",
+    }
+
+    assert rules_of(judge_session(capped, make_session("bash", concluded, "bash"))) == rules_of(
+        judge_session(capped, make_session("bash", "bash"))
+    )
+    assert judge_session(policy(NO_BASH), make_session(concluded)).passed
+
+
+def test_rules_for_some_runs_only_look_at_the_context(make_session: MakeSession, policy: Compile) -> None:
+    """The caller's, with session and model filled in from the record."""
+    for_interns = policy({**NO_BASH, "when": [{"path": "$.user_role", "equals": "intern"}]})
+    for_small = policy({**NO_BASH, "when": [{"path": "$.model", "equals": "small"}]})
+    session = make_session("bash", model="small")
+
+    assert judge_session(for_interns, session).passed
+    assert not judge_session(for_interns, session, RunContext(user_role="intern")).passed
+    assert not judge_session(for_small, session).passed
+    assert judge_session(for_small, session, RunContext(model="large")).passed
+
+
+def test_the_line_of_json_has_the_documented_keys_and_no_others(
+    make_session: MakeSession, policy: Compile
+) -> None:
+    """Scripts rely on it."""
+    line = json.loads(json_line(judge_session(policy(NO_BASH), make_session("bash"))))
+    asked = json.loads(json_line(judge_session(policy(NO_BASH), make_session(ASK))))
+
+    assert list(line) == ["session", "passed", "violations", "rules"]
+    assert list(line["violations"][0]) == [
+        "rule",
+        "policy",
+        "kind",
+        "action",
+        "seq",
+        "tool_call_id",
+        "tool_name",
+        "message",
+        "details",
+    ]
+    assert list(asked) == ["session", "passed", "violations", "rules", "decisions"]
+    assert asked["decisions"] == [{"tool_call_id": "a1", "action": "deny", "violations": ["no-bash"]}]
+
+
+def test_sessions_are_judged_as_they_come_and_each_on_its_own(
+    make_session: MakeSession, policy: Compile
+) -> None:
+    """What one session did does not count in the next; progress is told after each."""
+    once = policy({"type": "count", "id": "once", "tool": "bash", "max": 1})
+    sessions = [make_session("bash", id="a"), make_session("bash", id="b")]
+    told: list[int] = []
+    judged = judge_sessions(once, iter(sessions), progress=told.append)
+
+    first = next(judged)
+    assert (first[0].id, told) == ("a", [])
+    assert [report.passed for _, report in [first, *judged]] == [True, True]
+    assert told == [1, 2]
+
+
+def test_reports_survive_being_written_and_read(make_session: MakeSession, policy: Compile) -> None:
+    """A report is plain data."""
+    report: Any = judge_session(policy(NO_BASH), make_session(ASK, START, "read"))
+
+    assert msgspec.json.decode(json_line(report), type=SessionReport) == report

@@ -1,0 +1,236 @@
+"""What is reported of judged sessions: on a terminal, as JUnit XML, as SARIF."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable
+from typing import Any
+from xml.etree.ElementTree import fromstring
+
+import pytest
+from rich.console import Console, RenderableType
+
+from proctor.adapters.evaluate import (
+    JUnitReport,
+    SarifReport,
+    SessionReport,
+    Tally,
+    ViolationRecord,
+    failure_reports,
+    summary_table,
+)
+from proctor.adapters.traces import Session
+
+MakeSession = Callable[..., Session]
+
+
+def violation(rule: str = "verify-first", call: str | None = "c2", **more: Any) -> ViolationRecord:
+    """A finding about the call of `pay`."""
+    fields = {
+        "policy": "bank",
+        "kind": "before",
+        "action": "deny",
+        "seq": 5,
+        "tool_call_id": call,
+        "tool_name": "pay" if call else None,
+        "message": "`verify` never completed",
+        "details": {
+            "expected": "`verify` before `pay`",
+            "actual": "`verify` never completed",
+            "suggestion": "call `verify` before `pay`",
+        },
+    }
+    return ViolationRecord(rule=rule, **{**fields, **more})
+
+
+def report_of(session: Session, *violations: ViolationRecord, **rules: str) -> SessionReport:
+    """A session's report."""
+    broken = {one.rule: "violated" for one in violations}
+    return SessionReport(
+        session=session.id, passed=not violations, violations=list(violations), rules={**rules, **broken}
+    )
+
+
+def shown(renderable: RenderableType, width: int = 80, **how: Any) -> str:
+    """What a terminal of this width shows."""
+    console = Console(file=io.StringIO(), width=width, **how)
+    console.print(renderable)
+    return console.file.getvalue()  # type: ignore[attr-defined,no-any-return]
+
+
+@pytest.fixture
+def session(make_session: MakeSession) -> Session:
+    """Four calls, the third of them `pay`."""
+    pay = {"type": "tool_call_started", "tool_call_id": "c2", "tool_name": "pay", "tool_input": {"amount": 7}}
+    return make_session("look", "look", pay, "mail", id="monday")
+
+
+def test_a_failure_says_what_was_expected_what_happened_where_and_what_to_do(session: Session) -> None:
+    """The calls around the offending one are shown, and it is marked in text, not by colour alone."""
+    (text,) = failure_reports(session, report_of(session, violation()))
+
+    assert text.plain.splitlines() == [
+        "FAILED verify-first (before)",
+        "  session:    monday",
+        "  policy:     bank, action deny",
+        "  expected:   `verify` before `pay`",
+        "  actual:     `verify` never completed",
+        "",
+        "  trace:",
+        "       1. look()",
+        "       2. look()",
+        "  >    3. pay(amount=7)  <-- violation",
+        "       4. mail()",
+        "",
+        "  suggestion: call `verify` before `pay`",
+    ]
+
+
+def test_a_long_session_is_shown_only_around_the_offending_calls(make_session: MakeSession) -> None:
+    """What is left out is counted."""
+    session = make_session(*["look"] * 50, "pay", *["look"] * 50)
+
+    (text,) = failure_reports(session, report_of(session, violation(call="c50")))
+
+    lines = text.plain.splitlines()
+    assert "         ... 47 more calls" in lines
+    assert "  >   51. pay()  <-- violation" in lines
+    assert "         ... 49 more calls" in lines
+
+
+def test_what_is_wrong_with_the_end_is_marked_at_the_end(session: Session) -> None:
+    """No call is to blame."""
+    (text,) = failure_reports(session, report_of(session, violation(call=None)))
+
+    assert "  > the session ended here  <-- violation" in text.plain.splitlines()
+
+
+def test_each_rule_is_reported_once_with_all_its_calls_marked(session: Session) -> None:
+    """In the order they were broken."""
+    texts = list(
+        failure_reports(session, report_of(session, violation(), violation("other"), violation(call="c3")))
+    )
+
+    assert [text.plain.splitlines()[0] for text in texts] == [
+        "FAILED verify-first (before)",
+        "FAILED other (before)",
+    ]
+    assert texts[0].plain.count("<-- violation") == 2
+
+
+def test_a_tool_cannot_write_to_the_terminal(make_session: MakeSession) -> None:
+    """Control characters in names and arguments of recorded calls do not reach it."""
+    evil = {
+        "type": "tool_call_started",
+        "tool_call_id": "c2",
+        "tool_name": "pay\x1b[2J",
+        "tool_input": {"x": "\x1b]0;owned\x07"},
+    }
+    session = make_session(evil)
+
+    (text,) = failure_reports(session, report_of(session, violation(tool_name="pay\x1b[2J")))
+
+    assert "\x1b" not in text.plain
+    assert "\x07" not in text.plain
+
+
+@pytest.mark.parametrize("color_system", [None, "truecolor"])
+def test_the_summary_reads_at_80_columns_with_and_without_colour(session: Session, color_system: Any) -> None:
+    """Rules with their counts, sessions that failed, one line that sums up."""
+    tally = Tally()
+    for number in range(3):
+        report = report_of(session, *[violation()] * number, kept="held", unused="not_exercised")
+        tally.add(report, session.source)
+
+    text = shown(summary_table(tally), color_system=color_system, force_terminal=color_system is not None)
+
+    if color_system is None:
+        assert "\x1b" not in text
+        assert max(map(len, text.splitlines())) <= 80
+        rows = [line.split() for line in text.splitlines()]
+        assert ["kept", "0", "3", "0", "0", "0"] in rows
+        assert ["unused", "0", "0", "3", "0", "0"] in rows
+        assert ["verify-first", "2", "0", "0", "0", "3"] in rows
+        assert ["monday", "verify-first", "x2"] in rows
+    assert "3 sessions: 1 passed, 2 failed (3 violations)" in text
+
+
+def test_markup_in_names_is_shown_as_it_is(session: Session) -> None:
+    """A rule may be called anything."""
+    tally = Tally()
+    tally.add(report_of(session, violation("[red]x[/red]")))
+
+    assert "[red]x[/red]" in shown(summary_table(tally))
+
+
+def test_only_some_failed_sessions_are_listed_and_the_rest_counted(session: Session) -> None:
+    """Thousands may fail."""
+    tally = Tally(keep=5)
+    for _ in range(30):
+        tally.add(report_of(session, violation()))
+
+    text = shown(summary_table(tally, failed_shown=3))
+
+    assert text.count("monday") == 3
+    assert "... and 27 more that failed" in text
+
+
+def test_junit_has_a_case_for_each_rule_of_each_session(session: Session) -> None:
+    """Failures say what was expected; rules that met no call are skipped."""
+    junit = JUnitReport()
+    junit.add(session, report_of(session, violation(), kept="held", unused="not_exercised"))
+    junit.add(session, report_of(session, kept="held"))
+
+    root = fromstring(junit.xml())
+
+    assert root.attrib == {"name": "proctor", "tests": "4", "failures": "1", "errors": "0", "skipped": "1"}
+    (suite,) = root
+    assert (suite.get("name"), suite.get("tests")) == ("traces/one.jsonl", "4")
+    cases = {case.get("name"): [child.tag for child in case] for case in suite[:3]}
+    assert cases == {"kept": [], "unused": ["skipped"], "verify-first": ["failure"]}
+    failure = suite.find(".//failure")
+    assert failure is not None
+    assert failure.text == (
+        "expected: `verify` before `pay`\nactual: `verify` never completed\nat event 5: pay (c2)\n"
+        "suggestion: call `verify` before `pay`"
+    )
+
+
+def test_junit_holds_any_text_a_session_may_have(make_session: MakeSession) -> None:
+    """XML has no control characters and no lone surrogates."""
+    session = make_session("look", id="a\x00b<&\x1b")
+    junit = JUnitReport()
+    junit.add(session, report_of(session, violation("r\x08")))
+
+    (case,) = fromstring(junit.xml())[0]
+
+    assert (case.get("classname"), case.get("name")) == ("a\ufffdb<&\ufffd", "r\ufffd")
+
+
+def test_sarif_has_a_result_for_each_violation(session: Session) -> None:
+    """With its rule, level, file, session and call."""
+    sarif = SarifReport("1.2.3")
+    sarif.add(session, report_of(session, violation(), violation("other", call=None, action="warn")))
+
+    document = json.loads(sarif.json())
+
+    assert document["version"] == "2.1.0"
+    (run,) = document["runs"]
+    driver = run["tool"]["driver"]
+    assert (driver["name"], driver["version"]) == ("proctor", "1.2.3")
+    assert [rule["id"] for rule in driver["rules"]] == ["bank/verify-first", "bank/other"]
+    first, second = run["results"]
+    assert (first["ruleId"], first["ruleIndex"], first["level"]) == ("bank/verify-first", 0, "error")
+    assert (second["ruleIndex"], second["level"]) == (1, "warning")
+    (location,) = first["locations"]
+    assert location["physicalLocation"]["artifactLocation"]["uri"] == "traces/one.jsonl"
+    assert location["logicalLocations"][0]["fullyQualifiedName"] == "monday/c2"
+    assert first["message"]["text"] == "expected `verify` before `pay`; `verify` never completed"
+
+
+def test_sarif_of_nothing_violated_is_a_document_too() -> None:
+    """Code-scanning pages clear what they showed before."""
+    (run,) = json.loads(SarifReport("1").json())["runs"]
+
+    assert (run["results"], run["tool"]["driver"]["rules"]) == ([], [])
