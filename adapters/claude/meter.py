@@ -52,7 +52,10 @@ class SessionMeter:
 
 
 def _numbers(totals: Mapping[str, Any]) -> dict[str, float]:
-    return {ours: totals.get(theirs) or 0 for theirs, ours in _FIELDS.items()}
+    numbers = {ours: totals.get(theirs) or 0 for theirs, ours in _FIELDS.items()}
+    if totals.get("costBasis") == "unknown":  # the client guesses for models it has no price of
+        numbers["cost_usd"] = 0
+    return numbers
 
 
 def _event(model: str, added: Mapping[str, float]) -> TokenUsageUpdated:
@@ -65,6 +68,5 @@ def _event(model: str, added: Mapping[str, float]) -> TokenUsageUpdated:
         cache_read_tokens=read,
         cache_write_tokens=written,
         reasoning_tokens=int(added["reasoning_tokens"]),
-        # tokens at no cost mean that the client has no price for the model
         cost_usd=added["cost_usd"] or None,
     )

@@ -30,8 +30,8 @@ from .meter import SessionMeter
 from .translation import Translator
 from .wire import Wire
 
-INTERRUPT_S = 3.0
-CLOSE_S = 2.0
+INTERRUPT_S = 2.0
+CLOSE_S = 1.0
 ORDER_S = 1.0
 """Seconds the gate waits at most for the stream to tell which turn a call belongs to."""
 LIFE_SIGN_S = 1.0

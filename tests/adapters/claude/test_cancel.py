@@ -1,0 +1,199 @@
+"""The real client is ended for good: its ladder works, and no process of it is left."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import aclosing
+from typing import Any
+
+import anyio
+import anyio.lowlevel
+import anyio.to_thread
+import psutil
+import pytest
+
+from proctor.adapters.processes import RUN_MARK
+from proctor.policies.calls import ToolCall
+from proctor.policies.events import RunFailed, SessionStarted, ToolCallCompleted
+from proctor.supervisor.clock import Clock
+from proctor.supervisor.ladder import walk
+from proctor.supervisor.ports import GateAnswer
+
+pytestmark = [pytest.mark.claude, pytest.mark.anyio]
+
+SLEEPER = "tail -f /dev/null --sleep-interval={}"
+
+
+def marked(run_id: str) -> list[int]:
+    """The processes that carry a run's mark."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if process.environ().get(RUN_MARK) == run_id and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process.pid)
+        except psutil.Error:
+            continue
+    return found
+
+
+def run_of(sleeper: int) -> bool:
+    """Whether a sleeper of that number runs."""
+    word = f"--sleep-interval={sleeper}"
+    lines = (process.info["cmdline"] or [] for process in psutil.process_iter(["cmdline"]))
+    return any(line[:1] == ["tail"] and word in line for line in lines)
+
+
+async def until_runs(sleeper: int) -> None:
+    """Return once a sleeper of that number runs."""
+    with anyio.fail_after(20):
+        while not await anyio.to_thread.run_sync(run_of, sleeper):
+            await anyio.lowlevel.checkpoint()
+
+
+async def allow(call: ToolCall) -> GateAnswer:
+    """Refuse nothing."""
+    return GateAnswer(allowed=True)
+
+
+async def cancelled(provider: Any, ready: Any) -> tuple[list[Any], list[Any]]:
+    """The events and the rungs of a run that is cancelled once `ready` returns."""
+    seen: list[Any] = []
+    ended = anyio.Event()
+    rungs: list[Any] = []
+
+    async def walk_down() -> None:
+        await ready()
+        rungs.extend(await walk(provider.ladder(), ended, Clock()))
+
+    with anyio.fail_after(30):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(walk_down)
+            seen.extend([event async for event in provider.events()])
+            ended.set()
+    return seen, rungs
+
+
+async def test_a_cancel_while_commands_run_ends_them_all(bench: Any) -> None:
+    """The first rung does: the command, what it left in the background and what left its session are gone."""
+    api = bench.api
+    detached = f"setsid {SLEEPER.format(9101)} >/dev/null 2>&1 &"
+    api.say(api.reply(api.bash(f"{detached} {SLEEPER.format(9102)} & {SLEEPER.format(9103)}; touch no.txt")))
+    launch = bench.launch(allow)
+
+    async with bench.adapter().open(launch) as provider:
+        seen, rungs = await cancelled(provider, lambda: until_runs(9103))
+
+    assert [rung["rung"] for rung in rungs] == ["interrupt"]
+    assert isinstance(seen[-1], RunFailed)
+    assert seen[-1].error["code"] == "aborted_tools"
+    assert not any(isinstance(event, ToolCallCompleted) for event in seen)
+    assert marked(launch.run_id) == []
+    assert not any(run_of(number) for number in (9101, 9102, 9103))
+    assert not (bench.cwd / "no.txt").exists()
+
+
+async def test_a_cancel_ends_a_silent_stream(bench: Any) -> None:
+    """A model that says nothing more does not hold the run."""
+    api = bench.api
+    api.say(api.reply(api.text("and then"), hold=threading.Event()))
+    launch = bench.launch(allow)
+
+    async def responding() -> None:
+        await anyio.to_thread.run_sync(api.wait_for_requests, 1)
+
+    async with bench.adapter().open(launch) as provider:
+        _, rungs = await cancelled(provider, responding)
+
+    assert [rung["rung"] for rung in rungs] == ["interrupt"]
+    assert marked(launch.run_id) == []
+
+
+async def test_a_cancel_takes_back_the_question_at_the_gate(bench: Any) -> None:
+    """A held call is given up: the gate's wait is cancelled, and the call does not run."""
+    api = bench.api
+    api.say(api.reply(api.bash("touch never.txt")))
+    held, given_up = anyio.Event(), anyio.Event()
+
+    async def gate(call: ToolCall) -> GateAnswer:
+        held.set()
+        try:
+            await anyio.sleep_forever()
+        finally:
+            given_up.set()
+
+    launch = bench.launch(gate)
+    async with bench.adapter().open(launch) as provider:
+        _, rungs = await cancelled(provider, held.wait)
+
+    assert given_up.is_set()
+    assert [rung["rung"] for rung in rungs] == ["interrupt"]
+    assert not (bench.cwd / "never.txt").exists()
+    assert marked(launch.run_id) == []
+
+
+async def test_leaving_ends_the_client_whatever_it_does(bench: Any) -> None:
+    """Without a ladder, in the middle of a command: nothing is left, and it takes a bounded time."""
+    api = bench.api
+    api.say(api.reply(api.bash(SLEEPER.format(9111))))
+    launch = bench.launch(allow)
+
+    with anyio.fail_after(10):
+        async with bench.adapter().open(launch) as provider:
+            async with aclosing(provider.events()) as events:
+                assert isinstance(await anext(events), SessionStarted)
+            await until_runs(9111)
+
+    assert marked(launch.run_id) == []
+
+
+async def test_a_cancelled_scope_leaves_no_process(bench: Any) -> None:
+    """The supervisor's own scope may be cancelled at any moment."""
+    api = bench.api
+    api.say(api.reply(api.bash(SLEEPER.format(9112))))
+    launch = bench.launch(allow)
+
+    async with anyio.create_task_group() as tasks:
+
+        async def listen() -> None:
+            async with bench.adapter().open(launch) as provider:
+                async for _ in provider.events():
+                    pass
+
+        tasks.start_soon(listen)
+        await until_runs(9112)
+        tasks.cancel_scope.cancel()
+
+    assert marked(launch.run_id) == []
+
+
+async def test_a_finished_run_leaves_no_background_command(bench: Any) -> None:
+    """A command the model left in the background ends with the run."""
+    api = bench.api
+    command = api.bash(SLEEPER.format(9113), run_in_background=True)
+    api.say(api.reply(command), api.reply(api.text("left it running")))
+    launch = bench.launch(allow)
+
+    async with bench.adapter().open(launch) as provider:
+        seen = [event async for event in provider.events()]
+
+    assert seen[-1].output == "left it running"
+    assert marked(launch.run_id) == []
+
+
+async def test_the_later_rungs_end_a_client_that_does_not_answer(bench: Any) -> None:
+    """A client that is stopped is terminated or killed, with what it started."""
+    api = bench.api
+    api.say(api.reply(api.bash(SLEEPER.format(9114))))
+    launch = bench.launch(allow)
+
+    async def stopped() -> None:
+        await until_runs(9114)
+        client = next(p for p in psutil.Process().children() if p.pid in marked(launch.run_id))
+        client.suspend()
+
+    async with bench.adapter().open(launch) as provider:
+        _, rungs = await cancelled(provider, stopped)
+
+    assert [rung["rung"] for rung in rungs][:2] == ["interrupt", "close"]
+    assert rungs[-1]["ended"]
+    assert marked(launch.run_id) == []

@@ -1,0 +1,114 @@
+"""The real client: failures of the API and of the client are failures of the run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from proctor.policies.events import ErrorOccurred, ErrorRecovered, RunCompleted, RunFailed
+from proctor.supervisor.errors import ProviderError, ProviderUnavailableError, UsageError
+
+pytestmark = [pytest.mark.claude, pytest.mark.anyio]
+
+
+@pytest.mark.parametrize(("status", "code"), [(401, "authentication_failed"), (429, "rate_limit")])
+async def test_an_api_that_keeps_refusing_fails_the_run(bench: Any, status: int, code: str) -> None:
+    """Each attempt is told, and the failure names the status."""
+    api = bench.api
+    api.say(*(api.reply(status=status) for _ in range(6)))
+
+    events = await bench.run(bench.adapter(env={"CLAUDE_CODE_MAX_RETRIES": "1"}))
+
+    errors = [event for event in events if isinstance(event, ErrorOccurred)]
+    assert {error.code for error in errors} == {code}
+    assert isinstance(events[-1], RunFailed)
+    assert events[-1].error["code"] == "api_error"
+    assert events[-1].error["details"]["api_error_status"] == status
+
+
+async def test_an_api_that_comes_back_recovers(bench: Any) -> None:
+    """The retry is told, and that it worked."""
+    api = bench.api
+    api.say(api.reply(status=529), api.reply(api.text("back")))
+
+    events = await bench.run(bench.adapter())
+
+    kinds = [type(event) for event in events if isinstance(event, (ErrorOccurred, ErrorRecovered))]
+    assert kinds == [ErrorOccurred, ErrorRecovered]
+    assert events[-1].output == "back"
+
+
+async def test_a_stream_cut_off_is_taken_up_again(bench: Any) -> None:
+    """The client's own words about it are not the user's, and the run completes."""
+    api = bench.api
+    api.say(api.reply(api.text("first half"), cut=True), api.reply(api.text("second half")))
+
+    events = await bench.run(bench.adapter())
+
+    assert isinstance(events[-1], RunCompleted)
+    assert "message_sent" not in {event.type for event in events}
+
+
+SAYS = """#!/usr/bin/env python3
+import json, sys
+def say(**record): print(json.dumps(record), flush=True)
+for line in sys.stdin:
+    asked = json.loads(line)
+    if asked["type"] == "user":
+        {after_prompt}
+        break
+    kind = asked["request"]["subtype"]
+    answer = {{"initialize": {{"hook_on_failure_supported": True}},
+              "get_usage": {{"session": {{"model_usage": {{}}}}}}}}.get(kind, {{}})
+    say(type="control_response",
+        response={{"subtype": "success", "request_id": asked["request_id"], "response": answer}})
+"""
+
+
+def client_that(bench: Any, *after_prompt: str) -> str:
+    """A client that answers the start like the real one and then does this."""
+    path = bench.cwd.parent / "client"
+    path.write_text(SAYS.format(after_prompt="; ".join(after_prompt)))
+    path.chmod(0o755)
+    return str(path)
+
+
+async def test_a_client_that_dies_is_an_error_with_its_last_words(bench: Any) -> None:
+    """The exit code and what it wrote to stderr are in the details."""
+    cli = client_that(bench, 'sys.stderr.write("out of cheese\\n")', "sys.stderr.flush()", "sys.exit(3)")
+
+    with pytest.raises(ProviderError) as caught:
+        await bench.run(bench.adapter(cli_path=cli))
+
+    assert caught.value.details["exit_code"] == 3
+
+
+async def test_a_client_that_ends_without_a_result_is_an_error(bench: Any) -> None:
+    """An exit code of zero is no success."""
+    cli = client_that(bench, 'say(type="assistant", message={"id": "m", "content": []})')
+
+    with pytest.raises(ProviderError, match="without a result"):
+        await bench.run(bench.adapter(cli_path=cli))
+
+
+async def test_garbage_on_the_wire_is_an_error_and_never_a_success(bench: Any) -> None:
+    """A line that is no JSON ends the run as the client's failure."""
+    cli = client_that(bench, r'print("{\"type\": \"assistant\", {{{", flush=True)', "sys.stdin.read()")
+
+    with pytest.raises(ProviderError, match="client failed"):
+        await bench.run(bench.adapter(cli_path=cli))
+
+
+async def test_what_is_missing_is_said_before_anything_starts(
+    bench: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No credentials, no directory, no such option: one clear error each."""
+    monkeypatch.setattr("sys.platform", "linux")
+    with pytest.raises(ProviderUnavailableError, match="ANTHROPIC_API_KEY"):
+        await bench.adapter(env={"ANTHROPIC_API_KEY": ""}).prepare()
+    with pytest.raises(ProviderUnavailableError, match="no working directory at `/no/such`"):
+        await bench.adapter(cwd="/no/such").prepare()
+    with pytest.raises(UsageError, match=r"`max_turn` is not an option .* did you mean `max_turns`"):
+        await bench.adapter(max_turn=3).prepare()
+    assert not bench.api.requests
