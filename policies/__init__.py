@@ -1,6 +1,26 @@
-"""Pure judgement: what a policy says, and what it answers to each event of a session."""
+"""Pure judgement: what a policy says, and what it answers to each event of a session.
 
-from .calls import Capabilities, Decision, RunContext, ToolCall, Usage, Violation
+Rows, each importing only those above it:
+    errors
+    calls, events
+    language/       values, regular expressions, paths, conditions, tool names
+    nets/           how nets are written
+    model           how a policy is written
+    rules/          one family a file: its records and its machine
+    reading/        text -> policies, every problem at its place
+    ids, merge      several policies as one stack
+    prices, usage, limits, memory, session
+    compiled        the stack as machines, indexed by tool
+    judging, observing, report, monitor, snapshots
+    schema
+"""
+
+from .calls import Capabilities, Decision, LimitWarning, RunContext, ToolCall, Usage, Violation
+from .compiled import CompiledPolicy, compile_policy
 from .errors import EventError, PolicyError, PolicyViolationError, Problem, ProctorError
 from .events import Event, decode_event, encode_event
+from .merge import merge_policies
 from .model import Allow, Deny, Limits, Policy
+from .monitor import Monitor
+from .reading import load_policies, parse_policies
+from .report import Report, RuleReport

@@ -60,9 +60,14 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     tool_name: str
     violations: tuple[Violation, ...] = ()
     tell_model: str | None = None
-    input_digest: str = ""
+    tool_input: dict[str, Any] = {}
     errors: tuple[str, ...] = ()
     steps: tuple[str, ...] = ()
+
+    @property
+    def input_digest(self) -> str:
+        """The digest that an approval of this call is bound to."""
+        return input_digest(self.tool_input)
 
     def explain(self) -> str:
         """Why this decision was taken, one step a line."""

@@ -53,7 +53,7 @@ class Deny(Base, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
         yield from selector_problems(self.tools, ("deny",))
 
 
-class Limit(Record):
+class Limit(Record, frozen=True):
     """A limit with more to say than its number; `scope: session` counts over all runs of the session."""
 
     max: Amount
@@ -67,7 +67,7 @@ class Limit(Record):
 LimitValue: TypeAlias = Amount | Limit | None
 
 
-class Limits(Record):
+class Limits(Record, frozen=True):
     """Hard caps, each `>= 0` and violated when used > max: tokens, USD, milliseconds, calls, responses."""
 
     max_total_tokens: LimitValue = None
@@ -89,14 +89,14 @@ class Limits(Record):
                 yield name, Limit(max=value)
 
 
-class Approval(Record):
+class Approval(Record, frozen=True):
     """How long a held call waits for a person (seconds), and what then."""
 
     timeout_s: Annotated[float, Meta(gt=0)] = 900
     on_timeout: Literal["deny", "cancel"] = "deny"
 
 
-class Price(Record):
+class Price(Record, frozen=True):
     """USD per million tokens; what is not given costs as input or output does."""
 
     input_usd_per_mtok: Amount

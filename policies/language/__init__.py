@@ -1,0 +1,4 @@
+"""The parts rules are written in: values, regular expressions, paths, conditions, tool names.
+
+Rows, each importing only those above it: records, values, regexes, paths, conditions, globs, selectors.
+"""

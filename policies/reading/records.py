@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from typing import Any
 
@@ -40,8 +41,13 @@ def record_node(value: msgspec.Struct, depth: int = 0) -> MapNode:
     tag = value.__struct_config__.tag
     if isinstance(tag, str) and value.__struct_config__.tag_field:
         entries[value.__struct_config__.tag_field] = Scalar(tag)
-    for field in msgspec.structs.fields(type(value)):
+    for field in _fields(type(value)):
         given = getattr(value, field.name)
         if given is not msgspec.UNSET and not (given is None and field.default is None):
             entries[field.encode_name] = node_of(given, depth + 1)
     return MapNode(entries, record=type(value))
+
+
+@functools.cache
+def _fields(cls: type[msgspec.Struct]) -> tuple[msgspec.structs.FieldInfo, ...]:
+    return msgspec.structs.fields(cls)

@@ -1,0 +1,46 @@
+"""The rule families: what is written and how it is judged, one family a file.
+
+Rows, each importing only those above it: machine; keyed; lists; require, count, before, after, never_after,
+sequence, loop, prior, precondition, provenance, check, net.
+"""
+
+from __future__ import annotations
+
+from ..model import Rule
+from .after import After, Eventually
+from .before import Before, ImmediatelyBefore
+from .check import Check
+from .count import Count, MaxCalls
+from .lists import Allowlist, Blocklist
+from .loop import CircuitBreaker, Loop, MaxParallel
+from .never_after import ForbidsAfter, NeverAfter
+from .precondition import Precondition
+from .provenance import Provenance
+from .require import Require
+from .sequence import ForbiddenSequence, Sequence
+
+WRITTEN: tuple[type[Rule], ...] = (
+    Allowlist,
+    Blocklist,
+    Require,
+    Count,
+    MaxCalls,
+    Before,
+    ImmediatelyBefore,
+    After,
+    Eventually,
+    NeverAfter,
+    Sequence,
+    ForbiddenSequence,
+    Precondition,
+    ForbidsAfter,
+    Provenance,
+    Loop,
+    MaxParallel,
+    CircuitBreaker,
+)
+
+RULES: dict[str, type[Rule]] = {str(rule.__struct_config__.tag): rule for rule in WRITTEN}
+"""The families a policy file may use, by their `type`."""
+
+__all__ = ["RULES", "Check", *sorted(rule.__name__ for rule in WRITTEN)]

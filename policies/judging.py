@@ -1,0 +1,240 @@
+"""The state of all rules over one session, and how a call moves it: masks, findings, spending, endings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from .calls import STRICTNESS, Action, Enforcement, RunContext, ToolCall, Violation
+from .compiled import Compiled, CompiledPolicy
+from .language.conditions import OutputRef
+from .limits import Exceeded
+from .memory import Returned, UserWords
+from .rules.machine import Finding
+from .session import REQUESTED, Call, Output, Session
+
+Visits = list[tuple[Compiled, int]]
+"""The rules that a call concerns, each with the slots the call meets."""
+
+
+class Judging:
+    """Everything a monitor keeps; its methods move it on by one call or one outcome."""
+
+    def __init__(self, compiled: CompiledPolicy, context: RunContext) -> None:
+        self.compiled = compiled
+        self.context = context
+        self.session = Session()
+        self.calls: dict[str, Call] = {}
+        self.returned: dict[OutputRef, Returned] = {ref: Returned() for ref in compiled.references}
+        self.rules: dict[int, Compiled] = {rule.number: rule for rule in compiled.rules}
+        self.states: dict[int, Any] = {rule.number: rule.machine.fresh() for rule in compiled.rules}
+        self._due: dict[int, int] = {}
+        self._due_at: dict[int, set[int]] = {}
+        for number in self.states:
+            self.reschedule(number)
+
+    def adopt(self, compiled: CompiledPolicy) -> None:
+        """Go on under another set of rules; a rule that is in both keeps its state, so does one that is gone."""
+        self.compiled = compiled
+        self.rules = {rule.number: rule for rule in compiled.rules}
+        for ref in compiled.references:
+            self.returned.setdefault(ref, Returned())
+        for rule in compiled.rules:
+            if rule.number not in self.states:
+                self.states[rule.number] = rule.machine.fresh()
+            self.reschedule(rule.number)
+
+    def due_next(self) -> set[int]:
+        """The rules that the next call concerns whatever its name."""
+        return self._due_at.get(self.session.count + 1, set()) & self.rules.keys()
+
+    @property
+    def words(self) -> UserWords:
+        """What users wrote."""
+        return self.session.words
+
+    def call(self, id: str, name: str, input: Any, turn: int) -> Call:
+        """A call as rules look at it."""
+        return Call(id=id, name=name, input=input, turn=self.session.session_turn(turn), memory=self)
+
+    def request(self, id: str, name: str, input: Any, turn: int) -> tuple[Call, Visits]:
+        """A call was asked for: known by its id from now on, and counted as an attempt once."""
+        session = self.session
+        first = id not in self.calls and id not in session.finished
+        call = self.call(id, name, input, turn)
+        self.calls[id] = call
+        session.asked = True
+        session.reach_turn(call.turn)
+        visits = self.visits(call)
+        if first:
+            for rule, mask in visits:
+                if mask & rule.machine.restricts:
+                    session.exercised.add(rule.id)
+                if rule.machine.attempts and mask:
+                    rule.machine.asked(self.states[rule.number], call, mask)
+        return call, visits
+
+    def visits(self, call: Call) -> Visits:
+        """The rules that a call concerns, in the stack's order."""
+        found: Visits = []
+        rules = self.rules
+        due = self._due_at.get(self.session.count + 1)
+        for visit in self.compiled.plan(call.name).visits:
+            mask = visit.mask
+            for bit, ask in visit.asks:
+                if ask(call):
+                    mask |= bit
+            if mask or visit.machine.every_call:
+                found.append((rules[visit.number], mask))
+        if due:
+            named = {rule.number for rule, _ in found}
+            found += [(rules[number], 0) for number in due - named if number in rules]
+            found.sort(key=lambda item: item[0].number)
+        return found
+
+    def judged(self, call: Call, visits: Visits, *, repeat: bool) -> tuple[list[Violation], list[str]]:
+        """What limits and rules find against a call; a rule that raises objects, and is named.
+
+        `repeat`: also name limits that were reported in this run already.
+        """
+        session = self.session
+        turn = call.turn - session.turn_base
+        reported = frozenset() if repeat else frozenset(session.limits.reported)
+        exceeded = self.compiled.limits.judge(session.limits, session.meter, turn)
+        found = [self.exceeded(e, call) for e in exceeded if e.number not in reported]
+        errors: list[str] = []
+        for rule, mask in visits:
+            try:
+                if rule.id in session.broken:
+                    raise RuntimeError(session.broken[rule.id])
+                finding = rule.machine.judge(self.states[rule.number], call, mask, session.count)
+            except Exception as error:
+                errors.append(rule.id)
+                finding = _raised(rule, error)
+            if finding is not None:
+                found.append(self.violation(rule, finding, call))
+        return found, errors
+
+    def violation(self, rule: Compiled, finding: Finding, call: Call | None) -> Violation:
+        action = finding.action or rule.action
+        return Violation(
+            policy=rule.policy,
+            stack=self.compiled.name,
+            rule=rule.id,
+            kind=rule.kind,
+            action=action,
+            enforcement=_enforcement(action, call),
+            message=finding.actual,
+            details=_details(finding),
+            reason=rule.reason,
+            tell_model=rule.tell_model,
+            unpreventable=rule.unpreventable,
+            tool_call_id=call.id if call else None,
+            tool_name=call.name if call else None,
+        )
+
+    def exceeded(self, exceeded: Exceeded, call: Call | None) -> Violation:
+        entry = self.compiled.limits.entries[exceeded.number]
+        self.session.limits.reported.add(exceeded.number)
+        return Violation(
+            policy=entry.policy,
+            stack=self.compiled.name,
+            rule=entry.name,
+            kind=entry.name,
+            action=entry.action,
+            enforcement=_enforcement(entry.action, call),
+            message=exceeded.finding.actual,
+            details=_details(exceeded.finding),
+            reason=entry.limit.reason,
+            tell_model=entry.limit.tell_model,
+            tool_call_id=call.id if call else None,
+            tool_name=call.name if call else None,
+        )
+
+    def mark_violated(self, violations: Iterable[Violation]) -> None:
+        for violation in violations:
+            self.session.violated.add(violation.rule)
+
+    def start(self, call: Call, visits: Visits, status: str) -> None:
+        """The call runs: every rule spends, and those that want to know how it ends are noted."""
+        session = self.session
+        call.status = status
+        session.denied.discard(call.id)
+        session.granted.pop(call.id, None)
+        now = session.count
+        for rule, mask in visits:
+            self.guarded(rule, rule.machine.started, self.states[rule.number], call, mask, now)
+        call.visits = [(r.number, m) for r, m in visits if m and r.machine.outcomes]
+        session.count = now + 1
+        session.limits.calls += 1
+        self._due_at.pop(now + 1, None)
+        for rule, _ in visits:
+            if rule.machine.ordinals:
+                self.reschedule(rule.number)
+
+    def ended(self, call: Call, how: str, raw_output: Any = None) -> list[Violation]:
+        """A call is over: `completed`, `failed` or `denied`; returns what that violates."""
+        del self.calls[call.id]
+        found = []
+        output = Output(raw_output)
+        more = (output,) if how == "completed" else ()
+        for number, mask in call.visits:
+            rule = self.rules.get(number)
+            if rule is None:
+                continue
+            act = getattr(rule.machine, how)
+            if finding := self.guarded(rule, act, self.states[number], call, mask, *more):
+                found.append(self.violation(rule, finding, None))
+        if how == "completed":
+            for ref, values_at in self.compiled.plan(call.name).remembers:
+                self.returned[ref].add(values_at(output.value))
+        self.session.finish(call)
+        return found
+
+    def guarded(self, rule: Compiled, act: Callable[..., Any], *arguments: Any) -> Finding | None:
+        """Let a machine act; one that raises is broken from then on, and refuses."""
+        try:
+            found: Finding | None = act(*arguments)
+        except Exception as error:
+            self.session.broken[rule.id] = f"{type(error).__name__}: {str(error)[:200]}"
+            return None
+        return found
+
+    def reschedule(self, number: int) -> None:
+        old = self._due.pop(number, None)
+        if old is not None and old in self._due_at:
+            self._due_at[old].discard(number)
+        due = self.rules[number].machine.due(self.states[number], self.session.count)
+        if due is not None:
+            self._due[number] = due
+            self._due_at.setdefault(due, set()).add(number)
+
+    def waiting(self) -> bool:
+        """Whether a call runs or is held."""
+        return any(call.status != REQUESTED for call in self.calls.values())
+
+    def describe(self, visits: Visits) -> dict[str, str]:
+        """The states of rules in words, by id."""
+        return {rule.id: rule.machine.describe(self.states[rule.number]) for rule, _ in visits}
+
+
+def _raised(rule: Compiled, error: Exception) -> Finding:
+    return Finding(
+        expected="a rule that can be judged",
+        actual=f"it raised {type(error).__name__}: {str(error)[:200]}",
+        action=max("deny", rule.action, key=STRICTNESS.__getitem__),
+    )
+
+
+def _details(finding: Finding) -> dict[str, Any]:
+    words = {"expected": finding.expected, "actual": finding.actual, "suggestion": finding.suggestion}
+    return {**{name: text for name, text in words.items() if text}, **finding.details}
+
+
+def _enforcement(action: Action, call: Call | None) -> Enforcement:
+    """How far it got, as far as the monitor knows: what was proposed and refused never ran."""
+    if action in ("allow", "warn"):
+        return "observed"
+    if call is not None and not call.observed:
+        return "prevented"
+    return "interrupted" if action in ("deny", "cancel") else "observed"

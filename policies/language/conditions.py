@@ -1,0 +1,303 @@
+"""Conditions on JSON: how they are written, and the predicate each is compiled to.
+
+A condition leans towards refusal. Where it *permits* (allow lists, evidence) every value must satisfy it and
+there must be one, and an ordering must hold against every operand. Elsewhere one value is enough, `not_*`
+also hold for a missing path, and an ordering that cannot be made holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
+
+from msgspec import UNSET, UnsetType, field
+
+from . import paths, regexes
+from .globs import glob_problems
+from .operators import LENGTHS, MEMBERSHIPS, OPERATORS, ORDERINGS, Operator, Reading, flat
+from .records import Complaint, Positive, Record
+from .values import is_number, scalars_in
+
+JsonType: TypeAlias = Literal["string", "number", "integer", "boolean", "null", "array", "object"]
+
+
+class Condition(Record):
+    """`{path: $.amount, lte: 5000}`: all operators given must hold; or `{any_of: [...]}`.
+
+    An operand may be `{arg: path}` (of the call being judged) or `{output_of: [tools], path: path}` (what
+    earlier calls returned; with `in`, `not_in` and `set_equals`).
+    """
+
+    path: str | UnsetType = UNSET
+    any_of: tuple[Condition, ...] | UnsetType = UNSET
+    equals: Any = UNSET
+    not_equals: Any = UNSET
+    in_: Any = field(default=UNSET, name="in")
+    not_in: Any = UNSET
+    exists: bool | UnsetType = UNSET
+    type: JsonType | tuple[JsonType, ...] | UnsetType = UNSET
+    gt: Any = UNSET
+    gte: Any = UNSET
+    lt: Any = UNSET
+    lte: Any = UNSET
+    regex: str | UnsetType = UNSET
+    contains: Any = UNSET
+    length: Any = UNSET
+    length_gte: Any = UNSET
+    length_lte: Any = UNSET
+    set_equals: Any = UNSET
+    at_least: Positive | UnsetType = UNSET
+
+    def operators(self) -> Iterator[tuple[str, Any]]:
+        """The operators given, as (written name, operand)."""
+        for name in OPERATORS:
+            operand = getattr(self, "in_" if name == "in" else name)
+            if operand is not UNSET:
+                yield name, operand
+
+    def problems(self) -> Iterator[Complaint]:
+        """What is wrong beyond the types."""
+        given = list(self.operators())
+        if self.any_of is not UNSET:
+            if self.path is not UNSET or given:
+                yield (), "`any_of` stands alone: put path and operators inside its list"
+            if not self.any_of:
+                yield ("any_of",), "`any_of` lists no condition"
+            return
+        if self.path is UNSET:
+            yield (), "a condition needs a `path`"
+        else:
+            yield from paths.problems(self.path, ("path",))
+        if not given:
+            yield (), f"a condition needs an operator: one of {', '.join(OPERATORS)}"
+        for name, operand in given:
+            yield from _operand_problems(name, operand)
+
+
+class OutputRef(NamedTuple):
+    """What earlier successful calls of `tools` returned at `path`."""
+
+    tools: tuple[str, ...]
+    path: str
+
+
+class Remembered(Protocol):
+    """What was remembered for a reference."""
+
+    @property
+    def full(self) -> bool:
+        """Whether some values were dropped at the bound."""
+        ...
+
+    def has(self, value: Any, loose: bool) -> bool:
+        """Whether the value is among them."""
+        ...
+
+    def values(self) -> list[Any]: ...
+
+
+class Facts(Protocol):
+    """What a predicate may look at besides its document: the judged call's input, and what was remembered."""
+
+    input: Any
+
+    def outputs(self, ref: OutputRef) -> Remembered:
+        """What earlier successful calls returned."""
+        ...
+
+
+Predicate: TypeAlias = Callable[[Any, Facts], bool]
+
+
+class Compiled(NamedTuple):
+    """A list of conditions as one predicate on (document, facts).
+
+    `dynamic`: it depends on the judged call or on remembered outputs, so it cannot be settled beforehand.
+    """
+
+    holds: Predicate
+    dynamic: bool
+    outputs: tuple[OutputRef, ...]
+
+
+def compile_conditions(conditions: Sequence[Condition], *, permits: bool, loose: bool) -> Compiled:
+    """One predicate for conditions that must all hold; `loose` for a call's input, typed for outputs."""
+    parts = [_compile(condition, Reading(permits, loose)) for condition in conditions]
+    predicates = [part.holds for part in parts]
+    if len(predicates) == 1:
+        holds = predicates[0]
+    else:
+
+        def holds(doc: Any, facts: Facts) -> bool:
+            return all(predicate(doc, facts) for predicate in predicates)
+
+    return Compiled(
+        holds, any(part.dynamic for part in parts), tuple(ref for part in parts for ref in part.outputs)
+    )
+
+
+def _compile(condition: Condition, reading: Reading) -> Compiled:
+    if condition.any_of is not UNSET:
+        parts = [_compile(inner, reading) for inner in condition.any_of]
+        return Compiled(
+            lambda doc, facts: any(part.holds(doc, facts) for part in parts),
+            any(part.dynamic for part in parts),
+            tuple(ref for part in parts for ref in part.outputs),
+        )
+    assert condition.path is not UNSET
+    values_at = paths.compile_path(condition.path, reading.loose)
+    tests = [_test(name, operand, reading) for name, operand in condition.operators()]
+    refs = tuple(ref for test in tests for ref in test.outputs)
+    need = 1 if condition.at_least is UNSET else condition.at_least
+    return Compiled(_quantified(values_at, tests, reading.permits, need), any(t.dynamic for t in tests), refs)
+
+
+class _Test(NamedTuple):
+    """One operator with its operand; `whole` looks at all values at once; `missing` is its answer to none."""
+
+    holds: Callable[[Any, Facts], bool]
+    missing: bool
+    whole: bool
+    dynamic: bool = False
+    outputs: tuple[OutputRef, ...] = ()
+
+
+def _quantified(values_at: paths.PathFn, tests: list[_Test], permits: bool, need: int) -> Predicate:
+    each = [test.holds for test in tests if not test.whole]
+    whole = [test.holds for test in tests if test.whole]
+    missing = all(test.missing for test in tests)
+
+    def holds(doc: Any, facts: Facts) -> bool:
+        values = values_at(doc)
+        if not values:
+            return missing
+        if not all(test(values, facts) for test in whole):
+            return False
+        meeting = [all(test(value, facts) for test in each) for value in values]
+        return (not permits or all(meeting)) and sum(meeting) >= need
+
+    return holds
+
+
+def _test(name: str, operand: Any, reading: Reading) -> _Test:
+    operator = OPERATORS[name]
+    negative = name in ("not_equals", "not_in")
+    missing = (negative and not reading.permits) or (name == "exists" and operand is False)
+    whole = name == "set_equals"
+    if is_argument(operand):
+        return _Test(_with_argument(name, operator, operand["arg"], reading), missing, whole, dynamic=True)
+    if is_output(operand):
+        ref = output_ref(operand)
+        return _Test(_with_outputs(name, ref, reading), missing, whole, dynamic=True, outputs=(ref,))
+    operands: tuple[Any, ...] = (operand,)
+    if name == "regex":
+        operands = (regexes.Regex(operand).found_in,)
+    elif isinstance(operand, list | tuple) and (name in MEMBERSHIPS or name == "type"):
+        operands = tuple(operand)
+    return _Test(lambda value, facts: operator(value, operands, reading), missing, whole)
+
+
+def _with_argument(name: str, operator: Operator, path: str, reading: Reading) -> Predicate:
+    values_at = paths.compile_path(path, loose=True)
+
+    def holds(value: Any, facts: Facts) -> bool:
+        operands = values_at(facts.input)
+        if name in MEMBERSHIPS:
+            operands = flat(operands)
+        return operator(value, operands, reading)
+
+    return holds
+
+
+def _with_outputs(name: str, ref: OutputRef, reading: Reading) -> Predicate:
+    def holds(value: Any, facts: Facts) -> bool:
+        remembered = facts.outputs(ref)
+        if remembered.full:  # what was forgotten might have refused
+            return not reading.permits
+        if name == "set_equals":
+            return OPERATORS[name](value, remembered.values(), reading)
+        items = flat([value])
+        if name == "in":
+            return (all if reading.permits else any)(remembered.has(item, reading.loose) for item in items)
+        return (all if reading.permits else any)(not remembered.has(item, reading.loose) for item in items)
+
+    return holds
+
+
+def is_argument(operand: Any) -> bool:
+    """Whether an operand is `{arg: path}`."""
+    return isinstance(operand, dict) and operand.keys() == {"arg"}
+
+
+def is_output(operand: Any) -> bool:
+    """Whether an operand is `{output_of: tools, path: path}`."""
+    return isinstance(operand, dict) and "output_of" in operand
+
+
+def output_ref(operand: dict[str, Any]) -> OutputRef:
+    """The reference an `{output_of: ...}` operand makes."""
+    tools = operand["output_of"]
+    return OutputRef((tools,) if isinstance(tools, str) else tuple(tools), operand.get("path", "$"))
+
+
+def _operand_problems(name: str, operand: Any) -> Iterator[Complaint]:
+    if is_argument(operand):
+        yield from _argument_problems(name, operand["arg"])
+    elif is_output(operand):
+        yield from _output_problems(name, operand)
+    elif name == "regex":
+        yield from regexes.problems(operand, ("regex",))
+    elif name in MEMBERSHIPS and not isinstance(operand, list | tuple):
+        yield (name,), f"`{name}` takes a list"
+    elif name in ORDERINGS and not (is_number(operand) or isinstance(operand, str)):
+        yield (name,), f"`{name}` compares with a number or a text"
+    elif name in LENGTHS and not (type(operand) is int and operand >= 0):
+        yield (name,), f"`{name}` takes a whole number, 0 or more"
+    elif name == "type" and not operand:
+        yield (name,), "`type` names no type"
+    elif any(type(s) is float and not is_number(s) for s in scalars_in(operand)):
+        yield (name,), f"`{name}`: not a number"
+
+
+def _argument_problems(name: str, path: Any) -> Iterator[Complaint]:
+    if name in ("regex", "exists", "type"):
+        yield (name,), f"`{name}` takes no `{{arg: ...}}`"
+    elif not isinstance(path, str):
+        yield (name, "arg"), "`arg` takes a path, as in `{arg: $.order_id}`"
+    else:
+        yield from paths.problems(path, (name, "arg"))
+
+
+def _output_problems(name: str, operand: dict[str, Any]) -> Iterator[Complaint]:
+    if name not in MEMBERSHIPS:
+        yield (name,), "`output_of` goes with `in`, `not_in` and `set_equals` only"
+    for key in operand.keys() - {"output_of", "path"}:
+        yield (name, str(key)), f"unknown key `{key}`: `output_of` goes with `path`"
+    tools = operand["output_of"]
+    if not isinstance(tools, str | list | tuple) or not tools:
+        yield (name, "output_of"), "`output_of` takes the names of tools"
+    else:
+        for n, tool in enumerate([tools] if isinstance(tools, str) else tools):
+            yield from glob_problems(tool, (name, "output_of", n))
+    path = operand.get("path", "$")
+    if not isinstance(path, str):
+        yield (name, "path"), "`path` takes a path, as in `$.id`"
+    else:
+        yield from paths.problems(path, (name, "path"))
+
+
+def condition_outputs(conditions: Sequence[Condition]) -> Iterator[OutputRef]:
+    """Every `output_of` that conditions refer to."""
+    for condition in conditions:
+        if condition.any_of is not UNSET:
+            yield from condition_outputs(condition.any_of)
+        yield from (output_ref(operand) for _, operand in condition.operators() if is_output(operand))
+
+
+def has_references(conditions: Sequence[Condition]) -> bool:
+    """Whether any operand refers to the call being judged or to outputs."""
+    return any(
+        has_references(c.any_of) if c.any_of is not UNSET
+        else any(is_argument(operand) or is_output(operand) for _, operand in c.operators())
+        for c in conditions
+    )

@@ -1,0 +1,140 @@
+"""The operators of conditions: each on one value and the operands it may be compared with.
+
+Operands are alternatives (`{arg: $.ids[*]}` gives several); an ordering must hold against every one where the
+condition permits, and against one where it refuses, and an ordering that cannot be made leans to refusal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, TypeAlias
+
+from .values import is_number, order, same, texts_in
+
+
+class Reading(NamedTuple):
+    """How a condition is read: does it permit something, and is its document a call's (loose) input."""
+
+    permits: bool
+    loose: bool
+
+
+Operator: TypeAlias = Callable[[Any, Sequence[Any], Reading], bool]
+
+_TYPES: dict[str, Callable[[Any], bool]] = {
+    "string": lambda v: isinstance(v, str),
+    "number": is_number,
+    "integer": lambda v: is_number(v) and float(v).is_integer(),
+    "boolean": lambda v: isinstance(v, bool),
+    "null": lambda v: v is None,
+    "array": lambda v: isinstance(v, list | tuple),
+    "object": lambda v: isinstance(v, dict),
+}
+
+
+def _equals(value: Any, operands: Sequence[Any], reading: Reading) -> bool:
+    return any(same(value, operand, reading.loose) for operand in operands)
+
+
+def _not_equals(value: Any, operands: Sequence[Any], reading: Reading) -> bool:
+    if not operands:
+        return not reading.permits
+    return not _equals(value, operands, reading)
+
+
+def _ordering(holds: Callable[[int], bool]) -> Operator:
+    def test(value: Any, operands: Sequence[Any], reading: Reading) -> bool:
+        orders = [order(value, operand, reading.loose) for operand in operands]
+        return _lean([None if o is None else holds(o) for o in orders], reading)
+
+    return test
+
+
+def _lean(results: list[bool | None], reading: Reading) -> bool:
+    if reading.permits:
+        return bool(results) and all(results)
+    return not results or any(result is None or result for result in results)
+
+
+def _contains(value: Any, operands: Sequence[Any], reading: Reading) -> bool:
+    for operand in operands:
+        if isinstance(value, list | tuple) and any(same(item, operand, reading.loose) for item in value):
+            return True
+        if isinstance(operand, str) and _texts_hold(value, lambda text, o=operand: o in text, reading):  # type: ignore[misc]
+            return True
+        if reading.loose and is_number(operand) and same(value, operand, loose=True):
+            return True
+    return False
+
+
+def _texts_hold(value: Any, found: Callable[[str], bool], reading: Reading) -> bool:
+    if not reading.loose:
+        return isinstance(value, str) and found(value)
+    texts = texts_in(value)
+    return bool(texts) and (all if reading.permits else any)(found(text) for text in texts)
+
+
+def _matches(value: Any, operands: Sequence[Any], reading: Reading) -> bool:
+    return _texts_hold(value, operands[0], reading)
+
+
+def _of_type(value: Any, operands: Sequence[Any], reading: Reading) -> bool:
+    return any(_TYPES[name](value) for name in operands)
+
+
+def _length(value: Any) -> int | None:
+    return len(value) if isinstance(value, str | list | tuple | dict) else None
+
+
+def _operand_length(operand: Any) -> Any:
+    return operand if is_number(operand) else _length(operand)
+
+
+def _length_is(value: Any, operands: Sequence[Any], reading: Reading) -> bool:
+    length = _length(value)
+    return length is not None and any(length == _operand_length(operand) for operand in operands)
+
+
+def _length_ordering(holds: Callable[[int], bool]) -> Operator:
+    def test(value: Any, operands: Sequence[Any], reading: Reading) -> bool:
+        length = _length(value)
+        orders = [order(length, _operand_length(operand), loose=False) for operand in operands]
+        return _lean([None if o is None else holds(o) for o in orders], reading)
+
+    return test
+
+
+def _set_equals(values: Any, operands: Sequence[Any], reading: Reading) -> bool:
+    left, right = flat(values), flat(operands)
+    return all(_equals(v, right, reading) for v in left) and all(_equals(o, left, reading) for o in right)
+
+
+def flat(values: Sequence[Any]) -> list[Any]:
+    """Values with the elements of lists in their place."""
+    return [item for v in values for item in (v if isinstance(v, list | tuple) else (v,))]
+
+
+OPERATORS: dict[str, Operator] = {
+    "equals": _equals,
+    "not_equals": _not_equals,
+    "in": _equals,
+    "not_in": _not_equals,
+    "exists": lambda value, operands, reading: bool(operands[0]),
+    "type": _of_type,
+    "gt": _ordering(lambda o: o > 0),
+    "gte": _ordering(lambda o: o >= 0),
+    "lt": _ordering(lambda o: o < 0),
+    "lte": _ordering(lambda o: o <= 0),
+    "regex": _matches,
+    "contains": _contains,
+    "length": _length_is,
+    "length_gte": _length_ordering(lambda o: o >= 0),
+    "length_lte": _length_ordering(lambda o: o <= 0),
+    "set_equals": _set_equals,
+}
+"""Every operator by its written name, in the order they are documented."""
+
+ORDERINGS = frozenset({"gt", "gte", "lt", "lte"})
+LENGTHS = frozenset({"length", "length_gte", "length_lte"})
+MEMBERSHIPS = frozenset({"in", "not_in", "set_equals"})
+"""The operators that take a list, and may refer to `output_of`."""

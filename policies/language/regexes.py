@@ -1,0 +1,78 @@
+"""Regular expressions in linear time: the common ground of Python's `re` and RE2, run by RE2.
+
+Flags are inline (`(?is)`); look-around and back-references are errors at load. `\\d`, `\\w` and `\\b` are
+ASCII, `$` without `(?m)` is the end of the text.
+"""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import Any
+
+import re2
+
+from .records import Complaint, Where
+
+
+@lru_cache(maxsize=4096)
+def _compiled(pattern: str) -> Any:
+    options = re2.Options()
+    options.log_errors = False
+    return re2.compile(pattern, options)
+
+
+def problems(pattern: str, where: Where = ()) -> Iterator[Complaint]:
+    """Why a pattern cannot be used, if it cannot."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            re.compile(pattern)
+    except (re.error, RecursionError, OverflowError, Warning) as error:
+        yield where, f"bad regular expression `{pattern}`: {error}"
+        return
+    try:
+        _compiled(pattern)
+    except (re2.error, UnicodeEncodeError) as error:
+        reason = error.args[0] if error.args else error
+        text = reason.decode() if isinstance(reason, bytes) else str(reason)
+        yield where, f"bad regular expression `{pattern}`: {text} (no look-around, no back-references)"
+
+
+class Regex:
+    """A pattern that is searched; anchors are the author's."""
+
+    __slots__ = ("_search", "_finditer", "pattern")
+
+    def __init__(self, pattern: str) -> None:
+        compiled = _compiled(pattern)
+        self.pattern = pattern
+        self._search = compiled.search
+        self._finditer = compiled.finditer
+
+    def found_in(self, text: str) -> bool:
+        """Whether the pattern occurs in the text."""
+        try:
+            return self._search(text) is not None
+        except UnicodeEncodeError:
+            return self._search(_printable(text)) is not None
+
+    def values(self, text: str) -> Iterator[str]:
+        """What the pattern yields: its groups, or the whole match if it has none; every occurrence."""
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            text = _printable(text)
+        for match in self._finditer(text):
+            groups = match.groups()
+            if not groups:
+                yield match.group()
+            else:
+                yield from (group for group in groups if group is not None)
+
+
+def _printable(text: str) -> str:
+    # A lone surrogate has no UTF-8: RE2 sees a question mark in its place.
+    return text.encode(errors="replace").decode()

@@ -1,0 +1,179 @@
+"""Which calls a rule speaks of: tool names, aliases, virtual names, and conditions on the input.
+
+A selector is bound to a tool's name once; what is left for each call is nothing (the name decides) or one
+predicate on the call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Protocol, TypeAlias
+
+import msgspec
+
+from . import paths, regexes
+from .conditions import Condition, Facts, OutputRef, compile_conditions
+from .globs import Matcher, glob_problems, matcher
+from .records import Complaint, Name, Record, Where
+from .values import texts_in
+
+
+class ToolWhere(Record):
+    """A tool, or several, whose input meets the conditions."""
+
+    tool: Name | tuple[Name, ...]
+    where: tuple[Condition, ...] = ()
+
+    def problems(self) -> Iterator[Complaint]:
+        """What is wrong beyond the types."""
+        return selector_problems(self.tool, ("tool",))
+
+
+Selector: TypeAlias = Name | ToolWhere | tuple[Name | ToolWhere, ...]
+"""Wherever a rule names a tool: `Tool`, `[ToolA, "mcp__*"]` or `{tool: ..., where: [...]}`."""
+
+
+def selector_problems(selector: Any, where: Where) -> Iterator[Complaint]:
+    """What is wrong with the names of a selector; its records check themselves."""
+    if isinstance(selector, str):
+        yield from glob_problems(selector, where)
+    elif isinstance(selector, tuple | list):
+        if not selector:
+            yield where, "names no tool"
+        for n, item in enumerate(selector):
+            if isinstance(item, str):
+                yield from glob_problems(item, (*where, n))
+
+
+class VirtualTool(Record):
+    """One more name for a tool's call whose input matches."""
+
+    tool: Name
+    path: str
+    match: str
+    as_: Name = msgspec.field(name="as")
+
+    def problems(self) -> Iterator[Complaint]:
+        """What is wrong beyond the types."""
+        yield from glob_problems(self.tool, ("tool",))
+        yield from paths.problems(self.path, ("path",))
+        yield from regexes.problems(self.match, ("match",))
+
+
+class VirtualName:
+    """A virtual tool compiled: a name that a call of `tool` also goes by if its input matches."""
+
+    __slots__ = ("_match", "_values_at", "name", "of_tool")
+
+    def __init__(self, virtual: VirtualTool) -> None:
+        self.name = virtual.as_
+        self.of_tool: Matcher = matcher([virtual.tool])
+        self._values_at = paths.compile_path(virtual.path, loose=True)
+        self._match = regexes.Regex(virtual.match).found_in
+
+    def fits(self, input: Any) -> bool:
+        """Whether a call with this input goes by the name."""
+        return any(self._match(text) for value in self._values_at(input) for text in texts_in(value))
+
+
+class Subject(Facts, Protocol):
+    """The call a bound selector looks at."""
+
+    def goes_by(self, virtual: VirtualName) -> bool:
+        """Whether the call's input gives it this name."""
+        ...
+
+
+Bound: TypeAlias = Callable[[Subject], bool] | bool
+"""A selector bound to a tool's name: True and False are decided by the name alone."""
+
+
+class Scope:
+    """The names one policy gives: aliases that stand for several tools, and virtual tools."""
+
+    def __init__(
+        self, aliases: Mapping[str, Sequence[str]] | None = None, virtual_tools: Iterable[VirtualTool] = ()
+    ) -> None:
+        self._aliases = {name.casefold(): tuple(tools) for name, tools in (aliases or {}).items()}
+        self.virtual_names = tuple(VirtualName(virtual) for virtual in virtual_tools)
+
+    def expand(self, names: str | Sequence[str]) -> tuple[str, ...]:
+        """Names with aliases replaced by the tools they stand for."""
+        return tuple(self._expanded([names] if isinstance(names, str) else names, frozenset()))
+
+    def _expanded(self, names: Sequence[str], seen: frozenset[str]) -> Iterator[str]:
+        for name in names:
+            folded = name.casefold()
+            if folded in self._aliases and folded not in seen:
+                yield from self._expanded(self._aliases[folded], seen | {folded})
+            else:
+                yield name
+
+    def names_of(self, tool: str) -> list[VirtualName]:
+        """The virtual names that calls of a tool may go by."""
+        return [virtual for virtual in self.virtual_names if virtual.of_tool(tool)]
+
+
+class Slot:
+    """One selector of a rule, compiled in its policy's scope.
+
+    `permits` says which way its conditions lean. A call is looked at under its `own` name and under
+    `virtual_names`, all of the scope's unless given.
+    """
+
+    def __init__(
+        self,
+        selector: Selector,
+        scope: Scope,
+        *,
+        permits: bool,
+        own: bool = True,
+        virtual_names: Sequence[VirtualName] | None = None,
+    ) -> None:
+        items = selector if isinstance(selector, tuple | list) else (selector,)
+        self._parts = [_Part(item, scope, permits) for item in items]
+        self._own = own
+        self._virtual_names = scope.virtual_names if virtual_names is None else virtual_names
+        self.outputs: tuple[OutputRef, ...] = tuple(ref for part in self._parts for ref in part.outputs)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The patterns named, aliases replaced."""
+        return tuple(name for part in self._parts for name in part.names)
+
+    def bind(self, tool: str) -> Bound:
+        """What is left to ask of a call of this tool."""
+        asks: list[Callable[[Subject], bool]] = []
+        for part in self._parts:
+            bound = part.bind(tool, self._own, self._virtual_names)
+            if bound is True:
+                return True
+            if bound is not False:
+                asks.append(bound)
+        if len(asks) > 1:
+            return lambda call: any(ask(call) for ask in asks)
+        return asks[0] if asks else False
+
+
+class _Part:
+    """One item of a selector: names, and what the input must meet."""
+
+    def __init__(self, item: str | ToolWhere, scope: Scope, permits: bool) -> None:
+        tools = item if isinstance(item, str) else item.tool
+        self.names = scope.expand(tools)
+        self._matches = matcher(self.names)
+        where = () if isinstance(item, str) else item.where
+        compiled = compile_conditions(where, permits=permits, loose=True)
+        self._where = compiled.holds if where else None
+        self.outputs = compiled.outputs
+
+    def bind(self, tool: str, own: bool, virtual_names: Sequence[VirtualName]) -> Bound:
+        where = self._where
+        if own and self._matches(tool):
+            return True if where is None else lambda call: where(call.input, call)
+        virtual = [v for v in virtual_names if self._matches(v.name) and v.of_tool(tool)]
+        if not virtual:
+            return False
+        if where is None:
+            return lambda call: any(call.goes_by(name) for name in virtual)
+        return lambda call: any(call.goes_by(name) for name in virtual) and where(call.input, call)

@@ -1,0 +1,141 @@
+"""When two JSON values are the same, which comes first, and what text they hold.
+
+Two readings: *typed*, for what tools returned, and *loose*, for what a call asks: there, text that is wholly
+a decimal number is also that number and a number is also its text, so that a rule is not passed by changing
+an argument's JSON type.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterator
+from typing import Any, TypeGuard
+
+_DECIMAL = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
+_MAX_DIGITS = 400
+
+
+def is_number(value: Any) -> TypeGuard[int | float]:
+    """Whether a value is a JSON number: no boolean, no NaN, no infinity."""
+    if type(value) is int:
+        return True
+    return type(value) is float and math.isfinite(value)
+
+
+def number_of(value: Any, loose: bool) -> int | float | None:
+    """The number a value stands for, or None."""
+    if is_number(value):
+        return value
+    if not loose or type(value) is not str or len(value) > _MAX_DIGITS or not _DECIMAL.fullmatch(value):
+        return None
+    try:
+        return int(value)
+    except ValueError:
+        number = float(value)
+        return number if math.isfinite(number) else None
+
+
+def text_of(scalar: Any) -> str:
+    """The text by which two scalars are the same id: 7, 7.0 and "7" are one."""
+    if type(scalar) is str:
+        return scalar
+    if type(scalar) is float and scalar.is_integer():
+        return str(int(scalar))
+    if scalar is None or type(scalar) is bool:
+        return json.dumps(scalar)
+    return str(scalar)
+
+
+def scalars_in(value: Any) -> Iterator[Any]:
+    """A scalar itself, or the scalars a list or object stands for, in order."""
+    stack = [value]
+    while stack:
+        value = stack.pop()
+        if isinstance(value, dict):
+            stack.extend(reversed(value.values()))
+        elif isinstance(value, list | tuple):
+            stack.extend(reversed(value))
+        else:
+            yield value
+
+
+def asking(values: list[Any]) -> Iterator[str]:
+    """The texts of the scalars that ask for something: null and "" do not."""
+    for value in values:
+        for scalar in scalars_in(value):
+            if scalar is not None and scalar != "":
+                yield text_of(scalar)
+
+
+def same(left: Any, right: Any, loose: bool) -> bool:
+    """Whether two JSON values are equal: numbers with numbers, never a boolean with a number."""
+    if isinstance(left, dict) and isinstance(right, dict):
+        return left.keys() == right.keys() and all(same(left[key], right[key], loose) for key in left)
+    if isinstance(left, list | tuple) and isinstance(right, list | tuple):
+        return len(left) == len(right) and all(map(lambda a, b: same(a, b, loose), left, right))
+    if is_number(left) and is_number(right):
+        return left == right
+    if type(left) is type(right) and type(left) is not float:
+        if left == right:
+            return True
+        return loose and type(left) is str and _same_decimals(left, right)
+    if loose and (is_number(left) or is_number(right)) and (type(left) is str or type(right) is str):
+        return text_of(left) == text_of(right) or _same_decimals(left, right)
+    return False
+
+
+def _same_decimals(left: Any, right: Any) -> bool:
+    # Two texts stay texts ("007" is not "7"); a number meets a text as number or as text.
+    if type(left) is str and type(right) is str:
+        return False
+    number = number_of(left, loose=True)
+    return number is not None and number == number_of(right, loose=True)
+
+
+def order(left: Any, right: Any, loose: bool) -> int | None:
+    """-1, 0 or 1 as left is below, at or above right; None where no ordering can be made."""
+    a, b = number_of(left, loose), number_of(right, loose)
+    if a is not None and b is not None and (is_number(left) or is_number(right)):
+        return (a > b) - (a < b)
+    if type(left) is str and type(right) is str:
+        return (left > right) - (left < right)
+    return None
+
+
+def texts_in(value: Any) -> list[str]:
+    """Every text a pattern must look at in a call's input: inside lists and objects, numbers as their text,
+    and a list's texts joined by blanks.
+    """
+    if type(value) is str:
+        return [value]
+    if is_number(value):
+        return [text_of(value)]
+    found: list[str] = []
+    stack = [value]
+    while stack:
+        value = stack.pop()
+        if isinstance(value, dict):
+            stack.extend(value.values())
+        elif isinstance(value, list | tuple):
+            joined = [text_of(item) for item in value if type(item) is str or is_number(item)]
+            if len(joined) > 1:
+                found.append(" ".join(joined))
+            stack.extend(value)
+        elif type(value) is str or is_number(value):
+            found.append(text_of(value))
+    return found
+
+
+def parsed_output(output: Any) -> Any:
+    """A tool's output as paths see it: text that holds a JSON object or array is parsed."""
+    if type(output) is not str:
+        return output
+    start = output.lstrip()[:1]
+    if start not in ("{", "["):
+        return output
+    try:
+        return json.loads(output)
+    except (ValueError, RecursionError):
+        return output

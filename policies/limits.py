@@ -1,0 +1,186 @@
+"""The eight limits: what is used, what is exceeded, and the supervisor's next deadline."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from .calls import LimitWarning
+from .merge import LimitEntry
+from .rules.machine import Finding
+from .usage import Meter
+
+UNITS = {
+    "max_total_tokens": "tokens",
+    "max_input_tokens": "input tokens",
+    "max_output_tokens": "output tokens",
+    "max_cost_usd": "USD",
+    "max_duration_ms": "ms",
+    "max_idle_ms": "ms idle",
+    "max_tool_calls": "tool calls",
+    "max_turns": "turns",
+}
+"""The limits, and what each counts in."""
+
+
+class LimitState(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """What is used of what is not tokens, for the run and (earlier runs) the session; times in ms."""
+
+    calls: int = 0
+    turns: int = 0
+    started_at: int | None = None
+    active_at: int | None = None
+    now: int | None = None
+    earlier_calls: int = 0
+    earlier_turns: int = 0
+    earlier_ms: int = 0
+    longest_idle: int = 0
+    exceeded: set[int] = set()
+    reported: set[int] = set()
+    warned: set[int] = set()
+
+    def acted(self, now: int, *, over: bool) -> None:
+        """Something happened at `now`; the first thing of a run starts its clock."""
+        self.active_at = now
+        if self.started_at is None and not over:
+            self.started_at = now
+
+
+class Exceeded(NamedTuple):
+    """A limit that is exceeded, by its number in the compiled policy."""
+
+    number: int
+    finding: Finding
+
+
+class LimitJudge:
+    """The limits of a compiled policy; immutable, the state is the session's."""
+
+    def __init__(self, entries: Sequence[LimitEntry], *, reject_unpriced: bool) -> None:
+        self.entries = tuple(entries)
+        self.has_clocks = any(e.name in ("max_duration_ms", "max_idle_ms") for e in entries)
+        self.needs_prices = any(entry.name == "max_cost_usd" for entry in entries)
+        self._reject_unpriced = reject_unpriced
+        self._ahead = [n for n, e in enumerate(entries) if e.name in ("max_tool_calls", "max_turns")]
+        self._warners = [n for n, e in enumerate(entries) if e.limit.warn_at is not None]
+        self._clocks = [n for n, e in enumerate(entries) if e.name in ("max_duration_ms", "max_idle_ms")]
+
+    def new_run(self, state: LimitState) -> None:
+        """A run begins; what the earlier ones used stays for limits of the session."""
+        state.earlier_calls += state.calls
+        state.earlier_turns += state.turns
+        if state.started_at is not None and state.active_at is not None:
+            state.earlier_ms += state.active_at - state.started_at
+        state.calls = state.turns = state.longest_idle = 0
+        state.started_at = state.active_at = None
+        state.exceeded, state.reported, state.warned = set(), set(), set()
+
+    def used(self, number: int, state: LimitState, meter: Meter) -> float:
+        """How much of a limit is used."""
+        entry = self.entries[number]
+        session = entry.limit.scope == "session"
+        usage = meter.session if session else meter.run
+        return _USED[entry.name](state, session) if entry.name in _USED else _TOKENS[entry.name](usage)
+
+    def exceeded_now(self, state: LimitState, meter: Meter) -> Iterator[Exceeded]:
+        """The limits that are exceeded and were not before; each is named once per run."""
+        for number, entry in enumerate(self.entries):
+            if number in state.exceeded:
+                continue
+            used = self.used(number, state, meter)
+            rejected = self._reject_unpriced and entry.name == "max_cost_usd" and bool(meter.unpriced)
+            if used > entry.limit.max or rejected:
+                state.exceeded.add(number)
+                if number not in state.reported:
+                    state.reported.add(number)
+                    yield Exceeded(number, self._finding(number, used, meter if rejected else None))
+
+    def judge(self, state: LimitState, meter: Meter, turn: int) -> Iterator[Exceeded]:
+        """The limits that refuse a call of this response (numbered within the run)."""
+        for number in state.exceeded:
+            if self.entries[number].action != "warn":
+                yield Exceeded(number, self._finding(number, self.used(number, state, meter)))
+        for number in self._ahead:
+            if number in state.exceeded:
+                continue
+            entry = self.entries[number]
+            would = self.used(number, state, meter)
+            would = would + 1 if entry.name == "max_tool_calls" else would + max(0, turn - state.turns)
+            if would > entry.limit.max and not (entry.action == "warn" and number in state.reported):
+                yield Exceeded(number, self._finding(number, would))
+
+    def closed(self, state: LimitState, meter: Meter) -> bool:
+        """Whether every call of the next response would be refused."""
+        found = self.judge(state, meter, state.turns + 1)
+        return any(self.entries[each.number].action in ("deny", "cancel") for each in found)
+
+    def warnings(self, state: LimitState, meter: Meter) -> Iterator[LimitWarning]:
+        """The limits that have passed their `warn_at`; each once."""
+        for number in self._warners:
+            entry = self.entries[number]
+            used = self.used(number, state, meter)
+            if number not in state.warned and used >= entry.limit.max * (entry.limit.warn_at or 1):
+                state.warned.add(number)
+                fraction = used / entry.limit.max if entry.limit.max else 1.0
+                yield LimitWarning(limit=entry.name, used=used, max=entry.limit.max, fraction=fraction)
+
+    def deadline(self, state: LimitState, waiting: bool) -> int | None:
+        """When, in ms since the epoch, a clock will be exceeded if nothing happens until then.
+
+        `waiting`: a call runs or is held, so that idleness does not.
+        """
+        due: list[int] = []
+        for number in self._clocks:
+            entry = self.entries[number]
+            if number in state.exceeded:
+                continue
+            if entry.name == "max_duration_ms" and state.started_at is not None:
+                earlier = state.earlier_ms if entry.limit.scope == "session" else 0
+                due.append(state.started_at + int(entry.limit.max) - earlier + 1)
+            elif entry.name == "max_idle_ms" and state.active_at is not None and not waiting:
+                due.append(state.active_at + int(entry.limit.max) + 1)
+        return min(due, default=None)
+
+    def passed(self, state: LimitState, now: int, waiting: bool) -> None:
+        """The time is `now`; it never goes back. `waiting` holds for the time since the last activity."""
+        state.now = now if state.now is None else max(state.now, now)
+        if state.active_at is not None and not waiting:
+            state.longest_idle = max(state.longest_idle, state.now - state.active_at)
+
+    def _finding(self, number: int, used: float, unpriced: Meter | None = None) -> Finding:
+        entry = self.entries[number]
+        unit, of = UNITS[entry.name], "session" if entry.limit.scope == "session" else "run"
+        if unpriced is not None:
+            models = ", ".join(unpriced.unpriced)
+            return Finding(
+                expected=f"a price for every model, so that {entry.limit.max:g} USD can be enforced",
+                actual=f"no price is known for {models}",
+                details={"limit": entry.name, "max": entry.limit.max, "unpriced": list(unpriced.unpriced)},
+                suggestion="give its price under `prices`",
+            )
+        return Finding(
+            expected=f"at most {entry.limit.max:g} {unit} in one {of}",
+            actual=f"{used:g} {unit}",
+            details={"limit": entry.name, "used": used, "max": entry.limit.max, "scope": entry.limit.scope},
+            suggestion=f"raise `{entry.name}`, or split the work",
+        )
+
+
+_USED: dict[str, Callable[[LimitState, bool], float]] = {
+    "max_tool_calls": lambda state, session: state.calls + (state.earlier_calls if session else 0),
+    "max_turns": lambda state, session: state.turns + (state.earlier_turns if session else 0),
+    "max_duration_ms": lambda state, session: _duration(state) + (state.earlier_ms if session else 0),
+    "max_idle_ms": lambda state, session: state.longest_idle,
+}
+_TOKENS = {
+    "max_total_tokens": lambda usage: usage.total_tokens,
+    "max_input_tokens": lambda usage: usage.input_tokens,
+    "max_output_tokens": lambda usage: usage.output_tokens,
+    "max_cost_usd": lambda usage: usage.cost_usd,
+}
+
+
+def _duration(state: LimitState) -> int:
+    return 0 if state.started_at is None or state.now is None else state.now - state.started_at

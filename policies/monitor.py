@@ -1,0 +1,274 @@
+"""The monitor: one session under one compiled policy, judged call by call and event by event.
+
+Synchronous and pure in effect: no clock, no I/O. Time arrives with events, or by `tick`. Folding the stored
+events of a session into a new monitor gives the state that was live.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from . import events as ev
+from .calls import (
+    STRICTNESS,
+    Decision,
+    LimitWarning,
+    RunContext,
+    ToolCall,
+    Usage,
+    Violation,
+    input_digest,
+    tell_model_default,
+)
+from .compiled import Compiled, CompiledPolicy
+from .ids import net_name
+from .judging import Judging, Visits
+from .nets.records import Net, NetLine
+from .observing import HANDLERS
+from .report import Report, settle
+from .rules.check import CheckMachine
+from .rules.machine import Finding
+from .rules.net import NetMachine
+from .session import ALLOWED, HELD, STARTED, mark
+
+_NO_ANSWERS: Mapping[str, Any] = {}
+
+
+class Monitor(Judging):
+    """The state of one session. `explain` makes every decision carry its steps."""
+
+    def __init__(self, compiled: CompiledPolicy, context: RunContext, *, explain: bool = False) -> None:
+        super().__init__(compiled, context)
+        self.explain = explain
+        self.added_nets: list[str | NetLine | Net] = []
+        self.removed_nets: dict[str, Compiled] = {}
+        self._clocked = compiled.limits.has_clocks
+
+    @property
+    def usage(self) -> Usage:
+        """What this run has used so far."""
+        return self.session.meter.run
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """What the result should say of the judging itself: models without a price, prices used, nets ended."""
+        meter = self.session.meter
+        found: dict[str, Any] = {}
+        if meter.unpriced:
+            found["unpriced"] = list(meter.unpriced)
+            found["skipped_limits"] = ["max_cost_usd"]
+        if meter.priced_by:
+            found["prices"] = list(meter.priced_by)
+        nets = ((rule, rule.machine) for rule in self.rules.values())
+        ended = [r.id for r, net in nets if isinstance(net, NetMachine) and net.ended(self.states[r.number])]
+        if ended:
+            found["ended_nets"] = ended
+        return found
+
+    def async_checks(self, call: ToolCall) -> list[tuple[str, Callable[[ToolCall], Any]]]:
+        """The asynchronous checks that concern a call, by rule id: ask them, then propose with the answers."""
+        visits = self.visits(self.call(call.id, call.name, call.input, call.turn))
+        machines = [(rule.id, rule.machine) for rule, _ in visits if isinstance(rule.machine, CheckMachine)]
+        return [(id, machine.check) for id, machine in machines if machine.is_async]
+
+    def propose(self, call: ToolCall, checks: Mapping[str, Any] = _NO_ANSWERS) -> Decision:
+        """Judge a call at the gate on every rule and, if it may run, spend what it spends.
+
+        `checks` holds the answers of asynchronous checks by rule id; one that is missing refuses.
+        """
+        try:
+            return self._propose(call, checks)
+        except (RecursionError, UnicodeError, OverflowError, msgspec.MsgspecError, TypeError) as error:
+            # An input that cannot even be looked at is not let through.
+            finding = Finding("an input that can be read", f"{type(error).__name__}: {str(error)[:200]}")
+            return self._decision(call, [self._own_violation("input", finding, call)], ("input",))
+
+    def _propose(self, call: ToolCall, checks: Mapping[str, Any]) -> Decision:
+        if known := self._known(call):
+            return known
+        subject, visits = self.request(call.id, call.name, call.input, call.turn)
+        granted = self.session.granted.get(call.id)
+        subject.approved = granted is not None and granted == input_digest(call.input)
+        subject.answers = checks
+        violations, errors = self.judged(subject, visits, repeat=True)
+        if subject.approved:
+            violations = [v for v in violations if v.action != "request_approval"]
+        violations.sort(key=lambda violation: -STRICTNESS[violation.action])
+        decision = self._decision(call, violations, tuple(errors))
+        before = self.describe(visits) if self.explain else None
+        if decision.action in ("allow", "warn"):
+            self.start(subject, visits, ALLOWED)
+        elif decision.action == "request_approval":
+            subject.status = HELD
+        self.mark_violated(violations)
+        if before is not None:
+            decision = msgspec.structs.replace(decision, steps=self._steps(visits, before, violations))
+        return decision
+
+    def _known(self, call: ToolCall) -> Decision | None:
+        """The answer to an id that was let through or is over: the same call again counts for nothing more."""
+        current = self.calls.get(call.id)
+        if current is not None and current.status in (ALLOWED, STARTED):
+            same = mark(current.name, current.input) == mark(call.name, call.input)
+        elif call.id in self.session.finished:
+            same = self.session.finished[call.id] == mark(call.name, call.input)
+            if same and call.id in self.session.denied:
+                return None
+        elif current is not None and current.name != call.name:
+            same = False
+        else:
+            return None
+        if same:
+            return self._decision(call, [], ())
+        finding = Finding(
+            expected=f"one call under the id `{call.id}`",
+            actual="the id was used before, for another call",
+            details={"tool_call_id": call.id},
+            suggestion="give every call its own id",
+        )
+        return self._decision(call, [self._own_violation("tool_call_id", finding, call)], ())
+
+    def _own_violation(self, kind: str, finding: Finding, call: ToolCall) -> Violation:
+        return Violation(
+            policy=self.compiled.name,
+            stack=self.compiled.name,
+            rule=kind,
+            kind=kind,
+            action="deny",
+            enforcement="prevented",
+            message=finding.actual,
+            details={"expected": finding.expected, "actual": finding.actual, **finding.details},
+            tool_call_id=call.id,
+            tool_name=call.name,
+        )
+
+    def _decision(self, call: ToolCall, violations: list[Violation], errors: tuple[str, ...]) -> Decision:
+        action = violations[0].action if violations else "allow"
+        tell = None
+        if action not in ("allow", "warn"):
+            refusing = (v.tell_model for v in violations if v.action == action and v.tell_model)
+            tell = next(refusing, tell_model_default(call.name))
+        return Decision(
+            action=action,
+            tool_call_id=call.id,
+            tool_name=call.name,
+            tool_input=call.input,
+            violations=tuple(violations),
+            tell_model=tell,
+            errors=errors,
+        )
+
+    def _steps(self, visits: Visits, before: dict[str, str], violations: list[Violation]) -> tuple[str, ...]:
+        after = self.describe(visits)
+        objections = {violation.rule: violation for violation in violations}
+        steps = [f"{v.rule}: {v.action}, {v.message}" for id, v in objections.items() if id not in before]
+        for id, state in before.items():
+            objection = objections.get(id)
+            answer = f"{objection.action}, {objection.message}" if objection else "agrees"
+            change = f" -> {after[id]}" if after[id] != state else ""
+            steps.append(f"{id}: {answer} [{state}{change}]")
+        return tuple(steps)
+
+    def observe(self, event: ev.Event) -> list[Violation]:
+        """Take in an event that happened; returns what it violates."""
+        handler = HANDLERS.get(type(event))
+        if type(event) is ev.RunStarted:  # a new run's clocks begin with it
+            HANDLERS[ev.RunStarted](self, event)
+            handler = None
+        if self._clocked and event.at is not None:
+            self._passed(ev.at_ms(event.at))
+            self.session.limits.acted(ev.at_ms(event.at), over=bool(self.session.ended))
+        found = handler(self, event) if handler is not None else []
+        found += self._newly_exceeded()
+        if found:
+            self.mark_violated(found)
+        return found
+
+    def tick(self, now_ms: int) -> list[Violation]:
+        """The time is `now_ms` (milliseconds since the epoch) and nothing happened."""
+        self._passed(now_ms)
+        found = self._newly_exceeded()
+        self.mark_violated(found)
+        return found
+
+    def deadline(self) -> int | None:
+        """When to tick if nothing happens before, in milliseconds since the epoch."""
+        if self.session.ended:
+            return None
+        return self.compiled.limits.deadline(self.session.limits, self.waiting())
+
+    def warnings(self) -> list[LimitWarning]:
+        """The limits that passed their `warn_at` since last asked."""
+        return list(self.compiled.limits.warnings(self.session.limits, self.session.meter))
+
+    def _passed(self, now: int) -> None:
+        self.compiled.limits.passed(self.session.limits, now, self.waiting())
+
+    def _newly_exceeded(self) -> list[Violation]:
+        session = self.session
+        if session.ended or not self.compiled.limits.entries:
+            return []
+        found = self.compiled.limits.exceeded_now(session.limits, session.meter)
+        return [self.exceeded(exceeded, None) for exceeded in found]
+
+    def narrow(self, tools: Sequence[str]) -> list[str]:
+        """The tools that could be called in the next response, whatever their input."""
+        session = self.session
+        if self.compiled.limits.closed(session.limits, session.meter):
+            return []
+        return [tool for tool in tools if not self._closed(tool)]
+
+    def _closed(self, tool: str) -> bool:
+        count, turn = self.session.count, self.session.turn + 1
+        visits = self.compiled.plan(tool).visits
+        named = {visit.number for visit in visits}
+        due = [(number, 0, 0) for number in self.due_next() if number not in named]
+        for number, sure, maybe in [*((v.number, v.mask, v.maybe) for v in visits), *due]:
+            rule = self.rules[number]
+            if STRICTNESS[rule.action] < STRICTNESS["deny"] and rule.id not in self.session.broken:
+                continue
+            if rule.machine.closed(self.states[number], sure, maybe, count, turn):
+                return True
+        return False
+
+    def finish(self) -> Report:
+        """How each rule stands, settled as at the end of the run; the session may go on after it.
+
+        A run that failed or was cancelled leaves what is owed pending.
+        """
+        return settle(self, complete=self.session.ended not in ("run_failed", "run_cancelled"))
+
+    def report(self) -> Report:
+        """How each rule stands now; what is owed is pending."""
+        return settle(self, complete=False)
+
+    def add_net(self, net: str | NetLine | Net, **attached: Any) -> None:
+        """Judge by one net more from now on; one that was removed goes on where it was.
+
+        `validate` and `on_result` may be attached. Raises ValueError if a net of the name is active.
+        """
+        name = net_name(net)
+        if any(rule.kind == "net" and rule.id == name for rule in self.compiled.rules):
+            raise ValueError(f"a net `{name}` is active already")
+        if name in self.removed_nets:
+            self.adopt(self.compiled.with_rule(self.removed_nets.pop(name)))
+        else:
+            self.adopt(self.compiled.with_net(net, **attached))
+            self.added_nets.append(net)
+
+    def remove_net(self, name: str) -> None:
+        """Judge without a net from now on; it keeps its state. Raises KeyError if no net has the name."""
+        for rule in self.compiled.rules:
+            if rule.kind == "net" and rule.id == name:
+                self.removed_nets[name] = rule
+                return self.adopt(self.compiled.without(rule.number))
+        raise KeyError(name)
+
+    def snapshot(self) -> bytes:
+        """The state written down, for `CompiledPolicy.restore`."""
+        from .snapshots import write
+
+        return write(self)

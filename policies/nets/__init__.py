@@ -1,0 +1,1 @@
+"""Petri nets over tools: how they are written. Rows: records, shorthand."""

@@ -1,0 +1,152 @@
+"""What each type of event does to the state of a session."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from . import events as ev
+from .calls import Violation, input_digest
+from .judging import Judging
+from .limits import UNITS
+from .memory import message_text
+from .session import ALLOWED, HELD, REQUESTED, STARTED, mark
+
+
+def run_started(on: Judging, event: ev.RunStarted) -> list[Violation]:
+    """A new run of the session, unless it is the one going on."""
+    session = on.session
+    if session.runs and event.run_id == session.run_id:
+        return []
+    if session.runs or session.ended:
+        on.calls.clear()
+        on.compiled.limits.new_run(session.limits)
+    session.new_run(event.run_id)
+    return []
+
+
+def message(on: Judging, event: ev.MessageEvent) -> list[Violation]:
+    """What a user wrote is remembered; what anybody else did is no evidence."""
+    if event.role == "user" and (text := message_text(event.content)):
+        on.session.words.add(text, on.compiled.phrases, on.compiled.keeps_words)
+    return []
+
+
+def turn(on: Judging, event: ev.TurnEvent) -> list[Violation]:
+    """The stream has come to a model response."""
+    if event.turn > 0:
+        on.session.reach_turn(on.session.session_turn(event.turn))
+    return []
+
+
+def usage(on: Judging, event: ev.TokenUsageUpdated) -> list[Violation]:
+    """Tokens were used."""
+    on.session.meter.add(event, on.compiled.prices)
+    return []
+
+
+def requested(on: Judging, event: ev.ToolCallRequested) -> list[Violation]:
+    """A call was asked for; judging it is `propose`'s."""
+    known = on.calls.get(event.tool_call_id)
+    if known is None or known.status == REQUESTED:
+        on.request(event.tool_call_id, event.tool_name, event.tool_input, event.turn)
+    return []
+
+
+def started(on: Judging, event: ev.ToolCallStarted) -> list[Violation]:
+    """A call runs: if it was not let through as it runs now, it is judged as something that happened."""
+    known = on.calls.get(event.tool_call_id)
+    this = event.tool_name, event.tool_input
+    if known is not None and known.status in (ALLOWED, STARTED):
+        if known.input is event.tool_input or mark(known.name, known.input) == mark(*this):
+            known.status = STARTED
+            return []
+    elif event.tool_call_id in on.session.finished and event.tool_call_id not in on.session.denied:
+        if on.session.finished[event.tool_call_id] == mark(*this):
+            return []
+    granted = on.session.granted.get(event.tool_call_id)
+    call, visits = on.request(event.tool_call_id, *this, event.turn)
+    call.observed = True
+    call.approved = granted is not None and granted == input_digest(event.tool_input)
+    violations, _ = on.judged(call, visits, repeat=False)
+    on.start(call, visits, STARTED)
+    return violations
+
+
+def completed(on: Judging, event: ev.ToolCallCompleted) -> list[Violation]:
+    """A call succeeded; an outcome for an unknown id changes nothing."""
+    call = on.calls.get(event.tool_call_id)
+    if call is None or call.status not in (ALLOWED, STARTED):
+        return []
+    return on.ended(call, "completed", event.tool_output)
+
+
+def failed(on: Judging, event: ev.ToolCallFailed) -> list[Violation]:
+    """A call failed."""
+    call = on.calls.get(event.tool_call_id)
+    return on.ended(call, "failed") if call is not None and call.status in (ALLOWED, STARTED) else []
+
+
+def denied(on: Judging, event: ev.ToolCallDenied) -> list[Violation]:
+    """A call was refused and never ran; one that was allowed here and then refused has failed."""
+    call = on.calls.get(event.tool_call_id)
+    if call is None:
+        return []
+    if call.status in (ALLOWED, STARTED):
+        return on.ended(call, "failed")
+    call.visits = [(rule.number, mask) for rule, mask in on.visits(call) if rule.machine.outcomes]
+    on.session.denied.add(call.id)
+    return on.ended(call, "denied")
+
+
+def approval_requested(on: Judging, event: ev.ToolApprovalRequested) -> list[Violation]:
+    """A call is held for a person."""
+    call = on.calls.get(event.tool_call_id)
+    if call is not None and call.status == REQUESTED and event.held:
+        call.status = HELD
+    return []
+
+
+def granted(on: Judging, event: ev.ToolApprovalGranted) -> list[Violation]:
+    """A person agreed to one call with one input."""
+    if event.input_digest:
+        on.session.granted[event.tool_call_id] = event.input_digest
+    return []
+
+
+def violated(on: Judging, event: ev.PolicyViolated) -> list[Violation]:
+    """What the live session found is known when its record is folded."""
+    on.session.violated.add(event.rule)
+    if event.kind in UNITS:
+        for number, entry in enumerate(on.compiled.limits.entries):
+            if entry.name == event.kind and entry.policy == event.policy:
+                on.session.limits.reported.add(number)
+    return []
+
+
+def ended(on: Judging, event: ev.Event) -> list[Violation]:
+    """The run is over."""
+    on.session.ended = event.type
+    return []
+
+
+HANDLERS: dict[type[ev.Event], Callable[[Judging, Any], list[Violation]]] = {
+    ev.RunStarted: run_started,
+    ev.MessageSent: message,
+    ev.MessageReceived: message,
+    ev.TurnStarted: turn,
+    ev.TurnCompleted: turn,
+    ev.TokenUsageUpdated: usage,
+    ev.ToolCallRequested: requested,
+    ev.ToolCallStarted: started,
+    ev.ToolCallCompleted: completed,
+    ev.ToolCallFailed: failed,
+    ev.ToolCallDenied: denied,
+    ev.ToolApprovalRequested: approval_requested,
+    ev.ToolApprovalGranted: granted,
+    ev.PolicyViolated: violated,
+    ev.RunCompleted: ended,
+    ev.RunFailed: ended,
+    ev.RunCancelled: ended,
+}
+"""By type; what is not here says nothing to any rule."""

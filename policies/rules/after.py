@@ -1,0 +1,155 @@
+"""`after` and `eventually`: calls that must follow in time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ..language.records import Complaint, Positive
+from ..language.selectors import Scope, Selector, selector_problems
+from ..model import Rule
+from .lists import keyless_problems
+from .machine import Call, Finding, Machine, listed, slots_of
+from .machine import State as NoState
+
+TRIGGER, THEN = 1, 2
+
+
+class After(Rule, tag="after"):
+    """Each `trigger` must be answered by `then` within so many calls."""
+
+    trigger: Selector
+    then: Selector
+    within: Positive = 1
+
+    def problems(self) -> Iterator[Complaint]:
+        """What is wrong beyond the types."""
+        yield from super(After, self).problems()
+        yield from selector_problems(self.trigger, ("trigger",))
+        yield from selector_problems(self.then, ("then",))
+
+    def compile(self, scope: Scope) -> Machine:
+        """The machine that judges this rule."""
+        return AfterMachine(self, scope)
+
+
+class Eventually(Rule, tag="eventually"):
+    """One of the first so many calls must be `tool`."""
+
+    tool: Selector
+    within: Positive
+
+    def problems(self) -> Iterator[Complaint]:
+        """What is wrong beyond the types."""
+        yield from keyless_problems(self)
+        yield from selector_problems(self.tool, ("tool",))
+
+    def compile(self, scope: Scope) -> Machine:
+        """The machine that judges this rule."""
+        return EventuallyMachine(self, scope)
+
+
+class AfterState(NoState):
+    """By which ordinals the open triggers must be answered, earliest first."""
+
+    due: list[int] = []
+
+
+class AfterMachine(Machine):
+    """One answer serves every open trigger; a trigger that went unanswered is closed by its violation."""
+
+    kind = "after"
+    state_type = AfterState
+    restricts = TRIGGER
+    ordinals = True
+
+    def __init__(self, rule: After, scope: Scope) -> None:
+        self.slots = slots_of(scope, (rule.trigger, False), (rule.then, True))
+        self.within = rule.within
+
+    def judge(self, state: AfterState, call: Call, mask: int, now: int) -> Finding | None:
+        """Refuse the call that leaves the earliest trigger unanswered."""
+        if mask & THEN or not state.due or state.due[0] > now + 1:
+            return None
+        return self._unanswered(f"`{call.name}` came instead")
+
+    def started(self, state: AfterState, call: Call, mask: int, now: int) -> None:
+        """An answer closes every trigger, a trigger opens one."""
+        if mask & THEN:
+            state.due = []
+        else:
+            while state.due and state.due[0] <= now + 1:
+                state.due.pop(0)
+        if mask & TRIGGER:
+            state.due.append(now + 1 + self.within)
+
+    def due(self, state: AfterState, now: int) -> int | None:
+        """When the earliest trigger must be answered."""
+        return max(state.due[0], now + 1) if state.due else None
+
+    def settle(self, state: AfterState) -> Finding | None:
+        """Violated if a trigger is open."""
+        return self._unanswered("the session ended without it") if state.due else None
+
+    def _unanswered(self, what: str) -> Finding:
+        trigger, then = (listed(slot.names) for slot in self.slots)
+        return Finding(
+            expected=f"{then} within {self.within} calls after {trigger}",
+            actual=what,
+            details={"within": self.within, "then": list(self.slots[1].names)},
+            suggestion=f"call {then} next",
+        )
+
+    def closed(self, state: AfterState, sure: int, maybe: int, now: int, turn: int) -> bool:
+        """The next call must be the answer, and this tool is none."""
+        return bool(state.due) and state.due[0] <= now + 1 and not maybe & THEN
+
+
+class EventuallyState(NoState):
+    """Whether the tool came, or its time has passed."""
+
+    called: bool = False
+    passed: bool = False
+
+
+class EventuallyMachine(Machine):
+    """Due at the last call that could still be the tool."""
+
+    kind = "eventually"
+    state_type = EventuallyState
+    always_exercised = True
+    ordinals = True
+
+    def __init__(self, rule: Eventually, scope: Scope) -> None:
+        self.slots = slots_of(scope, (rule.tool, True))
+        self.within = rule.within
+
+    def judge(self, state: EventuallyState, call: Call, mask: int, now: int) -> Finding | None:
+        """Refuse another tool as the last call that could be it."""
+        if state.called or state.passed or mask or now + 1 < self.within:
+            return None
+        return self._finding(f"`{call.name}` would be call {now + 1}")
+
+    def started(self, state: EventuallyState, call: Call, mask: int, now: int) -> None:
+        """The tool has come, or its time has passed."""
+        if mask:
+            state.called = True
+        elif now + 1 >= self.within:
+            state.passed = True
+
+    def due(self, state: EventuallyState, now: int) -> int | None:
+        """The last call that could be the tool."""
+        return None if state.called or state.passed else max(self.within, now + 1)
+
+    def settle(self, state: EventuallyState) -> Finding | None:
+        """Violated if it never came; one that came too late has been reported."""
+        return None if state.called or state.passed else self._finding("the session ended without it")
+
+    def _finding(self, what: str) -> Finding:
+        names = listed(self.slots[0].names)
+        return Finding(
+            f"{names} within the first {self.within} calls", what, {"within": self.within}, f"call {names} now"
+        )
+
+    def closed(self, state: EventuallyState, sure: int, maybe: int, now: int, turn: int) -> bool:
+        """The next call must be the tool, and this is another."""
+        return not (state.called or state.passed) and now + 1 >= self.within and not maybe

@@ -1,0 +1,137 @@
+"""`before` and `immediately_before`: a call that needs another one ahead of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal
+
+from ..language.records import Complaint
+from ..language.selectors import Scope, Selector, selector_problems
+from ..model import Rule
+from .machine import Call, Finding, Machine, Output, listed, slots_of
+from .machine import State as NoState
+
+FIRST, THEN = 1, 2
+
+
+class Before(Rule, tag="before"):
+    """`then` only after `first`; once satisfied, always satisfied."""
+
+    first: Selector
+    then: Selector
+    first_must: Literal["started", "completed"] = "completed"
+
+    def problems(self) -> Iterator[Complaint]:
+        """What is wrong beyond the types."""
+        yield from super(Before, self).problems()
+        yield from selector_problems(self.first, ("first",))
+        yield from selector_problems(self.then, ("then",))
+
+    def compile(self, scope: Scope) -> Machine:
+        """The machine that judges this rule."""
+        return BeforeMachine(self, scope)
+
+
+class ImmediatelyBefore(Rule, tag="immediately_before"):
+    """`then` only right after `first`, no other counted call between."""
+
+    first: Selector
+    then: Selector
+
+    def problems(self) -> Iterator[Complaint]:
+        """What is wrong beyond the types."""
+        yield from super(ImmediatelyBefore, self).problems()
+        yield from selector_problems(self.first, ("first",))
+        yield from selector_problems(self.then, ("then",))
+
+    def compile(self, scope: Scope) -> Machine:
+        """The machine that judges this rule."""
+        return ImmediatelyBeforeMachine(self, scope)
+
+
+class BeforeState(NoState):
+    """Whether `first` has come."""
+
+    satisfied: bool = False
+
+
+class BeforeMachine(Machine):
+    """Looks only whether `first` has come; a list in `first` is satisfied by any of its tools."""
+
+    kind = "before"
+    state_type = BeforeState
+    restricts = THEN
+
+    def __init__(self, rule: Before, scope: Scope) -> None:
+        self.slots = slots_of(scope, (rule.first, True), (rule.then, False))
+        self.on_start = rule.first_must == "started"
+        self.outcomes = not self.on_start
+
+    def judge(self, state: BeforeState, call: Call, mask: int, now: int) -> Finding | None:
+        """Refuse `then` while `first` has not come."""
+        if state.satisfied or not mask & THEN:
+            return None
+        names = listed(self.slots[0].names)
+        how = "called" if self.on_start else "completed"
+        return Finding(
+            expected=f"{names} before `{call.name}`",
+            actual=f"`{call.name}` was asked for, but {names} never {how}",
+            details={"first": list(self.slots[0].names)},
+            suggestion=f"call {names} before `{call.name}`",
+        )
+
+    def started(self, state: BeforeState, call: Call, mask: int, now: int) -> None:
+        """`first` has come."""
+        if self.on_start and mask & FIRST:
+            state.satisfied = True
+
+    def completed(self, state: BeforeState, call: Call, mask: int, output: Output) -> None:
+        """`first` has come and succeeded."""
+        if not self.on_start and mask & FIRST:
+            state.satisfied = True
+
+    def closed(self, state: BeforeState, sure: int, maybe: int, now: int, turn: int) -> bool:
+        """`first` has not come."""
+        return bool(sure & THEN) and not state.satisfied
+
+
+class AdjacentState(NoState):
+    """The ordinal of the last call of `first`; 0 before there was one."""
+
+    last_first: int = 0
+
+
+class ImmediatelyBeforeMachine(Machine):
+    """Compares the ordinal of the last `first` with the call now."""
+
+    kind = "immediately_before"
+    state_type = AdjacentState
+    restricts = THEN
+    ordinals = True
+
+    def __init__(self, rule: ImmediatelyBefore, scope: Scope) -> None:
+        self.slots = slots_of(scope, (rule.first, True), (rule.then, False))
+
+    def _ready(self, state: AdjacentState, now: int) -> bool:
+        return now > 0 and state.last_first == now
+
+    def judge(self, state: AdjacentState, call: Call, mask: int, now: int) -> Finding | None:
+        """Refuse `then` unless the previous call is `first`."""
+        if not mask & THEN or self._ready(state, now):
+            return None
+        names = listed(self.slots[0].names)
+        return Finding(
+            expected=f"{names} right before `{call.name}`",
+            actual="another call came last" if now else "no call came before",
+            details={"first": list(self.slots[0].names)},
+            suggestion=f"call {names} and then `{call.name}`, with nothing between",
+        )
+
+    def started(self, state: AdjacentState, call: Call, mask: int, now: int) -> None:
+        """Remember where `first` stands."""
+        if mask & FIRST:
+            state.last_first = now + 1
+
+    def closed(self, state: AdjacentState, sure: int, maybe: int, now: int, turn: int) -> bool:
+        """The last call is not `first`."""
+        return bool(sure & THEN) and not self._ready(state, now)

@@ -1,0 +1,146 @@
+"""`count` and its other spelling `max_calls`: how often a tool may or must be called."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal
+
+from ..language.records import Complaint, Natural, Positive
+from ..language.selectors import Scope, Selector, selector_problems
+from ..model import Rule
+from .machine import Call, Finding, Machine, listed, slots_of
+from .machine import State as NoState
+
+
+class Count(Rule, tag="count"):
+    """At most `max`, at least `min` or `exact`ly so many calls; `exact` overrides the others."""
+
+    tool: Selector
+    max: Natural | None = None
+    min: Natural | None = None
+    exact: Natural | None = None
+    of: Literal["started", "completed", "attempted"] = "started"
+    within_turns: Positive | None = None
+
+    def problems(self) -> Iterator[Complaint]:
+        """What is wrong beyond the types."""
+        yield from super(Count, self).problems()
+        yield from selector_problems(self.tool, ("tool",))
+        if self.max is None and self.min is None and self.exact is None:
+            yield (), "a `count` rule needs `max`, `min` or `exact`"
+        if self.exact is None and None not in (self.min, self.max) and (self.min or 0) > (self.max or 0):
+            yield ("min",), f"`min` {self.min} is more than `max` {self.max}"
+        if self.within_turns is not None and self.max is None:
+            yield ("within_turns",), "`within_turns` goes with `max`"
+
+    def compile(self, scope: Scope) -> Machine:
+        """The machine that judges this rule."""
+        return CountMachine(self, scope)
+
+
+class MaxCalls(Rule, tag="max_calls"):
+    """`count` with `max`."""
+
+    tool: Selector
+    max: Natural
+
+    def problems(self) -> Iterator[Complaint]:
+        """What is wrong beyond the types."""
+        yield from super(MaxCalls, self).problems()
+        yield from selector_problems(self.tool, ("tool",))
+
+    def compile(self, scope: Scope) -> Machine:
+        """The machine that judges this rule."""
+        return CountMachine(Count(tool=self.tool, max=self.max), scope)
+
+
+class State(NoState):
+    """Calls counted in all, attempts, and calls per response while `within_turns` looks back at it."""
+
+    total: int = 0
+    attempts: int = 0
+    turns: dict[int, int] = {}
+
+
+class CountMachine(Machine):
+    """Counts what starts; `completed` takes a call in flight for completed until it fails."""
+
+    kind = "count"
+    state_type = State
+    restricts = 1
+
+    def __init__(self, rule: Count, scope: Scope) -> None:
+        self.slots = slots_of(scope, (rule.tool, False))
+        self.max = rule.exact if rule.exact is not None else rule.max
+        self.min = rule.exact if rule.exact is not None else rule.min
+        self.of = rule.of
+        self.within = rule.within_turns
+        self.outcomes = rule.of == "completed"
+        self.attempts = rule.of == "attempted"
+
+    def _used(self, state: State, turn: int) -> int:
+        if self.of == "attempted" and self.within is None:
+            return state.attempts
+        if self.within is None:
+            return state.total
+        return sum(n for seen, n in state.turns.items() if seen > turn - self.within)
+
+    def judge(self, state: State, call: Call, mask: int, now: int) -> Finding | None:
+        """Refuse the call that would exceed the maximum."""
+        if self.max is None:
+            return None
+        # An attempt is counted when it is asked for, so the one being judged is in the figure already.
+        number = self._used(state, call.turn) + (self.of != "attempted")
+        if number <= self.max:
+            return None
+        names = listed(self.slots[0].names)
+        window = f" in {self.within} responses" if self.within else ""
+        return Finding(
+            expected=f"at most {self.max} {self.of} calls of {names}{window}",
+            actual=f"`{call.name}` is number {number}",
+            details={"max": self.max, "used": number - 1, "of": self.of},
+            suggestion=f"stop after {self.max}, or raise `max`",
+        )
+
+    def asked(self, state: State, call: Call, mask: int) -> None:
+        """One attempt more."""
+        if self.of == "attempted":
+            state.attempts += 1
+            self._add(state, call.turn, 1)
+
+    def started(self, state: State, call: Call, mask: int, now: int) -> None:
+        """One call more."""
+        state.total += 1
+        if self.of != "attempted":
+            self._add(state, call.turn, 1)
+
+    def failed(self, state: State, call: Call, mask: int) -> Finding | None:
+        """A call that failed did not complete."""
+        if self.of == "completed":
+            state.total -= 1
+            self._add(state, call.turn, -1)
+        return None
+
+    def _add(self, state: State, turn: int, n: int) -> None:
+        if self.within is None:
+            return
+        if n > 0 or turn in state.turns:
+            state.turns[turn] = state.turns.get(turn, 0) + n
+        for old in [seen for seen in state.turns if seen <= turn - self.within]:
+            del state.turns[old]
+
+    def settle(self, state: State) -> Finding | None:
+        """Violated if there were too few; `exact` also if there were others than so many."""
+        count = state.attempts if self.of == "attempted" else state.total
+        if self.min is None or count >= self.min:
+            return None
+        return Finding(
+            expected=f"at least {self.min} calls of {listed(self.slots[0].names)}",
+            actual=f"there were {count}",
+            details={"min": self.min, "used": count},
+            suggestion=f"call it {self.min - count} times more before the end",
+        )
+
+    def closed(self, state: State, sure: int, maybe: int, now: int, turn: int) -> bool:
+        """One more would exceed the maximum."""
+        return self.max is not None and bool(sure & 1) and self._used(state, turn) >= self.max

@@ -1,0 +1,129 @@
+"""`key`: one independent instance of a rule per value, as a wrapper around its machine."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from ..language import paths
+from ..language.conditions import OutputRef
+from ..language.values import asking
+from .machine import BOUND, Call, Finding, Machine, Output, State
+
+SHARED = ""
+"""The instance of calls without a value at `key`."""
+
+
+class KeyedState(State):
+    """The instance of each value, and how many calls each has seen where their order matters."""
+
+    rows: dict[str, Any] = {}
+    counts: dict[str, int] = {}
+
+
+class Keyed(Machine):
+    """Hands each call to the instances of its values; past the bound a new value is refused."""
+
+    state_type = KeyedState
+
+    def __init__(self, machine: Machine, key: str) -> None:
+        self.inner = machine
+        self.kind = machine.kind
+        self.slots = machine.slots
+        self.phrases = machine.phrases
+        self.restricts = machine.restricts
+        self.restricts_all = machine.restricts_all
+        self.always_exercised = machine.always_exercised
+        self.ordinals = machine.ordinals
+        self.outcomes = machine.outcomes
+        self.attempts = machine.attempts
+        # An instance counts its own calls, whatever their names.
+        self.every_call = machine.every_call or machine.ordinals
+        self._key = key
+        self._values_at = paths.compile_path(key, loose=True)
+
+    @property
+    def outputs(self) -> tuple[OutputRef, ...]:
+        """What the rule wants remembered of earlier calls' outputs."""
+        return self.inner.outputs
+
+    def load(self, data: Any) -> KeyedState:
+        """A state from its stored form. Raises msgspec.ValidationError."""
+        state = msgspec.convert(data, KeyedState)
+        state.rows = {key: self.inner.load(row) for key, row in state.rows.items()}
+        return state
+
+    def _keys(self, call: Call) -> list[str]:
+        return list(dict.fromkeys(asking(self._values_at(call.input)))) or [SHARED]
+
+    def _row(self, state: KeyedState, key: str) -> Any:
+        row = state.rows.get(key)
+        if row is None:
+            row = self.inner.fresh()
+            if len(state.rows) < BOUND:
+                state.rows[key] = row
+        return row
+
+    def judge(self, state: KeyedState, call: Call, mask: int, now: int) -> Finding | None:
+        """Refuse what an instance refuses."""
+        for key in self._keys(call):
+            row = state.rows.get(key)
+            if row is None and mask and len(state.rows) >= BOUND:
+                return Finding(
+                    expected=f"at most {BOUND:,} different values at `{self._key}`",
+                    actual=f"`{key[:80]}` is one more",
+                    details={"key": key[:200]},
+                )
+            row = self.inner.fresh() if row is None else row
+            if finding := self.inner.judge(row, call, mask, state.counts.get(key, 0)):
+                return finding
+        return None
+
+    def asked(self, state: KeyedState, call: Call, mask: int) -> None:
+        """Tell the instances."""
+        for key in self._keys(call):
+            self.inner.asked(self._row(state, key), call, mask)
+
+    def started(self, state: KeyedState, call: Call, mask: int, now: int) -> None:
+        """Tell the instances, and count for each."""
+        for key in self._keys(call):
+            if key not in state.rows and not mask:
+                continue  # an instance begins with the first call that the rule names
+            self.inner.started(self._row(state, key), call, mask, state.counts.get(key, 0))
+            if self.ordinals and key in state.rows:
+                state.counts[key] = state.counts.get(key, 0) + 1
+
+    def completed(self, state: KeyedState, call: Call, mask: int, output: Output) -> None:
+        """Tell the instances."""
+        for key in self._keys(call):
+            self.inner.completed(self._row(state, key), call, mask, output)
+
+    def failed(self, state: KeyedState, call: Call, mask: int) -> Finding | None:
+        """Tell the instances; the first finding stands for all."""
+        findings = [self.inner.failed(self._row(state, key), call, mask) for key in self._keys(call)]
+        return next(filter(None, findings), None)
+
+    def denied(self, state: KeyedState, call: Call, mask: int) -> Finding | None:
+        """Tell the instances; the first finding stands for all."""
+        findings = [self.inner.denied(self._row(state, key), call, mask) for key in self._keys(call)]
+        return next(filter(None, findings), None)
+
+    def settle(self, state: KeyedState) -> Finding | None:
+        """What an instance still owes."""
+        return next(filter(None, map(self.inner.settle, state.rows.values())), None)
+
+    def closed(self, state: KeyedState, sure: int, maybe: int, now: int, turn: int) -> bool:
+        """Every instance refuses the tool, and so would a new one."""
+        if not self.inner.closed(self.inner.fresh(), sure, maybe, 0, turn):
+            return False
+        return all(
+            self.inner.closed(row, sure, maybe, state.counts.get(key, 0), turn)
+            for key, row in state.rows.items()
+        )
+
+    def describe(self, state: KeyedState) -> str:
+        """The instances in words."""
+        shown = [f"{key or 'no value'}: {self.inner.describe(row)}" for key, row in list(state.rows.items())[:5]]
+        more = f"; {len(state.rows) - 5} more" if len(state.rows) > 5 else ""
+        return "; ".join(shown) + more or "no instance yet"

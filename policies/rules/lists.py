@@ -1,0 +1,102 @@
+"""`allowlist` and `blocklist`: which tools may be called at all; `allow` and `deny` of tool rules too."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ..language.records import Complaint, Name
+from ..language.selectors import Scope, Slot, ToolWhere, selector_problems
+from ..model import Rule
+from .machine import Call, Finding, Machine, State, listed
+
+Tools = tuple[Name | ToolWhere, ...]
+
+
+class Allowlist(Rule, tag="allowlist"):
+    """Only these tools may be called."""
+
+    tools: Tools
+
+    def problems(self) -> Iterator[Complaint]:
+        """What is wrong beyond the types."""
+        yield from keyless_problems(self)
+        if self.tools:
+            yield from selector_problems(self.tools, ("tools",))
+
+    def compile(self, scope: Scope) -> Machine:
+        """The machine that judges this rule."""
+        return AllowlistMachine(self.tools, scope)
+
+
+class Blocklist(Rule, tag="blocklist"):
+    """These tools may not be called."""
+
+    tools: Tools
+
+    def problems(self) -> Iterator[Complaint]:
+        """What is wrong beyond the types."""
+        yield from keyless_problems(self)
+        yield from selector_problems(self.tools, ("tools",))
+
+    def compile(self, scope: Scope) -> Machine:
+        """The machine that judges this rule."""
+        return BlocklistMachine(self.tools, scope)
+
+
+def keyless_problems(rule: Rule) -> Iterator[Complaint]:
+    """A `key` on a rule that has no instances."""
+    if rule.key is not None:
+        yield ("key",), f"a `{rule.type}` rule has no `key`: it looks at each call alone or at the whole session"
+
+
+class AllowlistMachine(Machine):
+    """A call is admitted by its own name only: a virtual name says nothing about the rest of its input."""
+
+    restricts_all = True
+    every_call = True
+    ADMITS = 1
+
+    def __init__(self, tools: Tools, scope: Scope, kind: str = "allowlist") -> None:
+        self.kind = kind
+        self.slots = (Slot(tools, scope, permits=True, virtual_names=()),)
+
+    def judge(self, state: State, call: Call, mask: int, now: int) -> Finding | None:
+        """Refuse what no entry admits."""
+        if mask & self.ADMITS:
+            return None
+        names = self.slots[0].names
+        return Finding(
+            expected=f"one of {listed(names)}" if names else "no tool at all",
+            actual=f"`{call.name}` is not in the allow list, or its input is not",
+            details={"allowed": list(names)},
+            suggestion=f"add `{call.name}` to the allow list, or use one of its tools",
+        )
+
+    def closed(self, state: State, sure: int, maybe: int, now: int, turn: int) -> bool:
+        """No entry could admit the tool."""
+        return not maybe & self.ADMITS
+
+
+class BlocklistMachine(Machine):
+    """A call is refused by any of its names."""
+
+    restricts_all = True
+    LISTED = 1
+
+    def __init__(self, tools: Tools, scope: Scope, kind: str = "blocklist") -> None:
+        self.kind = kind
+        self.slots = (Slot(tools, scope, permits=False),)
+
+    def judge(self, state: State, call: Call, mask: int, now: int) -> Finding | None:
+        """Refuse what an entry names."""
+        names = self.slots[0].names
+        return Finding(
+            expected=f"no call of {listed(names)}",
+            actual=f"`{call.name}` was asked for",
+            details={"denied": list(names)},
+            suggestion=f"do without `{call.name}`, or take it from the list",
+        )
+
+    def closed(self, state: State, sure: int, maybe: int, now: int, turn: int) -> bool:
+        """An entry names the tool whatever its input."""
+        return bool(sure & self.LISTED)

@@ -1,0 +1,212 @@
+"""`loop`, `max_parallel` and `circuit_breaker`: an agent that repeats, crowds or keeps failing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, TypeAlias
+
+from msgspec import Meta
+
+from ..language.records import Complaint, Natural, Positive
+from ..language.selectors import Scope, Selector, selector_problems
+from ..model import Rule
+from .machine import BOUND, Call, Finding, Machine, Output, slots_of
+from .machine import State as NoState
+
+Window: TypeAlias = Annotated[int, Meta(ge=1, le=BOUND)]
+_TURNS_KEPT = 8
+
+
+class Loop(Rule, tag="loop"):
+    """The same call `threshold` times among the last `window` calls."""
+
+    window: Window
+    threshold: Positive
+    tool: Selector = "*"
+
+    def problems(self) -> Iterator[Complaint]:
+        """What is wrong beyond the types."""
+        yield from super(Loop, self).problems()
+        yield from selector_problems(self.tool, ("tool",))
+        if self.threshold > self.window:
+            yield ("threshold",), f"`threshold` {self.threshold} can never be reached in a window of {self.window}"
+
+    def compile(self, scope: Scope) -> Machine:
+        """The machine that judges this rule."""
+        return LoopMachine(self, scope)
+
+
+class LoopState(NoState):
+    """The last calls by ordinal, those that may still be in the window."""
+
+    recent: list[tuple[int, str]] = []
+
+
+class LoopMachine(Machine):
+    """Remembers fingerprints of the calls in the window."""
+
+    kind = "loop"
+    state_type = LoopState
+    restricts = 1
+    ordinals = True
+
+    def __init__(self, rule: Loop, scope: Scope) -> None:
+        self.slots = slots_of(scope, (rule.tool, False))
+        self.window = rule.window
+        self.threshold = rule.threshold
+
+    def judge(self, state: LoopState, call: Call, mask: int, now: int) -> Finding | None:
+        """Refuse the call that is one repetition too many."""
+        if not mask:
+            return None
+        oldest = now + 1 - self.window
+        mark = call.loose_fingerprint()
+        same = 1 + sum(1 for ordinal, seen in state.recent if ordinal > oldest and seen == mark)
+        if same < self.threshold:
+            return None
+        return Finding(
+            expected=f"fewer than {self.threshold} equal calls among the last {self.window}",
+            actual=f"`{call.name}` with the same input for the {same}th time",
+            details={"threshold": self.threshold, "window": self.window, "repeated": same},
+            suggestion="do something else: the same call gives the same answer",
+        )
+
+    def started(self, state: LoopState, call: Call, mask: int, now: int) -> None:
+        """Remember the call while it is in the window."""
+        oldest = now + 1 - self.window
+        drop = 0
+        for ordinal, _ in state.recent:
+            if ordinal > oldest:
+                break
+            drop += 1
+        del state.recent[:drop]
+        if mask:
+            state.recent.append((now + 1, call.loose_fingerprint()))
+
+
+class MaxParallel(Rule, tag="max_parallel"):
+    """At most `max` calls of one model response."""
+
+    max: Natural
+    tool: Selector = "*"
+
+    def problems(self) -> Iterator[Complaint]:
+        """What is wrong beyond the types."""
+        yield from super(MaxParallel, self).problems()
+        yield from selector_problems(self.tool, ("tool",))
+
+    def compile(self, scope: Scope) -> Machine:
+        """The machine that judges this rule."""
+        return MaxParallelMachine(self, scope)
+
+
+class ParallelState(NoState):
+    """Calls of the last responses."""
+
+    turns: dict[int, int] = {}
+
+
+class MaxParallelMachine(Machine):
+    """Counts the started calls of each of the last responses."""
+
+    kind = "max_parallel"
+    state_type = ParallelState
+    restricts = 1
+
+    def __init__(self, rule: MaxParallel, scope: Scope) -> None:
+        self.slots = slots_of(scope, (rule.tool, False))
+        self.max = rule.max
+
+    def judge(self, state: ParallelState, call: Call, mask: int, now: int) -> Finding | None:
+        """Refuse the call beyond the maximum."""
+        used = state.turns.get(call.turn, 0)
+        if used < self.max:
+            return None
+        return Finding(
+            expected=f"at most {self.max} calls in one response",
+            actual=f"`{call.name}` is number {used + 1} in response {call.turn}",
+            details={"max": self.max, "used": used, "turn": call.turn},
+            suggestion="ask for it in the next response",
+        )
+
+    def started(self, state: ParallelState, call: Call, mask: int, now: int) -> None:
+        """One call more of its response."""
+        state.turns[call.turn] = state.turns.get(call.turn, 0) + 1
+        while len(state.turns) > _TURNS_KEPT:
+            del state.turns[min(state.turns)]
+
+    def closed(self, state: ParallelState, sure: int, maybe: int, now: int, turn: int) -> bool:
+        """Not even one call is allowed."""
+        return bool(sure) and self.max == 0
+
+
+class CircuitBreaker(Rule, tag="circuit_breaker"):
+    """So many refusals and failures, in a row or in all, and nothing goes any more."""
+
+    consecutive: Positive | None = None
+    total: Positive | None = None
+
+    def problems(self) -> Iterator[Complaint]:
+        """What is wrong beyond the types."""
+        yield from super(CircuitBreaker, self).problems()
+        if self.consecutive is None and self.total is None:
+            yield (), "a `circuit_breaker` needs `consecutive` or `total`"
+
+    def compile(self, scope: Scope) -> Machine:
+        """The machine that judges this rule."""
+        return CircuitBreakerMachine(self, scope)
+
+
+class BreakerState(NoState):
+    """Refusals and failures: without a completion between, and in all; and whether it has tripped."""
+
+    consecutive: int = 0
+    total: int = 0
+    open: bool = False
+
+
+class CircuitBreakerMachine(Machine):
+    """Trips on the refusal or failure that makes so many, and stays open."""
+
+    kind = "circuit_breaker"
+    state_type = BreakerState
+    restricts_all = True
+    outcomes = True
+
+    def __init__(self, rule: CircuitBreaker, scope: Scope) -> None:
+        self.slots = slots_of(scope, ("*", False))
+        self.consecutive = rule.consecutive
+        self.total = rule.total
+
+    def judge(self, state: BreakerState, call: Call, mask: int, now: int) -> Finding | None:
+        """Refuse everything once it has tripped."""
+        return self._finding(state) if state.open else None
+
+    def completed(self, state: BreakerState, call: Call, mask: int, output: Output) -> None:
+        """A completion ends a row of failures."""
+        state.consecutive = 0
+
+    def failed(self, state: BreakerState, call: Call, mask: int) -> Finding | None:
+        """One more; the one that makes so many trips the breaker."""
+        state.consecutive += 1
+        state.total += 1
+        if state.open:
+            return None
+        state.open = self.consecutive is not None and state.consecutive >= self.consecutive
+        state.open |= self.total is not None and state.total >= self.total
+        return self._finding(state) if state.open else None
+
+    denied = failed
+
+    def _finding(self, state: BreakerState) -> Finding:
+        limits = [f"{n} {word}" for n, word in ((self.consecutive, "in a row"), (self.total, "in all")) if n]
+        return Finding(
+            expected=f"fewer refusals and failures than {' or '.join(limits)}",
+            actual=f"{state.total} calls were refused or failed",
+            details={"consecutive": state.consecutive, "total": state.total},
+            suggestion="stop and look at what keeps failing",
+        )
+
+    def closed(self, state: BreakerState, sure: int, maybe: int, now: int, turn: int) -> bool:
+        """It has tripped."""
+        return state.open

@@ -1,0 +1,160 @@
+"""What a rule family is: records that are written, and a machine that judges them.
+
+A rule's selectors are its *slots*. A call meets some of them, which makes a *mask*: bit n is slot n. The
+monitor works out the mask and hands it over, so a machine is only asked about calls that it names, or that
+are due, or about every call if it says so.
+
+A machine is immutable and shared; what one session needs to be judged is its `State`, a small struct of plain
+data, so that every state can be snapshotted, copied and compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+import msgspec
+
+from ..calls import Action
+from ..language.conditions import OutputRef
+from ..language.selectors import Scope, Slot, Subject
+
+BOUND = 10_000
+"""The most keys, ids or values one rule remembers of what a model can make up; past it the rule refuses."""
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """Why a rule objects: what it expected and what happened, in words and in figures.
+
+    `action` and `kind` are set where the finding itself decides them (a net's manual transition).
+    """
+
+    expected: str
+    actual: str
+    details: dict[str, Any] = {}
+    suggestion: str = ""
+    action: Action | None = None
+
+
+class Output(Protocol):
+    """What a tool returned."""
+
+    value: Any
+    """As paths see it: text that holds JSON is parsed."""
+    text: str
+    """As it came; the JSON text of what was no text."""
+
+
+class Call(Subject, Protocol):
+    """The call a machine is asked about.
+
+    `turn` is the session's number of the model response; `approved` says that a person granted this very
+    input; `observed` that it happened already; `answers` are those of asynchronous checks, by rule id.
+    """
+
+    id: str
+    name: str
+    turn: int
+    approved: bool
+    observed: bool
+    answers: Mapping[str, Any]
+
+    def loose_fingerprint(self) -> str:
+        """The same text for calls of the same tool with the same input, whatever its JSON types."""
+        ...
+
+    def user_wrote(self, text: str) -> bool:
+        """Whether a user message contains the text, not inside a longer word or number."""
+        ...
+
+    def user_said(self, pattern: str, latest: bool) -> bool:
+        """Whether a pattern the rule declared in `phrases` was found in a user message, or in the last."""
+        ...
+
+
+class State(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """What one session needs for one rule; a rule that needs nothing has this."""
+
+
+class Machine:
+    """One compiled rule. The defaults are those of a rule that only looks at the call itself.
+
+    `slots`, and masks over them: `restricts` for the calls the rule restricts (if none is asked for, the rule
+    ends `not_exercised`), and `restricts_all` where that is every call. `every_call`: ask about every call, whatever its name. `always_exercised`: the rule
+    speaks of the session as a whole. `ordinals`: it depends on how calls follow each other.
+    `outcomes`: it wants to know how calls ended; `attempts`: what is asked for. `phrases`: patterns it asks of
+    user messages.
+    """
+
+    kind: str
+    state_type: type[State] = State
+    slots: tuple[Slot, ...] = ()
+    phrases: tuple[str, ...] = ()
+    restricts: int = 0
+    restricts_all: bool = False
+    every_call: bool = False
+    always_exercised: bool = False
+    ordinals: bool = False
+    outcomes: bool = False
+    attempts: bool = False
+
+    def fresh(self) -> Any:
+        """The state of a session that has just begun."""
+        return self.state_type()
+
+    def load(self, data: Any) -> Any:
+        """A state from its stored form. Raises msgspec.ValidationError."""
+        return msgspec.convert(data, self.state_type)
+
+    @property
+    def outputs(self) -> tuple[OutputRef, ...]:
+        """What the rule wants remembered of earlier calls' outputs."""
+        return tuple(ref for slot in self.slots for ref in slot.outputs)
+
+    def judge(self, state: Any, call: Call, mask: int, now: int) -> Finding | None:
+        """Whether the call may come next, `now` counted calls having come before it. Changes nothing."""
+        return None
+
+    def asked(self, state: Any, call: Call, mask: int) -> None:
+        """The call was asked for (once per id)."""
+
+    def started(self, state: Any, call: Call, mask: int, now: int) -> None:
+        """The call runs: spend what it spends. `now` calls came before it."""
+
+    def completed(self, state: Any, call: Call, mask: int, output: Output) -> None:
+        """A started call succeeded."""
+
+    def failed(self, state: Any, call: Call, mask: int) -> Finding | None:
+        """A started call failed."""
+
+    def denied(self, state: Any, call: Call, mask: int) -> Finding | None:
+        """A call was refused and never ran."""
+
+    def due(self, state: Any, now: int) -> int | None:
+        """The ordinal (from 1) of the next call that this rule must be asked about whatever its name."""
+        return None
+
+    def settle(self, state: Any) -> Finding | None:
+        """What is still owed, were the session to end now."""
+        return None
+
+    def closed(self, state: Any, sure: int, maybe: int, now: int, turn: int) -> bool:
+        """Whether every call of a tool would be refused next: `sure` slots it meets whatever its input,
+        `maybe` slots some input meets (sure ones included); `turn` is the next response's number.
+        """
+        return False
+
+    def describe(self, state: Any) -> str:
+        """The state in words."""
+        fields = msgspec.structs.asdict(state)
+        return ", ".join(f"{name} {value}" for name, value in fields.items()) or "nothing to remember"
+
+
+def slots_of(scope: Scope, *selectors: tuple[Any, bool]) -> tuple[Slot, ...]:
+    """Slots for (selector, permits) pairs, in order."""
+    return tuple(Slot(selector, scope, permits=permits) for selector, permits in selectors)
+
+
+def listed(names: Sequence[str]) -> str:
+    """Names as a text shows them."""
+    return ", ".join(f"`{name}`" for name in names)

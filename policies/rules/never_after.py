@@ -1,0 +1,94 @@
+"""`never_after` and `forbids_after`: calls that close the way to others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ..language.records import Complaint, Name
+from ..language.selectors import Scope, Selector, ToolWhere, selector_problems
+from ..model import Rule
+from .machine import Call, Finding, Machine, listed, slots_of
+from .machine import State as NoState
+
+TRIGGER, FORBIDDEN = 1, 2
+
+
+class NeverAfter(Rule, tag="never_after"):
+    """No `forbidden` call once a `trigger` started, whatever became of it."""
+
+    trigger: Selector
+    forbidden: Selector
+
+    def problems(self) -> Iterator[Complaint]:
+        """What is wrong beyond the types."""
+        yield from super(NeverAfter, self).problems()
+        yield from selector_problems(self.trigger, ("trigger",))
+        yield from selector_problems(self.forbidden, ("forbidden",))
+
+    def compile(self, scope: Scope) -> Machine:
+        """The machine that judges this rule."""
+        return NeverAfterMachine(scope, self.trigger, self.forbidden, "never_after", lifted_by_failure=False)
+
+
+class ForbidsAfter(Rule, tag="forbids_after"):
+    """Once `tool` starts, `tools` are forbidden for the rest of the session; lifted if each such call failed."""
+
+    tool: Selector
+    tools: tuple[Name | ToolWhere, ...]
+
+    def problems(self) -> Iterator[Complaint]:
+        """What is wrong beyond the types."""
+        yield from super(ForbidsAfter, self).problems()
+        yield from selector_problems(self.tool, ("tool",))
+        yield from selector_problems(self.tools, ("tools",))
+
+    def compile(self, scope: Scope) -> Machine:
+        """The machine that judges this rule."""
+        return NeverAfterMachine(scope, self.tool, self.tools, "forbids_after", lifted_by_failure=True)
+
+
+class State(NoState):
+    """How many triggering calls stand: started, and not failed where failure lifts the ban."""
+
+    standing: int = 0
+
+
+class NeverAfterMachine(Machine):
+    """Counts the triggers that stand."""
+
+    state_type = State
+    restricts = FORBIDDEN
+
+    def __init__(
+        self, scope: Scope, trigger: Selector, forbidden: Selector, kind: str, *, lifted_by_failure: bool
+    ) -> None:
+        self.kind = kind
+        self.slots = slots_of(scope, (trigger, False), (forbidden, False))
+        self.outcomes = self.lifted_by_failure = lifted_by_failure
+
+    def judge(self, state: State, call: Call, mask: int, now: int) -> Finding | None:
+        """Refuse a forbidden call while a trigger stands."""
+        if not mask & FORBIDDEN or not state.standing:
+            return None
+        trigger = listed(self.slots[0].names)
+        return Finding(
+            expected=f"no {listed(self.slots[1].names)} after {trigger}",
+            actual=f"`{call.name}` was asked for after {trigger}",
+            details={"trigger": list(self.slots[0].names)},
+            suggestion=f"call `{call.name}` before {trigger}, or not at all",
+        )
+
+    def started(self, state: State, call: Call, mask: int, now: int) -> None:
+        """A trigger stands."""
+        if mask & TRIGGER:
+            state.standing += 1
+
+    def failed(self, state: State, call: Call, mask: int) -> Finding | None:
+        """A trigger that failed does not stand where failure lifts the ban."""
+        if self.lifted_by_failure and mask & TRIGGER:
+            state.standing -= 1
+        return None
+
+    def closed(self, state: State, sure: int, maybe: int, now: int, turn: int) -> bool:
+        """A trigger stands."""
+        return bool(sure & FORBIDDEN) and state.standing > 0

@@ -1,0 +1,197 @@
+"""`precondition`: what must have happened before a call, to the same thing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal
+
+from msgspec import UNSET, UnsetType, field
+
+from ..language import paths, regexes
+from ..language.conditions import Condition, OutputRef
+from ..language.records import Complaint, Natural, Record
+from ..language.selectors import Scope, Selector, selector_problems
+from ..model import Rule
+from .machine import Call, Finding, Machine, Output, State, listed, slots_of
+from .prior import Evidence, PriorTest
+
+TOOL = 1
+
+
+class Same(Record):
+    """Binds the judged call to one earlier call: its values at `path` are among that call's values."""
+
+    path: str
+    prior_path: str | None = None
+    prior_output_path: str | None = None
+    prior_output_regex: str | None = None
+
+    def problems(self) -> Iterator[Complaint]:
+        """What is wrong beyond the types."""
+        given = [n for n in ("prior_path", "prior_output_path", "prior_output_regex") if getattr(self, n) is not None]
+        if len(given) > 1:
+            yield (given[1],), f"`{given[0]}` and `{given[1]}` exclude each other"
+        for name in ("path", "prior_path", "prior_output_path"):
+            if (path := getattr(self, name)) is not None:
+                yield from paths.problems(path, (name,))
+        if self.prior_output_regex is not None:
+            yield from regexes.problems(self.prior_output_regex, ("prior_output_regex",))
+
+    @property
+    def of_output(self) -> bool:
+        """Whether the earlier call's values are in what it returned."""
+        return self.prior_output_path is not None or self.prior_output_regex is not None
+
+
+class Requirement(Record):
+    """One requirement: `prior`, `turns_gte`, `user_said` or `any_of`."""
+
+    prior: Selector | UnsetType = UNSET
+    must: Literal["completed", "started"] = "completed"
+    same: tuple[Same, ...] = ()
+    output: tuple[Condition, ...] = ()
+    pick: Literal["latest", "any"] = "latest"
+    turns_gte: Natural | UnsetType = UNSET
+    user_said: str | UnsetType = UNSET
+    in_: Literal["any", "latest"] = field(default="any", name="in")
+    any_of: tuple[Requirement, ...] | UnsetType = UNSET
+    description: str | None = None
+
+    def problems(self) -> Iterator[Complaint]:
+        """What is wrong beyond the types."""
+        kinds = ("prior", "turns_gte", "user_said", "any_of")
+        given = [name for name in kinds if getattr(self, name) is not UNSET]
+        if len(given) != 1:
+            yield (), f"a requirement has one of {listed(kinds)}, this has {listed(given) or 'none'}"
+        if self.prior is not UNSET:
+            yield from selector_problems(self.prior, ("prior",))
+        elif self.same or self.output:
+            yield (), "`same` and `output` go with `prior`"
+        if self.must == "started" and (self.output or any(same.of_output for same in self.same)):
+            yield ("must",), "a call that only started has no output yet: `must: completed`"
+        if self.user_said is not UNSET:
+            yield from regexes.problems(self.user_said, ("user_said",))
+        if self.any_of is not UNSET and not self.any_of:
+            yield ("any_of",), "`any_of` lists no requirement"
+
+
+class Precondition(Rule, tag="precondition"):
+    """`tool` only where every requirement holds."""
+
+    tool: Selector
+    requires: tuple[Requirement, ...]
+
+    def problems(self) -> Iterator[Complaint]:
+        """What is wrong beyond the types."""
+        yield from super(Precondition, self).problems()
+        yield from selector_problems(self.tool, ("tool",))
+        if not self.requires:
+            yield ("requires",), "requires nothing: list at least one requirement"
+
+    def compile(self, scope: Scope) -> Machine:
+        """The machine that judges this rule."""
+        return PreconditionMachine(self, scope)
+
+
+class PreconditionState(State):
+    """The evidence kept for each `prior`, by its number in the rule."""
+
+    priors: dict[int, Evidence] = {}
+
+
+class PreconditionMachine(Machine):
+    """Keeps evidence as it comes, indexed by what it can be bound to, and looks it up."""
+
+    kind = "precondition"
+    state_type = PreconditionState
+    restricts = TOOL
+
+    def __init__(self, rule: Precondition, scope: Scope) -> None:
+        self.requires = rule.requires
+        self.slots = slots_of(scope, (rule.tool, False))
+        self._priors: dict[int, PriorTest] = {}
+        self.phrases = tuple(self._prepare(rule.requires, scope))
+        self.outcomes = any(prior.must == "completed" for prior in self._priors.values())
+
+    def _prepare(self, requires: tuple[Requirement, ...], scope: Scope) -> Iterator[str]:
+        for requirement in requires:
+            if requirement.prior is not UNSET:
+                test = PriorTest(requirement, scope, first_slot=len(self.slots))
+                self.slots += test.slots
+                self._priors[id(requirement)] = test
+                test.number = len(self._priors) - 1
+            elif requirement.any_of is not UNSET:
+                yield from self._prepare(requirement.any_of, scope)
+            elif requirement.user_said is not UNSET:
+                yield requirement.user_said
+
+    @property
+    def outputs(self) -> tuple[OutputRef, ...]:
+        """What the rule wants remembered of earlier calls' outputs."""
+        return (*super().outputs, *(ref for test in self._priors.values() for ref in test.outputs))
+
+    def judge(self, state: PreconditionState, call: Call, mask: int, now: int) -> Finding | None:
+        """Refuse the call for which a requirement fails."""
+        if not mask & TOOL:
+            return None
+        for requirement in self.requires:
+            if not self._met(requirement, state, call):
+                wanted = self._words(requirement)
+                return Finding(
+                    expected=f"{wanted} before `{call.name}`",
+                    actual=f"`{call.name}` was asked for without it",
+                    details={"requires": wanted},
+                    suggestion=f"first: {wanted}",
+                )
+        return None
+
+    def _met(self, requirement: Requirement, state: PreconditionState, call: Call) -> bool:
+        if requirement.any_of is not UNSET:
+            return any(self._met(inner, state, call) for inner in requirement.any_of)
+        if requirement.turns_gte is not UNSET:
+            return call.turn - 1 >= requirement.turns_gte
+        if requirement.user_said is not UNSET:
+            return call.user_said(requirement.user_said, requirement.in_ == "latest")
+        test = self._priors[id(requirement)]
+        evidence = state.priors.get(test.number)
+        return evidence is not None and test.met(evidence, call)
+
+    def started(self, state: PreconditionState, call: Call, mask: int, now: int) -> None:
+        """Keep evidence of calls that only have to have started."""
+        self._note(state, call, mask, None)
+
+    def completed(self, state: PreconditionState, call: Call, mask: int, output: Output) -> None:
+        """Keep evidence of calls that succeeded."""
+        self._note(state, call, mask, output)
+
+    def _note(self, state: PreconditionState, call: Call, mask: int, output: Output | None) -> None:
+        for test in self._priors.values():
+            if mask & test.mask and (test.must == "completed") == (output is not None):
+                evidence = state.priors.setdefault(test.number, Evidence())
+                test.note(evidence, call, mask, output)
+
+    def closed(self, state: PreconditionState, sure: int, maybe: int, now: int, turn: int) -> bool:
+        """Some requirement holds for no input."""
+        return bool(sure & TOOL) and not all(self._meetable(r, state, turn) for r in self.requires)
+
+    def _meetable(self, requirement: Requirement, state: PreconditionState, turn: int) -> bool:
+        if requirement.any_of is not UNSET:
+            return any(self._meetable(inner, state, turn) for inner in requirement.any_of)
+        if requirement.turns_gte is not UNSET:
+            return turn - 1 >= requirement.turns_gte
+        if requirement.user_said is not UNSET:
+            return True
+        test = self._priors[id(requirement)]
+        evidence = state.priors.get(test.number)
+        return evidence is not None and test.meetable(evidence)
+
+    def _words(self, requirement: Requirement) -> str:
+        if requirement.description:
+            return requirement.description
+        if requirement.any_of is not UNSET:
+            return " or ".join(self._words(inner) for inner in requirement.any_of)
+        if requirement.turns_gte is not UNSET:
+            return f"{requirement.turns_gte} model responses"
+        if requirement.user_said is not UNSET:
+            return f"a user message that matches `{requirement.user_said}`"
+        return self._priors[id(requirement)].words()

@@ -1,0 +1,182 @@
+"""The evidence behind a `prior` requirement: which earlier calls there were, and what they were about."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from ..language import paths, regexes
+from ..language.conditions import OutputRef, compile_conditions, has_references
+from ..language.selectors import Scope, Slot, ToolWhere
+from ..language.values import asking
+from .machine import BOUND, Call, Output, listed
+
+if TYPE_CHECKING:
+    from .precondition import Requirement, Same
+
+PER_KEY = 32
+"""How many earlier calls about the same thing are kept, the latest ones."""
+COMBINATIONS = 256
+"""How many combinations of values one call may be bound by; a call with more is evidence of none."""
+
+
+class Item(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """One earlier call: which items of `prior` it met, whether its output meets what is known beforehand,
+    and, where the judged call must be looked at too, its input and output. `keys` counts where it is filed.
+    """
+
+    mask: int
+    good: bool = True
+    keys: int = 0
+    input: Any = None
+    output: Any = None
+
+
+class Evidence(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """Earlier calls by number, in the order they count, and the numbers by what they are about."""
+
+    last: int = 0
+    items: dict[int, Item] = {}
+    about: dict[str, list[int]] = {}
+
+
+class PriorTest:
+    """One `prior` requirement compiled; its slots are the items of its selector, from `first_slot` on."""
+
+    number = 0
+
+    def __init__(self, requirement: Requirement, scope: Scope, first_slot: int) -> None:
+        prior = requirement.prior
+        items = prior if isinstance(prior, tuple) else (prior,)
+        self.must = requirement.must
+        self.pick = requirement.pick
+        self.same = requirement.same
+        self.slots = tuple(Slot(_settled(item), scope, permits=True) for item in items)
+        self.mask = sum(1 << (first_slot + n) for n in range(len(items)))
+        self._later = {1 << (first_slot + n): _unsettled(item) for n, item in enumerate(items)}
+        self._keeps_input = any(later is not None for later in self._later.values())
+        conditions = requirement.output
+        self._output = compile_conditions(conditions, permits=True, loose=False) if conditions else None
+        self._values = [_binding(same) for same in requirement.same]
+
+    @property
+    def outputs(self) -> tuple[OutputRef, ...]:
+        """What it wants remembered of earlier calls' outputs."""
+        later = [ref for compiled in self._later.values() if compiled for ref in compiled.outputs]
+        return (*later, *(self._output.outputs if self._output else ()))
+
+    def note(self, evidence: Evidence, call: Call, mask: int, output: Output | None) -> None:
+        """Keep an earlier call."""
+        item = Item(mask=mask & self.mask)
+        if self._output is not None and output is not None:
+            if self._output.dynamic:
+                item.output = output.value
+            else:
+                item.good = self._output.holds(output.value, call)
+        if self._keeps_input:
+            item.input = call.input
+        if self.pick == "any" and not item.good:
+            return
+        evidence.last += 1
+        for key in _keys([earlier(call.input, output) for _, earlier in self._values]):
+            self._file(evidence, key, evidence.last, item)
+
+    def _file(self, evidence: Evidence, key: str, number: int, item: Item) -> None:
+        if key not in evidence.about and len(evidence.about) >= BOUND:
+            return
+        numbers = evidence.about.setdefault(key, [])
+        numbers.append(number)
+        item.keys += 1
+        evidence.items[number] = item
+        if len(numbers) > PER_KEY:
+            oldest = evidence.items[dropped := numbers.pop(0)]
+            oldest.keys -= 1
+            if not oldest.keys:
+                del evidence.items[dropped]
+
+    def met(self, evidence: Evidence, call: Call) -> bool:
+        """Whether an earlier call serves the judged one."""
+        keys = _keys([now(call.input) for now, _ in self._values])
+        if not keys:
+            return False
+        bound = [evidence.about.get(key, []) for key in keys]
+        numbers = [n for n in bound[0] if all(n in others for others in bound[1:])]
+        serving = [evidence.items[n] for n in sorted(numbers) if self._fits(evidence.items[n], call)]
+        if self.pick == "latest":
+            serving = serving[-1:]
+        return any(self._good(item, call) for item in serving)
+
+    def _fits(self, item: Item, call: Call) -> bool:
+        for bit, later in self._later.items():
+            if item.mask & bit and (later is None or later.holds(item.input, call)):
+                return True
+        return False
+
+    def _good(self, item: Item, call: Call) -> bool:
+        if self._output is not None and self._output.dynamic:
+            return self._output.holds(item.output, call)
+        return item.good
+
+    def meetable(self, evidence: Evidence) -> bool:
+        """Whether some input would be served."""
+        for numbers in evidence.about.values():
+            latest = numbers if self.pick == "any" or self._keeps_input else numbers[-1:]
+            if any(evidence.items[n].good for n in latest):
+                return True
+        return False
+
+    def words(self) -> str:
+        """The requirement as a text says it."""
+        names = listed([name for slot in self.slots for name in slot.names])
+        about = f" for the same {listed([same.path for same in self.same])}" if self.same else ""
+        returned = " that returned what is required" if self._output else ""
+        return f"{names} {self.must}{about}{returned}"
+
+
+def _settled(item: str | ToolWhere) -> str | ToolWhere:
+    """An item without the conditions that depend on the judged call."""
+    if isinstance(item, str):
+        return item
+    return ToolWhere(tool=item.tool, where=tuple(c for c in item.where if not has_references([c])))
+
+
+def _unsettled(item: str | ToolWhere) -> Any:
+    where = () if isinstance(item, str) else tuple(c for c in item.where if has_references([c]))
+    return compile_conditions(where, permits=True, loose=True) if where else None
+
+
+def _binding(same: Same) -> tuple[Callable[[Any], list[str]], Callable[[Any, Output | None], list[str]]]:
+    """How to read what the judged call is about, and what an earlier call was about."""
+    now = paths.compile_path(same.path, loose=True)
+    if same.prior_output_regex is not None:
+        values = regexes.Regex(same.prior_output_regex).values
+        return (
+            lambda input: list(asking(now(input))),
+            lambda input, output: [] if output is None else [v for v in values(output.text) if v],
+        )
+    if same.prior_output_path is not None:
+        returned = paths.compile_path(same.prior_output_path, loose=False)
+        return (
+            lambda input: list(asking(now(input))),
+            lambda input, output: [] if output is None else list(asking(returned(output.value))),
+        )
+    earlier = paths.compile_path(same.prior_path or same.path, loose=True)
+    return lambda input: list(asking(now(input))), lambda input, output: list(asking(earlier(input)))
+
+
+def _keys(values: list[list[str]]) -> list[str]:
+    """The combinations a call is about, one text each; none if a path has no value or there are too many."""
+    count = 1
+    for found in values:
+        count *= len(found)
+    if count > COMBINATIONS:
+        return []
+    return list(dict.fromkeys(_joined(combination) for combination in itertools.product(*values)))
+
+
+def _joined(combination: tuple[str, ...]) -> str:
+    return combination[0] if len(combination) == 1 else json.dumps(combination)

@@ -1,0 +1,130 @@
+"""`provenance`: a value that must come from the user, or from what a tool returned."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, Literal
+
+from msgspec import field
+
+from ..language import paths, regexes
+from ..language.records import Complaint, Record
+from ..language.selectors import Scope, Selector, selector_problems
+from ..language.values import asking, scalars_in, text_of
+from ..model import Rule
+from .machine import BOUND, Call, Finding, Machine, Output, State, listed, slots_of
+
+TOOL = 1
+
+
+class Source(Record):
+    """A tool whose successful output supplies values: at `path`, or as captures of `regex`."""
+
+    tool: Selector
+    path: str | None = None
+    regex: str | None = None
+
+    def problems(self) -> Iterator[Complaint]:
+        """What is wrong beyond the types."""
+        yield from selector_problems(self.tool, ("tool",))
+        if (self.path is None) == (self.regex is None):
+            yield (), "a source has a `path` or a `regex`"
+        if self.path is not None:
+            yield from paths.problems(self.path, ("path",))
+        if self.regex is not None:
+            yield from regexes.problems(self.regex, ("regex",))
+
+
+class Provenance(Rule, tag="provenance"):
+    """Every value at `path` must have been in a user message or in a listed tool's output."""
+
+    tool: Selector
+    path: str
+    from_: tuple[Literal["user_message"] | Source, ...] = field(name="from")
+    extract: str | None = None
+    except_: tuple[Any, ...] = field(default=(), name="except")
+
+    def problems(self) -> Iterator[Complaint]:
+        """What is wrong beyond the types."""
+        yield from super(Provenance, self).problems()
+        yield from selector_problems(self.tool, ("tool",))
+        yield from paths.problems(self.path, ("path",))
+        if not self.from_:
+            yield ("from",), "lists no source: `user_message`, or `{tool: ..., path: ...}`"
+        if self.extract is not None:
+            yield from regexes.problems(self.extract, ("extract",))
+
+    def compile(self, scope: Scope) -> Machine:
+        """The machine that judges this rule."""
+        return ProvenanceMachine(self, scope)
+
+
+class ProvenanceState(State):
+    """The values that tools supplied."""
+
+    supplied: set[str] = set()
+
+
+class ProvenanceMachine(Machine):
+    """Remembers what sources supply; user messages are the monitor's to remember."""
+
+    kind = "provenance"
+    state_type = ProvenanceState
+    restricts = TOOL
+
+    def __init__(self, rule: Provenance, scope: Scope) -> None:
+        sources = [source for source in rule.from_ if isinstance(source, Source)]
+        self.slots = slots_of(scope, (rule.tool, False), *((source.tool, True) for source in sources))
+        self.from_user = len(sources) < len(rule.from_)
+        self.outcomes = bool(sources)
+        self._path = rule.path
+        self._values_at = paths.compile_path(rule.path, loose=True)
+        self._extract = regexes.Regex(rule.extract).values if rule.extract is not None else None
+        self._supplied_by = [_supplies(source) for source in sources]
+        self._names = [*(["a user message"] if self.from_user else []), *(listed(s.names) for s in self.slots[1:])]
+        self._except = frozenset(text_of(scalar) for value in rule.except_ for scalar in scalars_in(value))
+
+    def judge(self, state: ProvenanceState, call: Call, mask: int, now: int) -> Finding | None:
+        """Refuse a value that nobody supplied."""
+        if not mask & TOOL:
+            return None
+        for value in self._asked(call.input):
+            if value in self._except or value in state.supplied:
+                continue
+            if not (self.from_user and call.user_wrote(value)):
+                sources = " or ".join(self._names)
+                return Finding(
+                    expected=f"`{self._path}` from {sources}",
+                    actual=f"`{value[:80]}` comes from nowhere",
+                    details={"path": self._path, "value": value[:200]},
+                    suggestion=f"use a value from {sources}",
+                )
+        return None
+
+    def _asked(self, input: Any) -> Iterator[str]:
+        for value in asking(self._values_at(input)):
+            if self._extract is None:
+                yield value
+            else:
+                yield from (part for part in self._extract(value) if part)
+
+    def completed(self, state: ProvenanceState, call: Call, mask: int, output: Output) -> None:
+        """Remember what the sources supplied; past the bound nothing more, so that unknown values refuse."""
+        for n, supplied_by in enumerate(self._supplied_by):
+            if mask & (TOOL << (n + 1)):
+                for value in supplied_by(output):
+                    if len(state.supplied) >= BOUND:
+                        return
+                    state.supplied.add(value)
+
+    def describe(self, state: ProvenanceState) -> str:
+        """The state in words."""
+        return f"{len(state.supplied)} values supplied by tools"
+
+
+def _supplies(source: Source) -> Callable[[Output], Iterator[str]]:
+    if source.regex is not None:
+        values = regexes.Regex(source.regex).values
+        return lambda output: (value for value in values(output.text) if value)
+    values_at = paths.compile_path(source.path or "$", loose=False)
+    return lambda output: asking(values_at(output.value))

@@ -1,0 +1,55 @@
+"""`require`: a tool that must be called before the run ends."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ..language.records import Complaint
+from ..language.selectors import Scope, Selector, selector_problems
+from ..model import Rule
+from .lists import keyless_problems
+from .machine import Call, Finding, Machine, listed, slots_of
+from .machine import State as NoState
+
+
+class Require(Rule, tag="require"):
+    """The tool must have been called by the end of the run."""
+
+    tool: Selector
+
+    def problems(self) -> Iterator[Complaint]:
+        """What is wrong beyond the types."""
+        yield from keyless_problems(self)
+        yield from selector_problems(self.tool, ("tool",))
+
+    def compile(self, scope: Scope) -> Machine:
+        """The machine that judges this rule."""
+        return RequireMachine(self, scope)
+
+
+class State(NoState):
+    """Whether the tool was called."""
+
+    called: bool = False
+
+
+class RequireMachine(Machine):
+    """Satisfied by the first call, once and for all."""
+
+    kind = "require"
+    state_type = State
+    always_exercised = True
+
+    def __init__(self, rule: Require, scope: Scope) -> None:
+        self.slots = slots_of(scope, (rule.tool, True))
+
+    def started(self, state: State, call: Call, mask: int, now: int) -> None:
+        """The obligation is met."""
+        state.called = True
+
+    def settle(self, state: State) -> Finding | None:
+        """Violated if the tool was never called."""
+        if state.called:
+            return None
+        names = listed(self.slots[0].names)
+        return Finding(f"a call of {names}", "it was never called", suggestion=f"call {names} before the end")

@@ -1,0 +1,163 @@
+"""`sequence` and `forbidden_sequence`: several calls in an order that is wanted, or that must not happen."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal
+
+from ..language.records import Complaint, Name
+from ..language.selectors import Scope, ToolWhere, selector_problems
+from ..model import Rule
+from .machine import Call, Finding, Machine, slots_of
+from .machine import State as NoState
+
+Tools = tuple[Name | ToolWhere | tuple[Name | ToolWhere, ...], ...]
+
+
+class Sequence(Rule, tag="sequence"):
+    """The tools in this order: no member before its predecessor; `strict`: and nothing else between."""
+
+    tools: Tools
+    strict: bool = False
+
+    def problems(self) -> Iterator[Complaint]:
+        """What is wrong beyond the types."""
+        yield from super(Sequence, self).problems()
+        yield from _member_problems(self.tools, "tools")
+
+    def compile(self, scope: Scope) -> Machine:
+        """The machine that judges this rule."""
+        return SequenceMachine(self, scope)
+
+
+class ForbiddenSequence(Rule, tag="forbidden_sequence"):
+    """The tools in this order must not happen: next to each other (`strict`), or with gaps (`any`)."""
+
+    sequence: Tools
+    adjacency: Literal["strict", "any"] = "strict"
+
+    def problems(self) -> Iterator[Complaint]:
+        """What is wrong beyond the types."""
+        yield from super(ForbiddenSequence, self).problems()
+        yield from _member_problems(self.sequence, "sequence")
+
+    def compile(self, scope: Scope) -> Machine:
+        """The machine that judges this rule."""
+        return ForbiddenSequenceMachine(self, scope)
+
+
+def _member_problems(members: Tools, field: str) -> Iterator[Complaint]:
+    if not members:
+        yield (field,), "names no tool"
+    for n, member in enumerate(members):
+        yield from selector_problems(member, (field, n))
+
+
+class SequenceState(NoState):
+    """How many members have come, in order."""
+
+    reached: int = 0
+
+
+class SequenceMachine(Machine):
+    """Goes through the members once; after the last one everything may come again."""
+
+    kind = "sequence"
+    state_type = SequenceState
+
+    def __init__(self, rule: Sequence, scope: Scope) -> None:
+        self.slots = slots_of(scope, *((tool, False) for tool in rule.tools))
+        self.strict = self.ordinals = rule.strict
+        self.length = len(self.slots)
+        self.restricts = (1 << self.length) - 1
+
+    def judge(self, state: SequenceState, call: Call, mask: int, now: int) -> Finding | None:
+        """Refuse a member whose predecessor has not come; strict, anything but the next member."""
+        reached = state.reached
+        if reached == self.length or mask & (1 << reached):
+            return None
+        if self._inside(state):
+            return self._finding(state, f"`{call.name}` came between")
+        # A call that can also be read as a member that has come already is no step ahead.
+        if not mask or mask & ((1 << reached) - 1):
+            return None
+        return self._finding(state, f"`{call.name}` came first")
+
+    def _inside(self, state: SequenceState) -> bool:
+        return self.strict and 0 < state.reached < self.length
+
+    def _finding(self, state: SequenceState, actual: str) -> Finding:
+        names = [" or ".join(slot.names) for slot in self.slots]
+        awaited = names[state.reached]
+        return Finding(
+            expected=" -> ".join(names) + (", with nothing between" if self.strict else ""),
+            actual=f"{actual} while `{awaited}` was awaited",
+            details={"sequence": names, "reached": state.reached},
+            suggestion=f"call `{awaited}` next",
+        )
+
+    def started(self, state: SequenceState, call: Call, mask: int, now: int) -> None:
+        """The awaited member has come."""
+        if state.reached < self.length and mask & (1 << state.reached):
+            state.reached += 1
+
+    def due(self, state: SequenceState, now: int) -> int | None:
+        """Strict and under way: the next call, whatever it is."""
+        return now + 1 if self._inside(state) else None
+
+    def settle(self, state: SequenceState) -> Finding | None:
+        """Violated if it was begun and not finished."""
+        return self._finding(state, "the session ended") if 0 < state.reached < self.length else None
+
+    def closed(self, state: SequenceState, sure: int, maybe: int, now: int, turn: int) -> bool:
+        """The tool can only be a member too early, or strict and under way, is not the next."""
+        if state.reached == self.length or maybe & (1 << state.reached):
+            return False
+        return self._inside(state) or (bool(sure) and not maybe & ((1 << state.reached) - 1))
+
+
+class ForbiddenState(NoState):
+    """Which prefixes the calls so far end with (bit n: n+1 members matched), and the last call's ordinal."""
+
+    prefixes: int = 0
+    at: int = 0
+
+
+class ForbiddenSequenceMachine(Machine):
+    """All prefixes are followed at once (shift-and), so a repeated beginning hides nothing."""
+
+    kind = "forbidden_sequence"
+    state_type = ForbiddenState
+
+    def __init__(self, rule: ForbiddenSequence, scope: Scope) -> None:
+        self.slots = slots_of(scope, *((tool, False) for tool in rule.sequence))
+        self.strict = self.ordinals = rule.adjacency == "strict"
+        self.last = 1 << (len(self.slots) - 1)
+        self.restricts = self.last
+
+    def _prefixes(self, state: ForbiddenState, now: int) -> int:
+        return 0 if self.strict and state.at != now else state.prefixes
+
+    def judge(self, state: ForbiddenState, call: Call, mask: int, now: int) -> Finding | None:
+        """Refuse the call that completes the sequence."""
+        if not ((self._prefixes(state, now) << 1) | 1) & mask & self.last:
+            return None
+        names = [" or ".join(slot.names) for slot in self.slots]
+        gaps = "" if self.strict else ", with other calls between or not"
+        return Finding(
+            expected=f"never {' -> '.join(names)}{gaps}",
+            actual=f"`{call.name}` would complete it",
+            details={"sequence": names},
+            suggestion=f"do not follow `{names[0]}` with `{call.name}`" if len(names) > 1 else "",
+        )
+
+    def started(self, state: ForbiddenState, call: Call, mask: int, now: int) -> None:
+        """Lengthen the prefixes that the call continues."""
+        before = self._prefixes(state, now)
+        longer = ((before << 1) | 1) & mask
+        state.prefixes = longer if self.strict else before | longer
+        state.at = now + 1
+
+    def closed(self, state: ForbiddenState, sure: int, maybe: int, now: int, turn: int) -> bool:
+        """Any call of the tool would complete the sequence."""
+        return bool(((self._prefixes(state, now) << 1) | 1) & sure & self.last)

@@ -1,0 +1,107 @@
+"""A monitor's state written down, and read back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from .calls import RunContext
+from .compiled import CompiledPolicy
+from .errors import EventError
+from .memory import Returned
+from .monitor import Monitor
+from .nets.records import Net, NetLine
+from .session import Call, Session
+
+FORMAT = 1
+
+
+class StoredCall(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """A call in flight as a snapshot holds it."""
+
+    id: str
+    name: str
+    input: Any
+    turn: int
+    status: str
+    visits: list[tuple[int, int]] = []
+
+
+class Snapshot(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """Everything a monitor keeps. `rules` are the ids of the policy it was taken under, by state."""
+
+    format: int
+    policy: str
+    context: RunContext
+    session: Session
+    calls: list[StoredCall] = []
+    states: dict[int, Any] = {}
+    rules: dict[int, str] = {}
+    returned: list[Returned] = []
+    added: list[Any] = []
+    removed: list[str] = []
+
+
+_encoder = msgspec.json.Encoder()
+_decoder = msgspec.json.Decoder(Snapshot)
+
+
+def write(monitor: Monitor) -> bytes:
+    """The state as bytes."""
+    snapshot = Snapshot(
+        format=FORMAT,
+        policy=monitor.compiled.name,
+        context=monitor.context,
+        session=monitor.session,
+        calls=[
+            StoredCall(id=c.id, name=c.name, input=c.input, turn=c.turn, status=c.status, visits=c.visits)
+            for c in monitor.calls.values()
+        ],
+        states=monitor.states,
+        rules={number: rule.id for number, rule in monitor.rules.items()},
+        returned=list(monitor.returned.values()),
+        added=list(monitor.added_nets),
+        removed=list(monitor.removed_nets),
+    )
+    return _encoder.encode(snapshot)
+
+
+def read(compiled: CompiledPolicy, data: bytes, *, explain: bool = False) -> Monitor:
+    """The monitor that was written. Raises EventError if the bytes are none, or of another policy."""
+    try:
+        snapshot = _decoder.decode(data)
+        if snapshot.format != FORMAT:
+            raise EventError(f"a snapshot of format {snapshot.format}; this version reads format {FORMAT}")
+        return _restored(compiled, snapshot, explain)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, ValueError) as error:
+        if isinstance(error, EventError):
+            raise
+        raise EventError(f"not a snapshot of a monitor: {str(error)[:200]}") from None
+
+
+def _restored(compiled: CompiledPolicy, snapshot: Snapshot, explain: bool) -> Monitor:
+    monitor = Monitor(compiled.at(snapshot.context), snapshot.context, explain=explain)
+    for net in snapshot.added:
+        monitor.add_net(net if isinstance(net, str) else _net(net))
+    for name in snapshot.removed:
+        monitor.remove_net(name)
+    if snapshot.rules != {number: rule.id for number, rule in monitor.rules.items()}:
+        raise EventError(f"a snapshot of policy `{snapshot.policy}`, whose rules are others than `{compiled.name}`'s")
+    monitor.session = snapshot.session
+    gone = {rule.number: rule for rule in monitor.removed_nets.values()}
+    for number, state in snapshot.states.items():
+        rule = monitor.rules.get(number) or gone[number]
+        monitor.states[number] = rule.machine.load(state)
+    for ref, returned in zip(monitor.returned, snapshot.returned, strict=True):
+        monitor.returned[ref] = returned
+    for stored in snapshot.calls:
+        call = Call(**msgspec.structs.asdict(stored), memory=monitor)
+        monitor.calls[call.id] = call
+    for number in monitor.rules:
+        monitor.reschedule(number)
+    return monitor
+
+
+def _net(data: dict[str, Any]) -> Net | NetLine:
+    return msgspec.convert(data, NetLine if "line" in data else Net)
