@@ -50,7 +50,7 @@ class Keyed(Machine):
 
     def load(self, data: Any) -> KeyedState:
         """A state from its stored form. Raises msgspec.ValidationError."""
-        state = msgspec.convert(data, KeyedState)
+        state = msgspec.convert(data, KeyedState, str_keys=True)
         state.rows = {key: self.inner.load(row) for key, row in state.rows.items()}
         return state
 

@@ -104,7 +104,7 @@ class Machine:
 
     def load(self, data: Any) -> Any:
         """A state from its stored form. Raises msgspec.ValidationError."""
-        return msgspec.convert(data, self.state_type)
+        return msgspec.convert(data, self.state_type, str_keys=True)
 
     @property
     def outputs(self) -> tuple[OutputRef, ...]:
