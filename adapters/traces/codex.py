@@ -97,7 +97,7 @@ class _Reader:
         typed = _typed(line)
         item = line.payload.get("type")
         if line.type == "turn_context":
-            self.model = line.payload.get("model") or self.model
+            self.model = str(line.payload.get("model") or "") or self.model
         elif typed is not None:
             self.log.add(MessageSent, at=line.timestamp, content=typed)
         elif line.type == "response_item" and item == "message":
@@ -167,7 +167,8 @@ class _Reader:
         """Each response's own usage; where only running totals are told apart, a repeated one is none."""
         usage: Any = line.payload.get("usage")
         if line.type != "token_usage_record":
-            info = line.payload.get("info") or {}
+            info = line.payload.get("info")
+            info = info if isinstance(info, dict) else {}
             total, usage = info.get("total_token_usage"), info.get("last_token_usage")
             if self._counts_responses or total is None or total == self._last_total:
                 return

@@ -46,7 +46,7 @@ def _message(message: dict[str, Any]) -> SpanMessage:
     parts = message.get("parts", message.get("content"))
     if isinstance(parts, str):
         parts = [{"type": "text", "content": parts}]
-    parts = [part for part in parts or () if isinstance(part, dict)]
+    parts = _objects(parts)
     texts = [part.get("content", part.get("text")) for part in parts if part.get("type") == "text"]
     return SpanMessage(
         role=str(message.get("role", "")),
@@ -56,6 +56,10 @@ def _message(message: dict[str, Any]) -> SpanMessage:
     )
 
 
+def _objects(value: Any) -> list[dict[str, Any]]:
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
+
+
 def _calls(parts: list[dict[str, Any]]) -> Iterator[tuple[str, str, Any]]:
     for part in parts:
         if part.get("type") == "tool_call":
@@ -63,9 +67,9 @@ def _calls(parts: list[dict[str, Any]]) -> Iterator[tuple[str, str, Any]]:
 
 
 def _older_calls(message: dict[str, Any]) -> Iterator[tuple[str, str, Any]]:
-    for call in message.get("tool_calls") or ():
-        if isinstance(call, dict) and isinstance(call.get("function"), dict):
-            function = call["function"]
+    for call in _objects(message.get("tool_calls")):
+        function = call.get("function")
+        if isinstance(function, dict):
             yield str(call.get("id") or ""), str(function.get("name", "")), function.get("arguments")
 
 

@@ -12,6 +12,7 @@ _RESOURCES = ("resourceSpans", "resource_spans")
 _SCOPES = ("scopeSpans", "scope_spans", "instrumentationLibrarySpans")
 _STARTS = ("startTimeUnixNano", "start_time_unix_nano", "start_time", "startTime")
 _ENDS = ("endTimeUnixNano", "end_time_unix_nano", "end_time", "endTime")
+_TOO_LATE = int(datetime.max.replace(tzinfo=UTC).timestamp()) * 10**9
 _VALUES = ("stringValue", "boolValue", "intValue", "doubleValue", "bytesValue")
 
 
@@ -125,8 +126,10 @@ def _nanoseconds(value: Any) -> int:
         return 0
     if isinstance(value, str) and not value.isdigit():
         moment = datetime.fromisoformat(value)
-        return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1e9)
-    return int(value)
+        value = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1e9
+    if not 0 <= (nanoseconds := int(value)) < _TOO_LATE:
+        raise ValueError(f"`{value}` is no time in nanoseconds")
+    return nanoseconds
 
 
 def _error(status: Any, attributes: dict[str, Any]) -> str | None:
