@@ -15,7 +15,9 @@ from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 
 import msgspec
 
-from proctor.policies import Capabilities, Event, Policy, ToolCall
+from proctor.policies.calls import Capabilities, ToolCall
+from proctor.policies.events import Event
+from proctor.policies.model import Policy
 
 
 class GateAnswer(msgspec.Struct, frozen=True, kw_only=True):
@@ -169,7 +171,7 @@ class Store(Protocol):
     async def last_seq(self, session_id: str) -> int: ...
 
     async def create_run(self, run: RunInfo) -> None:
-        """Register a run before it starts; the same run_id again is StoreError(code="run_exists")."""
+        """Register a run before it starts; the same run_id again is StoreError(kind="run_exists")."""
         ...
 
     async def run(self, run_id: str) -> RunInfo | None:

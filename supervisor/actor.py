@@ -1,0 +1,282 @@
+"""The shell around one run's machine: it does what the machine says, and tells it what came of it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import anyio
+import msgspec
+from anyio.abc import TaskGroup
+
+from proctor.policies.calls import ToolCall, Usage, tell_model_default
+from proctor.policies.events import Event
+
+from . import inputs
+from .clock import Clock
+from .commands import (
+    Answer,
+    Append,
+    ArmDeadline,
+    AskApproval,
+    CancelAdapter,
+    Command,
+    DropApproval,
+    Finish,
+    RunChecks,
+)
+from .machine import RunMachine
+from .ports import Adapter, ApprovalAnswer, ApprovalRequest, Approver, GateAnswer, Launch, Store
+from .pump import Pump
+from .result import Outcome, PolicyReport, RunResult, conclude
+from .timers import Timers
+from .writer import Writer
+
+
+class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
+    """What the runs of a supervisor share."""
+
+    store: Store
+    clock: Clock
+    timers: Timers
+    publish: Callable[[list[Event]], None]
+    approver: Approver | None
+    log: Any
+
+
+class _Waiter:
+    """Somebody at the gate."""
+
+    __slots__ = ("answer", "call", "come")
+
+    def __init__(self, call: ToolCall) -> None:
+        self.call = call
+        self.answer: GateAnswer | None = None
+        self.come = anyio.Event()
+
+    def give(self, answer: GateAnswer) -> None:
+        self.answer = answer
+        self.come.set()
+
+
+class RunActor:
+    """One run. `run` is its one task; everything else is called from any task of the same event loop.
+
+    # INVARIANT: the machine is only ever called here, on the event loop's thread, one input at a time.
+    """
+
+    __slots__ = (
+        "_alarm",
+        "_around",
+        "_asking",
+        "_key",
+        "_launch",
+        "_machine",
+        "_outcome",
+        "_over",
+        "_pump",
+        "_tasks",
+        "_waiters",
+        "_writer",
+        "events",
+        "finished",
+    )
+
+    def __init__(
+        self, machine: RunMachine, adapter: Adapter, launch: Launch, *, around: Surroundings
+    ) -> None:
+        self._machine = machine
+        self._around = around
+        self._launch = msgspec.structs.replace(launch, gate=self.gate)
+        self._pump = Pump(adapter, self._take)
+        self._writer = Writer(around.store, stored=self._tell_stored, publish=self._publish)
+        self._alarm = around.timers.alarm(self._ring)
+        self._waiters: dict[int, _Waiter] = {}
+        self._asking: dict[str, anyio.CancelScope] = {}
+        self._key = 0
+        self._tasks: TaskGroup | None = None
+        self._outcome: Outcome | None = None
+        self._over = anyio.Event()
+        self.events: list[Event] = []
+        self.finished = anyio.Event()
+
+    async def run(self, begin: inputs.Begin) -> None:
+        """Supervise to the end, whatever happens; never raises, and is ended by `cancel` only."""
+        try:
+            with anyio.CancelScope(shield=True):
+                await self._live(begin)
+        except Exception as error:  # an error of ours must not leave a run that nobody can wait for
+            self._around.log.error("run.broken", run_id=self._launch.run_id, error=repr(error))
+            if self._outcome is None:
+                self._outcome = Outcome(status="failed", policy=PolicyReport(), usage=Usage(), error=error)
+        finally:
+            self._alarm.set(None)
+            for waiter in self._waiters.values():
+                waiter.give(_refusal(waiter.call))
+            self.finished.set()
+
+    def result(self) -> RunResult:
+        """The result of a finished run. Raises what the caller is owed instead (see `result.conclude`)."""
+        assert self._outcome is not None
+        launch = self._launch
+        return conclude(
+            self._outcome, run_id=launch.run_id, session_id=launch.session_id, events=tuple(self.events)
+        )
+
+    @property
+    def outcome(self) -> Outcome | None:
+        """How the run ended, once it has."""
+        return self._outcome
+
+    @property
+    def requests(self) -> list[ApprovalRequest]:
+        """The calls this run holds for a person."""
+        return self._machine.requests
+
+    def cancel(self, told: inputs.CancelAsked) -> None:
+        """Order the run to end."""
+        self._feed(told)
+
+    def answer(self, approval_id: str, answer: ApprovalAnswer) -> None:
+        """Answer a held call; one that is not held any more is left alone."""
+        self._feed(inputs.Answered(now_ms=self._now(), approval_id=approval_id, answer=answer))
+
+    async def gate(self, call: ToolCall) -> GateAnswer:
+        """Hold a call until it is decided and the decision is recorded."""
+        if self.finished.is_set():
+            return _refusal(call)
+        self._key += 1
+        key = self._key
+        waiter = self._waiters[key] = _Waiter(call)
+        try:
+            self._feed(inputs.Proposed(now_ms=self._now(), key=key, call=call))
+            await waiter.come.wait()
+        except BaseException:
+            self._feed(inputs.Withdrawn(now_ms=self._now(), key=key, call_id=call.id))
+            raise
+        finally:
+            del self._waiters[key]
+        assert waiter.answer is not None
+        return waiter.answer
+
+    async def _live(self, begin: inputs.Begin) -> None:
+        async with anyio.create_task_group() as tasks:
+            self._tasks = tasks
+            self._feed(begin)
+            await self._writer.drained()
+            error = None
+            if not self._machine.cancelling:
+                error = await self._pump.run(self._launch)
+            evidence = {"rungs": self._pump.rungs} if self._pump.rungs else {}
+            self._feed(inputs.AdapterEnded(now_ms=self._now(), error=error, evidence=evidence))
+            await self._over.wait()
+            tasks.cancel_scope.cancel()
+        await self._last_attempt()
+
+    def _take(self, event: Event) -> Awaitable[None] | bool:
+        self._feed(inputs.Reported(now_ms=self._now(), event=event))
+        if self._machine.provider_done:
+            return False
+        return self._writer.room() if self._writer.full else True
+
+    def _feed(self, told: inputs.Input) -> None:
+        for command in self._machine.handle(told):
+            if type(command) is Append:
+                self._writer.put(command.ticket, command.events)
+                if self._writer.idle and self._tasks is not None:
+                    self._writer.idle = False
+                    self._tasks.start_soon(self._flush)
+            else:
+                self._carry_out(command)
+        self._tell_stored()
+
+    def _tell_stored(self) -> None:
+        awaited = self._machine.awaited_ticket
+        if awaited is not None and awaited <= self._writer.durable:
+            self._feed(inputs.Stored(now_ms=self._now(), ticket=self._writer.durable))
+
+    def _carry_out(self, command: Command) -> None:
+        assert self._tasks is not None
+        match command:
+            case ArmDeadline():
+                self._alarm.set(command.at_ms)
+            case Answer():
+                self._give(command)
+            case RunChecks():
+                self._tasks.start_soon(self._check, command)
+            case AskApproval():
+                self._log("approval.requested", command.request.call, id=command.request.approval_id)
+                if self._around.approver is not None:
+                    self._tasks.start_soon(self._ask, command.request, self._around.approver)
+            case DropApproval():
+                asking = self._asking.pop(command.approval_id, None)
+                if asking is not None:
+                    asking.cancel()
+            case CancelAdapter():
+                self._log("run.cancelling", reason=command.reason)
+                self._tasks.start_soon(self._pump.cancel, self._around.clock)
+            case Finish():
+                self._outcome = command.outcome
+                self._log("run.finished", status=command.outcome.status, reason=command.outcome.reason)
+                self._over.set()
+
+    def _give(self, command: Answer) -> None:
+        waiter = self._waiters.get(command.key)
+        if waiter is not None:
+            waiter.give(command.answer)
+        if not command.answer.allowed:
+            self._log("call.refused", command.call)
+
+    async def _flush(self) -> None:
+        try:
+            await self._writer.flush()
+        except Exception as error:
+            self._around.log.error("store.failed", run_id=self._launch.run_id, error=str(error))
+            self._feed(inputs.StoreFailed(now_ms=self._now(), error=error))
+
+    async def _last_attempt(self) -> None:
+        """A store that failed is asked once more: the record should not lack its end."""
+        try:
+            await self._writer.last_attempt()
+        except Exception as error:
+            self._around.log.error("store.incomplete", run_id=self._launch.run_id, error=str(error))
+
+    async def _check(self, command: RunChecks) -> None:
+        answers: dict[str, Any] = {}
+        for name, ask in command.checks:
+            try:
+                answers[name] = await ask(command.call)
+            except Exception as error:  # a check that raises denies; the judge names it
+                answers[name] = error
+        self._feed(inputs.Checked(now_ms=self._now(), key=command.key, answers=answers))
+
+    async def _ask(self, request: ApprovalRequest, approver: Approver) -> None:
+        with anyio.CancelScope() as asking:
+            self._asking[request.approval_id] = asking
+            try:
+                answer = await approver(request)
+            except Exception as error:  # whoever cannot be asked has not said yes
+                self._around.log.error("approver.failed", run_id=request.run_id, error=repr(error))
+                answer = ApprovalAnswer(granted=False, by="supervisor", reason="the approver failed")
+            self._asking.pop(request.approval_id, None)
+            if answer is not None:
+                self.answer(request.approval_id, answer)
+
+    def _publish(self, events: list[Event]) -> None:
+        self.events.extend(events)
+        self._around.publish(events)
+
+    def _ring(self, now_ms: int) -> None:
+        self._feed(inputs.Ticked(now_ms=now_ms))
+
+    def _now(self) -> int:
+        return self._around.clock.now_ms()
+
+    def _log(self, event: str, call: ToolCall | None = None, **fields: Any) -> None:
+        if call is not None:
+            fields.update(tool_name=call.name, tool_call_id=call.id)
+        self._around.log.info(event, run_id=self._launch.run_id, session_id=self._launch.session_id, **fields)
+
+
+def _refusal(call: ToolCall) -> GateAnswer:
+    return GateAnswer(allowed=False, tell_model=tell_model_default(call.name), stop=True)

@@ -1,0 +1,54 @@
+"""A run that was started, as its caller holds it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from anyio.lowlevel import checkpoint
+
+from .actor import RunActor
+from .inputs import CancelAsked
+from .ports import ApprovalRequest
+from .result import RunResult
+
+
+class RunHandle:
+    """A run that goes on, or is over."""
+
+    __slots__ = ("_actor", "_now_ms", "run_id", "session_id")
+
+    def __init__(self, actor: RunActor, *, run_id: str, session_id: str, now_ms: Callable[[], int]) -> None:
+        self._actor = actor
+        self._now_ms = now_ms
+        self.run_id = run_id
+        self.session_id = session_id
+
+    @property
+    def done(self) -> bool:
+        """Whether the run is over."""
+        return self._actor.finished.is_set()
+
+    async def cancel(self, *, reason: str = "user") -> None:
+        """Order the run to end; `wait` says how it did."""
+        self._actor.cancel(CancelAsked(now_ms=self._now_ms(), reason=reason))
+        await checkpoint()
+
+    async def cancel_for_approval(self, request: ApprovalRequest) -> None:
+        """Order the run to end, and record that this call is to be approved before a later run."""
+        self._actor.cancel(
+            CancelAsked(now_ms=self._now_ms(), reason="waiting for approval", by="approval", approval=request)
+        )
+        await checkpoint()
+
+    async def finished(self) -> None:
+        """Wait until the run is over, however it ended."""
+        await self._actor.finished.wait()
+
+    async def wait(self) -> RunResult:
+        """The result, once the run is over.
+
+        Raises PolicyViolationError when a policy cancelled it, StoreError when it could not be recorded,
+        else the provider's own error, with the policy report as its `policy`.
+        """
+        await self._actor.finished.wait()
+        return self._actor.result()

@@ -1,0 +1,143 @@
+"""Everything between "run this" and a run that goes on: ids, context, the session's past, the machine."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from proctor.policies.calls import Capabilities, RunContext
+
+from .actor import RunActor, Surroundings
+from .core import Identity
+from .history import Continuation, Continued, History, continued, read_history
+from .inputs import Begin
+from .judge import Judge
+from .machine import RunMachine
+from .plan import Plan
+from .ports import Adapter, GateAnswer, Launch, RunInfo
+
+
+class Order(msgspec.Struct, frozen=True, kw_only=True):
+    """A run that is to be started."""
+
+    adapter: Adapter
+    plan: Plan
+    info: RunInfo
+    context: RunContext | None = None
+    continuation: Continuation = "auto"
+
+
+def new_id(kind: str) -> str:
+    """A fresh id of a run or a session."""
+    return f"{kind}_{uuid.uuid4().hex}"
+
+
+def run_info(
+    prompt: str,
+    *,
+    run_id: str | None = None,
+    session_id: str | None = None,
+    provider: str = "",
+    context: RunContext | None = None,
+    metadata: Mapping[str, Any] | None = None,
+) -> RunInfo:
+    """What is stored of a run before it starts."""
+    spec: dict[str, Any] = {"prompt": prompt}
+    if metadata:
+        spec["metadata"] = dict(metadata)
+    if context is not None:
+        spec["context"] = msgspec.to_builtins(context)
+    return RunInfo(
+        run_id=run_id or new_id("run"),
+        session_id=session_id or new_id("ses"),
+        provider=provider,
+        spec=spec,
+    )
+
+
+async def launched(order: Order, around: Surroundings) -> tuple[RunActor, Begin]:
+    """The actor of a run and what starts it. Raises UsageError when the session cannot be continued so."""
+    info, adapter, plan = order.info, order.adapter, order.plan
+    can_do = adapter.capabilities
+    context = _context(order, can_do)
+    judge: Judge = plan.compiled.monitor(context)
+    history = await read_history(around.store, info.session_id, judge)
+    taken_up = continued(history, order.continuation, can_resume=can_do.resume, provider=adapter.name)
+    metadata = info.spec.get("metadata", {})
+    launch = Launch(
+        run_id=info.run_id,
+        session_id=info.session_id,
+        prompt=info.spec.get("prompt", ""),
+        gate=_closed_gate,
+        options=plan.options,
+        resume=taken_up.resume,
+        transcript=taken_up.transcript,
+        metadata=metadata,
+    )
+    machine = RunMachine(
+        _identity(info, adapter, can_do, history),
+        judge,
+        approval=plan.compiled.approval,
+        standing=history.grants,
+        model=can_do.model,
+        notes=_notes(plan),
+    )
+    begin = Begin(
+        now_ms=around.clock.now_ms(),
+        prompt=launch.prompt,
+        first=not history.events,
+        model=can_do.model,
+        tools=can_do.tools,
+        metadata={**metadata, **_told(plan, context, taken_up)},
+    )
+    return RunActor(machine, adapter, launch, around=around), begin
+
+
+async def _closed_gate(call: object) -> GateAnswer:
+    """The gate before the actor puts its own in place."""
+    return GateAnswer(allowed=False, stop=True)
+
+
+def _context(order: Order, can_do: Capabilities) -> RunContext:
+    stored = order.info.spec.get("context")
+    context = order.context or (msgspec.convert(stored, RunContext) if stored else RunContext())
+    known = {
+        "run_id": order.info.run_id,
+        "session_id": order.info.session_id,
+        "provider": order.adapter.name,
+        "model": can_do.model or msgspec.UNSET,
+    }
+    missing = {name: value for name, value in known.items() if getattr(context, name) is msgspec.UNSET}
+    return msgspec.structs.replace(context, **missing)
+
+
+def _identity(info: RunInfo, adapter: Adapter, can_do: Capabilities, history: History) -> Identity:
+    return Identity(
+        run_id=info.run_id,
+        session_id=info.session_id,
+        provider=adapter.name,
+        gates_all=can_do.gate == "all",
+        turns_before=history.turns,
+    )
+
+
+def _notes(plan: Plan) -> dict[str, Any]:
+    """What the report says of the plan: what the launch options could not express, what preflight found."""
+    notes: dict[str, Any] = {}
+    if plan.options.unexpressed:
+        notes["unexpressed"] = list(plan.options.unexpressed)
+    if plan.findings:
+        notes["findings"] = [str(finding) for finding in plan.findings]
+    return notes
+
+
+def _told(plan: Plan, context: RunContext, taken_up: Continued) -> dict[str, Any]:
+    told = {"policy": plan.policy.name, "context": msgspec.to_builtins(context)}
+    if taken_up.resume:
+        told["continuation"] = "native"
+    elif taken_up.transcript:
+        told["continuation"] = "replay"
+    return told

@@ -1,0 +1,23 @@
+"""Where the supervisor logs: structlog if the program configured it, else the logger `proctor`."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import structlog
+
+
+def logger(**bound: Any) -> Any:
+    """A logger with these fields bound; silent until the program asks for logs."""
+    if structlog.is_configured():
+        return structlog.get_logger("proctor", **bound)
+    return structlog.wrap_logger(
+        logging.getLogger("proctor"),
+        processors=[
+            structlog.stdlib.filter_by_level,
+            structlog.processors.KeyValueRenderer(key_order=["event"]),
+        ],
+        wrapper_class=structlog.stdlib.BoundLogger,
+        **bound,
+    )

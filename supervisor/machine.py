@@ -1,0 +1,234 @@
+"""The machine of one run: takes inputs, gives commands, and does nothing else.
+
+It is synchronous and without I/O; the actor owns it, feeds it and carries out what it says.
+
+# INVARIANT: by construction, whatever the order of inputs - the adapter is cancelled at most once; exactly
+# one terminal event is recorded and none after it; no proposal is answered twice; a call is permitted only
+# when its record is durable; a violation is stored before the cancel it causes is sent, unless the store
+# has failed, and then the cancel is sent all the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from proctor.policies.events import (
+    MessageSent,
+    RunStarted,
+    SessionCreated,
+    SessionResumed,
+    ToolApprovalGranted,
+)
+from proctor.policies.model import Approval
+
+from . import approvals, ending
+from .commands import ArmDeadline, CancelAdapter, Command, Finish
+from .core import Cause, Identity, RunCore
+from .inputs import (
+    AdapterEnded,
+    Answered,
+    Begin,
+    CancelAsked,
+    Checked,
+    Input,
+    Proposed,
+    Reported,
+    Stored,
+    StoreFailed,
+    Ticked,
+    Withdrawn,
+)
+from .judge import Judge
+from .ports import ApprovalRequest
+from .proposals import GateKeeper
+from .reports import Reports
+from .result import Outcome
+
+
+class RunMachine:
+    """One run from its start to its one terminal event.
+
+    `approval` says how long a held call waits and what then; `standing` are grants an earlier run of the
+    session left (see `approvals.standing_grants`); `model` is the provider's, where it is
+    known; `notes` go into the report's metadata.
+    """
+
+    __slots__ = ("_core", "_deadline", "_ending", "_gate", "_notes", "_reports", "_stopping", "_store_error")
+
+    def __init__(
+        self,
+        identity: Identity,
+        judge: Judge,
+        *,
+        approval: Approval | None = None,
+        standing: Iterable[ToolApprovalGranted] = (),
+        model: str | None = None,
+        notes: Mapping[str, Any] | None = None,
+    ) -> None:
+        self._core = RunCore(identity, judge)
+        self._gate = GateKeeper(self._core, approval or Approval(), standing)
+        self._reports = Reports(self._core, self._gate.calls, model=model)
+        self._notes = notes or {}
+        self._deadline: int | None = None
+        self._stopping = False
+        self._ending: AdapterEnded | None = None
+        self._store_error: Exception | None = None
+
+    def handle(self, told: Input) -> list[Command]:
+        """Take one input; the commands are to be carried out in order, before the next input."""
+        self._core.tell_time(told.now_ms)
+        try:
+            _HANDLERS[type(told)](self, told)
+            self._core.hand_over_warnings()
+        except (
+            Exception
+        ) as error:  # a judge that raises refuses: the run is cancelled, the error is the caller's
+            self._core.faulted = True
+            self._core.order_cancel(Cause(kind="fault", reason=f"judging failed: {error}", error=error))
+            if self._ending is not None and not self._core.ended:
+                self._conclude(self._ending)
+        self._stop_once()
+        return self._out()
+
+    @property
+    def awaited_ticket(self) -> int | None:
+        """The first ticket the machine wants to hear about (`Stored`)."""
+        return self._core.outbox.awaited
+
+    @property
+    def provider_done(self) -> bool:
+        """Whether the provider has reported its end."""
+        return self._reports.end is not None
+
+    @property
+    def cancelling(self) -> bool:
+        """Whether the run is being cancelled."""
+        return self._core.cause is not None
+
+    @property
+    def requests(self) -> list[ApprovalRequest]:
+        """What waits for a person."""
+        return self._gate.approvals.requests()
+
+    def _stop_once(self) -> None:
+        cause = self._core.cause
+        if cause is None or self._stopping:
+            return
+        self._stopping = True
+        self._gate.refuse_open(cause.reason, decision="cancel")
+        self._core.outbox.after_record(lambda: None if self._ending else CancelAdapter(reason=cause.reason))
+
+    def _out(self) -> list[Command]:
+        commands = self._core.outbox.take()
+        deadline = self._next_deadline()
+        if deadline != self._deadline:
+            self._deadline = deadline
+            commands.append(ArmDeadline(at_ms=deadline))
+        return commands
+
+    def _next_deadline(self) -> int | None:
+        if self._core.ended or self._stopping:
+            return None
+        moments = (self._core.judge.deadline(), self._gate.approvals.next_expiry())
+        return min((at for at in moments if at is not None), default=None)
+
+    def _begin(self, told: Begin) -> None:
+        record = self._core.record
+        record(SessionCreated() if told.first else SessionResumed())
+        record(RunStarted(model=told.model, tools=told.tools, metadata=told.metadata))
+        record(MessageSent(content=told.prompt))
+
+    def _reported(self, told: Reported) -> None:
+        if self._ending is None:
+            self._reports.take(told.event)
+
+    def _proposed(self, told: Proposed) -> None:
+        call = told.call
+        before = self._core.identity.turns_before
+        if before and call.turn:
+            call = msgspec.structs.replace(call, turn=call.turn + before)
+        self._gate.proposed(told.key, call)
+
+    def _checked(self, told: Checked) -> None:
+        self._gate.checked(told.key, told.answers)
+
+    def _withdrawn(self, told: Withdrawn) -> None:
+        self._gate.withdrawn(told.key, told.call_id)
+
+    def _answered(self, told: Answered) -> None:
+        self._gate.expire()
+        self._gate.answered(told.approval_id, told.answer)
+
+    def _ticked(self, told: Ticked) -> None:
+        if self._core.ended:
+            return
+        self._gate.expire()
+        self._core.follow(self._core.judge.tick(told.now_ms))
+
+    def _cancel_asked(self, told: CancelAsked) -> None:
+        if self._core.ended or self._ending is not None or self.provider_done or self.cancelling:
+            return
+        if told.approval is not None:
+            self._core.record(approvals.requested(told.approval, held=False))
+        self._core.order_cancel(Cause(kind=told.by, reason=told.reason))
+
+    def _stored(self, told: Stored) -> None:
+        self._core.outbox.stored(told.ticket)
+
+    def _store_failed(self, told: StoreFailed) -> None:
+        self._core.outbox.broken = True
+        self._store_error = self._store_error or told.error
+        if not self._core.ended:
+            reason = f"the record cannot be written: {told.error}"
+            self._core.order_cancel(Cause(kind="store", reason=reason, error=told.error))
+
+    def _adapter_end(self, told: AdapterEnded) -> None:
+        if self._ending is None:
+            self._ending = told
+            self._gate.refuse_open("the run has ended", decision="run_ended")
+            self._conclude(told)
+
+    def _conclude(self, told: AdapterEnded) -> None:
+        core, end = self._core, self._reports.end
+        core.hand_over_warnings()
+        usage = core.judge.usage
+        terminal = core.stamp(ending.terminal_event(core.cause, end, told.error, told.evidence, usage))
+        settled = None
+        if not core.faulted:
+            found = [*core.judge.observe(terminal)]
+            settled = core.judge.finish()
+            core.follow(ending.unseen([*found, *settled.violations], core.findings), ended=True)
+        core.outbox.record(terminal)
+        core.ended = True
+        outcome = ending.outcome_of(
+            core,
+            terminal,
+            ending.report_of(core, settled, self._notes),
+            usage=msgspec.structs.replace(core.judge.usage),
+            output=self._reports.output,
+            error=ending.error_owed(core.cause, end, told.error),
+        )
+        core.outbox.after_record(lambda: self._finish(outcome))
+
+    def _finish(self, outcome: Outcome) -> Finish:
+        if self._store_error is not None:
+            outcome = msgspec.structs.replace(outcome, store_error=self._store_error)
+        return Finish(outcome=outcome)
+
+
+_HANDLERS: dict[type, Callable[[RunMachine, Any], None]] = {
+    Begin: RunMachine._begin,
+    Reported: RunMachine._reported,
+    Proposed: RunMachine._proposed,
+    Checked: RunMachine._checked,
+    Withdrawn: RunMachine._withdrawn,
+    Answered: RunMachine._answered,
+    Ticked: RunMachine._ticked,
+    CancelAsked: RunMachine._cancel_asked,
+    AdapterEnded: RunMachine._adapter_end,
+    Stored: RunMachine._stored,
+    StoreFailed: RunMachine._store_failed,
+}

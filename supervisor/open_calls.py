@@ -1,0 +1,44 @@
+"""The calls of a run that are not over: who asked for what, and how far each has got."""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+from proctor.policies.calls import ToolCall
+
+Stage: TypeAlias = Literal["requested", "started", "denied"]
+
+
+class OpenCall:
+    """One call and its stage."""
+
+    __slots__ = ("call", "stage")
+
+    def __init__(self, call: ToolCall, stage: Stage) -> None:
+        self.call = call
+        self.stage: Stage = stage
+
+    def same(self, call: ToolCall) -> bool:
+        """Whether it is the same tool with the same input."""
+        return self.call.name == call.name and self.call.input == call.input
+
+
+class OpenCalls:
+    """Calls by id, from the request until the outcome."""
+
+    __slots__ = ("_calls",)
+
+    def __init__(self) -> None:
+        self._calls: dict[str, OpenCall] = {}
+
+    def get(self, call_id: str) -> OpenCall | None:
+        """The call of that id, unless it is over or was never asked for."""
+        return self._calls.get(call_id)
+
+    def put(self, call: ToolCall, stage: Stage) -> None:
+        """Remember a call at a stage."""
+        self._calls[call.id] = OpenCall(call, stage)
+
+    def end(self, call_id: str) -> OpenCall | None:
+        """Forget a call: its outcome is known."""
+        return self._calls.pop(call_id, None)

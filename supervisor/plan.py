@@ -1,0 +1,79 @@
+"""What is settled before a run is launched: the merged policy, compiled, checked, and the launch options."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from proctor.policies import compile_policy, merge_policies, preflight
+from proctor.policies.model import Policy
+
+from .errors import PolicyError, UsageError
+from .ports import Adapter, LaunchOptions
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """A policy ready to judge runs of one adapter; shared between runs.
+
+    `findings` is what preflight reports without refusing.
+    """
+
+    policy: Policy
+    compiled: Any
+    options: LaunchOptions
+    findings: tuple[Any, ...] = ()
+    held: tuple[Any, ...] = ()
+
+
+def policies_given(policies: object, policy: object) -> tuple[Policy, ...]:
+    """The policies a caller gave; `policies` beats `policy`. Raises UsageError or PolicyError for none."""
+    if policies is None and policy is None:
+        raise UsageError("no policy was given; say `policies=[...]`")
+    given: Any = policies if policies is not None else [policy]
+    if isinstance(given, Policy):
+        raise PolicyError("`policies` is one policy; say `policies=[policy]` or `policy=policy`")
+    if isinstance(given, (str, bytes, dict)) or not isinstance(given, Sequence):
+        raise PolicyError(f"`policies` is a {type(given).__name__}, not a list of policies")
+    if not given:
+        raise PolicyError("`policies` is empty; a run without any policy is not supervised")
+    for n, item in enumerate(given):
+        if not isinstance(item, Policy):
+            raise PolicyError(f"`policies[{n}]` is a {type(item).__name__}, not a policy")
+    return tuple(given)
+
+
+def make_plan(adapter: Adapter, policies: tuple[Policy, ...]) -> Plan:
+    """Merge, check, compile. Raises PolicyViolationError when preflight refuses: the adapter is not called."""
+    merged = merge_policies(list(policies))
+    findings = preflight(merged, adapter.capabilities)
+    findings.check()
+    compiled = compile_policy(merged)
+    return Plan(
+        policy=merged,
+        compiled=compiled,
+        options=adapter.compile(merged),
+        findings=tuple(findings),
+        held=(adapter, *policies),
+    )
+
+
+class Plans:
+    """Plans made before, so that many runs under the same policies share one compiled policy."""
+
+    KEPT = 64
+
+    def __init__(self) -> None:
+        self._plans: dict[tuple[int, ...], Plan] = {}
+
+    def get(self, adapter: Adapter, policies: tuple[Policy, ...]) -> Plan:
+        """The plan for these very objects; the plan holds them, so their ids stay theirs."""
+        key = (id(adapter), *map(id, policies))
+        plan = self._plans.get(key)
+        if plan is None:
+            plan = make_plan(adapter, policies)
+            while len(self._plans) >= self.KEPT:
+                del self._plans[next(iter(self._plans))]
+            self._plans[key] = plan
+        return plan

@@ -1,0 +1,89 @@
+"""One provider's life: started, read to its end, and ended down the ladder when that is ordered."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import anyio
+
+from proctor.policies.events import Event
+
+from . import ladder
+from .clock import Clock
+from .ports import Adapter, Launch, Provider
+
+
+class Pump:
+    """Reads a provider. `take(event)` is called for each event and says whether to go on; when it gives
+    something to await, nothing more is read until that is done.
+    """
+
+    __slots__ = ("_adapter", "_ended", "_provider", "_scope", "_take", "_walking", "rungs")
+
+    def __init__(self, adapter: Adapter, take: Callable[[Event], Awaitable[None] | bool]) -> None:
+        self._adapter = adapter
+        self._take = take
+        self._scope = anyio.CancelScope()
+        self._ended: anyio.Event | None = None
+        self._provider: Provider | None = None
+        self._walking: anyio.Event | None = None
+        self.rungs: list[dict[str, Any]] = []
+
+    async def run(self, launch: Launch) -> BaseException | None:
+        """Start the client and read it to its end; returns what the client raised."""
+        self._ended = anyio.Event()
+        error: BaseException | None = None
+        try:
+            with self._scope:
+                await self._adapter.prepare()
+                async with self._adapter.open(launch) as provider:
+                    self._provider = provider
+                    try:
+                        await self._read(provider)
+                    finally:
+                        self._ended.set()
+        except Exception as raised:
+            error = _alone(raised)
+        finally:
+            self._ended.set()
+        if self._walking is not None:
+            await self._walking.wait()
+        return error
+
+    async def cancel(self, clock: Clock) -> None:
+        """End the client down its ladder; what was tried is in `rungs`. To be called once."""
+        if self._ended is None or self._ended.is_set():
+            return
+        self._walking = anyio.Event()
+        try:
+            if self._provider is not None:
+                self.rungs.extend(await ladder.walk(self._provider.ladder(), self._ended, clock))
+        except Exception as error:
+            self.rungs.append({"rung": "ladder", "error": f"{type(error).__name__}: {error}"})
+        finally:
+            if not self._ended.is_set():
+                self.rungs.append({"rung": "abandon"})
+                self._scope.cancel()
+            self._walking.set()
+
+    async def _read(self, provider: Provider) -> None:
+        events = provider.events()
+        try:
+            async for event in events:
+                going_on = self._take(event)
+                if going_on is False:
+                    return
+                if going_on is not True:
+                    await going_on
+        finally:
+            close = getattr(events, "aclose", None)
+            if close is not None:
+                await close()
+
+
+def _alone(error: BaseException) -> BaseException:
+    """The one error in a group of one: task groups of an adapter wrap what its client raised."""
+    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    return error

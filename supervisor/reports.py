@@ -1,0 +1,168 @@
+"""The provider's side of a run: which of its events are recorded, and how it says it ended."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from proctor.policies.calls import ToolCall
+from proctor.policies.events import (
+    Event,
+    MessageReceived,
+    MessageStreamed,
+    RunCancelled,
+    RunCompleted,
+    RunFailed,
+    RunStarted,
+    TokenUsageUpdated,
+    ToolCallCompleted,
+    ToolCallDenied,
+    ToolCallFailed,
+    ToolCallRequested,
+    ToolCallStarted,
+    ToolEvent,
+    TurnCompleted,
+    TurnEvent,
+    TurnStarted,
+)
+
+from .belief import believed
+from .core import RunCore
+from .open_calls import OpenCalls
+
+
+class ProviderEnd(msgspec.Struct, frozen=True, kw_only=True):
+    """How the provider said it ended."""
+
+    completed: bool
+    output: Any = None
+    error: Any = None
+
+
+class Reports:
+    """Takes a provider's events; turns are numbered on through the session.
+
+    A provider numbers its responses from 1 in each run. After its end was reported nothing more is taken.
+    """
+
+    __slots__ = ("_calls", "_core", "_deltas", "_message", "_model", "end")
+
+    def __init__(self, core: RunCore, calls: OpenCalls, *, model: str | None = None) -> None:
+        self._core = core
+        self._calls = calls
+        self._model = model
+        self._message: Any = None
+        self._deltas: list[str] = []
+        self.end: ProviderEnd | None = None
+
+    def take(self, event: Event) -> None:
+        """Record what a provider reported, as far as it is believed."""
+        if self.end is not None:
+            return
+        handler = _HANDLERS.get(type(event))
+        if handler is not None:
+            handler(self, event)
+        else:
+            self._core.record(believed(event))
+
+    @property
+    def output(self) -> Any:
+        """What the provider gave, or as much of its last message as came."""
+        if self.end is not None and self.end.output is not None:
+            return self.end.output
+        return "".join(self._deltas) if self._deltas else self._message
+
+    def _received(self, event: MessageReceived) -> None:
+        if event.role == "assistant":
+            self._message = event.content
+            self._deltas.clear()
+        self._core.record(event)
+
+    def _streamed(self, event: MessageStreamed) -> None:
+        if event.role == "assistant":
+            self._deltas.append(event.delta)
+        self._core.record(event)
+
+    def _turn(self, event: TurnEvent) -> None:
+        self._core.record(self._numbered(event))
+
+    def _numbered(self, event: Any) -> Any:
+        before = self._core.identity.turns_before
+        if before and event.turn:
+            return msgspec.structs.replace(event, turn=event.turn + before)
+        return event
+
+    def _usage(self, event: TokenUsageUpdated) -> None:
+        if event.model is None and self._model is not None:
+            event = msgspec.structs.replace(event, model=self._model)
+        self._core.record(event)
+
+    def _requested(self, event: ToolCallRequested) -> None:
+        if self._calls.get(event.tool_call_id) is None:
+            event = self._numbered(event)
+            self._calls.put(_call(event), "requested")
+            self._core.record(event)
+
+    def _started(self, event: ToolCallStarted) -> None:
+        event = self._numbered(event)
+        call = _call(event)
+        known = self._calls.get(event.tool_call_id)
+        if known is not None and known.stage == "started" and known.same(call):
+            return  # the gate recorded it when it permitted it
+        self._calls.put(call, "started")
+        self._core.record(event)
+
+    def _outcome(self, event: ToolCallCompleted | ToolCallFailed) -> None:
+        known = self._calls.end(event.tool_call_id)
+        if known is None or known.stage != "denied":
+            self._core.record(event)
+
+    def _denied(self, event: ToolCallDenied) -> None:
+        """A call allowed here and then refused by the provider has failed."""
+        known = self._calls.end(event.tool_call_id)
+        if known is not None and known.stage == "started":
+            self._core.record(
+                ToolCallFailed(
+                    tool_call_id=event.tool_call_id,
+                    tool_name=known.call.name,
+                    error=event.tell_model or "refused by the provider",
+                    event_id=event.event_id,
+                )
+            )
+        elif known is None or known.stage == "requested":
+            self._core.record(event)
+
+    def _run_started(self, event: RunStarted) -> None:
+        self._model = event.model or self._model
+        self._core.record(believed(event))
+
+    def _completed(self, event: RunCompleted) -> None:
+        self.end = ProviderEnd(completed=True, output=event.output)
+
+    def _failed(self, event: RunFailed | RunCancelled) -> None:
+        error = event.error if isinstance(event, RunFailed) else {"message": event.reason}
+        self.end = ProviderEnd(completed=False, error=error)
+
+
+def _call(event: ToolEvent) -> ToolCall:
+    return ToolCall(id=event.tool_call_id, name=event.tool_name, input=event.tool_input, turn=event.turn)
+
+
+_HANDLERS: dict[type[Event], Callable[[Reports, Any], None]] = {
+    MessageReceived: Reports._received,
+    MessageStreamed: Reports._streamed,
+    TurnStarted: Reports._turn,
+    TurnCompleted: Reports._turn,
+    TokenUsageUpdated: Reports._usage,
+    ToolCallRequested: Reports._requested,
+    ToolCallStarted: Reports._started,
+    ToolCallCompleted: Reports._outcome,
+    ToolCallFailed: Reports._outcome,
+    ToolCallDenied: Reports._denied,
+    RunStarted: Reports._run_started,
+    RunCompleted: Reports._completed,
+    RunFailed: Reports._failed,
+    RunCancelled: Reports._failed,
+}

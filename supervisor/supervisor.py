@@ -1,0 +1,340 @@
+"""Many runs at once: started, watched, answered and ended from here."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from datetime import UTC, datetime
+from types import TracebackType
+from typing import Any
+
+import anyio
+import msgspec
+from anyio.abc import TaskGroup
+
+from proctor.policies.calls import RunContext
+from proctor.policies.events import Event
+from proctor.policies.model import Policy
+
+from . import inbox
+from .actor import RunActor, Surroundings
+from .clock import Clock
+from .errors import UsageError
+from .feed import Hub, follow
+from .handle import RunHandle
+from .history import Continuation, check_continuation
+from .inputs import Begin, CancelAsked
+from .launching import Order, launched, run_info
+from .log import logger
+from .mailbox import Mailbox, answer_of, is_for
+from .plan import Plans, policies_given
+from .ports import Adapter, ApprovalAnswer, ApprovalRequest, Approver, Mail, Publisher, Store
+from .publishing import Publishers
+from .timers import Timers
+
+
+class Statistics(msgspec.Struct, frozen=True, kw_only=True):
+    """Counts since the supervisor was opened; `refused` are runs a policy cancelled."""
+
+    running: int = 0
+    started: int = 0
+    completed: int = 0
+    failed: int = 0
+    cancelled: int = 0
+    refused: int = 0
+    approvals: int = 0
+    subscribers: int = 0
+    publishers_dropped: int = 0
+
+
+class _Running(msgspec.Struct, frozen=True, kw_only=True):
+    actor: RunActor
+    run_id: str
+    session_id: str
+    tenant: str | None
+    started_at: datetime
+
+
+class Supervisor:
+    """Owns runs. Leaving it normally waits for them; leaving it with an error or a cancel ends them first.
+
+    `max_running` bounds how many run at once: `start` waits for its turn.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        max_running: int = 100,
+        approver: Approver | None = None,
+        publishers: Sequence[Publisher] = (),
+    ) -> None:
+        if max_running < 1:
+            raise UsageError(f"max_running is {max_running}; at least one run must be able to run")
+        self._store = store
+        self._approver = approver
+        self._log = logger()
+        self._publishers = Publishers(publishers, self._log)
+        self._slots = anyio.Semaphore(max_running)
+        self._running: dict[str, _Running] = {}
+        self._sessions: set[str] = set()
+        self._plans = Plans()
+        self._counts: dict[str, int] = dict.fromkeys(
+            ("started", "completed", "failed", "cancelled", "refused"), 0
+        )
+        self._hub = Hub(store)
+        self._idle = anyio.Event()
+        self._tasks: TaskGroup | None = None
+        self._around: Surroundings | None = None
+        self._closing = False
+
+    async def __aenter__(self) -> Supervisor:
+        if self._tasks is not None:
+            raise UsageError("a supervisor is opened once; make another one")
+        clock = Clock()
+        timers = Timers(clock)
+        self._around = Surroundings(
+            store=self._store,
+            clock=clock,
+            timers=timers,
+            publish=self._publish,
+            approver=self._approver,
+            log=self._log,
+        )
+        self._tasks = await anyio.create_task_group().__aenter__()
+        self._tasks.start_soon(timers.run)
+        self._tasks.start_soon(Mailbox(self._store, self._deliver, self._log).run)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._tasks is not None
+        self._closing = True
+        try:
+            if error is not None:
+                self.order_cancel_all("the supervisor is closing")
+            else:
+                await self._drained()
+        finally:
+            self.order_cancel_all("the supervisor is closing")
+            with anyio.CancelScope(shield=True):
+                await self._drained()
+            self._hub.close()
+            self._tasks.cancel_scope.cancel()
+            await self._tasks.__aexit__(None, None, None)
+
+    async def start(
+        self,
+        adapter: Adapter,
+        prompt: str,
+        *,
+        policies: Sequence[Policy] | None = None,
+        policy: Policy | None = None,
+        session_id: str | None = None,
+        run_id: str | None = None,
+        context: RunContext | None = None,
+        continuation: Continuation = "auto",
+        metadata: Mapping[str, Any] | None = None,
+    ) -> RunHandle:
+        """Start a run and return once it goes on; waits while `max_running` runs go on already.
+
+        Raises PolicyViolationError when preflight refuses (the adapter is not started), PolicyError or
+        UsageError for arguments that make no sense, StoreError when the run cannot be recorded.
+        """
+        plan = self._plan(adapter, policies, policy, continuation)
+        info = run_info(
+            prompt,
+            run_id=run_id,
+            session_id=session_id,
+            provider=adapter.name,
+            context=context,
+            metadata=metadata,
+        )
+        order = Order(adapter=adapter, plan=plan, info=info, context=context, continuation=continuation)
+        return await self._start(order, created=False)
+
+    async def execute(
+        self,
+        adapter: Adapter,
+        run_id: str,
+        *,
+        policies: Sequence[Policy] | None = None,
+        policy: Policy | None = None,
+        context: RunContext | None = None,
+        continuation: Continuation = "auto",
+    ) -> RunHandle:
+        """Start a run that was created before (see `create_run`). Raises as `start` does."""
+        plan = self._plan(adapter, policies, policy, continuation)
+        info = await self._store.run(run_id)
+        if info is None:
+            raise UsageError(f"there is no run `{run_id}`; create it first")
+        if info.status != "created":
+            raise UsageError(f"run `{run_id}` was started before: it is {info.status}")
+        order = Order(adapter=adapter, plan=plan, info=info, context=context, continuation=continuation)
+        handle = await self._start(order, created=True)
+        for mail in await self._store.mail():
+            if mail.run_id == run_id:
+                self._deliver(mail)
+        return handle
+
+    async def approve(
+        self, approval_id: str, *, by: str, reason: str | None = None, input_digest: str | None = None
+    ) -> None:
+        """Grant a held call, once, for the input it was asked with. Raises UsageError when it is not open."""
+        await self._answer(
+            approval_id, ApprovalAnswer(granted=True, by=by, reason=reason, input_digest=input_digest)
+        )
+
+    async def deny(self, approval_id: str, *, by: str, reason: str | None = None) -> None:
+        """Refuse a held call. Raises UsageError when it is not open."""
+        await self._answer(approval_id, ApprovalAnswer(granted=False, by=by, reason=reason))
+
+    def approvals(self) -> list[ApprovalRequest]:
+        """The calls that are held here for a person, oldest first."""
+        return [request for running in self._running.values() for request in running.actor.requests]
+
+    async def cancel_all(self, reason: str = "all runs were cancelled") -> None:
+        """End every run and wait until all have ended."""
+        ending = list(self._running.values())
+        self.order_cancel_all(reason)
+        for running in ending:
+            await running.actor.finished.wait()
+
+    def order_cancel_all(self, reason: str) -> None:
+        """Order every run to end, without waiting."""
+        for running in list(self._running.values()):
+            self._cancel(running, reason)
+
+    async def subscribe(
+        self, *, session_id: str | None = None, run_id: str | None = None, after: int = 0
+    ) -> AsyncIterator[Event]:
+        """Events of a session or a run: those stored with seq > after, then those to come; neither gap nor
+        duplicate. Of a run: until its end. Of neither: all events of this supervisor's runs from now on.
+        """
+        if run_id is not None and session_id is None:
+            run = await self._store.run(run_id)
+            if run is None:
+                raise UsageError(f"there is no run `{run_id}`")
+            session_id = run.session_id
+        if session_id is not None:
+            events = follow(
+                self._store, session_id, after=after, run_id=run_id, closed=lambda: self._hub.closed
+            )
+        elif after:
+            raise UsageError("`after` counts within one session; say which, with session_id or run_id")
+        else:
+            events = self._hub.listen()
+        async for event in events:
+            yield event
+
+    def statistics(self) -> Statistics:
+        """What goes on, and what went on."""
+        return Statistics(
+            running=len(self._running),
+            approvals=len(self.approvals()),
+            subscribers=self._hub.subscribers,
+            publishers_dropped=self._publishers.dropped,
+            **self._counts,
+        )
+
+    def _plan(self, adapter: Adapter, policies: object, policy: object, continuation: str) -> Any:
+        if self._around is None or self._closing:
+            raise UsageError("the supervisor is not open; use `async with`")
+        given = policies_given(policies, policy)
+        check_continuation(continuation, can_resume=adapter.capabilities.resume, provider=adapter.name)
+        return self._plans.get(adapter, given)
+
+    async def _start(self, order: Order, *, created: bool) -> RunHandle:
+        info = order.info
+        await self._slots.acquire()
+        try:
+            if self._closing:
+                raise UsageError("the supervisor is closing")
+            if info.session_id in self._sessions:
+                raise UsageError(f"session `{info.session_id}` has a run already that goes on")
+            self._sessions.add(info.session_id)
+            try:
+                return await self._begin(order, created=created)
+            except BaseException:
+                self._sessions.discard(info.session_id)
+                raise
+        except BaseException:
+            self._slots.release()
+            raise
+
+    async def _begin(self, order: Order, *, created: bool) -> RunHandle:
+        assert self._around is not None
+        assert self._tasks is not None
+        info = order.info
+        actor, begin = await launched(order, self._around)
+        if not created:
+            await self._store.create_run(msgspec.structs.replace(info, created_at=datetime.now(UTC)))
+        context = begin.metadata.get("context", {})
+        running = _Running(
+            actor=actor,
+            run_id=info.run_id,
+            session_id=info.session_id,
+            tenant=context.get("tenant"),
+            started_at=datetime.now(UTC),
+        )
+        self._running[info.run_id] = running
+        self._counts["started"] += 1
+        self._log.info("run.started", run_id=info.run_id, session_id=info.session_id)
+        self._tasks.start_soon(self._own, running, begin)
+        return RunHandle(
+            actor, run_id=info.run_id, session_id=info.session_id, now_ms=self._around.clock.now_ms
+        )
+
+    async def _own(self, running: _Running, begin: Begin) -> None:
+        try:
+            await running.actor.run(begin)
+        finally:
+            del self._running[running.run_id]
+            self._sessions.discard(running.session_id)
+            self._slots.release()
+            outcome = running.actor.outcome
+            if outcome is not None:
+                self._counts["refused" if outcome.refused else outcome.status] += 1
+            if not self._running:
+                self._idle.set()
+
+    async def _drained(self) -> None:
+        while self._running:
+            self._idle = anyio.Event()
+            await self._idle.wait()
+
+    async def _answer(self, approval_id: str, given: ApprovalAnswer) -> None:
+        for running in self._running.values():
+            if any(request.approval_id == approval_id for request in running.actor.requests):
+                running.actor.answer(approval_id, given)
+                return
+        await inbox.answer(self._store, approval_id, given)
+
+    def _publish(self, events: list[Event]) -> None:
+        self._hub.publish(events)
+        self._publishers.publish(events)
+
+    def _deliver(self, mail: Mail) -> None:
+        for running in list(self._running.values()):
+            if is_for(
+                mail,
+                run_id=running.run_id,
+                session_id=running.session_id,
+                tenant=running.tenant,
+                started_at=running.started_at,
+            ):
+                if mail.kind == "cancel":
+                    self._cancel(
+                        running, str(mail.body.get("reason") or "cancelled"), mail.body.get("approval")
+                    )
+                else:
+                    running.actor.answer(str(mail.body.get("approval_id")), answer_of(mail))
+
+    def _cancel(self, running: _Running, reason: str, approval: Any = None) -> None:
+        assert self._around is not None
+        now_ms = self._around.clock.now_ms()
+        if approval is None:
+            running.actor.cancel(CancelAsked(now_ms=now_ms, reason=reason))
+        else:
+            request = msgspec.convert(approval, ApprovalRequest)
+            running.actor.cancel(CancelAsked(now_ms=now_ms, reason=reason, by="approval", approval=request))
