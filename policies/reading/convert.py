@@ -7,7 +7,7 @@ from typing import Any
 
 from ..language.records import Base
 from ..model import Rule
-from .fitting import INVALID, complaints_of, fits, number_complaint, own_keys, place_of, stand_in
+from .fitting import INVALID, complaints_of, fits, number_complaint, own_keys, place_of, quotes_hint, stand_in
 from .hints import did_you_mean, either
 from .nodes import ListNode, MapNode, Node, Report, Scalar, describe, join
 from .shapes import (
@@ -109,7 +109,7 @@ class Converter:
 
     def _wrong(self, shape: Shape, node: Node, hint: str = "") -> Any:
         message = f"expected {wanted(shape)}, got {describe(node)}"
-        self._report.add(message, node.span, node.path, hint)
+        self._report.add(message, node.span, node.path, hint or quotes_hint(shape, node))
         return INVALID
 
     def _from_mapping(self, shape: Shape, node: MapNode) -> Any:
@@ -153,8 +153,7 @@ class Converter:
 
     def _text(self, shape: Text, node: Scalar) -> Any:
         if not isinstance(node.value, str):
-            quote = isinstance(node.value, bool | int | float)
-            return self._wrong(shape, node, "put it in quotes" if quote else "")
+            return self._wrong(shape, node)
         if shape.filled and not node.value.strip():
             self._report.add("must not be empty", node.span, node.path)
             return INVALID
@@ -163,8 +162,7 @@ class Converter:
     def _number(self, shape: Number, node: Scalar) -> Any:
         value = node.value
         if isinstance(value, bool) or not isinstance(value, int | float):
-            number = isinstance(value, str) and value.strip().replace(".", "", 1).isdecimal()
-            return self._wrong(shape, node, "remove the quotes" if number else "")
+            return self._wrong(shape, node)
         complaint = number_complaint(shape, value)
         if complaint:
             self._report.add(complaint, node.span, node.path)

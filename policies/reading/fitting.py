@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ..language.records import Base, Complaint
-from .nodes import ListNode, MapNode, Node, Span
+from .nodes import ListNode, MapNode, Node, Scalar, Span
 from .shapes import (
     AnyRule,
     Choice,
@@ -69,6 +69,16 @@ def fits(option: Shape, node: Node) -> bool:
     if isinstance(option, Number):
         return isinstance(node.value, int | float) and not isinstance(node.value, bool)
     return isinstance(option, Open) or (isinstance(option, Code) and callable(node.value))
+
+
+def quotes_hint(shape: Shape, node: Node) -> str:
+    """Whether quotes are all that is wrong with a scalar, as a suggestion."""
+    options = shape.options if isinstance(shape, OneOf) else (shape,)
+    value = node.value if isinstance(node, Scalar) else None
+    if isinstance(value, str) and any(isinstance(option, Number) for option in options):
+        return "remove the quotes" if value.strip().replace(".", "", 1).isdecimal() else ""
+    text = any(isinstance(option, Text) for option in options)
+    return "put it in quotes" if text and isinstance(value, bool | int | float) else ""
 
 
 def number_complaint(shape: Number, value: float) -> str:

@@ -29,7 +29,8 @@ def read_toml(text: str) -> Node:
         values = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         match = _AT_LINE.search(str(error))
-        span = Span(int(match[1]), int(match[2])) if match and match[1] else Span(text.count("\n") + 1, 1)
+        end = Span(text.count("\n") + 1, len(text) - text.rfind("\n"))
+        span = Span(int(match[1]), int(match[2])) if match and match[1] else end
         message = _AT_LINE.sub("", str(error))
         raise Unreadable(f"not TOML: {message[:1].lower()}{message[1:]}", span) from None
     except (RecursionError, ValueError):

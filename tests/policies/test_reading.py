@@ -1,0 +1,241 @@
+"""Reading policies: what is accepted, and how each mistake is reported."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from proctor.policies.errors import PolicyError, Problem
+from proctor.policies.model import Allow, Deny, Limit, Limits, Policy
+from proctor.policies.reading import check_policy, load_policies, parse_policies
+from proctor.policies.rules import Before, Check, Count
+
+DAMAGED = """\
+version: 1
+name: production
+on_violation: halt
+limit: {max_turns: 3}
+limits:
+  max_total_tokens: "8000"
+  max_cost_usd: .inf
+  max_tool_calls: true
+  max_turns: -1
+tool_rules:
+  - deny: bash
+  - alow: [read]
+  - {allow: [read], deny: [bash]}
+rules:
+  - type: befor
+  - {type: before, first: read}
+  - {type: before, then: "[ab"}
+  - {type: count, tool: {tool: x, where: [{path: a, regex: "("}]}, max: 1.5}
+"""
+
+
+def problems_of(source: Any, **options: Any) -> tuple[Problem, ...]:
+    """The problems that reading a source reports."""
+    with pytest.raises(PolicyError) as caught:
+        parse_policies(source, **options)
+    return caught.value.problems
+
+
+def test_a_policy_in_text_equals_the_same_policy_made_in_python() -> None:
+    """Lists given in Python become what a text gives."""
+    text = (
+        "name: p\non_violation: cancel\nlimits: {max_tool_calls: 3, max_cost_usd: {max: 5, action: deny}}\n"
+        "tool_rules: [{deny: [bash]}, {allow: [read]}]\nrules: [{type: before, first: [a, b], then: c}]\n"
+        "aliases: {Both: [a, b]}\n"
+    )
+
+    made = Policy(
+        name="p",
+        on_violation="cancel",
+        limits=Limits(max_tool_calls=3, max_cost_usd=Limit(max=5, action="deny")),
+        tool_rules=[Deny(["bash"]), Allow(["read"])],  # type: ignore[arg-type]
+        rules=[Before(first=["a", "b"], then="c")],  # type: ignore[arg-type]
+        aliases={"Both": ["a", "b"]},  # type: ignore[dict-item]
+    )
+    check_policy(made)
+
+    assert [made] == parse_policies(text)
+
+
+def test_every_problem_is_reported_at_once_with_its_line_and_column() -> None:
+    """One reading names all that is wrong, in the order of the text."""
+    found = [(p.line, p.column, p.path) for p in problems_of(DAMAGED)]
+
+    assert found == [
+        (3, 15, "on_violation"),
+        (4, 1, "limit"),
+        (6, 21, "limits.max_total_tokens"),
+        (7, 17, "limits.max_cost_usd"),
+        (8, 19, "limits.max_tool_calls"),
+        (9, 14, "limits.max_turns"),
+        (11, 11, "tool_rules[0].deny"),
+        (12, 5, "tool_rules[1]"),
+        (13, 5, "tool_rules[2]"),
+        (15, 11, "rules[0].type"),
+        (16, 5, "rules[1]"),
+        (17, 5, "rules[2]"),
+        (17, 26, "rules[2].then"),
+        (18, 50, "rules[3].tool.where[0].path"),
+        (18, 60, "rules[3].tool.where[0].regex"),
+        (18, 73, "rules[3].max"),
+    ]
+
+
+def test_a_problem_shows_the_line_it_is_on() -> None:
+    """The source line travels with the problem, for those who print it."""
+    problem = problems_of("name: p\nlocked: yes\n", file="team.yaml")[0]
+
+    assert problem.source == "locked: yes"
+    assert str(problem) == "team.yaml:2:9: expected true or false, got the text `yes` at `locked`"
+
+
+@pytest.mark.parametrize(
+    ("source", "path", "suggestion"),
+    [
+        ({"name": "p", "limit": {}}, "limit", "did you mean `limits`?"),
+        ({"name": "p", "limits": {"maxToolCalls": 1}}, "limits.maxToolCalls", "did you mean `max_tool_calls`?"),
+        ({"name": "p", "on_violation": "halt"}, "on_violation", "did you mean `cancel`?"),
+        ({"name": "p", "on_violation": "dney"}, "on_violation", "did you mean `deny`?"),
+        ({"name": "p", "rules": [{"type": "blacklist"}]}, "rules[0].type", "did you mean `blocklist`?"),
+        ({"name": "p", "tool_rules": [{"denny": ["x"]}]}, "tool_rules[0]", "did you mean `deny`?"),
+        ({"name": "p", "limits": {"max_turns": "3"}}, "limits.max_turns", "remove the quotes"),
+        ({"name": 3}, "name", "put it in quotes"),
+    ],
+)
+def test_a_misspelt_word_comes_with_a_suggestion(source: Any, path: str, suggestion: str) -> None:
+    """The nearest word that is known is named."""
+    problem = problems_of(source)[0]
+
+    assert (problem.path, problem.suggestion) == (path, suggestion)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        {"version": 2, "name": "p"},
+        {"version": True, "name": "p"},
+        {"version": "1", "name": "p"},
+        {"name": ""},
+        {"name": "  "},
+        {},
+        {"name": "p", "description": None},
+        {"name": "p", "limits": {"max_turns": None}},
+        {"name": "p", "limits": {"max_turns": float("nan")}},
+        {"name": "p", "limits": {"max_turns": {"max": 1, "warn_at": 1.5}}},
+        {"name": "p", "approval": {"timeout_s": 0}},
+        {"name": "p", "aliases": {"A": []}},
+        {"name": "p", "aliases": {" ": ["a"]}},
+        {"name": "p", "prices": {"m": {"input_usd_per_mtok": 1}}},
+        {"name": "p", "metadata": {"at": 10**30}},
+        {"name": "p", "metadata": {"at": float("inf")}},
+        {"name": "p", "metadata": {"at": object()}},
+        {"name": "p", "metadata": {1: 2}},
+        {"name": "p", "nets": ["require before delete"]},
+        {"name": "p", "nets": [3]},
+        {"name": "p", "rules": [{"tool": "x"}]},
+        {"name": "p", "rules": [{"type": ["before"]}]},
+        {"name": "p", "rules": [{"type": "check", "check": "x"}]},
+        {"name": "p", "rules": ["before"]},
+        {"policies": []},
+        {"policies": {"name": "p"}},
+        {"policies": [3]},
+        {"policies": [{"name": "p"}], "name": "q"},
+        [],
+        None,
+        3,
+        "",
+        "- name: p",
+        "name: p\n---\nname: q",
+        "{",
+        "name: [",
+    ],
+)
+def test_what_is_no_policy_is_a_policy_error(source: Any) -> None:
+    """Nothing wrong is read as something else, and nothing but PolicyError is raised."""
+    assert problems_of(source)
+
+
+def test_several_policies_are_listed_under_policies() -> None:
+    """A file may hold one policy or a list."""
+    assert [p.name for p in parse_policies("policies: [{name: a}, {name: b}]")] == ["a", "b"]
+
+
+def test_problems_of_every_policy_of_a_list_are_reported() -> None:
+    """The second policy is read though the first is wrong."""
+    found = problems_of({"policies": [{"nam": "a"}, {"name": 3}]})
+
+    assert [p.path for p in found] == ["policies[0].nam", "policies[0]", "policies[1].name"]
+
+
+def test_an_id_that_two_rules_share_is_named_with_both_lines() -> None:
+    """The second place is where the problem is, the first is in the message."""
+    text = "name: p\nrules:\n- {type: require, id: r, tool: a}\n- {type: require, id: r, tool: b}\n"
+    problem = problems_of(text)[0]
+
+    assert (problem.line, problem.message) == (4, "the id `r` is taken by `rules[0]` on line 3")
+
+
+def test_whole_numbers_may_be_written_with_a_point_or_an_exponent() -> None:
+    """JSON does not tell 3 from 3.0, nor does the reader."""
+    (policy,) = parse_policies('{"name": "p", "rules": [{"type": "count", "tool": "x", "max": 3E0}]}')
+    rule = policy.rules[0]
+
+    assert isinstance(rule, Count)
+    assert (rule.max, type(rule.max)) == (3, int)
+
+
+def test_the_suffix_of_a_file_tells_its_format(tmp_path: Path) -> None:
+    """YAML, JSON and TOML files mean the same."""
+    texts = {
+        "p.yaml": "name: p\nlimits: {max_turns: 3}\n",
+        "p.yml": "name: p\nlimits:\n  max_turns: 3\n",
+        "p.json": '{"name": "p", "limits": {"max_turns": 3}}',
+        "p.toml": 'name = "p"\n[limits]\nmax_turns = 3\n',
+        "policy": "name: p\nlimits: {max_turns: 3}\n",
+    }
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text)
+    read = [load_policies(tmp_path / name) for name in texts]
+
+    assert read == [[Policy(name="p", limits=Limits(max_turns=3))]] * len(texts)
+
+
+def test_a_file_that_is_not_there_is_a_policy_error(tmp_path: Path) -> None:
+    """The error names the file and what is wrong with it."""
+    with pytest.raises(PolicyError, match=r"nowhere\.yaml: cannot read the file: no such file"):
+        load_policies(tmp_path / "nowhere.yaml")
+    with pytest.raises(PolicyError, match="cannot read the file"):
+        load_policies(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("policy", "message"),
+    [
+        (Policy(name=""), "must not be empty at `name`"),
+        (Policy(name="p", limits={"max_turns": 1}), "expected a `Limits`, got a mapping at `limits`"),  # type: ignore[arg-type]
+        (Policy(name="p", limits=Limits(max_turns="3")), "expected a number"),  # type: ignore[arg-type]
+        (Policy(name="p", rules=(Deny(("x",)),)), "expected a `Rule`, got a `Deny` at `rules"),  # type: ignore[arg-type]
+        (Policy(name="p", tool_rules=(Deny("bash"),)), "expected a list"),  # type: ignore[arg-type]
+        (Policy(name="p", rules=(Check(check=3),)), "expected a Python callable"),  # type: ignore[arg-type]
+        (Policy(name="p", metadata={"a": float("nan")}), "must be finite"),
+        ("p", "expected a policy, got a value of type `str`"),
+    ],
+)
+def test_a_policy_made_in_python_is_checked_as_strictly(policy: Any, message: str) -> None:
+    """Python does not check the types of a record, so the reader does."""
+    with pytest.raises(PolicyError) as caught:
+        check_policy(policy)
+
+    assert message in str(caught.value)
+
+
+def test_a_check_rule_may_only_be_made_in_python() -> None:
+    """No text can spell a callable."""
+    check_policy(Policy(name="p", rules=(Check(check=lambda call: True),)))
+
+    assert "unknown rule type `check`" in problems_of({"name": "p", "rules": [{"type": "check"}]})[0].message

@@ -1,0 +1,194 @@
+"""YAML, JSON and TOML: one meaning, and places that are right in each."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from proctor.policies.errors import PolicyError, Problem
+from proctor.policies.reading import parse_policies
+
+
+def problem_of(source: Any, **options: Any) -> Problem:
+    """The first problem that reading a source reports."""
+    with pytest.raises(PolicyError) as caught:
+        parse_policies(source, **options)
+    return caught.value.problems[0]
+
+
+def metadata_of(text: str, format: str | None = None) -> dict[str, Any]:
+    """What a policy text says under `metadata`."""
+    return parse_policies(text, format=format)[0].metadata
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        ("true", True),
+        ("no", "no"),
+        ("on", "on"),
+        ("Yes", "Yes"),
+        ("2020-01-01", "2020-01-01"),
+        ("12:30:00", "12:30:00"),
+        ("1_000", "1_000"),
+        ("010", 10),
+        ("1e5", 100000.0),
+        ("-.5", -0.5),
+        ("~", None),
+        ("'3'", "3"),
+        ("!!str 3", "3"),
+        ('"\\ud83d\\ude00"', "😀"),
+        ("=", "="),
+    ],
+)
+def test_unquoted_words_follow_the_yaml_core_schema(written: str, meant: Any) -> None:
+    """No dates, no base 60, no yes and no: only what YAML 1.2 resolves."""
+    assert metadata_of(f"name: p\nmetadata: {{a: {written}}}") == {"a": meant}
+
+
+@pytest.mark.parametrize("word", ["on", "yes", "1", "true", "null", "1.0"])
+def test_keys_are_text_as_they_are_written(word: str) -> None:
+    """A key is never resolved, so YAML and JSON keys are the same."""
+    assert metadata_of(f"name: p\nmetadata: {{{word}: 1}}") == {word: 1}
+
+
+@pytest.mark.parametrize("name", ["{}", "\t{}\r\n", "\ufeff{}"])
+def test_json_text_means_the_same_whatever_it_is_read_as(name: str) -> None:
+    """Tabs, escapes and surrogate pairs, which YAML parsers stumble over, are read as JSON."""
+    text = '{"name":\t"p",\n\t"metadata": {"a": "\\ud83d\\ude00\\/\\u0000\\t", "b": [1E5, -0, 1.50, null]}}'
+    meant = {"a": "😀/\x00\t", "b": [100000.0, 0, 1.5, None]}
+
+    assert [metadata_of(name.format(text), format) for format in (None, "yaml", "json")] == [meant] * 3
+
+
+def test_bytes_are_read_as_text() -> None:
+    """With or without a byte order mark."""
+    assert parse_policies(b"\xef\xbb\xbfname: p") == parse_policies("name: p")
+
+
+def test_anchors_aliases_and_merge_keys_are_followed() -> None:
+    """What stands beside a merge key wins over what it brings."""
+    text = "name: p\nmetadata: {a: &a {x: 1, y: 2}, b: *a, c: {<<: *a, y: 3}}"
+
+    assert metadata_of(text) == {"a": {"x": 1, "y": 2}, "b": {"x": 1, "y": 2}, "c": {"x": 1, "y": 3}}
+
+
+@pytest.mark.parametrize(
+    ("source", "format", "place", "message"),
+    [
+        (b"name: p\nb: \xff", None, (2, 4), "the text is not UTF-8"),
+        ("", None, (1, 1), "the file is empty"),
+        ("# nothing\n", None, (1, 1), "the file is empty"),
+        ("---\n", None, (2, 1), "the file is empty"),
+        ("", "json", (1, 1), "the file is empty"),
+        ("", "toml", (1, 1), "the file is empty"),
+        ("[]", None, (1, 1), "a policy is a mapping, not a list"),
+        ("just text", None, (1, 1), "a policy is a mapping, not the text `just text`"),
+        ("a: b: c", None, (1, 5), "mapping values are not allowed here"),
+        ("name: p\n\x07", None, (2, 1), "a character that YAML does not allow"),
+        ("name: p\nname: q", None, (2, 1), "the key `name` is given twice, first on line 1"),
+        ('{"name": "p",\n "name": "q"}', "json", (2, 2), "the key `name` is given twice, first on line 1"),
+        ('{"name": "p"} x', "json", (1, 15), "something follows the value"),
+        ('{"name": "p"', "json", (1, 13), "expected `,` or `}`"),
+        ('{"name": NaN}', "json", (1, 10), "expected a value"),
+        ('{"name": 01}', "json", (1, 11), "expected `,` or `}`"),
+        ('{name: "p"}', "json", (1, 2), "expected a key in double quotes"),
+        ('{"name": "\\ud800"}', "json", (1, 10), "half a character"),
+        ('{"name": "a\nb"}', "json", (1, 12), "invalid control character"),
+        ('name: "\\ud800"', None, (1, 7), "half a character"),
+        ("a: *b", None, (1, 4), "no `&b` comes before `*b`"),
+        ("a: &a [*a]", None, (1, 8), "`*a` stands inside itself"),
+        ("a: !!python/object x", None, (1, 4), "the tag `!!python/object` is not known"),
+        ("? [a]\n: b", None, (1, 3), "a key must be text"),
+        ("name: p\n---\nname: q", None, (2, 1), "more than one document"),
+        ("a: " + "9" * 5000, None, (1, 4), "too many digits"),
+        ('{"a": ' + "9" * 5000 + "}", "json", (1, 7), "too many digits"),
+        ("name = 1\nname = 2", "toml", (2, 9), "cannot overwrite a value"),
+        ("name = ", "toml", (1, 8), "invalid value"),
+        ("name: p", "ini", (0, 0), "the format `ini` is not known"),
+    ],
+)
+def test_a_text_that_cannot_be_read_is_one_clear_error(
+    source: Any, format: str | None, place: tuple[int, int], message: str
+) -> None:
+    """One problem, with the place where reading stopped."""
+    problem = problem_of(source, format=format)
+
+    assert (problem.line, problem.column) == place
+    assert message in problem.message
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, '{"a":' * 100_000, "a: " + "{b: " * 100_000, "- " * 50_000])
+@pytest.mark.parametrize("format", [None, "json", "toml"])
+def test_deep_nesting_is_an_error_and_no_crash(text: str, format: str | None) -> None:
+    """The readers stop at a depth, whatever the interpreter could bear."""
+    assert problem_of(text, format=format)
+
+
+def test_deep_nesting_in_python_is_an_error() -> None:
+    """A mapping that holds itself too."""
+    loop: dict[str, Any] = {"name": "p"}
+    loop["metadata"] = loop
+
+    assert "nested deeper than 64 levels" in problem_of(loop).message
+
+
+def test_aliases_that_multiply_are_stopped() -> None:
+    """Nine lists of nine aliases each stand for more than a machine can hold."""
+    lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x]"]
+    lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 10)]
+
+    assert "stand for too much text" in problem_of("\n".join(lines)).message
+
+
+TOML = """\
+name = "p"
+limits.max_turns = -1
+aliases."a b" = []
+
+[limits.max_tool_calls]
+max = 1
+'warn_at' = 2 # too much
+
+[[tool_rules]]
+deny = [
+  "bash", # a comment with ] and "
+  "", ]
+
+[[rules]]
+type = "befor"
+[[rules]]
+type = '''count'''
+tool = { tool = "x", where = [ { path = "a" , exists = true } ] }
+max = 2020-01-01 10:00:00
+[rules.unknown]
+[metadata]
+a.b = inf
+"""
+
+
+def test_problems_in_toml_have_their_line_and_column() -> None:
+    """Tables, lists of tables, dotted and quoted keys, inline tables."""
+    with pytest.raises(PolicyError) as caught:
+        parse_policies(TOML, format="toml")
+
+    assert [(p.line, p.column, p.path) for p in caught.value.problems] == [
+        (2, 20, "limits.max_turns"),
+        (7, 13, "limits.max_tool_calls.warn_at"),
+        (12, 3, "tool_rules[0].deny[1]"),
+        (15, 8, "rules[0].type"),
+        (18, 41, "rules[1].tool.where[0].path"),
+        (19, 7, "rules[1].max"),
+        (20, 8, "rules[1].unknown"),
+        (22, 7, "metadata.a.b"),
+    ]
+
+
+def test_problems_in_json_have_their_line_and_column() -> None:
+    """Places count characters, not bytes."""
+    text = '{\n  "name": "p",\n  "metadata": {"é": 1},  "locked": "no",\n  "limits": {"max_turns": -1}\n}'
+    with pytest.raises(PolicyError) as caught:
+        parse_policies(text)
+
+    assert [(p.line, p.column) for p in caught.value.problems] == [(3, 36), (4, 27)]
