@@ -25,15 +25,19 @@ from proctor.supervisor.ports import Rung
 
 RUN_MARK: Final = "PROCTOR_RUN"
 """The environment variable that names the run a process belongs to."""
+CALL_MARK: Final = "PROCTOR_CALL"
+"""The same for one call of the run, where calls are processes of their own."""
 
 T = TypeVar("T")
 _POSIX: Final = os.name == "posix"
 _GONE = (psutil.NoSuchProcess, psutil.ZombieProcess)
 
 
-def marked_environment(run_id: str, env: Mapping[str, str] | None = None) -> dict[str, str]:
+def marked_environment(
+    run_id: str, env: Mapping[str, str] | None = None, *, call_id: str | None = None
+) -> dict[str, str]:
     """The environment to launch a provider with: `env` (default: this process's) marked with the run."""
-    return {**(os.environ if env is None else env), RUN_MARK: run_id}
+    return {**(os.environ if env is None else env), **_marks(run_id, call_id)}
 
 
 def platform_notes() -> tuple[str, ...]:
@@ -46,24 +50,32 @@ def platform_notes() -> tuple[str, ...]:
 
 
 class ProcessTree:
-    """A process and everything that descends from it, remembered over time.
+    """A process, or several, and everything that descends from them, remembered over time.
 
     Args:
         pid: the root; start it with `start_new_session=True` so that its session marks it too.
         run_id: the run its environment was marked with, see `marked_environment`.
+        call_id: the call its environment was marked with besides; only its processes are meant then.
     """
 
-    def __init__(self, pid: int, *, run_id: str | None = None) -> None:
-        self.pid = pid
-        self._mark = run_id
+    def __init__(
+        self, pid: int | None = None, *, run_id: str | None = None, call_id: str | None = None
+    ) -> None:
+        self._marks = _marks(run_id, call_id)
+        self._roots: list[psutil.Process] = []
         self._known: dict[psutil.Process, None] = {}
-        self._root: psutil.Process | None = None
         self._limiter: anyio.CapacityLimiter | None = None
+        if pid is not None:
+            self.add(pid)
+
+    def add(self, pid: int) -> None:
+        """Take one more root in. A pid that is gone is no error: its mark may still find what it left."""
         try:
-            self._root = psutil.Process(pid)
-            self._known[self._root] = None
+            root = psutil.Process(pid)
         except psutil.NoSuchProcess:
-            return  # already gone; the mark may still find what it left behind
+            return
+        self._roots.append(root)
+        self._known[root] = None
 
     def snapshot(self) -> list[int]:
         """Look for the whole tree now and remember it; returns the pids that are alive, parents first."""
@@ -126,11 +138,11 @@ class ProcessTree:
         children: dict[int, list[psutil.Process]] = {}
         marked: list[psutil.Process] = []
         spared = _ourselves()
-        session = self._led_session()
+        sessions = self._led_sessions()
         for process in psutil.process_iter():
             try:
                 children.setdefault(process.ppid(), []).append(process)
-                if process.pid not in spared and self._is_marked(process, session):
+                if process.pid not in spared and self._is_marked(process, sessions):
                     marked.append(process)
             except psutil.Error:
                 continue
@@ -141,20 +153,17 @@ class ProcessTree:
             self._known.update(dict.fromkeys(found))
             pending.extend(found)
 
-    def _led_session(self) -> int | None:
-        """The session the root leads, while the root exists: later its number may mean something else."""
-        if not _POSIX or self._root is None or not self._root.is_running():
-            return None
-        try:
-            return self.pid if os.getsid(self.pid) == self.pid else None
-        except OSError:
-            return None
+    def _led_sessions(self) -> set[int]:
+        """The sessions roots lead, while the root exists: later the number may mean something else."""
+        return {root.pid for root in self._roots if root.is_running() and _session(root.pid) == root.pid}
 
-    def _is_marked(self, process: psutil.Process, session: int | None) -> bool:
+    def _is_marked(self, process: psutil.Process, sessions: set[int]) -> bool:
+        if sessions and _session(process.pid) in sessions:
+            return True
+        if not self._marks:
+            return False
         try:
-            if session is not None and os.getsid(process.pid) == session:
-                return True
-            return self._mark is not None and process.environ().get(RUN_MARK) == self._mark
+            return self._marks.items() <= process.environ().items()
         except (OSError, psutil.Error):
             return False
 
@@ -215,6 +224,18 @@ def process_rungs(
         Rung(name="terminate", act=do_terminate, bound_s=terminate_s + 1),
         Rung(name="kill", act=do_kill, bound_s=kill_s + 1),
     ]
+
+
+def _marks(run_id: str | None, call_id: str | None) -> dict[str, str]:
+    marks = {RUN_MARK: run_id, CALL_MARK: call_id}
+    return {name: value for name, value in marks.items() if value is not None}
+
+
+def _session(pid: int) -> int | None:
+    try:
+        return os.getsid(pid) if _POSIX else None
+    except OSError:
+        return None
 
 
 def _ourselves() -> set[int]:

@@ -25,7 +25,7 @@ ADAPTERS: dict[str, Entry] = {
     "codex": Entry("proctor.adapters.codex", "CodexAdapter", "codex"),
     "replay": Entry("proctor.adapters.replay", "ReplayAdapter"),
     "scripted": Entry("proctor.adapters.scripted", "ScriptedAdapter"),
-    "shell": Entry("proctor.adapters.shell", "ShellAdapter", "shell"),
+    "shell": Entry("proctor.adapters.shell", "ShellAdapter"),
 }
 """Every adapter that comes with this package."""
 

@@ -21,6 +21,8 @@ from proctor.policies.events import (
     MessageSent,
     PolicyViolated,
     RunCancelled,
+    RunCompleted,
+    RunFailed,
     RunStarted,
     SessionEvent,
     TokenUsageUpdated,
@@ -46,6 +48,7 @@ SUPERVISORS_OWN = (
     PolicyViolated,
     BudgetWarned,
     ApprovalEvent,
+    RunCompleted,
     RunFailed,
     RunCancelled,
     SessionEvent,
@@ -76,7 +79,7 @@ class ReplayAdapter:
         self._model = next((event.model for event in events if isinstance(event, RunStarted)), None)
         self._tools = next((event.tools for event in events if isinstance(event, RunStarted)), None)
         self._costs = any(isinstance(e, TokenUsageUpdated) and e.cost_usd is not None for e in events)
-        self._events = tuple(e for e in events if not isinstance(e, (*SUPERVISORS_OWN, RunCompleted)))
+        self._events = tuple(e for e in events if not isinstance(e, SUPERVISORS_OWN))
         self._output = next((e.output for e in reversed(events) if isinstance(e, RunCompleted)), None)
 
     @property
