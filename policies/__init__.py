@@ -24,3 +24,33 @@ from .model import Allow, Deny, Limits, Policy
 from .monitor import Monitor
 from .reading import load_policies, parse_policies
 from .report import Report, RuleReport
+
+__all__ = [
+    "Allow",
+    "Capabilities",
+    "CompiledPolicy",
+    "Decision",
+    "Deny",
+    "Event",
+    "EventError",
+    "LimitWarning",
+    "Limits",
+    "Monitor",
+    "Policy",
+    "PolicyError",
+    "PolicyViolationError",
+    "Problem",
+    "ProctorError",
+    "Report",
+    "RuleReport",
+    "RunContext",
+    "ToolCall",
+    "Usage",
+    "Violation",
+    "compile_policy",
+    "decode_event",
+    "encode_event",
+    "load_policies",
+    "merge_policies",
+    "parse_policies",
+]

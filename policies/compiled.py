@@ -251,9 +251,7 @@ def _compiled(
     )
 
 
-def _compiled_net(
-    number: int, id: str, policy: str, action: Action, net: Net, machine: NetMachine
-) -> Compiled:
+def _compiled_net(number: int, id: str, policy: str, action: Action, net: Net, machine: NetMachine) -> Compiled:
     return Compiled(
         number=number,
         id=id,

@@ -1,9 +1,9 @@
 """What can go wrong while reading and applying policies.
 
-    ProctorError                    .code
-    ├── PolicyError                 bad_policy         a policy that cannot be read; .problems
-    ├── EventError                  bad_event          an event or a snapshot that cannot be read
-    └── PolicyViolationError        policy_violation   a policy that refuses: preflight, or a run
+ProctorError                    .code
+├── PolicyError                 bad_policy         a policy that cannot be read; .problems
+├── EventError                  bad_event          an event or a snapshot that cannot be read
+└── PolicyViolationError        policy_violation   a policy that refuses: preflight, or a run
 """
 
 from __future__ import annotations

@@ -36,45 +36,45 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_f
         return str(self.__struct_config__.tag)
 
 
-class RunStarted(Event, tag="run_started"):
+class RunStarted(Event, tag="run_started", frozen=True):
     model: str | None = None
     tools: tuple[str, ...] | None = None
     metadata: dict[str, Any] = {}
 
 
-class MessageEvent(Event):
+class MessageEvent(Event, frozen=True):
     """`content` is text, or the provider's list of content blocks."""
 
     role: str = "assistant"
     content: Any = None
 
 
-class MessageSent(MessageEvent, tag="message_sent"):
+class MessageSent(MessageEvent, tag="message_sent", frozen=True):
     role: str = "user"
 
 
-class MessageReceived(MessageEvent, tag="message_received"):
+class MessageReceived(MessageEvent, tag="message_received", frozen=True):
     pass
 
 
-class MessageStreamed(Event, tag="message_streamed"):
+class MessageStreamed(Event, tag="message_streamed", frozen=True):
     role: str = "assistant"
     delta: str = ""
 
 
-class TurnEvent(Event):
+class TurnEvent(Event, frozen=True):
     turn: int = 0
 
 
-class TurnStarted(TurnEvent, tag="turn_started"):
+class TurnStarted(TurnEvent, tag="turn_started", frozen=True):
     pass
 
 
-class TurnCompleted(TurnEvent, tag="turn_completed"):
+class TurnCompleted(TurnEvent, tag="turn_completed", frozen=True):
     pass
 
 
-class ToolEvent(Event):
+class ToolEvent(Event, frozen=True):
     """`turn` is the number of the model response that asked, from 1; 0 is the response going on now.
 
     `parent_tool_call_id` is set on a sub-agent's calls: the call that started the sub-agent.
@@ -87,33 +87,33 @@ class ToolEvent(Event):
     parent_tool_call_id: str | None = None
 
 
-class ToolCallRequested(ToolEvent, tag="tool_call_requested"):
+class ToolCallRequested(ToolEvent, tag="tool_call_requested", frozen=True):
     pass
 
 
-class ToolCallStarted(ToolEvent, tag="tool_call_started"):
+class ToolCallStarted(ToolEvent, tag="tool_call_started", frozen=True):
     pass
 
 
-class ToolOutcome(Event):
+class ToolOutcome(Event, frozen=True):
     tool_call_id: str
     tool_name: str = ""
 
 
-class ToolCallCompleted(ToolOutcome, tag="tool_call_completed"):
+class ToolCallCompleted(ToolOutcome, tag="tool_call_completed", frozen=True):
     tool_output: Any = None
 
 
-class ToolCallFailed(ToolOutcome, tag="tool_call_failed"):
+class ToolCallFailed(ToolOutcome, tag="tool_call_failed", frozen=True):
     error: Any = None
 
 
-class ToolCallDenied(ToolOutcome, tag="tool_call_denied"):
+class ToolCallDenied(ToolOutcome, tag="tool_call_denied", frozen=True):
     decision: str = "deny"
     tell_model: str | None = None
 
 
-class TokenUsageUpdated(Event, tag="token_usage_updated"):
+class TokenUsageUpdated(Event, tag="token_usage_updated", frozen=True):
     """Tokens used: `input_tokens` includes what was read from or written to the cache."""
 
     scope: Scope = "delta"
@@ -126,7 +126,7 @@ class TokenUsageUpdated(Event, tag="token_usage_updated"):
     model: str | None = None
 
 
-class PolicyViolated(Event, tag="policy_violation"):
+class PolicyViolated(Event, tag="policy_violation", frozen=True):
     """`stack` names the whole stack, `policy` the member the rule came from; `escalated` says that a deny
     became a cancel because the adapter could not refuse.
     """
@@ -145,14 +145,14 @@ class PolicyViolated(Event, tag="policy_violation"):
     escalated: bool = False
 
 
-class BudgetWarned(Event, tag="budget_warning"):
+class BudgetWarned(Event, tag="budget_warning", frozen=True):
     limit: str = ""
     used: float = 0
     max: float = 0
     fraction: float = 0
 
 
-class ApprovalEvent(Event):
+class ApprovalEvent(Event, frozen=True):
     approval_id: str
     tool_call_id: str = ""
     tool_name: str = ""
@@ -164,87 +164,87 @@ class ApprovalEvent(Event):
     reason: str | None = None
 
 
-class ToolApprovalRequested(ApprovalEvent, tag="tool_approval_requested"):
+class ToolApprovalRequested(ApprovalEvent, tag="tool_approval_requested", frozen=True):
     """`held` is false where the adapter cannot hold the call: the request is then only a signal."""
 
     held: bool = True
     expires_at: datetime | None = None
 
 
-class ToolApprovalGranted(ApprovalEvent, tag="tool_approval_granted"):
+class ToolApprovalGranted(ApprovalEvent, tag="tool_approval_granted", frozen=True):
     pass
 
 
-class ToolApprovalDenied(ApprovalEvent, tag="tool_approval_denied"):
+class ToolApprovalDenied(ApprovalEvent, tag="tool_approval_denied", frozen=True):
     pass
 
 
-class ToolApprovalExpired(ApprovalEvent, tag="tool_approval_expired"):
+class ToolApprovalExpired(ApprovalEvent, tag="tool_approval_expired", frozen=True):
     pass
 
 
-class ErrorEvent(Event):
+class ErrorEvent(Event, frozen=True):
     code: str = ""
     message: str = ""
     provider_error: Any = None
 
 
-class ErrorOccurred(ErrorEvent, tag="error_occurred"):
+class ErrorOccurred(ErrorEvent, tag="error_occurred", frozen=True):
     pass
 
 
-class ErrorRecovered(ErrorEvent, tag="error_recovered"):
+class ErrorRecovered(ErrorEvent, tag="error_recovered", frozen=True):
     pass
 
 
-class RunCompleted(Event, tag="run_completed"):
+class RunCompleted(Event, tag="run_completed", frozen=True):
     output: Any = None
     usage: dict[str, Any] = {}
 
 
-class RunFailed(Event, tag="run_failed"):
+class RunFailed(Event, tag="run_failed", frozen=True):
     error: Any = None
 
 
-class RunCancelled(Event, tag="run_cancelled"):
+class RunCancelled(Event, tag="run_cancelled", frozen=True):
     reason: str = ""
     evidence: dict[str, Any] = {}
 
 
-class SessionEvent(Event):
+class SessionEvent(Event, frozen=True):
     provider_session_id: str | None = None
     metadata: dict[str, Any] = {}
 
 
-class SessionCreated(SessionEvent, tag="session_created"):
+class SessionCreated(SessionEvent, tag="session_created", frozen=True):
     pass
 
 
-class SessionStarted(SessionEvent, tag="session_started"):
+class SessionStarted(SessionEvent, tag="session_started", frozen=True):
     pass
 
 
-class SessionPaused(SessionEvent, tag="session_paused"):
+class SessionPaused(SessionEvent, tag="session_paused", frozen=True):
     pass
 
 
-class SessionResumed(SessionEvent, tag="session_resumed"):
+class SessionResumed(SessionEvent, tag="session_resumed", frozen=True):
     pass
 
 
-class SessionCompleted(SessionEvent, tag="session_completed"):
+class SessionCompleted(SessionEvent, tag="session_completed", frozen=True):
     pass
 
 
-class SessionFailed(SessionEvent, tag="session_failed"):
+class SessionFailed(SessionEvent, tag="session_failed", frozen=True):
     pass
 
 
-class SessionCancelled(SessionEvent, tag="session_cancelled"):
+class SessionCancelled(SessionEvent, tag="session_cancelled", frozen=True):
     pass
 
 
-class Unrecognized(Event, tag="unrecognized"):
+class Unrecognized(Event, tag="unrecognized", frozen=True):
     """An event of a type this version does not know; `raw` is the whole record as it came."""
 
     raw: dict[str, Any] = {}

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Any
 
-from .calls import STRICTNESS, Action, Enforcement, RunContext, ToolCall, Violation
+from .calls import Action, Enforcement, RunContext, Violation
 from .compiled import Compiled, CompiledPolicy
 from .language.conditions import OutputRef
 from .limits import Exceeded
@@ -222,7 +222,7 @@ def _raised(rule: Compiled, error: Exception) -> Finding:
     return Finding(
         expected="a rule that can be judged",
         actual=f"it raised {type(error).__name__}: {str(error)[:200]}",
-        action=max("deny", rule.action, key=STRICTNESS.__getitem__),
+        action="cancel" if rule.action == "cancel" else "deny",
     )
 
 

@@ -106,8 +106,7 @@ class Price(Record, frozen=True):
     reasoning_usd_per_mtok: Amount | None = None
 
 
-class Rule(Base, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True,
-           tag_field="type"):
+class Rule(Base, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True, tag_field="type"):
     """What every rule may carry; a family adds its own fields (one file each under `rules/`)."""
 
     id: Name | None = None

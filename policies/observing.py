@@ -61,9 +61,8 @@ def started(on: Judging, event: ev.ToolCallStarted) -> list[Violation]:
         if known.input is event.tool_input or mark(known.name, known.input) == mark(*this):
             known.status = STARTED
             return []
-    elif event.tool_call_id in on.session.finished and event.tool_call_id not in on.session.denied:
-        if on.session.finished[event.tool_call_id] == mark(*this):
-            return []
+    elif event.tool_call_id not in on.session.denied and _ended_as(on, event.tool_call_id, *this):
+        return []
     granted = on.session.granted.get(event.tool_call_id)
     call, visits = on.request(event.tool_call_id, *this, event.turn)
     call.observed = True
@@ -71,6 +70,10 @@ def started(on: Judging, event: ev.ToolCallStarted) -> list[Violation]:
     violations, _ = on.judged(call, visits, repeat=False)
     on.start(call, visits, STARTED)
     return violations
+
+
+def _ended_as(on: Judging, id: str, name: str, input: Any) -> bool:
+    return id in on.session.finished and on.session.finished[id] == mark(name, input)
 
 
 def completed(on: Judging, event: ev.ToolCallCompleted) -> list[Violation]:

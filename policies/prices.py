@@ -6,7 +6,7 @@ The data of `genai-prices` is loaded when first needed; a model it does not know
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, NamedTuple, TypeAlias
 
 from .events import TokenUsageUpdated
@@ -42,7 +42,7 @@ class PriceBook:
     def _find(self, model: str) -> PriceSource | None:
         for name, matches, price in self._table:
             if matches(model):
-                return PriceSource(f"policy:{name}", lambda report: _table_usd(price, report))
+                return PriceSource(f"policy:{name}", partial(_table_usd, price))
         return _public_source(model)
 
 

@@ -14,7 +14,7 @@ import msgspec
 from .calls import fingerprint
 from .language.conditions import OutputRef
 from .language.selectors import VirtualName
-from .language.values import parsed_output
+from .language.values import is_number, parsed_output, text_of
 from .limits import LimitState
 from .memory import Returned, UserWords
 from .usage import Meter
@@ -79,8 +79,6 @@ class Call(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 
 def _loosened(value: Any) -> Any:
-    from .language.values import is_number, text_of
-
     if isinstance(value, dict):
         return {key: _loosened(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -153,6 +151,9 @@ class Session(msgspec.Struct, kw_only=True, omit_defaults=True):
             self.denied.discard(oldest)
 
 
+_UNPARSED: Any = object()
+
+
 class Output:
     """What a tool returned, parsed when a rule first looks."""
 
@@ -160,15 +161,14 @@ class Output:
 
     def __init__(self, raw: Any) -> None:
         self.raw = raw
+        self._parsed = _UNPARSED
 
     @property
     def value(self) -> Any:
         """As paths see it."""
-        try:
-            return self._parsed
-        except AttributeError:
+        if self._parsed is _UNPARSED:
             self._parsed = parsed_output(self.raw)
-            return self._parsed
+        return self._parsed
 
     @property
     def text(self) -> str:

@@ -104,4 +104,4 @@ def _restored(compiled: CompiledPolicy, snapshot: Snapshot, explain: bool) -> Mo
 
 
 def _net(data: dict[str, Any]) -> Net | NetLine:
-    return msgspec.convert(data, NetLine if "line" in data else Net)
+    return msgspec.convert(data, NetLine) if "line" in data else msgspec.convert(data, Net)

@@ -21,7 +21,7 @@ from .values import is_number, scalars_in
 JsonType: TypeAlias = Literal["string", "number", "integer", "boolean", "null", "array", "object"]
 
 
-class Condition(Record):
+class Condition(Record, frozen=True):
     """`{path: $.amount, lte: 5000}`: all operators given must hold; or `{any_of: [...]}`.
 
     An operand may be `{arg: path}` (of the call being judged) or `{output_of: [tools], path: path}` (what
@@ -131,9 +131,7 @@ def compile_conditions(conditions: Sequence[Condition], *, permits: bool, loose:
         def holds(doc: Any, facts: Facts) -> bool:
             return all(predicate(doc, facts) for predicate in predicates)
 
-    return Compiled(
-        holds, any(part.dynamic for part in parts), tuple(ref for part in parts for ref in part.outputs)
-    )
+    return Compiled(holds, any(part.dynamic for part in parts), tuple(ref for part in parts for ref in part.outputs))
 
 
 def _compile(condition: Condition, reading: Reading) -> Compiled:
@@ -297,7 +295,8 @@ def condition_outputs(conditions: Sequence[Condition]) -> Iterator[OutputRef]:
 def has_references(conditions: Sequence[Condition]) -> bool:
     """Whether any operand refers to the call being judged or to outputs."""
     return any(
-        has_references(c.any_of) if c.any_of is not UNSET
+        has_references(c.any_of)
+        if c.any_of is not UNSET
         else any(is_argument(operand) or is_output(operand) for _, operand in c.operators())
         for c in conditions
     )

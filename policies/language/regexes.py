@@ -1,6 +1,6 @@
-"""Regular expressions in linear time: the common ground of Python's `re` and RE2, run by RE2.
+r"""Regular expressions in linear time: the common ground of Python's `re` and RE2, run by RE2.
 
-Flags are inline (`(?is)`); look-around and back-references are errors at load. `\\d`, `\\w` and `\\b` are
+Flags are inline (`(?is)`); look-around and back-references are errors at load. `\d`, `\w` and `\b` are
 ASCII, `$` without `(?m)` is the end of the text.
 """
 
@@ -44,7 +44,7 @@ def problems(pattern: str, where: Where = ()) -> Iterator[Complaint]:
 class Regex:
     """A pattern that is searched; anchors are the author's."""
 
-    __slots__ = ("_search", "_finditer", "pattern")
+    __slots__ = ("_finditer", "_search", "pattern")
 
     def __init__(self, pattern: str) -> None:
         compiled = _compiled(pattern)

@@ -18,7 +18,7 @@ from .records import Complaint, Name, Record, Where
 from .values import texts_in
 
 
-class ToolWhere(Record):
+class ToolWhere(Record, frozen=True):
     """A tool, or several, whose input meets the conditions."""
 
     tool: Name | tuple[Name, ...]
@@ -45,7 +45,7 @@ def selector_problems(selector: Any, where: Where) -> Iterator[Complaint]:
                 yield from glob_problems(item, (*where, n))
 
 
-class VirtualTool(Record):
+class VirtualTool(Record, frozen=True):
     """One more name for a tool's call whose input matches."""
 
     tool: Name

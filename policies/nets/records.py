@@ -13,7 +13,7 @@ RuleAction: TypeAlias = Literal["cancel", "deny", "request_approval", "warn", "h
 """What a rule may ask for; `halt` is another spelling of `cancel`."""
 
 
-class Transition(Record):
+class Transition(Record, frozen=True):
     """`auto` fires at the call, `manual` asks a person first; `deferred` gives its outputs on completion."""
 
     name: Name
@@ -34,7 +34,7 @@ class Transition(Record):
                 yield ("deferred",), "a deferred transition names the tools it waits for"
 
 
-class Net(Record):
+class Net(Record, frozen=True):
     """A Petri net over tools; a token that a place has no `capacity` for is dropped."""
 
     name: Name
@@ -108,7 +108,7 @@ def silent_cycle(transitions: tuple[Transition, ...]) -> list[str]:
     return []
 
 
-class NetLine(Record):
+class NetLine(Record, frozen=True):
     """A net in its one-line shorthand, with what a rule may carry."""
 
     line: str

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 
 from ..language.globs import glob_problems
 from ..language.records import Complaint, Where
-from ..language.regexes import problems as regex_problems
 from ..language.selectors import VirtualTool
 from .records import Net, NetLine, Transition
 
@@ -25,7 +24,7 @@ MAX_LIMIT = 10_000
 
 FORMS = (
     "`require A before B`, `require human-approval before B`, `block A`, `limit A to N per session`, "
-    "`limit A to N per B`, `map tool.field \"words\" as name`"
+    '`limit A to N per B`, `map tool.field "words" as name`'
 )
 
 

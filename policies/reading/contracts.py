@@ -28,7 +28,7 @@ def rules_of_contract(node: MapNode, report: Report) -> list[Node]:
         listed = clauses(preconditions, "preconditions", report)
         requires = [found for item in listed if (found := _requirement(item, report)) is not None]
         entries = {"tool": tool, "requires": listing([*requires], preconditions), **carried(node)}
-        if len(requires) == len(listed):
+        if requires or not listed:
             rules.append(rule("precondition", entries, preconditions))
     if "forbids_after" in node.entries:
         forbidden = node.entries["forbids_after"]

@@ -31,9 +31,7 @@ from .shapes import (
 class Converter:
     """Converts nodes to values; what is wrong goes to the report, and the rest is looked at all the same."""
 
-    def __init__(
-        self, report: Report, rules: Mapping[str, type[Rule]], *, only_records: bool = False
-    ) -> None:
+    def __init__(self, report: Report, rules: Mapping[str, type[Rule]], *, only_records: bool = False) -> None:
         self._report = report
         self._rules = rules
         self._only_records = only_records

@@ -96,7 +96,8 @@ def _scalar(value: object) -> str:
         return "true" if value else "false"
     if not isinstance(value, str):
         return repr(value)
-    text: str = yaml.safe_dump([value], width=2**31, default_flow_style=True, allow_unicode=True)
+    style = '"' if "\n" in value else None
+    text: str = yaml.safe_dump([value], width=2**31, default_flow_style=True, allow_unicode=True, default_style=style)
     text = text.strip()[1:-1]
     if text == value and not isinstance(resolve(value), str):
         return f"'{value}'"

@@ -14,7 +14,7 @@ from .machine import State as NoState
 TRIGGER, THEN = 1, 2
 
 
-class After(Rule, tag="after"):
+class After(Rule, tag="after", frozen=True):
     """Each `trigger` must be answered by `then` within so many calls."""
 
     trigger: Selector
@@ -23,7 +23,7 @@ class After(Rule, tag="after"):
 
     def problems(self) -> Iterator[Complaint]:
         """What is wrong beyond the types."""
-        yield from super(After, self).problems()
+        yield from super().problems()
         yield from selector_problems(self.trigger, ("trigger",))
         yield from selector_problems(self.then, ("then",))
 
@@ -32,7 +32,7 @@ class After(Rule, tag="after"):
         return AfterMachine(self, scope)
 
 
-class Eventually(Rule, tag="eventually"):
+class Eventually(Rule, tag="eventually", frozen=True):
     """One of the first so many calls must be `tool`."""
 
     tool: Selector
@@ -147,7 +147,10 @@ class EventuallyMachine(Machine):
     def _finding(self, what: str) -> Finding:
         names = listed(self.slots[0].names)
         return Finding(
-            f"{names} within the first {self.within} calls", what, {"within": self.within}, f"call {names} now"
+            f"{names} within the first {self.within} calls",
+            what,
+            {"within": self.within},
+            f"call {names} now",
         )
 
     def closed(self, state: EventuallyState, sure: int, maybe: int, now: int, turn: int) -> bool:

@@ -14,7 +14,7 @@ from .machine import State as NoState
 FIRST, THEN = 1, 2
 
 
-class Before(Rule, tag="before"):
+class Before(Rule, tag="before", frozen=True):
     """`then` only after `first`; once satisfied, always satisfied."""
 
     first: Selector
@@ -23,7 +23,7 @@ class Before(Rule, tag="before"):
 
     def problems(self) -> Iterator[Complaint]:
         """What is wrong beyond the types."""
-        yield from super(Before, self).problems()
+        yield from super().problems()
         yield from selector_problems(self.first, ("first",))
         yield from selector_problems(self.then, ("then",))
 
@@ -32,7 +32,7 @@ class Before(Rule, tag="before"):
         return BeforeMachine(self, scope)
 
 
-class ImmediatelyBefore(Rule, tag="immediately_before"):
+class ImmediatelyBefore(Rule, tag="immediately_before", frozen=True):
     """`then` only right after `first`, no other counted call between."""
 
     first: Selector
@@ -40,7 +40,7 @@ class ImmediatelyBefore(Rule, tag="immediately_before"):
 
     def problems(self) -> Iterator[Complaint]:
         """What is wrong beyond the types."""
-        yield from super(ImmediatelyBefore, self).problems()
+        yield from super().problems()
         yield from selector_problems(self.first, ("first",))
         yield from selector_problems(self.then, ("then",))
 

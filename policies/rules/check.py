@@ -17,7 +17,7 @@ Answer: TypeAlias = bool | str | None
 CheckFunction: TypeAlias = Callable[[ToolCall], Answer | Awaitable[Answer]]
 
 
-class Check(Rule, tag="check"):
+class Check(Rule, tag="check", frozen=True):
     """Asks a callable about each call of `tool`; one that raises denies.
 
     An `async def` runs outside the monitor: its answers are handed to `propose(call, checks={id: answer})`.
@@ -47,7 +47,7 @@ class CheckMachine(Machine):
     def __init__(self, rule: Check, scope: Scope) -> None:
         self.slots = slots_of(scope, (rule.tool, False))
         self.check: CheckFunction = rule.check
-        called = getattr(rule.check, "__call__", None)
+        called = getattr(type(rule.check), "__call__", None)
         self.is_async = inspect.iscoroutinefunction(rule.check) or inspect.iscoroutinefunction(called)
 
     def judge(self, state: State, call: Call, mask: int, now: int) -> Finding | None:

@@ -12,7 +12,7 @@ from .machine import Call, Finding, Machine, listed, slots_of
 from .machine import State as NoState
 
 
-class Count(Rule, tag="count"):
+class Count(Rule, tag="count", frozen=True):
     """At most `max`, at least `min` or `exact`ly so many calls; `exact` overrides the others."""
 
     tool: Selector
@@ -24,7 +24,7 @@ class Count(Rule, tag="count"):
 
     def problems(self) -> Iterator[Complaint]:
         """What is wrong beyond the types."""
-        yield from super(Count, self).problems()
+        yield from super().problems()
         yield from selector_problems(self.tool, ("tool",))
         if self.max is None and self.min is None and self.exact is None:
             yield (), "a `count` rule needs `max`, `min` or `exact`"
@@ -38,7 +38,7 @@ class Count(Rule, tag="count"):
         return CountMachine(self, scope)
 
 
-class MaxCalls(Rule, tag="max_calls"):
+class MaxCalls(Rule, tag="max_calls", frozen=True):
     """`count` with `max`."""
 
     tool: Selector
@@ -46,7 +46,7 @@ class MaxCalls(Rule, tag="max_calls"):
 
     def problems(self) -> Iterator[Complaint]:
         """What is wrong beyond the types."""
-        yield from super(MaxCalls, self).problems()
+        yield from super().problems()
         yield from selector_problems(self.tool, ("tool",))
 
     def compile(self, scope: Scope) -> Machine:

@@ -118,8 +118,7 @@ class Keyed(Machine):
         if not self.inner.closed(self.inner.fresh(), sure, maybe, 0, turn):
             return False
         return all(
-            self.inner.closed(row, sure, maybe, state.counts.get(key, 0), turn)
-            for key, row in state.rows.items()
+            self.inner.closed(row, sure, maybe, state.counts.get(key, 0), turn) for key, row in state.rows.items()
         )
 
     def describe(self, state: KeyedState) -> str:

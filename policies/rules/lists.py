@@ -12,7 +12,7 @@ from .machine import Call, Finding, Machine, State, listed
 Tools = tuple[Name | ToolWhere, ...]
 
 
-class Allowlist(Rule, tag="allowlist"):
+class Allowlist(Rule, tag="allowlist", frozen=True):
     """Only these tools may be called."""
 
     tools: Tools
@@ -28,7 +28,7 @@ class Allowlist(Rule, tag="allowlist"):
         return AllowlistMachine(self.tools, scope)
 
 
-class Blocklist(Rule, tag="blocklist"):
+class Blocklist(Rule, tag="blocklist", frozen=True):
     """These tools may not be called."""
 
     tools: Tools
@@ -46,7 +46,10 @@ class Blocklist(Rule, tag="blocklist"):
 def keyless_problems(rule: Rule) -> Iterator[Complaint]:
     """A `key` on a rule that has no instances."""
     if rule.key is not None:
-        yield ("key",), f"a `{rule.type}` rule has no `key`: it looks at each call alone or at the whole session"
+        yield (
+            ("key",),
+            f"a `{rule.type}` rule has no `key`: it looks at each call alone or at the whole session",
+        )
 
 
 class AllowlistMachine(Machine):

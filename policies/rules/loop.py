@@ -17,7 +17,7 @@ Window: TypeAlias = Annotated[int, Meta(ge=1, le=BOUND)]
 _TURNS_KEPT = 8
 
 
-class Loop(Rule, tag="loop"):
+class Loop(Rule, tag="loop", frozen=True):
     """The same call `threshold` times among the last `window` calls."""
 
     window: Window
@@ -26,10 +26,13 @@ class Loop(Rule, tag="loop"):
 
     def problems(self) -> Iterator[Complaint]:
         """What is wrong beyond the types."""
-        yield from super(Loop, self).problems()
+        yield from super().problems()
         yield from selector_problems(self.tool, ("tool",))
         if self.threshold > self.window:
-            yield ("threshold",), f"`threshold` {self.threshold} can never be reached in a window of {self.window}"
+            yield (
+                ("threshold",),
+                f"`threshold` {self.threshold} can never be reached in a window of {self.window}",
+            )
 
     def compile(self, scope: Scope) -> Machine:
         """The machine that judges this rule."""
@@ -84,7 +87,7 @@ class LoopMachine(Machine):
             state.recent.append((now + 1, call.loose_fingerprint()))
 
 
-class MaxParallel(Rule, tag="max_parallel"):
+class MaxParallel(Rule, tag="max_parallel", frozen=True):
     """At most `max` calls of one model response."""
 
     max: Natural
@@ -92,7 +95,7 @@ class MaxParallel(Rule, tag="max_parallel"):
 
     def problems(self) -> Iterator[Complaint]:
         """What is wrong beyond the types."""
-        yield from super(MaxParallel, self).problems()
+        yield from super().problems()
         yield from selector_problems(self.tool, ("tool",))
 
     def compile(self, scope: Scope) -> Machine:
@@ -140,7 +143,7 @@ class MaxParallelMachine(Machine):
         return bool(sure) and self.max == 0
 
 
-class CircuitBreaker(Rule, tag="circuit_breaker"):
+class CircuitBreaker(Rule, tag="circuit_breaker", frozen=True):
     """So many refusals and failures, in a row or in all, and nothing goes any more."""
 
     consecutive: Positive | None = None
@@ -148,7 +151,7 @@ class CircuitBreaker(Rule, tag="circuit_breaker"):
 
     def problems(self) -> Iterator[Complaint]:
         """What is wrong beyond the types."""
-        yield from super(CircuitBreaker, self).problems()
+        yield from super().problems()
         if self.consecutive is None and self.total is None:
             yield (), "a `circuit_breaker` needs `consecutive` or `total`"
 

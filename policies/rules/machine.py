@@ -80,10 +80,10 @@ class Machine:
     """One compiled rule. The defaults are those of a rule that only looks at the call itself.
 
     `slots`, and masks over them: `restricts` for the calls the rule restricts (if none is asked for, the rule
-    ends `not_exercised`), and `restricts_all` where that is every call. `every_call`: ask about every call, whatever its name. `always_exercised`: the rule
-    speaks of the session as a whole. `ordinals`: it depends on how calls follow each other.
-    `outcomes`: it wants to know how calls ended; `attempts`: what is asked for. `phrases`: patterns it asks of
-    user messages.
+    ends `not_exercised`), and `restricts_all` where that is every call. `every_call`: ask about every call,
+    whatever its name. `always_exercised`: the rule speaks of the session as a whole. `ordinals`: it depends on
+    how calls follow each other. `outcomes`: it wants to know how calls ended; `attempts`: what is asked for.
+    `phrases`: patterns it asks of user messages.
     """
 
     kind: str

@@ -13,7 +13,7 @@ from .machine import State as NoState
 TRIGGER, FORBIDDEN = 1, 2
 
 
-class NeverAfter(Rule, tag="never_after"):
+class NeverAfter(Rule, tag="never_after", frozen=True):
     """No `forbidden` call once a `trigger` started, whatever became of it."""
 
     trigger: Selector
@@ -21,7 +21,7 @@ class NeverAfter(Rule, tag="never_after"):
 
     def problems(self) -> Iterator[Complaint]:
         """What is wrong beyond the types."""
-        yield from super(NeverAfter, self).problems()
+        yield from super().problems()
         yield from selector_problems(self.trigger, ("trigger",))
         yield from selector_problems(self.forbidden, ("forbidden",))
 
@@ -30,7 +30,7 @@ class NeverAfter(Rule, tag="never_after"):
         return NeverAfterMachine(scope, self.trigger, self.forbidden, "never_after", lifted_by_failure=False)
 
 
-class ForbidsAfter(Rule, tag="forbids_after"):
+class ForbidsAfter(Rule, tag="forbids_after", frozen=True):
     """Once `tool` starts, `tools` are forbidden for the rest of the session; lifted if each such call failed."""
 
     tool: Selector
@@ -38,7 +38,7 @@ class ForbidsAfter(Rule, tag="forbids_after"):
 
     def problems(self) -> Iterator[Complaint]:
         """What is wrong beyond the types."""
-        yield from super(ForbidsAfter, self).problems()
+        yield from super().problems()
         yield from selector_problems(self.tool, ("tool",))
         yield from selector_problems(self.tools, ("tools",))
 

@@ -18,7 +18,7 @@ from .prior import Evidence, PriorTest
 TOOL = 1
 
 
-class Same(Record):
+class Same(Record, frozen=True):
     """Binds the judged call to one earlier call: its values at `path` are among that call's values."""
 
     path: str
@@ -43,7 +43,7 @@ class Same(Record):
         return self.prior_output_path is not None or self.prior_output_regex is not None
 
 
-class Requirement(Record):
+class Requirement(Record, frozen=True):
     """One requirement: `prior`, `turns_gte`, `user_said` or `any_of`."""
 
     prior: Selector | UnsetType = UNSET
@@ -75,7 +75,7 @@ class Requirement(Record):
             yield ("any_of",), "`any_of` lists no requirement"
 
 
-class Precondition(Rule, tag="precondition"):
+class Precondition(Rule, tag="precondition", frozen=True):
     """`tool` only where every requirement holds."""
 
     tool: Selector
@@ -83,7 +83,7 @@ class Precondition(Rule, tag="precondition"):
 
     def problems(self) -> Iterator[Complaint]:
         """What is wrong beyond the types."""
-        yield from super(Precondition, self).problems()
+        yield from super().problems()
         yield from selector_problems(self.tool, ("tool",))
         if not self.requires:
             yield ("requires",), "requires nothing: list at least one requirement"

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+from msgspec import UNSET
 
 from ..language import paths, regexes
 from ..language.conditions import OutputRef, compile_conditions, has_references
@@ -51,6 +52,7 @@ class PriorTest:
 
     def __init__(self, requirement: Requirement, scope: Scope, first_slot: int) -> None:
         prior = requirement.prior
+        assert prior is not UNSET
         items = prior if isinstance(prior, tuple) else (prior,)
         self.must = requirement.must
         self.pick = requirement.pick

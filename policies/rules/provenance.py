@@ -17,7 +17,7 @@ from .machine import BOUND, Call, Finding, Machine, Output, State, listed, slots
 TOOL = 1
 
 
-class Source(Record):
+class Source(Record, frozen=True):
     """A tool whose successful output supplies values: at `path`, or as captures of `regex`."""
 
     tool: Selector
@@ -35,7 +35,7 @@ class Source(Record):
             yield from regexes.problems(self.regex, ("regex",))
 
 
-class Provenance(Rule, tag="provenance"):
+class Provenance(Rule, tag="provenance", frozen=True):
     """Every value at `path` must have been in a user message or in a listed tool's output."""
 
     tool: Selector
@@ -46,7 +46,7 @@ class Provenance(Rule, tag="provenance"):
 
     def problems(self) -> Iterator[Complaint]:
         """What is wrong beyond the types."""
-        yield from super(Provenance, self).problems()
+        yield from super().problems()
         yield from selector_problems(self.tool, ("tool",))
         yield from paths.problems(self.path, ("path",))
         if not self.from_:
@@ -81,7 +81,10 @@ class ProvenanceMachine(Machine):
         self._values_at = paths.compile_path(rule.path, loose=True)
         self._extract = regexes.Regex(rule.extract).values if rule.extract is not None else None
         self._supplied_by = [_supplies(source) for source in sources]
-        self._names = [*(["a user message"] if self.from_user else []), *(listed(s.names) for s in self.slots[1:])]
+        self._names = [
+            *(["a user message"] if self.from_user else []),
+            *(listed(s.names) for s in self.slots[1:]),
+        ]
         self._except = frozenset(text_of(scalar) for value in rule.except_ for scalar in scalars_in(value))
 
     def judge(self, state: ProvenanceState, call: Call, mask: int, now: int) -> Finding | None:

@@ -12,7 +12,7 @@ from .machine import Call, Finding, Machine, listed, slots_of
 from .machine import State as NoState
 
 
-class Require(Rule, tag="require"):
+class Require(Rule, tag="require", frozen=True):
     """The tool must have been called by the end of the run."""
 
     tool: Selector

@@ -14,7 +14,7 @@ from .machine import State as NoState
 Tools = tuple[Name | ToolWhere | tuple[Name | ToolWhere, ...], ...]
 
 
-class Sequence(Rule, tag="sequence"):
+class Sequence(Rule, tag="sequence", frozen=True):
     """The tools in this order: no member before its predecessor; `strict`: and nothing else between."""
 
     tools: Tools
@@ -22,7 +22,7 @@ class Sequence(Rule, tag="sequence"):
 
     def problems(self) -> Iterator[Complaint]:
         """What is wrong beyond the types."""
-        yield from super(Sequence, self).problems()
+        yield from super().problems()
         yield from _member_problems(self.tools, "tools")
 
     def compile(self, scope: Scope) -> Machine:
@@ -30,7 +30,7 @@ class Sequence(Rule, tag="sequence"):
         return SequenceMachine(self, scope)
 
 
-class ForbiddenSequence(Rule, tag="forbidden_sequence"):
+class ForbiddenSequence(Rule, tag="forbidden_sequence", frozen=True):
     """The tools in this order must not happen: next to each other (`strict`), or with gaps (`any`)."""
 
     sequence: Tools
@@ -38,7 +38,7 @@ class ForbiddenSequence(Rule, tag="forbidden_sequence"):
 
     def problems(self) -> Iterator[Complaint]:
         """What is wrong beyond the types."""
-        yield from super(ForbiddenSequence, self).problems()
+        yield from super().problems()
         yield from _member_problems(self.sequence, "sequence")
 
     def compile(self, scope: Scope) -> Machine:
