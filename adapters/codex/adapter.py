@@ -68,7 +68,7 @@ class CodexAdapter:
             )
         self._model = model
         self._sandbox = sandbox
-        self._confined = sandbox == "workspace-write" and not allow_escalation
+        self._allow_escalation = allow_escalation
         self._config = dict(config or {})
         self._features = dict(features or {})
         self._path = codex_path
@@ -120,7 +120,11 @@ class CodexAdapter:
     async def open(self, launch: Launch) -> AsyncIterator[CodexSession]:
         """Start the client with the prompt. Raises ProviderError, ProviderUnavailableError."""
         session = CodexSession(
-            launch, confined=self._confined, folder=self._folder(), last_turn=_last_turn(launch)
+            launch,
+            sandboxed=self._sandbox == "workspace-write",
+            confined=not self._allow_escalation,
+            folder=self._folder(),
+            last_turn=_last_turn(launch),
         )
         async with (
             connect(

@@ -20,7 +20,7 @@ from ..processes import process_rungs
 from . import approvals
 from .approvals import Proposal
 from .connection import Connection
-from .items import leaves
+from .items import leaves, tool_name
 from .rollout import Rollout
 from .translation import Translation, error_code
 
@@ -28,6 +28,8 @@ BACKLOG: Final = 1024
 """Events that may wait for the supervisor before the client's output is left unread."""
 INTERRUPT_S: Final = 5.0
 CLEAN_UP_S: Final = 3.0
+OUTCOMES_S: Final = 0.3
+"""Seconds to wait for the outcomes of commands that were ended."""
 _WITHHELD = GateAnswer(allowed=False)
 
 
@@ -36,23 +38,32 @@ class CodexSession:
 
     Args:
         launch: what to run, with the gate that holds its calls.
-        confined: commands are to stay in the sandbox, so one that would leave it is refused.
+        sandboxed: commands run in a sandbox unless the model asks for more.
+        confined: a call that would leave the sandbox is refused.
         folder: the folder the sandbox lets file changes touch.
         last_turn: the number of the session's last model response.
     """
 
-    def __init__(self, launch: Launch, *, confined: bool, folder: Path, last_turn: int) -> None:
+    def __init__(
+        self, launch: Launch, *, sandboxed: bool, confined: bool, folder: Path, last_turn: int
+    ) -> None:
         self._launch = launch
+        self._sandboxed = sandboxed
         self._confined = confined
         self._folder = folder
         self._stream = EventStream()
-        self._said = Translation(fresh=launch.resume is None, turn=last_turn)
+        self._said = Translation(
+            thread_id="" if launch.resume is None or launch.fork else launch.resume,
+            fresh=launch.resume is None,
+            turn=last_turn,
+        )
         self._rollout = Rollout(None)
         self._connection: Connection
         self._tasks: anyio.abc.TaskGroup
         self._interrupted: str | None = None
         self._closing = False
         self._turn_over = False
+        self._let_run: set[str] = set()
         self._settled = anyio.Event()
 
     def attach(self, connection: Connection, tasks: anyio.abc.TaskGroup) -> None:
@@ -90,8 +101,8 @@ class CodexSession:
     def ladder(self) -> Sequence[Rung]:
         """Interrupt once, clean up the commands it leaves running, close, terminate, kill."""
         return [
-            Rung(name="interrupt", act=self._interrupt, bound_s=INTERRUPT_S + CLEAN_UP_S),
-            Rung(name="clean_up", act=self._clean_up, bound_s=CLEAN_UP_S),
+            Rung(name="interrupt", act=self._interrupt, bound_s=INTERRUPT_S + CLEAN_UP_S + OUTCOMES_S),
+            Rung(name="clean_up", act=self._clean_up, bound_s=CLEAN_UP_S + OUTCOMES_S),
             *process_rungs(self._connection.tree, close=self._hang_up, ended=self._ended),
         ]
 
@@ -100,6 +111,8 @@ class CodexSession:
         await self._connection.peer.run()
         with anyio.move_on_after(1):
             await self._connection.process.wait()
+        if self._interrupted is not None and self._turn_over:
+            return  # the clean-up ends the stream
         if self._closing or self._interrupted is not None:
             self._stream.close()
         else:
@@ -123,7 +136,7 @@ class CodexSession:
             return
         for event in self._said.events(method, params):
             self._stream.post(event)
-        if not self._said.running:
+        if not self._running():
             self._settled.set()
 
     async def on_request(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
@@ -143,12 +156,12 @@ class CodexSession:
         raise RpcError(METHOD_NOT_FOUND, f"`{method}` is not answered here")
 
     async def _command(self, params: dict[str, Any]) -> Proposal | None:
-        written = await self._rollout.arguments(str(params.get("itemId"))) if self._confined else {}
+        written = await self._rollout.arguments(str(params.get("itemId"))) if self._sandboxed else {}
         return approvals.command_proposal(params, written)
 
     def _patch(self, params: dict[str, Any]) -> Proposal | None:
         item = self._said.running.get(str(params.get("itemId")))
-        escalated = self._confined and item is not None and leaves(item, str(self._folder))
+        escalated = self._sandboxed and item is not None and leaves(item, str(self._folder))
         return approvals.patch_proposal(item, escalated=escalated or params.get("grantRoot") is not None)
 
     async def _ask_gate(self, proposal: Proposal | None) -> GateAnswer:
@@ -162,6 +175,7 @@ class CodexSession:
         answer = await self._launch.gate(call)
         rewritten = answer.input is not None and answer.input != call.input
         if answer.allowed and not rewritten and (proposal.escalated is False or not self._confined):
+            self._let_run.add(call.id)
             return answer
         self._said.refused.add(proposal.id)
         if answer.allowed:
@@ -202,24 +216,32 @@ class CodexSession:
         return {"interrupted_by": "ladder"}
 
     async def _clean_up(self) -> dict[str, Any]:
-        """End the commands an interrupt leaves running, and wait until the client said so."""
-        left = list(self._said.running)
+        """End the commands an interrupt leaves running, and wait for their outcomes."""
+        left = self._running()
         self._settled = anyio.Event()
-        if not left:
-            self._settled.set()
-        with anyio.move_on_after(CLEAN_UP_S) as scope:
-            try:
-                await self._connection.ask(
-                    "thread/backgroundTerminals/clean", {"threadId": self._said.thread_id}
-                )
-            except ProviderError as error:
-                return {"running": left, "error": str(error)}
-            await self._settled.wait()
-        return {"running": left, "ended": not scope.cancelled_caught}
+        params = {"threadId": self._said.thread_id}
+        try:
+            await self._connection.ask("thread/backgroundTerminals/clean", params, timeout_s=CLEAN_UP_S)
+        except ProviderError as error:
+            return {"running": left, "error": str(error)}
+        with anyio.move_on_after(OUTCOMES_S):
+            if self._running():
+                await self._settled.wait()
+        return {"running": left, "left": self._running()}
 
     async def _end_after_clean_up(self) -> None:
         await self._clean_up()
+        if self._running():  # a command that has just started is not known to the client's clean-up
+            await self._connection.end()
+        for call_id in self._running():
+            item = self._said.running[call_id]
+            ended = {"message": "ended with the run"}
+            self._stream.post(ToolCallFailed(tool_call_id=call_id, tool_name=tool_name(item), error=ended))
         self._stream.close()
+
+    def _running(self) -> list[str]:
+        """The calls that run: held and refused ones do not."""
+        return [call_id for call_id in self._said.running if call_id in self._let_run | self._said.unasked]
 
     async def _hang_up(self) -> None:
         self._closing = True

@@ -35,13 +35,17 @@ _QUIET: Final = (
 class Translation:
     """The state it takes to turn one thread's notifications into events.
 
+    Which thread and which turn are ours is taken from the notifications, since the answers that say so too
+    reach their readers later than what follows on the wire.
+
     Args:
-        fresh: the thread starts with this run.
+        thread_id: the thread that is taken up; "" when one starts with this run or is forked.
+        fresh: the thread has no past.
         turn: the number of the session's last model response so far.
     """
 
-    def __init__(self, *, fresh: bool, turn: int = 0) -> None:
-        self.thread_id = ""
+    def __init__(self, *, thread_id: str, fresh: bool, turn: int = 0) -> None:
+        self.thread_id = thread_id
         self.turn_id = ""
         self.turn = turn
         self.model: str | None = None
@@ -49,11 +53,11 @@ class Translation:
         self.running: dict[str, Item] = {}
         self.proposed: set[str] = set()
         self.refused: set[str] = set()
+        self.unasked: set[str] = set()
         self._fresh = fresh
         self._in_turn = False
         self._retrying: str | None = None
         self._usage: dict[str, UsageCount] = {}
-        self._reported: set[str] = set()
 
     def announced(self) -> list[Item]:
         """The calls the client announced and has not asked about yet."""
@@ -62,6 +66,10 @@ class Translation:
     def events(self, method: str, params: dict[str, Any]) -> Iterator[Event]:
         """The events of one notification."""
         match method:
+            case "thread/started":
+                self.thread_id = self.thread_id or str((params.get("thread") or {}).get("id", ""))
+            case "turn/started" if params.get("threadId") == self.thread_id:
+                self.turn_id = str((params.get("turn") or {}).get("id", ""))
             case "item/started":
                 yield from self._started(params.get("item") or {})
             case "item/completed":
@@ -107,7 +115,7 @@ class Translation:
         runs_already = kind == "commandExecution" and item.get("processId") is not None
         own_tool = kind == "mcpToolCall" and item.get("server") == RESOURCE_SERVER
         if runs_already or own_tool or (kind not in ASKED and kind != "webSearch"):
-            yield self._unasked(item)
+            yield self._start_unasked(item)
 
     def _completed(self, item: Item) -> Iterator[Event]:
         kind = item.get("type")
@@ -123,14 +131,14 @@ class Translation:
             return
         if call_id not in self.proposed and item.get("status") == "declined":
             return
-        if call_id not in self.proposed and call_id not in self._reported:
+        if call_id not in self.proposed and call_id not in self.unasked:
             yield from self.response_begins()
-            yield self._unasked(item)
+            yield self._start_unasked(item)
         yield outcome(item)
 
-    def _unasked(self, item: Item) -> ToolCallStarted:
+    def _start_unasked(self, item: Item) -> ToolCallStarted:
         call_id = str(item.get("id"))
-        self._reported.add(call_id)
+        self.unasked.add(call_id)
         return ToolCallStarted(
             tool_call_id=call_id, tool_name=tool_name(item), tool_input=tool_input(item), turn=self.turn
         )

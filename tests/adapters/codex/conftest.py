@@ -1,0 +1,258 @@
+"""A scripted Responses API on loopback, and an environment in which the real client talks to nothing else."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import uuid
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import anyio
+import psutil
+import pytest
+
+from proctor.adapters.codex import CodexAdapter
+from proctor.adapters.processes import RUN_MARK
+from proctor.policies.calls import ToolCall
+from proctor.policies.events import Event
+from proctor.supervisor.ports import Gate, GateAnswer, Launch
+
+Item = dict[str, Any]
+
+
+class Reply:
+    """One scripted response: its items and usage, or an HTTP status, or cut off or silent after its items."""
+
+    def __init__(
+        self, *items: Item, used: tuple[int, int] = (100, 20), cached: int = 0, reasoning: int = 0,
+        status: int = 200, cut: bool = False, endless: bool = False,
+    ) -> None:  # fmt: skip
+        self.items = items
+        self.status = status
+        self.cut = cut
+        self.endless = endless
+        self.usage = {
+            "input_tokens": used[0],
+            "input_tokens_details": {"cached_tokens": cached},
+            "output_tokens": used[1],
+            "output_tokens_details": {"reasoning_tokens": reasoning},
+            "total_tokens": sum(used),
+        }
+
+
+class ResponsesAPI:
+    """Answers each request that offers tools with the next reply of the script, then with `end`."""
+
+    def __init__(self) -> None:
+        self.script: list[Reply] = []
+        self.requests: list[dict[str, Any]] = []
+        self.closing = threading.Event()
+        self._lock = threading.Lock()
+        self._server = _Server(("127.0.0.1", 0), _handler(self))
+        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02})
+        self._thread.start()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self._server.server_address[1]}/v1"
+
+    def close(self) -> None:
+        """Let endless responses go and stop serving."""
+        self.closing.set()
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+    def reply(self, *items: Item, **how: Any) -> None:
+        """Add a reply to the script; see Reply."""
+        self.script.append(Reply(*items, **how))
+
+    def text(self, text: str) -> Item:
+        """A message of the model."""
+        content = [{"type": "output_text", "text": text}]
+        return {"type": "message", "role": "assistant", "id": f"msg_{uuid.uuid4().hex}", "content": content}
+
+    def call(self, call_id: str, name: str, *, namespace: str | None = None, **arguments: Any) -> Item:
+        """A function call of the model."""
+        call = {"type": "function_call", "name": name, "arguments": json.dumps(arguments), "call_id": call_id}
+        return {**call, "namespace": namespace} if namespace else call
+
+    def shell(self, call_id: str, command: str, **arguments: Any) -> Item:
+        """A command of the model."""
+        return self.call(call_id, "exec_command", cmd=command, **arguments)
+
+    def patch(self, call_id: str, *lines: str) -> Item:
+        """A file change of the model."""
+        text = "\n".join(("*** Begin Patch", *lines, "*** End Patch", ""))
+        return {"type": "custom_tool_call", "name": "apply_patch", "input": text, "call_id": call_id}
+
+    def next_reply(self, request: dict[str, Any]) -> Reply:
+        """Choose the reply to one request; side requests offer no tools and get a harmless one."""
+        with self._lock:
+            if not request.get("tools"):
+                return Reply(self.text("{}"), used=(0, 0))
+            self.requests.append(request)
+            return self.script.pop(0) if self.script else Reply(self.text("end"))
+
+    def offered(self) -> list[str]:
+        """The names of the tools the client offered to the model last."""
+        return [str(tool.get("name") or tool["type"]) for tool in self.requests[-1]["tools"]]
+
+    def told(self, call_id: str) -> str:
+        """What the model was told of one of its calls."""
+        outputs = [item for item in self.requests[-1]["input"] if item["type"].endswith("_output")]
+        return "".join(str(item["output"]) for item in outputs if item["call_id"] == call_id)
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that goes away in the middle of a response is what some tests are about."""
+
+
+def _handler(api: ResponsesAPI) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        def log_message(self, format: str, *args: Any) -> None:
+            pass
+
+        def do_GET(self) -> None:
+            self._send(200, b'{"models": [], "data": []}')
+
+        def do_POST(self) -> None:
+            reply = api.next_reply(json.loads(self.rfile.read(int(self.headers.get("content-length", 0)))))
+            if reply.status != 200:
+                self._send(reply.status, b'{"error": {"message": "scripted failure"}}')
+                return
+            self.send_response(200)
+            self.send_header("content-type", "text/event-stream")
+            self.send_header("connection", "close")
+            self.end_headers()
+            for event in _sse(reply):
+                self.wfile.write(f"event: {event['type']}\ndata: {json.dumps(event)}\n\n".encode())
+                self.wfile.flush()
+            if reply.endless:
+                api.closing.wait()
+
+        def _send(self, status: int, body: bytes) -> None:
+            self.send_response(status)
+            self.send_header("content-type", "application/json")
+            self.send_header("content-length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+    return Handler
+
+
+def _sse(reply: Reply) -> Iterator[dict[str, Any]]:
+    response = {"id": f"resp_{uuid.uuid4().hex}"}
+    yield {"type": "response.created", "response": response}
+    for index, item in enumerate(reply.items):
+        at = {"output_index": index}
+        if item["type"] == "message":
+            yield {"type": "response.output_item.added", "item": {**item, "content": []}, **at}
+            text = item["content"][0]["text"]
+            yield {"type": "response.output_text.delta", "item_id": item["id"], "delta": text, **at}
+        yield {"type": "response.output_item.done", "item": item, **at}
+    if not reply.endless and not reply.cut:
+        yield {"type": "response.completed", "response": {**response, "usage": reply.usage, "output": []}}
+
+
+class RecordingGate:
+    """A gate that remembers what it was asked; `decide` says what each call gets."""
+
+    def __init__(self, decide: Callable[[ToolCall], GateAnswer] | None = None) -> None:
+        self.calls: list[ToolCall] = []
+        self._decide = decide
+
+    async def __call__(self, call: ToolCall) -> GateAnswer:
+        self.calls.append(call)
+        return self._decide(call) if self._decide else GateAnswer(allowed=True)
+
+
+class Bench:
+    """Adapters for the real client against the scripted API, and runs of them with a gate of one's own."""
+
+    def __init__(self, api: ResponsesAPI, root: Path) -> None:
+        self.api = api
+        self.cwd = root / "work"
+        self.home = root / "home"
+        self.run_ids: list[str] = []
+        self.cwd.mkdir()
+        self.home.mkdir()
+
+    def adapter(self, *, config: dict[str, Any] | None = None, **options: Any) -> CodexAdapter:
+        """An adapter whose client signs in nowhere and talks to the scripted API only."""
+        provider = {
+            "name": "scripted", "base_url": self.api.url, "wire_api": "responses",
+            "requires_openai_auth": False, "request_max_retries": 1, "stream_max_retries": 1,
+        }  # fmt: skip
+        quiet = {"features.enable_request_compression": False, "analytics.enabled": False}
+        env = {"PATH": os.environ["PATH"], "HOME": str(self.home), "CODEX_HOME": str(self.home)}
+        return CodexAdapter(
+            **{"model": "gpt-5.5", "cwd": self.cwd, "env": env, "sandbox": "danger-full-access", **options},
+            config={
+                "model_provider": "scripted",
+                "model_providers.scripted": provider,
+                **quiet,
+                **(config or {}),
+            },
+        )
+
+    def launch(self, gate: Gate | None = None, **more: Any) -> Launch:
+        """A launch of one run; without a gate every call is allowed."""
+        self.run_ids.append(f"run-{uuid.uuid4().hex}")
+        details = {"prompt": "go", "session_id": "s", "run_id": self.run_ids[-1], **more}
+        return Launch(gate=gate or RecordingGate(), **details)
+
+    async def run(self, gate: Gate | None = None, *, adapter: CodexAdapter | None = None, **more: Any) -> list[Event]:
+        """Everything the client reports of one run."""
+        with anyio.fail_after(30):
+            async with (adapter or self.adapter()).open(self.launch(gate, **more)) as provider:
+                return [event async for event in provider.events()]
+
+    def made(self, pattern: str = "[!.]*") -> list[str]:
+        """The names of the files in the working folder; the sandbox leaves hidden ones."""
+        return sorted(path.name for path in self.cwd.glob(pattern))
+
+    def survivors(self) -> list[int]:
+        """Processes of any run of this bench that still live."""
+        return [process.pid for process in psutil.process_iter() if _mark(process) in self.run_ids]
+
+
+def _mark(process: psutil.Process) -> str | None:
+    try:
+        return None if process.status() == psutil.STATUS_ZOMBIE else process.environ().get(RUN_MARK)
+    except psutil.Error:
+        return None
+
+
+@pytest.fixture(autouse=True)
+def client_installed(request: pytest.FixtureRequest) -> None:
+    """Skip what needs the real client where it is not installed."""
+    if request.node.get_closest_marker("codex") is not None:
+        pytest.importorskip("codex_cli_bin", reason="needs the Codex client: pip install 'proctor[codex]'")
+
+
+@pytest.fixture
+def api() -> Iterator[ResponsesAPI]:
+    """The scripted API, serving."""
+    served = ResponsesAPI()
+    yield served
+    served.close()
+
+
+@pytest.fixture
+def bench(api: ResponsesAPI, tmp_path: Path) -> Bench:
+    """The real client against the scripted API."""
+    return Bench(api, tmp_path)
+
+
+@pytest.fixture
+def gate_that() -> Callable[[Callable[[ToolCall], GateAnswer] | None], RecordingGate]:
+    """Make a gate that remembers its calls and answers as a function says."""
+    return RecordingGate
