@@ -32,14 +32,13 @@ async def follow(
     """The events of a session with seq > after, as they are stored, until `closed` or the run's end."""
     token = 0
     while True:
-        closing = closed()
-        token = await store.wait(token, 0.0 if closing else LOOK_AGAIN_S)
-        async for event in store.read(session_id, after=after, run_id=run_id):
+        over = closed()
+        token = await store.wait(token, 0.0 if over else LOOK_AGAIN_S)
+        async for event in store.read(session_id, after=after, run_id=run_id):  # always read to its end
             after = event.seq
             yield event
-            if run_id is not None and isinstance(event, TERMINAL):
-                return
-        if closing:
+            over = over or (run_id is not None and isinstance(event, TERMINAL))
+        if over:
             return
 
 

@@ -184,8 +184,16 @@ def _handler(api: MessagesAPI) -> type[BaseHTTPRequestHandler]:
 
 
 def _sse(reply: Reply, message_id: str, model: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    message = {"id": message_id, "type": "message", "role": "assistant", "model": model, "content": [],
-               "stop_reason": None, "stop_sequence": None, "usage": {**reply.usage, "output_tokens": 1}}
+    message = {
+        "id": message_id,
+        "type": "message",
+        "role": "assistant",
+        "model": model,
+        "content": [],
+        "stop_reason": None,
+        "stop_sequence": None,
+        "usage": {**reply.usage, "output_tokens": 1},
+    }
     yield "message_start", {"type": "message_start", "message": message}
     for index, block in enumerate(reply.blocks):
         is_tool = block["type"] == "tool_use"
@@ -199,8 +207,14 @@ def _sse(reply: Reply, message_id: str, model: str) -> Iterator[tuple[str, dict[
         yield "content_block_delta", {"type": "content_block_delta", "index": index, "delta": delta}
         yield "content_block_stop", {"type": "content_block_stop", "index": index}
     stop = "tool_use" if any(block["type"] == "tool_use" for block in reply.blocks) else "end_turn"
-    yield "message_delta", {"type": "message_delta", "delta": {"stop_reason": stop, "stop_sequence": None},
-                            "usage": {"output_tokens": reply.output_tokens}}
+    yield (
+        "message_delta",
+        {
+            "type": "message_delta",
+            "delta": {"stop_reason": stop, "stop_sequence": None},
+            "usage": {"output_tokens": reply.output_tokens},
+        },
+    )
     yield "message_stop", {"type": "message_stop"}
 
 

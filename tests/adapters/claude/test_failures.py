@@ -100,9 +100,7 @@ async def test_garbage_on_the_wire_is_an_error_and_never_a_success(bench: Any) -
         await bench.run(bench.adapter(cli_path=cli))
 
 
-async def test_what_is_missing_is_said_before_anything_starts(
-    bench: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_what_is_missing_is_said_before_anything_starts(bench: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """No credentials, no directory, no such option: one clear error each."""
     monkeypatch.setattr("sys.platform", "linux")
     with pytest.raises(ProviderUnavailableError, match="ANTHROPIC_API_KEY"):

@@ -44,9 +44,7 @@ def translated(records: list[dict[str, Any]], *gated: str) -> list[Event]:
 
 def calls_in(records: list[dict[str, Any]]) -> list[str]:
     """The ids of the tool calls of a stream, in order."""
-    blocks = [
-        block for r in records if r["type"] == "assistant" for block in r["message"]["content"]
-    ]
+    blocks = [block for r in records if r["type"] == "assistant" for block in r["message"]["content"]]
     return [block["id"] for block in blocks if block["type"] == "tool_use"]
 
 

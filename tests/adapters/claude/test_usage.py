@@ -38,9 +38,7 @@ async def test_usage_is_told_for_each_response_with_its_cost(bench: Any) -> None
     """Cached input counts as input, and no response counts twice."""
     api = bench.api
     api.say(
-        api.reply(
-            api.text("I will"), api.bash("echo a"), cache_read=50, cache_write=7, output_tokens=30
-        ),
+        api.reply(api.text("I will"), api.bash("echo a"), cache_read=50, cache_write=7, output_tokens=30),
         api.reply(api.text("done"), input_tokens=200),
     )
 
