@@ -20,6 +20,10 @@ A file imports only files listed above it; folders count as rows.
     shell              ShellAdapter: command lines as runs
     traces/            recorded sessions of agents
     replay             ReplayAdapter: a recorded stream as a run
+    jsonrpc            one end of a JSON-RPC conversation over lines of JSON
+    background         helper tasks beside a body of code that must not notice them
+    codex/             CodexAdapter: the Codex client
+    claude/            ClaudeAdapter: Claude Code
     registry           adapters by the names the command line knows them by
 """
 
@@ -29,17 +33,21 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .claude import ClaudeAdapter
+    from .codex import CodexAdapter
     from .replay import ReplayAdapter
     from .scripted import ScriptedAdapter
     from .shell import ShellAdapter
 
 _MODULES = {
+    "ClaudeAdapter": "claude",
+    "CodexAdapter": "codex",
     "ReplayAdapter": "replay",
     "ScriptedAdapter": "scripted",
     "ShellAdapter": "shell",
 }
 
-__all__ = ["ReplayAdapter", "ScriptedAdapter", "ShellAdapter"]
+__all__ = ["ClaudeAdapter", "CodexAdapter", "ReplayAdapter", "ScriptedAdapter", "ShellAdapter"]
 
 
 def __getattr__(name: str) -> Any:

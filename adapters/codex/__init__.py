@@ -1,17 +1,17 @@
 """The Codex client, driven through its own `codex app-server`.
 
-A file imports only files listed below it.
+A file imports only files listed above it.
 
-    adapter         CodexAdapter: what it can do, how it starts
-    session         one running thread: gate answers, events, the cancel ladder
-    connection      the client's process and the conversation with it
-    translation     what the client reports -> events
-    approvals       what the client asks -> calls, and answers
-    items           the client's items <-> tool names, inputs and outcomes
-    compiling       policy -> launch options
-    settings        the client's configuration, and what in it goes round the gate
-    rollout         the client's own record, for what its requests leave out
     usage           running totals -> tokens used
+    rollout         the client's own record, for what its requests leave out
+    items           the client's items <-> tool names, inputs and outcomes
+    settings        the client's configuration, and what in it goes round the gate
+    compiling       policy -> launch options
+    approvals       what the client asks -> calls, and answers
+    translation     what the client reports -> events
+    connection      the client's process and the conversation with it
+    session         one running thread: gate answers, events, the cancel ladder
+    adapter         CodexAdapter: what it can do, how it starts
 """
 
 from .adapter import CodexAdapter

@@ -1,0 +1,198 @@
+"""The conversation with a client: both sides ask at once, nobody waits for ever."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import anyio
+import anyio.abc
+import pytest
+from anyio.streams.stapled import StapledObjectStream
+
+from proctor.adapters.jsonrpc import Peer, RpcClosedError, RpcError
+
+pytestmark = pytest.mark.anyio
+
+
+class Bytes(anyio.abc.ByteReceiveStream, anyio.abc.ByteSendStream):
+    """One direction of a pipe, in memory."""
+
+    def __init__(self) -> None:
+        self._stream = StapledObjectStream(*anyio.create_memory_object_stream[bytes](100))
+
+    async def send(self, item: bytes) -> None:
+        await self._stream.send(item)
+
+    async def receive(self, max_bytes: int = 65536) -> bytes:
+        return await self._stream.receive()
+
+    async def aclose(self) -> None:
+        await self._stream.send_stream.aclose()
+
+    async def drop(self) -> None:
+        """Nobody reads any more."""
+        await self._stream.aclose()
+
+
+class Conversation:
+    """A peer and the other side's ends of its pipes; `heard` is what the peer was told."""
+
+    def __init__(self, *, tagged: bool = True) -> None:
+        self.theirs, self.ours = Bytes(), Bytes()
+        self.heard: list[Any] = []
+        self.release = anyio.Event()
+        self.peer = Peer(
+            self.theirs,
+            self.ours,
+            on_request=self._on_request,
+            on_notification=self._on_notification,
+            on_garbage=self._on_garbage,
+            tagged=tagged,
+        )
+
+    async def say(self, *messages: Any) -> None:
+        """Messages of the other side; bytes as they are."""
+        for message in messages:
+            line = message if isinstance(message, bytes) else json.dumps(message).encode() + b"\n"
+            await self.theirs.send(line)
+
+    async def hear(self) -> Any:
+        """The next message of the peer."""
+        return json.loads(await self.ours.receive())
+
+    async def _on_request(self, method: str, params: dict[str, Any]) -> Any:
+        if method == "slow":
+            await self.release.wait()
+        if method == "refuse":
+            raise RpcError(-1, "no")
+        if method == "break":
+            raise ValueError("broken")
+        return {"method": method, **params}
+
+    async def _on_notification(self, method: str, params: dict[str, Any]) -> None:
+        self.heard.append((method, params))
+
+    async def _on_garbage(self, line: bytes) -> None:
+        self.heard.append(line)
+
+
+@asynccontextmanager
+async def conversation(*, tagged: bool = True) -> AsyncIterator[Conversation]:
+    """A peer that listens until the other side hangs up."""
+    talk = Conversation(tagged=tagged)
+    with anyio.fail_after(5):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(talk.peer.run)
+            yield talk
+            await talk.theirs.aclose()
+    await talk.theirs.drop()
+    await talk.ours.drop()
+
+
+async def answered(talk: Conversation, answer: dict[str, Any]) -> Any:
+    """What a request of the peer gives when it is answered so."""
+    given: list[Any] = []
+
+    async def ask() -> None:
+        try:
+            given.append(await talk.peer.request("ask", {"x": 1}))
+        except RpcError as error:
+            given.append((error.code, error.message))
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(ask)
+        asked = await talk.hear()
+        await talk.say({"id": asked["id"], **answer})
+    return given[0]
+
+
+@pytest.mark.parametrize("tagged", [True, False])
+async def test_a_request_gets_its_answer(tagged: bool) -> None:
+    """Messages carry the protocol's version only where it is spoken."""
+    async with conversation(tagged=tagged) as talk:
+        assert await answered(talk, {"result": {"y": 2}}) == {"y": 2}
+        await talk.peer.notify("done")
+        said = await talk.hear()
+
+    assert said == ({"jsonrpc": "2.0", "method": "done"} if tagged else {"method": "done"})
+
+
+@pytest.mark.parametrize(
+    ("error", "raised"),
+    [({"code": 7, "message": "no"}, (7, "no")), ("odd", (-32603, "odd")), ({"message": 1}, (-32603, "1"))],
+)
+async def test_an_error_answer_is_raised(error: Any, raised: tuple[int, str]) -> None:
+    """Whatever its shape."""
+    async with conversation() as talk:
+        assert await answered(talk, {"error": error}) == raised
+
+
+async def test_requests_of_the_other_side_are_answered_concurrently() -> None:
+    """A slow answer holds up no other."""
+    async with conversation() as talk:
+        await talk.say({"id": "a", "method": "slow"}, {"id": 0, "method": "quick", "params": {"x": 1}})
+        quick = await talk.hear()
+        talk.release.set()
+        slow = await talk.hear()
+
+    assert quick == {"jsonrpc": "2.0", "id": 0, "result": {"method": "quick", "x": 1}}
+    assert slow == {"jsonrpc": "2.0", "id": "a", "result": {"method": "slow"}}
+
+
+async def test_a_refused_or_failed_request_is_answered_with_an_error() -> None:
+    """The other side never waits for nothing."""
+    async with conversation() as talk:
+        await talk.say({"id": 1, "method": "refuse"})
+        refused = await talk.hear()
+        await talk.say({"id": 2, "method": "break"})
+        failed = await talk.hear()
+
+    assert refused["error"] == {"code": -1, "message": "no"}
+    assert failed["error"] == {"code": -32603, "message": "`break` failed: broken"}
+
+
+async def test_what_is_no_message_is_reported_and_reading_goes_on() -> None:
+    """Text, a list, an answer nobody waits for; messages may come in pieces."""
+    stray = b'{"id": 99, "result": 1}'
+    async with conversation() as talk:
+        await talk.say(b"text\n[1]\n\n" + stray + b"\n", b'{"method": "n', b'ote", "params": [1]}\n')
+        await talk.say(b'{"method": "last"}')
+
+    assert talk.heard == [b"text", b"[1]", stray, ("note", {}), ("last", {})]
+
+
+async def test_waiting_requests_fail_when_the_other_side_hangs_up() -> None:
+    """So does every later one."""
+    failures: list[str] = []
+
+    async def ask() -> None:
+        try:
+            await talk.peer.request("ask")
+        except RpcClosedError as error:
+            failures.append(str(error))
+
+    async with conversation() as talk, anyio.create_task_group() as tasks:
+        tasks.start_soon(ask)
+        await talk.hear()
+        await talk.theirs.aclose()
+    await ask()
+
+    assert failures == ["`ask` was not answered before the end", "`ask` was asked after the end"]
+
+
+async def test_answers_of_ours_end_with_the_conversation() -> None:
+    """A request that is still being thought about holds up nothing."""
+    async with conversation() as talk:
+        await talk.say({"id": 1, "method": "slow"})
+
+
+async def test_speaking_to_somebody_who_left_is_an_error() -> None:
+    """An answer is dropped, a message of our own is an error."""
+    async with conversation() as talk:
+        await talk.ours.drop()
+        await talk.say({"id": 1, "method": "quick"}, {"method": "note"})
+        with pytest.raises(RpcClosedError, match="does not listen"):
+            await talk.peer.notify("x")
