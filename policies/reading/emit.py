@@ -96,7 +96,7 @@ def _scalar(value: object) -> str:
         return "true" if value else "false"
     if not isinstance(value, str):
         return repr(value)
-    style = '"' if "\n" in value else None
+    style = None if value.isprintable() else '"'
     text: str = yaml.safe_dump([value], width=2**31, default_flow_style=True, allow_unicode=True, default_style=style)
     text = text.strip()[1:-1]
     if text == value and not isinstance(resolve(value), str):

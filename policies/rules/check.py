@@ -47,8 +47,7 @@ class CheckMachine(Machine):
     def __init__(self, rule: Check, scope: Scope) -> None:
         self.slots = slots_of(scope, (rule.tool, False))
         self.check: CheckFunction = rule.check
-        called = getattr(type(rule.check), "__call__", None)
-        self.is_async = inspect.iscoroutinefunction(rule.check) or inspect.iscoroutinefunction(called)
+        self.is_async = any(map(inspect.iscoroutinefunction, (rule.check, type(rule.check).__call__)))
 
     def judge(self, state: State, call: Call, mask: int, now: int) -> Finding | None:
         """Refuse what the callable refuses."""

@@ -1,0 +1,107 @@
+"""A small way to write sessions down in tests: what is asked, what runs, how it ends."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import pytest
+
+from proctor.policies import (
+    Decision,
+    Event,
+    Monitor,
+    Policy,
+    Report,
+    RunContext,
+    ToolCall,
+    Violation,
+    compile_policy,
+    merge_policies,
+    parse_policies,
+)
+from proctor.policies import events as ev
+
+
+class Drive:
+    """One session under a policy; every event and decision goes through the same monitor."""
+
+    def __init__(self, *documents: Any, context: RunContext | None = None) -> None:
+        policies: list[Policy] = []
+        for document in documents:
+            policies += parse_policies({"version": 1, "name": "p", **document})
+        self.compiled = compile_policy(merge_policies(policies))
+        self.monitor: Monitor = self.compiled.monitor(context)
+        self.ids = itertools.count(1)
+        self.turn = 0
+        self.found: list[Violation] = []
+
+    def see(self, event: Event) -> list[Violation]:
+        """Observe one event."""
+        violations = self.monitor.observe(event)
+        self.found += violations
+        return violations
+
+    def propose(self, tool: str, *, id: str | None = None, turn: int | None = None, **input: Any) -> Decision:
+        """Propose one call, of the next response unless a turn is given."""
+        self.turn = turn if turn is not None else self.turn + 1
+        call = ToolCall(id=id or f"c{next(self.ids)}", name=tool, input=input, turn=self.turn)
+        decision = self.monitor.propose(call)
+        self.found += decision.violations
+        if decision.action in ("deny", "cancel"):
+            self.see(ev.ToolCallDenied(tool_call_id=call.id, tool_name=tool, decision=decision.action))
+        return decision
+
+    def ask(self, tool: str, **more: Any) -> str:
+        """The action on one proposed call; one that may run is in flight then."""
+        return self.propose(tool, **more).action
+
+    def ok(self, tool: str, out: Any = None, **more: Any) -> None:
+        """A call that is allowed and completes."""
+        decision = self.propose(tool, **more)
+        assert decision.action in ("allow", "warn"), decision.explain()
+        self.see(ev.ToolCallCompleted(tool_call_id=decision.tool_call_id, tool_name=tool, tool_output=out))
+
+    def bad(self, tool: str, **more: Any) -> None:
+        """A call that is allowed and fails."""
+        decision = self.propose(tool, **more)
+        assert decision.action in ("allow", "warn"), decision.explain()
+        self.see(ev.ToolCallFailed(tool_call_id=decision.tool_call_id, tool_name=tool, error="boom"))
+
+    def saw(self, tool: str, *, id: str | None = None, **input: Any) -> list[Violation]:
+        """A call that runs without having been proposed."""
+        self.turn += 1
+        call_id = id or f"c{next(self.ids)}"
+        return self.see(ev.ToolCallStarted(tool_call_id=call_id, tool_name=tool, tool_input=input, turn=self.turn))
+
+    def user(self, text: Any) -> None:
+        """A message of the user."""
+        self.see(ev.MessageSent(role="user", content=text))
+
+    def visible(self, *tools: str) -> list[str]:
+        """What narrow leaves of the tools."""
+        return self.monitor.narrow(tools)
+
+    def end(self) -> Report:
+        """The settled report."""
+        return self.monitor.finish()
+
+
+DriveFactory: TypeAlias = Callable[..., Drive]
+
+
+@pytest.fixture
+def drive() -> DriveFactory:
+    """Start a session: `drive({"rules": [...]})`, one document for each policy of the stack."""
+    return Drive
+
+
+@pytest.fixture
+def ruled() -> DriveFactory:
+    """Start a session under rules alone, each denying unless it says otherwise."""
+
+    def start(*rules: dict[str, Any], **more: Any) -> Drive:
+        return Drive({"on_violation": "deny", "rules": list(rules)}, **more)
+
+    return start

@@ -1,0 +1,110 @@
+"""The shape of the project: which folder may import which, what is public, what is shipped."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import pkgutil
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+ROWS = ("policies", "supervisor", "adapters")
+"""Each folder may import those before it, and no other."""
+PURE = {"msgspec", "yaml", "re2", "genai_prices", "ruamel"}
+"""What policies may import besides the standard library; the last two only where they are used."""
+
+
+def imported(source: str, package: str) -> Iterator[str]:
+    """The absolute names of the modules a source text imports, wherever in it."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = package.rsplit(".", node.level - 1)[0] if node.level > 1 else package
+            yield f"{base}.{node.module}".rstrip(".") if node.level else str(node.module)
+
+
+def against_the_arrow(source: str, folder: str, package: str) -> list[str]:
+    """The imports of a file in `folder` that point to a later row."""
+    forbidden = tuple(f"proctor.{later}" for later in ROWS[ROWS.index(folder) + 1 :])
+    return [
+        name
+        for name in imported(source, package)
+        if forbidden and f"{name}.".startswith(tuple(f"{f}." for f in forbidden))
+    ]
+
+
+def files(folder: str) -> list[Path]:
+    return sorted((ROOT / folder).rglob("*.py"))
+
+
+def package_of(path: Path) -> str:
+    return ".".join(("proctor", *path.relative_to(ROOT).parent.parts))
+
+
+@pytest.mark.parametrize("folder", ROWS)
+def test_no_file_imports_a_later_row(folder: str) -> None:
+    """The one arrow: adapters -> supervisor -> policies (docs: README, Layout)."""
+    found = {str(path): against_the_arrow(path.read_text(), folder, package_of(path)) for path in files(folder)}
+
+    assert {path: names for path, names in found.items() if names} == {}
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import proctor.adapters",
+        "from proctor.supervisor import run_once",
+        "from proctor.adapters.stores import MemoryStore",
+        "def late():\n    from ..supervisor import ports\n",
+    ],
+)
+def test_an_import_against_the_arrow_is_found(source: str) -> None:
+    """The guard above can fail: each of these is caught in policies/."""
+    assert against_the_arrow(source, "policies", "proctor.policies")
+
+
+def test_policies_are_pure() -> None:
+    """No third-party import in policies/ but the few that are pure computation."""
+    import sys
+
+    foreign = {
+        (str(path.relative_to(ROOT)), top)
+        for path in files("policies")
+        for name in imported(path.read_text(), package_of(path))
+        if (top := name.split(".")[0]) not in sys.stdlib_module_names and top not in PURE | {"proctor"}
+    }
+
+    assert foreign == set()
+
+
+@pytest.mark.parametrize(
+    "module", ["proctor.policies", "proctor.supervisor", "proctor.adapters", "proctor.adapters.stores"]
+)
+def test_what_is_public_is_listed_sorted_and_there(module: str) -> None:
+    """Public is what a folder's `__init__` lists."""
+    public = importlib.import_module(module)
+
+    assert list(public.__all__) == sorted(public.__all__)
+    assert [name for name in public.__all__ if not hasattr(public, name)] == []
+
+
+def test_every_package_is_shipped() -> None:
+    """A folder with an `__init__` that pyproject does not list would be missing from the wheel."""
+    listed = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["packages"]
+    present = {package_of(path) for folder in ROWS for path in files(folder) if path.name == "__init__.py"}
+
+    assert present == set(listed)
+
+
+def test_every_module_imports() -> None:
+    """No module has an error that only its import shows, and none needs an extra to be imported."""
+    import proctor.policies as top
+
+    found = [name for _, name, _ in pkgutil.walk_packages(top.__path__, "proctor.policies.")]
+
+    assert [importlib.import_module(name).__name__ for name in found] == found
