@@ -1,0 +1,109 @@
+"""One owner for each run of an agent: it judges every event, holds calls at the gate, and cancels once.
+
+A file imports only rows above its own:
+
+    errors          what can go wrong
+    ports           where the world comes in: adapters, stores, approvers, publishers
+    records         events as stores keep them
+    memory_store    a store in memory
+    judge           what a run needs of the policies
+    result          how a run ended, for its caller
+    inputs          what the machine of a run is told
+    commands        what the machine wants done
+    verdicts        what follows from a judgement, and its records
+    belief          what of a provider's stream is believed
+    outbox          commands that wait for the record
+    core            what the parts of the machine share
+    open_calls      calls that are not over
+    approvals       calls held for a person
+    proposals       the gate's side of the machine
+    reports         the provider's side of the machine
+    ending          terminal events, and what the caller is owed
+    machine         the machine of one run
+    clock           the supervisor's own time
+    log             where logs go
+    timers          deadlines of many runs
+    writer          group commit of a run's record
+    ladder          ending a provider step by step
+    pump            reading a provider
+    actor           the shell around one machine
+    publishing      observers, who cannot hurt a run
+    mailbox         messages from other processes
+    feed            following events
+    inbox           approvals by way of the store
+    history         a session's past
+    plan            policies made ready for an adapter
+    launching       from an order to a run
+    roster          the runs that go on
+    handle          a run as its caller holds it
+    supervisor      many runs
+    runs            one run, awaited
+"""
+
+from .errors import (
+    EventError,
+    PolicyError,
+    PolicyViolationError,
+    ProctorError,
+    ProviderError,
+    ProviderUnavailableError,
+    StoreError,
+    UsageError,
+)
+from .handle import RunHandle
+from .memory_store import MemoryStore
+from .ports import (
+    Adapter,
+    ApprovalAnswer,
+    ApprovalRequest,
+    Approver,
+    GateAnswer,
+    Launch,
+    LaunchOptions,
+    Mail,
+    Provider,
+    Publisher,
+    Rung,
+    RunInfo,
+    SessionInfo,
+    Store,
+)
+from .result import PolicyReport, RunResult
+from .roster import Statistics
+from .runs import cancel_for_approval, create_run, execute_run, run_once
+from .supervisor import Supervisor
+
+__all__ = [
+    "Adapter",
+    "ApprovalAnswer",
+    "ApprovalRequest",
+    "Approver",
+    "EventError",
+    "GateAnswer",
+    "Launch",
+    "LaunchOptions",
+    "Mail",
+    "MemoryStore",
+    "PolicyError",
+    "PolicyReport",
+    "PolicyViolationError",
+    "ProctorError",
+    "Provider",
+    "ProviderError",
+    "ProviderUnavailableError",
+    "Publisher",
+    "RunHandle",
+    "RunInfo",
+    "RunResult",
+    "Rung",
+    "SessionInfo",
+    "Statistics",
+    "Store",
+    "StoreError",
+    "Supervisor",
+    "UsageError",
+    "cancel_for_approval",
+    "create_run",
+    "execute_run",
+    "run_once",
+]

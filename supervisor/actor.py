@@ -106,7 +106,7 @@ class RunActor:
             with anyio.CancelScope(shield=True):
                 await self._live(begin)
         except Exception as error:  # an error of ours must not leave a run that nobody can wait for
-            self._around.log.error("run.broken", run_id=self._launch.run_id, error=repr(error))
+            self._around.log.exception("run.broken", run_id=self._launch.run_id, error=repr(error))
             if self._outcome is None:
                 self._outcome = Outcome(status="failed", policy=PolicyReport(), usage=Usage(), error=error)
         finally:
@@ -139,7 +139,7 @@ class RunActor:
 
     def answer(self, approval_id: str, answer: ApprovalAnswer) -> None:
         """Answer a held call; one that is not held any more is left alone."""
-        self._feed(inputs.Answered(now_ms=self._now(), approval_id=approval_id, answer=answer))
+        self._feed(inputs.Answered(now_ms=self.now_ms(), approval_id=approval_id, answer=answer))
 
     async def gate(self, call: ToolCall) -> GateAnswer:
         """Hold a call until it is decided and the decision is recorded."""
@@ -149,10 +149,10 @@ class RunActor:
         key = self._key
         waiter = self._waiters[key] = _Waiter(call)
         try:
-            self._feed(inputs.Proposed(now_ms=self._now(), key=key, call=call))
+            self._feed(inputs.Proposed(now_ms=self.now_ms(), key=key, call=call))
             await waiter.come.wait()
         except BaseException:
-            self._feed(inputs.Withdrawn(now_ms=self._now(), key=key, call_id=call.id))
+            self._feed(inputs.Withdrawn(now_ms=self.now_ms(), key=key, call_id=call.id))
             raise
         finally:
             del self._waiters[key]
@@ -168,13 +168,13 @@ class RunActor:
             if not self._machine.cancelling:
                 error = await self._pump.run(self._launch)
             evidence = {"rungs": self._pump.rungs} if self._pump.rungs else {}
-            self._feed(inputs.AdapterEnded(now_ms=self._now(), error=error, evidence=evidence))
+            self._feed(inputs.AdapterEnded(now_ms=self.now_ms(), error=error, evidence=evidence))
             await self._over.wait()
             tasks.cancel_scope.cancel()
         await self._last_attempt()
 
     def _take(self, event: Event) -> Awaitable[None] | bool:
-        self._feed(inputs.Reported(now_ms=self._now(), event=event))
+        self._feed(inputs.Reported(now_ms=self.now_ms(), event=event))
         if self._machine.provider_done:
             return False
         return self._writer.room() if self._writer.full else True
@@ -193,7 +193,7 @@ class RunActor:
     def _tell_stored(self) -> None:
         awaited = self._machine.awaited_ticket
         if awaited is not None and awaited <= self._writer.durable:
-            self._feed(inputs.Stored(now_ms=self._now(), ticket=self._writer.durable))
+            self._feed(inputs.Stored(now_ms=self.now_ms(), ticket=self._writer.durable))
 
     def _carry_out(self, command: Command) -> None:
         assert self._tasks is not None
@@ -231,15 +231,15 @@ class RunActor:
         try:
             await self._writer.flush()
         except Exception as error:
-            self._around.log.error("store.failed", run_id=self._launch.run_id, error=str(error))
-            self._feed(inputs.StoreFailed(now_ms=self._now(), error=error))
+            self._around.log.exception("store.failed", run_id=self._launch.run_id, error=str(error))
+            self._feed(inputs.StoreFailed(now_ms=self.now_ms(), error=error))
 
     async def _last_attempt(self) -> None:
         """A store that failed is asked once more: the record should not lack its end."""
         try:
             await self._writer.last_attempt()
         except Exception as error:
-            self._around.log.error("store.incomplete", run_id=self._launch.run_id, error=str(error))
+            self._around.log.exception("store.incomplete", run_id=self._launch.run_id, error=str(error))
 
     async def _check(self, command: RunChecks) -> None:
         answers: dict[str, Any] = {}
@@ -248,7 +248,7 @@ class RunActor:
                 answers[name] = await ask(command.call)
             except Exception as error:  # a check that raises denies; the judge names it
                 answers[name] = error
-        self._feed(inputs.Checked(now_ms=self._now(), key=command.key, answers=answers))
+        self._feed(inputs.Checked(now_ms=self.now_ms(), key=command.key, answers=answers))
 
     async def _ask(self, request: ApprovalRequest, approver: Approver) -> None:
         with anyio.CancelScope() as asking:
@@ -256,7 +256,7 @@ class RunActor:
             try:
                 answer = await approver(request)
             except Exception as error:  # whoever cannot be asked has not said yes
-                self._around.log.error("approver.failed", run_id=request.run_id, error=repr(error))
+                self._around.log.exception("approver.failed", run_id=request.run_id, error=repr(error))
                 answer = ApprovalAnswer(granted=False, by="supervisor", reason="the approver failed")
             self._asking.pop(request.approval_id, None)
             if answer is not None:
@@ -269,7 +269,8 @@ class RunActor:
     def _ring(self, now_ms: int) -> None:
         self._feed(inputs.Ticked(now_ms=now_ms))
 
-    def _now(self) -> int:
+    def now_ms(self) -> int:
+        """The moment on the supervisor's clock."""
         return self._around.clock.now_ms()
 
     def _log(self, event: str, call: ToolCall | None = None, **fields: Any) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from proctor.policies.calls import Decision, ToolCall, Violation, input_digest
 from proctor.policies.events import (
@@ -16,10 +16,8 @@ from proctor.policies.events import (
     at_ms,
 )
 
+from .open_calls import Proposal
 from .ports import ApprovalRequest
-
-if TYPE_CHECKING:
-    from .proposals import Proposal
 
 
 class Held:

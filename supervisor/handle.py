@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from anyio.lowlevel import checkpoint
 
 from .actor import RunActor
@@ -15,11 +13,10 @@ from .result import RunResult
 class RunHandle:
     """A run that goes on, or is over."""
 
-    __slots__ = ("_actor", "_now_ms", "run_id", "session_id")
+    __slots__ = ("_actor", "run_id", "session_id")
 
-    def __init__(self, actor: RunActor, *, run_id: str, session_id: str, now_ms: Callable[[], int]) -> None:
+    def __init__(self, actor: RunActor, *, run_id: str, session_id: str) -> None:
         self._actor = actor
-        self._now_ms = now_ms
         self.run_id = run_id
         self.session_id = session_id
 
@@ -30,13 +27,15 @@ class RunHandle:
 
     async def cancel(self, *, reason: str = "user") -> None:
         """Order the run to end; `wait` says how it did."""
-        self._actor.cancel(CancelAsked(now_ms=self._now_ms(), reason=reason))
+        self._actor.cancel(CancelAsked(now_ms=self._actor.now_ms(), reason=reason))
         await checkpoint()
 
     async def cancel_for_approval(self, request: ApprovalRequest) -> None:
         """Order the run to end, and record that this call is to be approved before a later run."""
         self._actor.cancel(
-            CancelAsked(now_ms=self._now_ms(), reason="waiting for approval", by="approval", approval=request)
+            CancelAsked(
+                now_ms=self._actor.now_ms(), reason="waiting for approval", by="approval", approval=request
+            )
         )
         await checkpoint()
 

@@ -7,6 +7,8 @@ from typing import Any
 
 import structlog
 
+logging.getLogger("proctor").addHandler(logging.NullHandler())
+
 
 def logger(**bound: Any) -> Any:
     """A logger with these fields bound; silent until the program asks for logs."""
@@ -16,6 +18,7 @@ def logger(**bound: Any) -> Any:
         logging.getLogger("proctor"),
         processors=[
             structlog.stdlib.filter_by_level,
+            structlog.processors.format_exc_info,
             structlog.processors.KeyValueRenderer(key_order=["event"]),
         ],
         wrapper_class=structlog.stdlib.BoundLogger,

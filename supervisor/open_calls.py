@@ -1,10 +1,12 @@
-"""The calls of a run that are not over: who asked for what, and how far each has got."""
+"""The calls of a run that are not over: who asked for what, how far each has got, who waits for an answer."""
 
 from __future__ import annotations
 
 from typing import Literal, TypeAlias
 
 from proctor.policies.calls import ToolCall
+
+from .ports import GateAnswer
 
 Stage: TypeAlias = Literal["requested", "started", "denied"]
 
@@ -42,3 +44,15 @@ class OpenCalls:
     def end(self, call_id: str) -> OpenCall | None:
         """Forget a call: its outcome is known."""
         return self._calls.pop(call_id, None)
+
+
+class Proposal:
+    """One call the gate holds; `keys` are those who wait for the same answer."""
+
+    __slots__ = ("answer", "call", "keys", "noted")
+
+    def __init__(self, key: int, call: ToolCall) -> None:
+        self.keys = [key]
+        self.call = call
+        self.answer: GateAnswer | None = None
+        self.noted: set[tuple[str, str]] = set()

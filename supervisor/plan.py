@@ -7,7 +7,6 @@ from typing import Any
 
 import msgspec
 
-from proctor.policies import compile_policy, merge_policies, preflight
 from proctor.policies.model import Policy
 
 from .errors import PolicyError, UsageError
@@ -46,6 +45,8 @@ def policies_given(policies: object, policy: object) -> tuple[Policy, ...]:
 
 def make_plan(adapter: Adapter, policies: tuple[Policy, ...]) -> Plan:
     """Merge, check, compile. Raises PolicyViolationError when preflight refuses: the adapter is not called."""
+    from proctor.policies import compile_policy, merge_policies, preflight
+
     merged = merge_policies(list(policies))
     findings = preflight(merged, adapter.capabilities)
     findings.check()

@@ -82,7 +82,8 @@ class Provider(Protocol):
         """The stream. It ends when the client is done; it raises ProviderError when the client failed.
 
         Events come without run id, seq and time: the supervisor stamps them. A terminal event of the
-        client (RunCompleted with its output, RunFailed) is the last one.
+        client (RunCompleted with its output, RunFailed) is the last one. An event has been judged when the
+        next one is asked for: wait for that before proposing a call to the gate that comes after it.
         """
         ...
 

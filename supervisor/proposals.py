@@ -21,21 +21,9 @@ from . import approvals
 from .approvals import Approvals, Held
 from .commands import Answer, AskApproval, Command, DropApproval, RunChecks
 from .core import RunCore
-from .open_calls import OpenCall, OpenCalls
+from .open_calls import OpenCall, OpenCalls, Proposal
 from .ports import ApprovalAnswer, GateAnswer
 from .verdicts import denied, labelled
-
-
-class Proposal:
-    """One call the gate holds; `keys` are those who wait for the same answer."""
-
-    __slots__ = ("answer", "call", "keys", "noted")
-
-    def __init__(self, key: int, call: ToolCall) -> None:
-        self.keys = [key]
-        self.call = call
-        self.answer: GateAnswer | None = None
-        self.noted: set[tuple[str, str]] = set()
 
 
 class GateKeeper:

@@ -16,42 +16,21 @@ from proctor.policies.events import Event
 from proctor.policies.model import Policy
 
 from . import inbox
-from .actor import RunActor, Surroundings
+from .actor import Surroundings
 from .clock import Clock
 from .errors import UsageError
 from .feed import Hub, follow
 from .handle import RunHandle
 from .history import Continuation, check_continuation
-from .inputs import Begin, CancelAsked
+from .inputs import Begin
 from .launching import Order, launched, run_info
 from .log import logger
-from .mailbox import Mailbox, answer_of, is_for
+from .mailbox import Mailbox
 from .plan import Plans, policies_given
-from .ports import Adapter, ApprovalAnswer, ApprovalRequest, Approver, Mail, Publisher, Store
+from .ports import Adapter, ApprovalAnswer, ApprovalRequest, Approver, Publisher, Store
 from .publishing import Publishers
+from .roster import Roster, Running, Statistics
 from .timers import Timers
-
-
-class Statistics(msgspec.Struct, frozen=True, kw_only=True):
-    """Counts since the supervisor was opened; `refused` are runs a policy cancelled."""
-
-    running: int = 0
-    started: int = 0
-    completed: int = 0
-    failed: int = 0
-    cancelled: int = 0
-    refused: int = 0
-    approvals: int = 0
-    subscribers: int = 0
-    publishers_dropped: int = 0
-
-
-class _Running(msgspec.Struct, frozen=True, kw_only=True):
-    actor: RunActor
-    run_id: str
-    session_id: str
-    tenant: str | None
-    started_at: datetime
 
 
 class Supervisor:
@@ -75,14 +54,10 @@ class Supervisor:
         self._log = logger()
         self._publishers = Publishers(publishers, self._log)
         self._slots = anyio.Semaphore(max_running)
-        self._running: dict[str, _Running] = {}
+        self._roster = Roster()
         self._sessions: set[str] = set()
         self._plans = Plans()
-        self._counts: dict[str, int] = dict.fromkeys(
-            ("started", "completed", "failed", "cancelled", "refused"), 0
-        )
         self._hub = Hub(store)
-        self._idle = anyio.Event()
         self._tasks: TaskGroup | None = None
         self._around: Surroundings | None = None
         self._closing = False
@@ -102,7 +77,7 @@ class Supervisor:
         )
         self._tasks = await anyio.create_task_group().__aenter__()
         self._tasks.start_soon(timers.run)
-        self._tasks.start_soon(Mailbox(self._store, self._deliver, self._log).run)
+        self._tasks.start_soon(Mailbox(self._store, self._roster.deliver, self._log).run)
         return self
 
     async def __aexit__(
@@ -112,13 +87,13 @@ class Supervisor:
         self._closing = True
         try:
             if error is not None:
-                self.order_cancel_all("the supervisor is closing")
+                self._roster.cancel_all("the supervisor is closing")
             else:
-                await self._drained()
+                await self._roster.drained()
         finally:
-            self.order_cancel_all("the supervisor is closing")
+            self._roster.cancel_all("the supervisor is closing")
             with anyio.CancelScope(shield=True):
-                await self._drained()
+                await self._roster.drained()
             self._hub.close()
             self._tasks.cancel_scope.cancel()
             await self._tasks.__aexit__(None, None, None)
@@ -174,7 +149,7 @@ class Supervisor:
         handle = await self._start(order, created=True)
         for mail in await self._store.mail():
             if mail.run_id == run_id:
-                self._deliver(mail)
+                self._roster.deliver(mail)
         return handle
 
     async def approve(
@@ -191,19 +166,14 @@ class Supervisor:
 
     def approvals(self) -> list[ApprovalRequest]:
         """The calls that are held here for a person, oldest first."""
-        return [request for running in self._running.values() for request in running.actor.requests]
+        return self._roster.requests()
 
     async def cancel_all(self, reason: str = "all runs were cancelled") -> None:
         """End every run and wait until all have ended."""
-        ending = list(self._running.values())
-        self.order_cancel_all(reason)
+        ending = list(self._roster)
+        self._roster.cancel_all(reason)
         for running in ending:
             await running.actor.finished.wait()
-
-    def order_cancel_all(self, reason: str) -> None:
-        """Order every run to end, without waiting."""
-        for running in list(self._running.values()):
-            self._cancel(running, reason)
 
     async def subscribe(
         self, *, session_id: str | None = None, run_id: str | None = None, after: int = 0
@@ -229,12 +199,8 @@ class Supervisor:
 
     def statistics(self) -> Statistics:
         """What goes on, and what went on."""
-        return Statistics(
-            running=len(self._running),
-            approvals=len(self.approvals()),
-            subscribers=self._hub.subscribers,
-            publishers_dropped=self._publishers.dropped,
-            **self._counts,
+        return self._roster.statistics(
+            subscribers=self._hub.subscribers, publishers_dropped=self._publishers.dropped
         )
 
     def _plan(self, adapter: Adapter, policies: object, policy: object, continuation: str) -> Any:
@@ -270,71 +236,33 @@ class Supervisor:
         if not created:
             await self._store.create_run(msgspec.structs.replace(info, created_at=datetime.now(UTC)))
         context = begin.metadata.get("context", {})
-        running = _Running(
+        running = Running(
             actor=actor,
             run_id=info.run_id,
             session_id=info.session_id,
             tenant=context.get("tenant"),
             started_at=datetime.now(UTC),
         )
-        self._running[info.run_id] = running
-        self._counts["started"] += 1
+        self._roster.add(running)
         self._log.info("run.started", run_id=info.run_id, session_id=info.session_id)
         self._tasks.start_soon(self._own, running, begin)
-        return RunHandle(
-            actor, run_id=info.run_id, session_id=info.session_id, now_ms=self._around.clock.now_ms
-        )
+        return RunHandle(actor, run_id=info.run_id, session_id=info.session_id)
 
-    async def _own(self, running: _Running, begin: Begin) -> None:
+    async def _own(self, running: Running, begin: Begin) -> None:
         try:
             await running.actor.run(begin)
         finally:
-            del self._running[running.run_id]
+            self._roster.remove(running)
             self._sessions.discard(running.session_id)
             self._slots.release()
-            outcome = running.actor.outcome
-            if outcome is not None:
-                self._counts["refused" if outcome.refused else outcome.status] += 1
-            if not self._running:
-                self._idle.set()
-
-    async def _drained(self) -> None:
-        while self._running:
-            self._idle = anyio.Event()
-            await self._idle.wait()
 
     async def _answer(self, approval_id: str, given: ApprovalAnswer) -> None:
-        for running in self._running.values():
-            if any(request.approval_id == approval_id for request in running.actor.requests):
-                running.actor.answer(approval_id, given)
-                return
-        await inbox.answer(self._store, approval_id, given)
+        holding = self._roster.holding(approval_id)
+        if holding is not None:
+            holding.actor.answer(approval_id, given)
+        else:
+            await inbox.answer(self._store, approval_id, given)
 
     def _publish(self, events: list[Event]) -> None:
         self._hub.publish(events)
         self._publishers.publish(events)
-
-    def _deliver(self, mail: Mail) -> None:
-        for running in list(self._running.values()):
-            if is_for(
-                mail,
-                run_id=running.run_id,
-                session_id=running.session_id,
-                tenant=running.tenant,
-                started_at=running.started_at,
-            ):
-                if mail.kind == "cancel":
-                    self._cancel(
-                        running, str(mail.body.get("reason") or "cancelled"), mail.body.get("approval")
-                    )
-                else:
-                    running.actor.answer(str(mail.body.get("approval_id")), answer_of(mail))
-
-    def _cancel(self, running: _Running, reason: str, approval: Any = None) -> None:
-        assert self._around is not None
-        now_ms = self._around.clock.now_ms()
-        if approval is None:
-            running.actor.cancel(CancelAsked(now_ms=now_ms, reason=reason))
-        else:
-            request = msgspec.convert(approval, ApprovalRequest)
-            running.actor.cancel(CancelAsked(now_ms=now_ms, reason=reason, by="approval", approval=request))

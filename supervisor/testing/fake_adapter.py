@@ -1,0 +1,209 @@
+"""An agent in memory that does as it is told, and keeps what happened to it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any, TypeAlias
+
+import anyio
+from anyio.streams.memory import MemoryObjectSendStream
+
+from proctor.policies.calls import Capabilities, ToolCall
+from proctor.policies.events import (
+    TERMINAL,
+    Event,
+    RunCompleted,
+    ToolCallCompleted,
+    ToolCallFailed,
+    ToolCallStarted,
+)
+from proctor.policies.model import Policy
+
+from ..ports import GateAnswer, Launch, LaunchOptions, Provider, Rung
+from .steps import Ask, Crash, Pause, Step, Stop, Together
+
+
+class FakeAdapter:
+    """The in-memory twin of an Adapter.
+
+    Args:
+        steps: what every run of it does; it then completes with `output`, unless a step said how it ends.
+        gate: whether it asks before each call; `some` and `none` run unasked calls at once.
+        deaf: how many rungs of the ladder it does not hear; the last one always ends it.
+        capabilities: more of what it can do.
+        unavailable: what `prepare` raises.
+
+    After a run, `ran` has the calls that ran, `answers` what the gate said of each call, `launches` how it
+    was started, `rungs` which rungs were taken, `closed` how often a client was released.
+    """
+
+    def __init__(
+        self,
+        steps: Iterable[Step] = (),
+        *,
+        output: Any = "done",
+        gate: Any = "all",
+        deaf: int = 0,
+        rung_s: float = 1.0,
+        capabilities: Capabilities | None = None,
+        unavailable: Exception | None = None,
+        name: str = "fake",
+    ) -> None:
+        self.steps = tuple(steps)
+        self.output = output
+        self.deaf = deaf
+        self.rung_s = rung_s
+        self._name = name
+        self._capabilities = capabilities or Capabilities(gate=gate, usage="per_turn")
+        self._unavailable = unavailable
+        self.ran: list[ToolCall] = []
+        self.answers: dict[str, GateAnswer] = {}
+        self.launches: list[Launch] = []
+        self.rungs: list[str] = []
+        self.compiled = 0
+        self.closed = 0
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return self._capabilities
+
+    @property
+    def gated(self) -> bool:
+        """Whether calls are held at the gate."""
+        return self._capabilities.gate != "none"
+
+    async def prepare(self) -> None:
+        if self._unavailable is not None:
+            raise self._unavailable
+
+    def compile(self, policy: Policy) -> LaunchOptions:
+        self.compiled += 1
+        return LaunchOptions()
+
+    def open(self, launch: Launch) -> AbstractAsyncContextManager[Provider]:
+        self.launches.append(launch)
+        return self._opened(launch)
+
+    @asynccontextmanager
+    async def _opened(self, launch: Launch) -> AsyncIterator[Provider]:
+        try:
+            async with anyio.create_task_group() as tasks:
+                yield FakeProvider(self, launch, tasks.start_soon)
+                tasks.cancel_scope.cancel()
+        finally:
+            self.closed += 1
+
+
+_Said: TypeAlias = tuple[Event | Exception, anyio.Event]
+
+
+class _Mouth:
+    """Says something and waits until it was taken, so that what is asked next comes after it."""
+
+    def __init__(self, stream: MemoryObjectSendStream[_Said]) -> None:
+        self.stream = stream
+
+    async def say(self, said: Event | Exception) -> None:
+        taken = anyio.Event()
+        await self.stream.send((said, taken))
+        await taken.wait()
+
+
+class FakeProvider:
+    """One running session of a fake agent."""
+
+    def __init__(self, adapter: FakeAdapter, launch: Launch, spawn: Any) -> None:
+        self._adapter = adapter
+        self._launch = launch
+        self._spawn = spawn
+        self._scope = anyio.CancelScope()
+        self._calls = 0
+
+    async def events(self) -> AsyncIterator[Event]:
+        send, receive = anyio.create_memory_object_stream[_Said](0)
+        self._spawn(self._act, _Mouth(send))
+        with receive:
+            async for said, taken in receive:
+                if isinstance(said, Exception):
+                    raise said
+                yield said
+                taken.set()
+
+    def ladder(self) -> Sequence[Rung]:
+        names = ("interrupt", "terminate", "kill")
+        deaf = min(self._adapter.deaf, len(names) - 1)
+        return [
+            Rung(name=name, act=self._rung(name, heard=n >= deaf), bound_s=self._adapter.rung_s)
+            for n, name in enumerate(names)
+        ]
+
+    def _rung(self, name: str, *, heard: bool) -> Any:
+        async def act() -> dict[str, Any]:
+            self._adapter.rungs.append(name)
+            if heard:
+                self._scope.cancel()
+            return {"heard": heard}
+
+        return act
+
+    async def _act(self, mouth: _Mouth) -> None:
+        with mouth.stream, self._scope:
+            try:
+                for step in self._adapter.steps:
+                    if await self._step(step, mouth):
+                        return
+                await mouth.say(RunCompleted(output=self._adapter.output))
+            except anyio.BrokenResourceError:
+                return
+
+    async def _step(self, step: Step, mouth: _Mouth) -> bool:
+        """Do one step; says whether it was the last."""
+        match step:
+            case Ask():
+                return await self._ask(step, mouth)
+            case Together():
+                async with anyio.create_task_group() as tasks:
+                    for ask in step.asks:
+                        tasks.start_soon(self._ask, ask, mouth)
+            case Pause():
+                await (anyio.sleep_forever() if step.seconds is None else anyio.sleep(step.seconds))
+            case Crash():
+                await mouth.say(step.error)
+                return True
+            case Stop():
+                return True
+            case Event():
+                await mouth.say(step)
+                return isinstance(step, TERMINAL)
+        return False
+
+    async def _ask(self, ask: Ask, mouth: _Mouth) -> bool:
+        self._calls += 1
+        call = ToolCall(id=ask.id or f"call-{self._calls}", name=ask.name, input=ask.input, turn=ask.turn)
+        if self._adapter.gated and not ask.unasked:
+            answer = await self._launch.gate(call)
+            self._adapter.answers[call.id] = answer
+            if not answer.allowed:
+                return answer.stop
+        else:
+            await mouth.say(
+                ToolCallStarted(
+                    tool_call_id=call.id, tool_name=call.name, tool_input=call.input, turn=call.turn
+                )
+            )
+        self._adapter.ran.append(call)
+        if ask.meanwhile is not None:
+            await ask.meanwhile()
+        await mouth.say(_outcome(call, ask))
+        return False
+
+
+def _outcome(call: ToolCall, ask: Ask) -> Event:
+    if ask.error is not None:
+        return ToolCallFailed(tool_call_id=call.id, tool_name=call.name, error=ask.error)
+    return ToolCallCompleted(tool_call_id=call.id, tool_name=call.name, tool_output=ask.output)

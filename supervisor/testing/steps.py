@@ -1,0 +1,52 @@
+"""What a fake agent does, one step after another. An event among the steps is reported as it is."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeAlias
+
+import msgspec
+
+from proctor.policies.events import Event
+
+
+class Ask(msgspec.Struct, frozen=True, kw_only=True):
+    """Ask for one call. If it may run it gives `output`, or fails with `error`.
+
+    `unasked`: run it without asking the gate, as a client does that cannot hold this call. `meanwhile` is
+    awaited while the call runs.
+    """
+
+    name: str
+    input: dict[str, Any] = {}
+    id: str = ""
+    turn: int = 0
+    output: Any = "done"
+    error: str | None = None
+    unasked: bool = False
+    meanwhile: Callable[[], Awaitable[object]] | None = None
+
+
+class Together(msgspec.Struct, frozen=True):
+    """Ask for several calls at once."""
+
+    asks: tuple[Ask, ...]
+
+
+class Pause(msgspec.Struct, frozen=True):
+    """Do nothing for some seconds, or until interrupted; without a number: for good."""
+
+    seconds: float | None = None
+
+
+class Crash(msgspec.Struct, frozen=True):
+    """Fail as a client does: the stream of events raises this."""
+
+    error: Exception
+
+
+class Stop(msgspec.Struct, frozen=True):
+    """End the stream of events without saying how it ended."""
+
+
+Step: TypeAlias = Event | Ask | Together | Pause | Crash | Stop
