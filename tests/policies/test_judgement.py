@@ -1,0 +1,260 @@
+"""Judging a call: one state for all rules, nothing spent by a refusal, approvals bound to the input shown."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from proctor.policies import EventError, PolicyError, RunContext, ToolCall, compile_policy, parse_policies
+from proctor.policies import events as ev
+from proctor.policies.rules import Check
+
+
+def grant(session: Any, id: str, digest: str) -> None:
+    session.see(ev.ToolApprovalGranted(approval_id=f"a-{id}", tool_call_id=id, input_digest=digest, by="ana"))
+
+
+def test_every_refusing_rule_is_listed_strictest_first(ruled: Any) -> None:
+    """A decision lists all that refuse."""
+    session = ruled(
+        {"type": "blocklist", "id": "ask", "tools": ["x"], "action": "request_approval"},
+        {"type": "blocklist", "id": "no", "tools": ["x"], "action": "deny"},
+        {"type": "blocklist", "id": "hm", "tools": ["x"], "action": "warn"},
+    )
+
+    assert [v.rule for v in session.propose("x").violations] == ["no", "ask", "hm"]
+
+
+def test_a_refused_call_spends_nothing(ruled: Any) -> None:
+    """A denied call changes no state but attempts and breakers."""
+    session = ruled(
+        {"type": "count", "id": "one", "tool": "x", "max": 1},
+        {"type": "blocklist", "id": "no", "tools": [{"tool": "x", "where": [{"path": "$.bad", "equals": True}]}]},
+    )
+
+    assert [session.ask("x", bad=True), session.ask("x"), session.ask("x")] == ["deny", "allow", "deny"]
+
+
+def test_parallel_siblings_cannot_slip_through_together(ruled: Any) -> None:
+    """A call counts from the moment it is allowed."""
+    session = ruled({"type": "count", "id": "one", "tool": "x", "max": 1})
+
+    assert [session.ask("x", turn=1), session.ask("x", turn=1)] == ["allow", "deny"]
+
+
+def test_an_approval_holds_for_one_call_with_one_input(ruled: Any) -> None:
+    """Another input needs another approval; the same one is spent when the call is let through."""
+    session = ruled({"type": "blocklist", "id": "r", "tools": ["x"], "action": "request_approval"})
+    held = session.propose("x", id="h", n=1)
+    grant(session, "h", held.input_digest)
+
+    assert session.ask("x", id="h", n=2) == "request_approval"
+    assert session.ask("x", id="h", n=1) == "allow"
+    assert session.ask("x", id="i", n=1) == "request_approval"
+
+
+def test_a_granted_call_is_judged_again_on_the_state_of_that_moment(ruled: Any) -> None:
+    """What happened since may refuse it."""
+    session = ruled(
+        {"type": "blocklist", "id": "r", "tools": ["x"], "action": "request_approval"},
+        {"type": "never_after", "id": "n", "trigger": "stop", "forbidden": "x"},
+    )
+    held = session.propose("x", id="h")
+    session.ok("stop")
+    grant(session, "h", held.input_digest)
+
+    assert session.ask("x", id="h") == "deny"
+
+
+def test_an_id_used_for_another_call_is_refused(ruled: Any) -> None:
+    """Within its run an id stands for one tool with one input."""
+    session = ruled()
+    session.ok("x", id="k", n=1)
+
+    assert session.ask("x", id="k", n=1) == "allow"
+    assert session.ask("x", id="k", n=2) == "deny"
+    assert session.ask("y", id="k", n=1) == "deny"
+
+
+def test_the_same_id_in_another_run_is_another_call(ruled: Any) -> None:
+    """Ids are a run's."""
+    session = ruled({"type": "count", "id": "r", "tool": "x", "max": 1})
+    session.see(ev.RunStarted(run_id="r1"))
+    session.ok("x", id="k")
+    session.see(ev.RunStarted(run_id="r2"))
+
+    assert session.ask("x", id="k") == "deny"
+
+
+def test_an_input_that_was_not_the_one_allowed_is_judged_again(ruled: Any) -> None:
+    """What starts counts, not what was asked."""
+    session = ruled(
+        {"type": "blocklist", "id": "r", "tools": [{"tool": "x", "where": [{"path": "$.cmd", "regex": "rm"}]}]}
+    )
+    session.propose("x", id="k", cmd="ls")
+    found = session.see(ev.ToolCallStarted(tool_call_id="k", tool_name="x", tool_input={"cmd": "rm -rf"}, turn=1))
+
+    assert [(v.rule, v.enforcement) for v in found] == [("r", "interrupted")]
+
+
+def test_outcomes_of_unknown_calls_change_nothing(ruled: Any) -> None:
+    """Only a call that started can complete."""
+    session = ruled({"type": "before", "id": "r", "first": "A", "then": "B"})
+    session.see(ev.ToolCallCompleted(tool_call_id="ghost", tool_name="A"))
+
+    assert session.ask("B") == "deny"
+
+
+def test_a_call_allowed_here_and_refused_by_the_provider_has_failed(ruled: Any) -> None:
+    """It is evidence of nothing."""
+    session = ruled({"type": "forbids_after", "id": "r", "tool": "A", "tools": ["B"]})
+    session.propose("A", id="a")
+    session.see(ev.ToolCallDenied(tool_call_id="a", tool_name="A"))
+
+    assert session.ask("B") == "allow"
+
+
+def test_the_model_is_told_nothing_of_the_rules(ruled: Any) -> None:
+    """The default text names the tool only; the strictest rule's own text comes first."""
+    session = ruled(
+        {"type": "blocklist", "id": "r", "tools": ["x", "y"], "reason": "security:exfiltration"},
+        {"type": "blocklist", "id": "s", "tools": ["y"], "tell_model": "use z", "action": "cancel"},
+    )
+
+    assert session.propose("x").tell_model == "Tool 'x' is not available in this context."
+    assert session.propose("y").tell_model == "use z"
+    assert session.propose("z").tell_model is None
+
+
+def test_a_rule_that_raises_refuses_and_is_named(drive: Any) -> None:
+    """Fail closed."""
+
+    def broken(call: ToolCall) -> bool:
+        raise RuntimeError("no database")
+
+    policy = parse_policies({"version": 1, "name": "p", "on_violation": "warn"})[0]
+    with_check = type(policy)(name="p", on_violation="warn", rules=(Check(id="c", check=broken),))
+    decision = compile_policy(with_check).monitor().propose(ToolCall(id="1", name="x"))
+
+    assert (decision.action, decision.errors) == ("deny", ("c",))
+
+
+@pytest.mark.parametrize(("answer", "action"), [(True, "allow"), (None, "allow"), (False, "deny"), ("no", "deny")])
+def test_a_check_answers_for_itself(answer: Any, action: str) -> None:
+    """True or None lets the call through; False or a text refuses."""
+    from proctor.policies import Policy
+
+    policy = Policy(name="p", on_violation="deny", rules=(Check(check=lambda call: answer, tool="x"),))
+
+    assert compile_policy(policy).monitor().propose(ToolCall(id="1", name="x")).action == action
+
+
+def test_an_asynchronous_check_is_asked_outside_and_answered_here() -> None:
+    """Without its answer the call is refused."""
+    from proctor.policies import Policy
+
+    async def check(call: ToolCall) -> bool:
+        return True
+
+    policy = Policy(name="p", on_violation="deny", rules=(Check(id="c", check=check),))
+    monitor = compile_policy(policy).monitor()
+    call = ToolCall(id="1", name="x")
+
+    assert [id for id, _ in monitor.async_checks(call)] == ["c"]
+    assert monitor.propose(call).action == "deny"
+    assert monitor.propose(ToolCall(id="2", name="x"), checks={"c": True}).action == "allow"
+
+
+def test_a_repeated_id_in_a_stack_names_its_policy(drive: Any) -> None:
+    """`policy/id` where two policies use one id."""
+    rule = {"type": "blocklist", "id": "r", "tools": ["x"], "action": "deny"}
+    session = drive({"name": "org", "rules": [rule]}, {"name": "team", "rules": [rule]})
+
+    assert [(v.rule, v.policy, v.stack) for v in session.propose("x").violations] == [
+        ("org/r", "org", "org + team"),
+        ("team/r", "team", "org + team"),
+    ]
+
+
+def test_rules_are_absent_where_their_context_does_not_hold(drive: Any) -> None:
+    """`when` is settled when the run starts, and a field not given is absent."""
+    rule = {"type": "blocklist", "id": "r", "tools": ["x"], "when": [{"path": "$.labels.env", "equals": "prod"}]}
+    document = {"on_violation": "deny", "rules": [rule]}
+
+    assert drive(document).ask("x") == "allow"
+    assert drive(document, context=RunContext(labels={"env": "prod"})).ask("x") == "deny"
+
+
+def test_what_earlier_calls_returned_bounds_what_may_be_asked(ruled: Any) -> None:
+    """`output_of` refers to every earlier successful output."""
+    known = {"output_of": ["find_user"], "path": "$[*].id"}
+    session = ruled(
+        {"type": "blocklist", "id": "r", "tools": [{"tool": "mail", "where": [{"path": "$.to", "not_in": known}]}]}
+    )
+    before = session.ask("mail", to=7)
+    session.ok("find_user", out='[{"id": 7}, {"id": "ana"}]')
+
+    assert (before, session.ask("mail", to="7"), session.ask("mail", to="ana"), session.ask("mail", to="eve")) == (
+        "deny",
+        "allow",
+        "allow",
+        "deny",
+    )
+
+
+def test_a_net_can_be_added_and_removed_on_a_live_run_and_keeps_its_state(ruled: Any) -> None:
+    """A removed net goes on where it was."""
+    session = ruled()
+    session.monitor.add_net("limit push to 1 per session")
+    first = [session.ask("push"), session.ask("push")]
+    session.monitor.remove_net("limit push to 1 per session")
+    without = session.ask("push")
+    session.monitor.add_net("limit push to 1 per session")
+
+    assert (first, without, session.ask("push")) == (["allow", "deny"], "allow", "deny")
+
+
+def test_a_snapshot_of_another_policy_is_refused(ruled: Any) -> None:
+    """One clear error, no half-restored state."""
+    one, other = (
+        ruled({"type": "require", "id": "a", "tool": "x"}),
+        ruled({"type": "require", "id": "b", "tool": "x"}),
+    )
+
+    with pytest.raises(EventError, match="whose rules are others"):
+        other.compiled.restore(one.monitor.snapshot())
+    with pytest.raises(EventError, match="not a snapshot"):
+        other.compiled.restore(b"{]")
+
+
+def test_a_decision_explains_itself_with_the_states_before_and_after() -> None:
+    """Only where the monitor was asked to explain."""
+    policy = parse_policies(
+        {"version": 1, "name": "p", "rules": [{"type": "count", "id": "r", "tool": "x", "max": 1, "action": "deny"}]}
+    )[0]
+    monitor = compile_policy(policy).monitor(explain=True)
+    first, second = (monitor.propose(ToolCall(id=str(n), name="x")) for n in range(2))
+
+    assert "r: agrees [total 0" in first.explain()
+    assert "-> total 1" in first.explain()
+    assert "r: deny, `x` is number 2" in second.explain()
+
+
+def test_an_input_that_cannot_be_read_is_refused(ruled: Any) -> None:
+    """Deep nesting does not pass by breaking the judge."""
+    deep: Any = {}
+    for _ in range(100_000):
+        deep = {"a": deep}
+    session = ruled({"type": "loop", "id": "r", "window": 3, "threshold": 2})
+    decision = session.monitor.propose(ToolCall(id="1", name="x", input=deep))
+
+    assert decision.action == "deny"
+
+
+def test_a_policy_made_in_python_is_checked_when_it_is_compiled() -> None:
+    """The same checks as for a file."""
+    from proctor.policies import Deny, Policy
+
+    with pytest.raises(PolicyError, match="never closed"):
+        compile_policy(Policy(name="p", tool_rules=[Deny(["[ab"])]))  # type: ignore[arg-type, list-item]
