@@ -19,6 +19,7 @@ A file imports only files listed above it; folders count as rows.
     shell_agent        judges and runs one command line
     shell              ShellAdapter: command lines as runs
     traces/            recorded sessions of agents
+    evaluate/          recorded sessions judged under a policy, and reports of it
     replay             ReplayAdapter: a recorded stream as a run
     jsonrpc            one end of a JSON-RPC conversation over lines of JSON
     background         helper tasks beside a body of code that must not notice them

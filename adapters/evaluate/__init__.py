@@ -4,7 +4,7 @@ records         what is found of one session
 judge           sessions to records
 calls           calls and inputs as a line of text shows them
 tally           records of many sessions summed up by rule
-advice          what to do about a violation
+advice          what a violation says: where, what was expected, what to do
 table           the summary of many sessions on a terminal
 failure         one failed rule on a terminal, with the calls around it
 jsonl           one line of JSON a session

@@ -1,18 +1,24 @@
-"""What to do about a violation."""
+"""What a violation says: where it is, what was expected, what happened, what to do."""
 
 from __future__ import annotations
 
+from proctor.policies.model import Limits
+
 from .records import ViolationRecord
 
-_LIMITS = "raise the limit, or find what the session spent it on"
-_BY_KIND = {
-    "net": "make the calls that put the missing tokens there first, or open the net to this call",
-    "check": "see what the check looks at in the call's input",
-    "circuit_breaker": "find out why the calls before it failed or were refused",
-    "loop": "change the call's input, or do something else between",
-    "max_parallel": "ask for fewer of these calls in one model response",
-}
 _OTHERWISE = "change the call, or allow it in the rule"
+
+
+def is_limit(violation: ViolationRecord) -> bool:
+    """Whether a limit was exceeded: by a call, or by what an event in between reports."""
+    return violation.kind in Limits.__struct_fields__
+
+
+def place(violation: ViolationRecord) -> str:
+    """Where it is, in words: a call, an event, or the end of the session."""
+    if violation.tool_call_id is not None:
+        return f"event {violation.seq}: {violation.tool_name} ({violation.tool_call_id})"
+    return f"event {violation.seq}" if is_limit(violation) else "the end of the session"
 
 
 def expected(violation: ViolationRecord) -> str:
@@ -26,10 +32,5 @@ def actual(violation: ViolationRecord) -> str:
 
 
 def suggestion(violation: ViolationRecord) -> str:
-    """What to do: the rule's own suggestion, or one for its kind."""
-    own = violation.details.get("suggestion")
-    if own:
-        return str(own)
-    if violation.kind.startswith("max_") and violation.kind != "max_parallel":
-        return _LIMITS
-    return _BY_KIND.get(violation.kind, _OTHERWISE)
+    """What to do: the rule's own suggestion, or a general one."""
+    return str(violation.details.get("suggestion") or _OTHERWISE)

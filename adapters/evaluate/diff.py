@@ -33,7 +33,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CallChange(msgspec.Struct, frozen=True, kw_only=True):
-    """A call the two policies judge otherwise; without an id it is the session's end that they judge."""
+    """A call the two policies judge otherwise; without an id it is the session as a whole."""
 
     change: Change
     tool_call_id: str | None
@@ -90,14 +90,14 @@ def _changes(session: Session, before: SessionReport, after: SessionReport) -> I
                 change=_change(was, is_now),
                 tool_call_id=call_id,
                 tool_name=line.name if line else None,
-                call=line.text if line else "the end of the session",
+                call=line.text if line else "the session as a whole",
                 old=was,
                 new=is_now,
             )
 
 
 def _answers(report: SessionReport) -> dict[str | None, Answer]:
-    """What a policy says by call; what is about no call is about the session's end."""
+    """What a policy says by call; what is about no call is about the session as a whole."""
     answers: dict[str | None, Answer] = {}
     for violation in report.violations:
         earlier = answers.get(violation.tool_call_id, Answer())

@@ -8,7 +8,7 @@ from rich.text import Text
 
 from proctor.adapters.traces import Session
 
-from .advice import actual, expected, suggestion
+from .advice import actual, expected, is_limit, suggestion
 from .calls import CallLine, call_lines, printable
 from .records import SessionReport, ViolationRecord
 
@@ -53,27 +53,31 @@ def _field(text: Text, name: str, value: str) -> None:
 
 
 def _trace(text: Text, lines: list[CallLine], violations: list[ViolationRecord], shown: int) -> None:
+    text.append("  trace:\n" if lines else "  trace: no calls\n", "dim")
     offending = {violation.tool_call_id for violation in violations if violation.tool_call_id is not None}
-    text.append("  trace:\n", "dim")
     last = 0
-    for line in _around(lines, offending, shown):
+    for line in _around(lines, offending, violations[0], shown):
         _gap(text, line.position - last - 1)
         last = line.position
         _call(text, line, marked=line.id in offending)
-    _gap(text, len(lines) - last)
     if not offending:
-        text.append("  > the session ended here", "bold red")
+        text.append(f"  > {_moment(violations[0])}", "bold red")
         text.append("  <-- violation\n", "red")
+    _gap(text, len(lines) - last)
 
 
-def _around(lines: list[CallLine], offending: set[str], shown: int) -> list[CallLine]:
-    """The offending calls with their neighbours, or the last calls if what is wrong is how it ended."""
+def _around(lines: list[CallLine], offending: set[str], first: ViolationRecord, shown: int) -> list[CallLine]:
+    """The offending calls with their neighbours or, where no call is to blame, the calls before."""
     marks = [index for index, line in enumerate(lines) if line.id in offending]
     if not marks:
-        return lines[-shown:]
+        return [line for line in lines if line.seq <= first.seq][-shown:]
     wanted = {index for mark in marks for index in range(mark - _BEFORE, mark + _AFTER + 1)}
     chosen = [line for index, line in enumerate(lines) if index in wanted]
     return chosen[:shown]
+
+
+def _moment(violation: ViolationRecord) -> str:
+    return f"what event {violation.seq} reports" if is_limit(violation) else "the session ended here"
 
 
 def _call(text: Text, line: CallLine, *, marked: bool) -> None:

@@ -15,6 +15,7 @@ from proctor.policies.events import (
     PolicyViolated,
     ToolCallRequested,
 )
+from proctor.policies.report import Report
 
 from .records import DecisionRecord, SessionReport, ViolationRecord
 
@@ -38,9 +39,7 @@ def judge_sessions(
             progress(count)
 
 
-def judge_session(
-    compiled: CompiledPolicy, session: Session, context: RunContext | None = None
-) -> SessionReport:
+def judge_session(compiled: CompiledPolicy, session: Session, context: RunContext | None = None) -> SessionReport:
     """Judge one session under a compiled policy.
 
     A call that was asked for is proposed, as at a gate; whatever else is recorded has happened. `context` is
@@ -57,6 +56,7 @@ class _Judge:
 
     def __init__(self, compiled: CompiledPolicy, session: Session, context: RunContext) -> None:
         self._session = session
+        self._compiled = compiled
         self._monitor = compiled.monitor(_filled(context, session))
         self._found: list[ViolationRecord] = []
         self._seen: set[tuple[str, str, str]] = set()
@@ -76,7 +76,12 @@ class _Judge:
 
     def _propose(self, event: ToolCallRequested) -> None:
         call = ToolCall(id=event.tool_call_id, name=event.tool_name, input=event.tool_input, turn=event.turn)
-        decision = self._monitor.propose(call)
+        if event.tool_call_id in self._session.never_ran:
+            # What would have been let through did not run all the same, so it must not be spent.
+            decision = self._compiled.restore(self._monitor.snapshot()).propose(call)
+            self._monitor.observe(event)
+        else:
+            decision = self._monitor.propose(call)
         for violation in decision.violations:
             self._add(violation)
         rules = [violation.rule for violation in decision.violations]
@@ -91,9 +96,12 @@ class _Judge:
             session=self._session.id,
             passed=not self._found,
             violations=self._found,
-            rules={name: rule.status for name, rule in report.rules.items()},
+            rules={**{name: rule.status for name, rule in report.rules.items()}, **self._broken(report)},
             decisions=self._decisions or msgspec.UNSET,
         )
+
+    def _broken(self, report: Report) -> dict[str, str]:
+        return {found.rule: "violated" for found in self._found if found.rule in report.rules}
 
     def _add(self, violation: Violation) -> None:
         if violation.tool_call_id is not None:
@@ -119,8 +127,6 @@ class _Judge:
 def _filled(context: RunContext, session: Session) -> RunContext:
     known = {"session_id": session.id, "model": session.metadata.get("model")}
     missing = {
-        name: value
-        for name, value in known.items()
-        if value is not None and getattr(context, name) is msgspec.UNSET
+        name: value for name, value in known.items() if value is not None and getattr(context, name) is msgspec.UNSET
     }
     return msgspec.structs.replace(context, **missing)

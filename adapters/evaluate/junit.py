@@ -7,7 +7,7 @@ from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
 from proctor.adapters.traces import Session
 
-from .advice import actual, expected, suggestion
+from .advice import actual, expected, place, suggestion
 from .records import SessionReport, ViolationRecord
 
 _NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -67,11 +67,7 @@ def _failure(case: Element, violations: list[ViolationRecord]) -> None:
 
 def _lines(violations: list[ViolationRecord]) -> list[str]:
     first = violations[0]
-    places = [
-        f"at event {violation.seq}: {violation.tool_name or 'the end of the session'}"
-        + (f" ({violation.tool_call_id})" if violation.tool_call_id is not None else "")
-        for violation in violations
-    ]
+    places = [f"at {place(violation)}" for violation in violations]
     told = [f"expected: {expected(first)}", f"actual: {actual(first)}"]
     return [*told, *places, f"suggestion: {suggestion(first)}"]
 

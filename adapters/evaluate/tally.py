@@ -64,4 +64,7 @@ class Tally:
         return self.passed == self.sessions
 
     def _rule(self, name: str) -> RuleTally:
-        return self.rules.setdefault(name, RuleTally(rule=name))
+        rule = self.rules.get(name)
+        if rule is None:
+            rule = self.rules[name] = RuleTally(rule=name)
+        return rule

@@ -69,6 +69,7 @@ def _session(found: list[Record], source: str) -> Session:
         source=source,
         format="claude",
         events=reader.log.events,
+        never_ran=reader.log.never_ran(),
         metadata={"model": model} if model else {},
     )
 

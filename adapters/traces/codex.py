@@ -67,6 +67,7 @@ def read(lines: TraceLines) -> Iterator[Session]:
         source=lines.name,
         format="codex",
         events=reader.finished(ends),
+        never_ran=reader.log.never_ran(),
         complete=not ends or ends[-1] not in _STARTED,
         metadata={"model": reader.model} if reader.model else {},
     )

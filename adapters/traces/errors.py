@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from proctor.supervisor.errors import ProctorError
+from proctor.policies.errors import ProctorError
 
 __all__ = ["TraceError"]
 

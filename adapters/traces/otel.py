@@ -85,6 +85,7 @@ def _session(session_id: str, spans: list[Span], source: str) -> Session:
         source=source,
         format="otel",
         events=log.events,
+        never_ran=log.never_ran(),
         metadata={"model": model} if model else {},
     )
 

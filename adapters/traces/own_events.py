@@ -7,7 +7,15 @@ from collections.abc import Iterator
 import msgspec
 
 from proctor.policies.errors import EventError
-from proctor.policies.events import TERMINAL, Event, RunStarted, Unrecognized, decode_event
+from proctor.policies.events import (
+    TERMINAL,
+    Event,
+    RunStarted,
+    ToolCallDenied,
+    ToolCallStarted,
+    Unrecognized,
+    decode_event,
+)
 
 from .lines import TraceLines
 from .session import Session
@@ -30,6 +38,7 @@ def read(lines: TraceLines) -> Iterator[Session]:
             format="events",
             events=events,
             complete=_is_complete(events),
+            never_ran=_denied(events),
             metadata=_metadata(events),
         )
 
@@ -50,6 +59,13 @@ def _is_complete(events: list[Event]) -> bool:
         if event.run_id and not isinstance(event, Unrecognized):
             return False
     return False
+
+
+def _denied(events: list[Event]) -> frozenset[str]:
+    """The calls that were refused; one that is only asked for may still be held, and may run."""
+    started = {event.tool_call_id for event in events if isinstance(event, ToolCallStarted)}
+    denied = {event.tool_call_id for event in events if isinstance(event, ToolCallDenied)}
+    return frozenset(denied - started)
 
 
 def _metadata(events: list[Event]) -> dict[str, str]:

@@ -8,15 +8,16 @@ from typing import Any
 
 import msgspec
 
-from proctor.policies.events import Event, TurnStarted
+from proctor.policies.events import Event, ToolCallRequested, ToolCallStarted, TurnStarted
 
 
 class Session(msgspec.Struct, frozen=True, kw_only=True):
     """One recorded session.
 
     `events` are in the order they happened, each with its `seq`; `complete` says that nothing more will
-    come, so that what a policy still waits for can be settled. `metadata` holds what the record says of
-    the session beside its events: model, task, outcome.
+    come, so that what a policy still waits for can be settled. `never_ran` are the ids of calls that were
+    asked for and are known not to have run. `metadata` holds what the record says of the session beside its
+    events: model, task, outcome.
     """
 
     id: str
@@ -24,6 +25,7 @@ class Session(msgspec.Struct, frozen=True, kw_only=True):
     format: str
     events: list[Event]
     complete: bool = True
+    never_ran: frozenset[str] = frozenset()
     metadata: dict[str, Any] = {}
 
 
@@ -46,3 +48,9 @@ class EventLog:
         if turn > self.turn:
             self.turn = turn
             self.add(TurnStarted, at=at, turn=turn)
+
+    def never_ran(self) -> frozenset[str]:
+        """The calls that were asked for and did not start, in a record that is known to have every start."""
+        started = {event.tool_call_id for event in self.events if isinstance(event, ToolCallStarted)}
+        asked = {event.tool_call_id for event in self.events if isinstance(event, ToolCallRequested)}
+        return frozenset(asked - started)

@@ -91,7 +91,12 @@ def read(lines: TraceLines) -> Iterator[Session]:
             if (value := getattr(record, name)) is not None
         }
         yield Session(
-            id=record.id, source=lines.name, format="sessions", events=log.events, metadata=metadata
+            id=record.id,
+            source=lines.name,
+            format="sessions",
+            events=log.events,
+            never_ran=log.never_ran(),
+            metadata=metadata,
         )
 
 

@@ -101,11 +101,7 @@ def _attributes(value: Any) -> dict[str, Any]:
         return value
     if not isinstance(value, list):
         return {}
-    return {
-        str(pair["key"]): _value(pair.get("value"))
-        for pair in value
-        if isinstance(pair, dict) and "key" in pair
-    }
+    return {str(pair["key"]): _value(pair.get("value")) for pair in value if isinstance(pair, dict) and "key" in pair}
 
 
 def _value(value: Any) -> Any:

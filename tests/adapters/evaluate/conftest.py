@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, TypeAlias
 
 import pytest
@@ -23,7 +23,11 @@ def make_session() -> MakeSession:
     """A session of these events; a text `tool` stands for a call of it that ran and completed."""
 
     def make(
-        *events: dict[str, Any] | str, id: str = "s1", complete: bool = True, **metadata: Any
+        *events: dict[str, Any] | str,
+        id: str = "s1",
+        complete: bool = True,
+        never_ran: Iterable[str] = (),
+        **metadata: Any,
     ) -> Session:
         records: list[dict[str, Any]] = []
         for n, event in enumerate(events):
@@ -40,6 +44,7 @@ def make_session() -> MakeSession:
             format="events",
             events=decoded,
             complete=complete,
+            never_ran=frozenset(never_ran),
             metadata=metadata,
         )
 

@@ -55,7 +55,7 @@ def test_what_is_judged_at_the_end_is_compared_too(make_session: MakeSession, po
     (change,) = found.calls
     assert (change.tool_call_id, change.call, change.change) == (
         None,
-        "the end of the session",
+        "the session as a whole",
         "newly_refused",
     )
     assert (found.old_passed, found.new_passed) == (True, False)

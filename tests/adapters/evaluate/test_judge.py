@@ -10,7 +10,7 @@ import msgspec
 
 from proctor.adapters.evaluate import SessionReport, json_line, judge_session, judge_sessions
 from proctor.adapters.traces import Session
-from proctor.policies.calls import RunContext
+from proctor.policies.calls import RunContext, input_digest
 from proctor.policies.compiled import CompiledPolicy
 
 MakeSession = Callable[..., Session]
@@ -28,9 +28,7 @@ def rules_of(report: SessionReport) -> list[str]:
 
 def test_a_session_that_keeps_the_rules_passes(make_session: MakeSession, policy: Compile) -> None:
     """Each rule with its status."""
-    report = judge_session(
-        policy(NO_BASH, {"type": "require", "id": "r", "tool": "read"}), make_session("read")
-    )
+    report = judge_session(policy(NO_BASH, {"type": "require", "id": "r", "tool": "read"}), make_session("read"))
 
     assert (report.passed, report.violations) == (True, [])
     assert report.rules == {"no-bash": "held", "r": "held"}
@@ -49,9 +47,7 @@ def test_every_offending_call_is_named_with_its_place(make_session: MakeSession,
     assert report.rules == {"no-bash": "violated"}
 
 
-def test_any_violation_fails_a_session_whatever_its_action(
-    make_session: MakeSession, policy: Compile
-) -> None:
+def test_any_violation_fails_a_session_whatever_its_action(make_session: MakeSession, policy: Compile) -> None:
     """A warning is a rule that was broken."""
     report = judge_session(policy({**NO_BASH, "action": "warn"}), make_session("bash"))
 
@@ -60,9 +56,7 @@ def test_any_violation_fails_a_session_whatever_its_action(
 
 def test_a_call_that_was_asked_for_gets_a_decision(make_session: MakeSession, policy: Compile) -> None:
     """As a gate would have answered it."""
-    report = judge_session(
-        policy(NO_BASH), make_session(ASK, {**ASK, "tool_call_id": "a2", "tool_name": "read"})
-    )
+    report = judge_session(policy(NO_BASH), make_session(ASK, {**ASK, "tool_call_id": "a2", "tool_name": "read"}))
 
     assert isinstance(report.decisions, list)
     assert [(d.tool_call_id, d.action, d.violations) for d in report.decisions] == [
@@ -71,18 +65,14 @@ def test_a_call_that_was_asked_for_gets_a_decision(make_session: MakeSession, po
     ]
 
 
-def test_a_call_that_was_asked_for_and_ran_breaks_a_rule_once(
-    make_session: MakeSession, policy: Compile
-) -> None:
+def test_a_call_that_was_asked_for_and_ran_breaks_a_rule_once(make_session: MakeSession, policy: Compile) -> None:
     """The record of a gated run has both."""
     report = judge_session(policy(NO_BASH), make_session(ASK, START))
 
     assert rules_of(report) == ["no-bash"]
 
 
-def test_a_call_that_was_asked_for_and_ran_is_counted_once(
-    make_session: MakeSession, policy: Compile
-) -> None:
+def test_a_call_that_was_asked_for_and_ran_is_counted_once(make_session: MakeSession, policy: Compile) -> None:
     """Its start is the same call."""
     once = {"type": "count", "id": "once", "tool": "bash", "max": 1}
 
@@ -90,9 +80,52 @@ def test_a_call_that_was_asked_for_and_ran_is_counted_once(
     assert not judge_session(policy(once), make_session(ASK, START, "bash")).passed
 
 
-def test_the_end_of_a_complete_session_settles_what_is_owed(
+def test_a_call_a_person_approved_keeps_its_decision_and_breaks_nothing_more(
     make_session: MakeSession, policy: Compile
 ) -> None:
+    """That it was asked about is the finding; that it then ran is what was approved."""
+    held = policy({**NO_BASH, "action": "request_approval"})
+    approval = {"approval_id": "p1", "tool_call_id": "a1", "tool_name": "bash", "input_digest": input_digest({})}
+    requested = {"type": "tool_approval_requested", **approval}
+    granted = {"type": "tool_approval_granted", **approval, "by": "ana"}
+
+    report = judge_session(held, make_session(ASK, requested, granted, START))
+
+    assert isinstance(report.decisions, list)
+    assert [decision.action for decision in report.decisions] == ["request_approval"]
+    assert rules_of(report) == ["no-bash"]
+
+
+def test_a_call_that_was_asked_for_and_denied_spends_nothing(make_session: MakeSession, policy: Compile) -> None:
+    """The policy judged by would have let it through, but it never ran."""
+    once = policy({"type": "count", "id": "once", "tool": "bash", "max": 1})
+    denied = {"type": "tool_call_denied", "tool_call_id": "a1", "tool_name": "bash"}
+
+    assert judge_session(once, make_session(ASK, denied, "bash", never_ran={"a1"})).passed
+
+
+def test_a_call_that_never_ran_breaks_rules_but_meets_none(make_session: MakeSession, policy: Compile) -> None:
+    """A gate would have refused it; what was required did not happen by asking for it."""
+    rules = policy(NO_BASH, {"type": "require", "id": "r", "tool": "verify"})
+    verify = {"type": "tool_call_requested", "tool_call_id": "v", "tool_name": "verify"}
+
+    report = judge_session(rules, make_session(ASK, verify, never_ran={"a1", "v"}))
+
+    assert rules_of(report) == ["no-bash", "r"]
+    assert report.rules == {"no-bash": "violated", "r": "violated"}
+
+
+def test_a_call_that_was_let_through_counts_from_that_moment(make_session: MakeSession, policy: Compile) -> None:
+    """In a record of requests alone, as siblings that are asked for at once."""
+    once = policy({"type": "count", "id": "once", "tool": "bash", "max": 1, "action": "deny"})
+
+    report = judge_session(once, make_session(ASK, {**ASK, "tool_call_id": "a2"}))
+
+    assert isinstance(report.decisions, list)
+    assert [decision.action for decision in report.decisions] == ["allow", "deny"]
+
+
+def test_the_end_of_a_complete_session_settles_what_is_owed(make_session: MakeSession, policy: Compile) -> None:
     """A required call that never came is a violation at the last event."""
     required = policy({"type": "require", "id": "r", "tool": "verify"})
 
@@ -111,9 +144,7 @@ def test_what_an_incomplete_session_owes_is_pending(make_session: MakeSession, p
     assert (report.passed, report.rules) == (True, {"r": "pending"})
 
 
-def test_what_an_earlier_policy_concluded_is_not_taken_over(
-    make_session: MakeSession, policy: Compile
-) -> None:
+def test_what_an_earlier_policy_concluded_is_not_taken_over(make_session: MakeSession, policy: Compile) -> None:
     """The record of a supervised run is judged afresh, also under the policy it ran under."""
     capped = policy({"type": "count", "id": "once", "tool": "bash", "max": 1}, limits={"max_tool_calls": 1})
     concluded = {
@@ -143,9 +174,7 @@ def test_rules_for_some_runs_only_look_at_the_context(make_session: MakeSession,
     assert judge_session(for_small, session, RunContext(model="large")).passed
 
 
-def test_the_line_of_json_has_the_documented_keys_and_no_others(
-    make_session: MakeSession, policy: Compile
-) -> None:
+def test_the_line_of_json_has_the_documented_keys_and_no_others(make_session: MakeSession, policy: Compile) -> None:
     """Scripts rely on it."""
     line = json.loads(json_line(judge_session(policy(NO_BASH), make_session("bash"))))
     asked = json.loads(json_line(judge_session(policy(NO_BASH), make_session(ASK))))
@@ -166,9 +195,7 @@ def test_the_line_of_json_has_the_documented_keys_and_no_others(
     assert asked["decisions"] == [{"tool_call_id": "a1", "action": "deny", "violations": ["no-bash"]}]
 
 
-def test_sessions_are_judged_as_they_come_and_each_on_its_own(
-    make_session: MakeSession, policy: Compile
-) -> None:
+def test_sessions_are_judged_as_they_come_and_each_on_its_own(make_session: MakeSession, policy: Compile) -> None:
     """What one session did does not count in the next; progress is told after each."""
     once = policy({"type": "count", "id": "once", "tool": "bash", "max": 1})
     sessions = [make_session("bash", id="a"), make_session("bash", id="b")]

@@ -106,11 +106,25 @@ def test_what_is_wrong_with_the_end_is_marked_at_the_end(session: Session) -> No
     assert "  > the session ended here  <-- violation" in text.plain.splitlines()
 
 
+def test_a_limit_exceeded_between_calls_is_marked_where_it_was(make_session: MakeSession) -> None:
+    """The event that reported it stands between the calls around it."""
+    usage = {"type": "token_usage_updated", "input_tokens": 9}
+    session = make_session("look", usage, "mail")
+    over = violation("max_total_tokens", call=None, kind="max_total_tokens", seq=3)
+
+    (text,) = failure_reports(session, report_of(session, over))
+
+    assert text.plain.splitlines()[6:-2] == [
+        "  trace:",
+        "       1. look()",
+        "  > what event 3 reports  <-- violation",
+        "         ... 1 more call",
+    ]
+
+
 def test_each_rule_is_reported_once_with_all_its_calls_marked(session: Session) -> None:
     """In the order they were broken."""
-    texts = list(
-        failure_reports(session, report_of(session, violation(), violation("other"), violation(call="c3")))
-    )
+    texts = list(failure_reports(session, report_of(session, violation(), violation("other"), violation(call="c3"))))
 
     assert [text.plain.splitlines()[0] for text in texts] == [
         "FAILED verify-first (before)",

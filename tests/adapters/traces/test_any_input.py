@@ -7,82 +7,24 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from proctor.adapters.traces import FORMATS, TraceError, read_sessions
 
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=8)
-WORDS = st.sampled_from(
-    [
-        "assistant",
-        "user",
-        "message",
-        "tool_call",
-        "tool_result",
-        "tool_use",
-        "function_call",
-        "function_call_output",
-        "session_meta",
-        "response_item",
-        "event_msg",
-        "token_count",
-        "item_completed",
-        "UserMessage",
-        "chat",
-        "execute_tool",
-        "invoke_agent",
-    ]
-)
-KEYS = st.sampled_from(
-    [
-        "id",
-        "type",
-        "events",
-        "name",
-        "arguments",
-        "content",
-        "is_error",
-        "turn",
-        "text",
-        "role",
-        "message",
-        "uuid",
-        "sessionId",
-        "timestamp",
-        "usage",
-        "input",
-        "tool_use_id",
-        "toolUseResult",
-        "agentId",
-        "payload",
-        "call_id",
-        "output",
-        "info",
-        "item",
-        "status",
-        "traceId",
-        "spanId",
-        "parentSpanId",
-        "attributes",
-        "startTimeUnixNano",
-        "gen_ai.operation.name",
-        "gen_ai.tool.name",
-        "gen_ai.input.messages",
-        "resourceSpans",
-        "scopeSpans",
-        "spans",
-        "context",
-        "parts",
-        "tool_calls",
-        "function",
-        "session_id",
-        "seq",
-        "at",
-        "tool_call_id",
-        "tool_name",
-    ]
-)
+NAMES = """
+    action agentId arguments at attributes call_id context content events function gen_ai.input.messages
+    gen_ai.operation.name gen_ai.tool.name id info input is_error item message name output parentSpanId parts
+    payload resourceSpans role scopeSpans seq sessionId session_id spanId spans startTimeUnixNano status text
+    timestamp toolUseResult tool_call_id tool_calls tool_name tool_use_id traceId turn type usage uuid
+"""
+TYPES = """
+    assistant user message tool_call tool_result tool_use function_call function_call_output session_meta
+    response_item event_msg token_count item_completed UserMessage chat execute_tool invoke_agent
+"""
+WORDS = st.sampled_from(TYPES.split())
+KEYS = st.sampled_from(NAMES.split())
 VALUES = st.recursive(
     SCALARS | WORDS,
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(KEYS, inner, max_size=6),
@@ -92,6 +34,7 @@ RECORDS = st.dictionaries(KEYS, VALUES, max_size=8)
 
 
 @pytest.mark.parametrize("format", FORMATS)
+@settings(max_examples=40, deadline=None)
 @given(records=st.lists(RECORDS | VALUES, min_size=1, max_size=4))
 def test_records_of_any_shape_are_read_or_refused_with_their_place(format: str, records: list[Any]) -> None:
     """Never another exception: what was written by others is not trusted."""
@@ -101,6 +44,7 @@ def test_records_of_any_shape_are_read_or_refused_with_their_place(format: str, 
 
 
 @pytest.mark.parametrize("format", [*FORMATS, None])
+@settings(max_examples=40, deadline=None)
 @given(content=st.binary(min_size=1, max_size=200))
 def test_bytes_of_any_kind_are_read_or_refused_with_their_place(format: str | None, content: bytes) -> None:
     """Also those that begin like a gzip file."""

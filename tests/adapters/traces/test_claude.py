@@ -70,9 +70,7 @@ def test_usage_is_counted_once_a_response_though_it_is_written_on_each_of_its_li
 
 def test_only_what_the_user_typed_is_the_users(recorded: Session) -> None:
     """The client's notices and the sub-agent's prompt, which the model wrote, are not."""
-    said = [
-        (event.role, str(event.content)[:18]) for event in recorded.events if isinstance(event, MessageEvent)
-    ]
+    said = [(event.role, str(event.content)[:18]) for event in recorded.events if isinstance(event, MessageEvent)]
 
     assert [text for role, text in said if role == "user"] == ["look at the folder"]
     assert ("assistant", "sub look around") in said
@@ -123,9 +121,7 @@ def about_calls(session: Session) -> list[type[Event]]:
         {"permissionDecision": {"decision": "reject", "source": "config"}},
     ],
 )
-def test_a_call_that_was_not_permitted_never_ran(
-    read_one: Callable[..., Session], mark: dict[str, Any]
-) -> None:
+def test_a_call_that_was_not_permitted_never_ran(read_one: Callable[..., Session], mark: dict[str, Any]) -> None:
     """The client says so beside the result; what the result says is not believed."""
     refused = read_one(line("assistant", "1", USE), line("user", "2", REFUSAL, **mark))
     claimed = read_one(

@@ -63,9 +63,7 @@ def test_the_recorded_outcomes_are_without_what_the_client_writes_around_them(re
 
 def test_only_what_the_user_typed_is_the_users(recorded: Session) -> None:
     """Each message once, though the rollout has it twice; what the client inserts is not the user's."""
-    said = [
-        event.content for event in recorded.events if isinstance(event, MessageSent) and event.role == "user"
-    ]
+    said = [event.content for event in recorded.events if isinstance(event, MessageSent) and event.role == "user"]
 
     assert said == ["Write a greeting into hello.txt", "Thank you"]
 
@@ -108,9 +106,7 @@ def test_outputs_of_older_clients_are_understood(
     read_one: Callable[..., Session], output: Any, kind: str, value: Any
 ) -> None:
     """JSON with an exit code, a header, an object; what a command itself prints is not believed."""
-    session = read_one(
-        META, CALL, line("response_item", type="function_call_output", call_id="c", output=output)
-    )
+    session = read_one(META, CALL, line("response_item", type="function_call_output", call_id="c", output=output))
 
     outcome = session.events[-1]
     assert outcome.type == f"tool_call_{kind}"
@@ -123,9 +119,7 @@ def test_what_the_user_typed_is_told_from_what_was_inserted_without_the_events_t
     """The oldest rollouts have only what was sent to the model."""
 
     def sent(text: str) -> dict[str, Any]:
-        return line(
-            "response_item", type="message", role="user", content=[{"type": "input_text", "text": text}]
-        )
+        return line("response_item", type="message", role="user", content=[{"type": "input_text", "text": text}])
 
     session = read_one(META, sent("<environment_context>x</environment_context>"), sent("hello"))
 
@@ -136,9 +130,7 @@ def test_what_the_user_typed_is_told_from_what_was_inserted_without_the_events_t
 def test_running_totals_that_repeat_are_counted_once(read_one: Callable[..., Session]) -> None:
     """Older clients write them again with every change of the rate limits."""
     total = {"input_tokens": 5, "output_tokens": 1}
-    count = line(
-        "event_msg", type="token_count", info={"total_token_usage": total, "last_token_usage": total}
-    )
+    count = line("event_msg", type="token_count", info={"total_token_usage": total, "last_token_usage": total})
     limits_only = line("event_msg", type="token_count", info=None)
 
     session = read_one(META, limits_only, count, count)

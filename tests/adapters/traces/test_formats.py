@@ -34,9 +34,7 @@ def test_each_format_is_told_by_its_first_lines(name: str, write: Callable[..., 
 def test_an_export_laid_out_over_several_lines_is_otel(tmp_path: Path) -> None:
     """Only exporters of spans write JSON so."""
     path = tmp_path / "spans.json"
-    path.write_text(
-        '{\n "resourceSpans": [{"scopeSpans": [{"spans": [\n' + str(SPAN).replace("'", '"') + "\n]}]}]}"
-    )
+    path.write_text('{\n "resourceSpans": [{"scopeSpans": [{"spans": [\n' + str(SPAN).replace("'", '"') + "\n]}]}]}")
 
     (session,) = read_sessions([str(path)])
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from proctor.adapters.traces import TraceError, lines, read_sessions
-from proctor.supervisor.errors import ProctorError
+from proctor.policies.errors import ProctorError
 
 SESSION = {"id": "s1", "events": [{"type": "tool_call", "id": "c1", "name": "read", "arguments": {}}]}
 
@@ -74,9 +74,7 @@ def test_blank_lines_and_a_byte_order_mark_are_passed_over(tmp_path: Path) -> No
         (b'{"id": "s", "events": [{"text": "x"}]}\n', "trace.jsonl:1: `events[0]` has no `type`"),
     ],
 )
-def test_bad_input_is_one_error_that_names_file_and_line(
-    tmp_path: Path, content: bytes, message: str
-) -> None:
+def test_bad_input_is_one_error_that_names_file_and_line(tmp_path: Path, content: bytes, message: str) -> None:
     """Whatever is wrong, there is one line to read and its place is in it."""
     path = tmp_path / "trace.jsonl"
     path.write_bytes(content)

@@ -11,6 +11,7 @@ import pytest
 
 from proctor.adapters.traces import Session, TraceError, read_sessions
 from proctor.policies.events import (
+    MessageEvent,
     MessageSent,
     RunFailed,
     TokenUsageUpdated,
@@ -156,9 +157,7 @@ def test_a_failed_span_is_a_failed_call(read_one: Callable[..., Session]) -> Non
 
 def test_a_failed_run_is_a_failed_run(read_one: Callable[..., Session]) -> None:
     """What the policy still waits for stays open then."""
-    session = read_one(
-        {**ROOT, "status": {"code": "STATUS_CODE_ERROR", "message": "out of money"}}, chat("c", 2, 3)
-    )
+    session = read_one({**ROOT, "status": {"code": "STATUS_CODE_ERROR", "message": "out of money"}}, chat("c", 2, 3))
 
     assert isinstance(session.events[-1], RunFailed)
     assert session.events[-1].error == "out of money"
@@ -202,7 +201,7 @@ def test_messages_that_later_requests_repeat_are_told_once(read_one: Callable[..
         chat("c2", 4, 5, input__messages=messages(ask, answer, more)),
     )
 
-    said = [event.content for event in session.events if event.type in ("message_sent", "message_received")]
+    said = [event.content for event in session.events if isinstance(event, MessageEvent)]
     assert said == ["who?", "me", "and why?"]
 
 
@@ -216,9 +215,7 @@ def test_calls_without_spans_are_read_from_the_messages(read_one: Callable[..., 
         chat("c2", 4, 5, input__messages=messages(("assistant", call), ("tool", result))),
     )
 
-    about_calls = [
-        (event.type, event.tool_call_id) for event in session.events if hasattr(event, "tool_call_id")
-    ]
+    about_calls = [(event.type, event.tool_call_id) for event in session.events if hasattr(event, "tool_call_id")]
     assert about_calls == [
         ("tool_call_started", "k1"),
         ("tool_call_requested", "k2"),

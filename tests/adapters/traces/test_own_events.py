@@ -71,3 +71,15 @@ def test_a_broken_event_is_named_with_its_line(write: Callable[..., str]) -> Non
 
     with pytest.raises(TraceError, match=r"trace\.jsonl:2: `tool_call_started` event: "):
         list(read_sessions([path]))
+
+
+def test_a_call_that_was_denied_never_ran_and_one_that_is_asked_for_may_still(
+    read_one: Callable[..., Session],
+) -> None:
+    """A person may have been asked."""
+    ask = {**STARTED, "type": "tool_call_requested"}
+    deny = {"type": "tool_call_denied", "tool_call_id": "c2"}
+
+    session = read_one(event("s", 1, **ask), event("s", 2, **{**ask, "tool_call_id": "c2"}), event("s", 3, **deny))
+
+    assert session.never_ran == {"c2"}

@@ -46,7 +46,7 @@ def test_every_kind_of_item_becomes_an_event(read_one: Callable[..., Session]) -
         }
     )
 
-    stamps = {"session_id": "s"}
+    stamps: dict[str, Any] = {"session_id": "s"}
     assert session.events == [
         MessageSent(seq=1, role="user", content="read it", **stamps),
         TurnStarted(seq=2, turn=1, **stamps),
@@ -54,9 +54,7 @@ def test_every_kind_of_item_becomes_an_event(read_one: Callable[..., Session]) -
         TokenUsageUpdated(
             seq=4, input_tokens=9, output_tokens=2, cache_read_tokens=4, cost_usd=0.5, model="m-1", **stamps
         ),
-        ToolCallStarted(
-            seq=5, tool_call_id="c0", tool_name="read", tool_input={"path": "a"}, turn=1, **stamps
-        ),
+        ToolCallStarted(seq=5, tool_call_id="c0", tool_name="read", tool_input={"path": "a"}, turn=1, **stamps),
         ToolCallCompleted(seq=6, tool_call_id="c0", tool_name="read", tool_output="text", **stamps),
     ]
     assert session.metadata == {"model": "m-1", "outcome": {"reward": 1.0}}
@@ -84,6 +82,7 @@ def test_a_call_without_result_among_others_was_asked_for_and_never_ran(
     session = read_one({"id": "s", "events": [CALL, RESULT, {**CALL, "id": "c1"}]})
 
     assert kinds(session) == [ToolCallStarted, ToolCallCompleted, ToolCallRequested]
+    assert session.never_ran == {"c1"}
 
 
 def test_in_a_record_without_any_results_each_call_is_read_as_completed(
