@@ -1,0 +1,234 @@
+"""What a caller gets for every way a provider can end and every action a policy can take."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import anyio
+import pytest
+from proctor.policies.errors import PolicyViolationError
+from proctor.policies.events import (
+    TERMINAL,
+    Event,
+    MessageReceived,
+    PolicyViolated,
+    RunCancelled,
+    RunCompleted,
+    RunFailed,
+    TokenUsageUpdated,
+    ToolApprovalRequested,
+    ToolCallStarted,
+)
+from proctor.policies.model import Limits, Policy
+from proctor.supervisor import ProviderError, RunResult, run_once
+from proctor.supervisor.testing import Ask, Crash, FakeAdapter, FakeApprover, FakePublisher, Pause, Step, Stop
+
+pytestmark = pytest.mark.anyio
+
+BASH = Ask(id="c1", name="bash", input={"command": "ls"})
+ENDINGS: dict[str, tuple[Step, ...]] = {
+    "ok": (RunCompleted(output="finished"),),
+    "failed": (RunFailed(error={"message": "overloaded", "status": 529}),),
+    "raises": (Crash(ProviderError("the client died")),),
+    "crash": (Crash(RuntimeError("segmentation fault")),),
+    "no_end": (Stop(),),
+}
+ERRORS = {"failed": ProviderError, "raises": ProviderError, "crash": RuntimeError, "no_end": ProviderError}
+Outcome = tuple[RunResult | None, BaseException | None, list[Event]]
+
+
+async def supervise(adapter: FakeAdapter, policy: Policy, **more: Any) -> Outcome:
+    publisher = FakePublisher()
+    result: RunResult | None = None
+    raised: BaseException | None = None
+    with anyio.fail_after(5):
+        try:
+            result = await run_once(adapter, "go", policies=[policy], publishers=[publisher], **more)
+        except Exception as error:
+            raised = error
+    return result, raised, publisher.events
+
+
+def terminals(events: list[Event]) -> list[Event]:
+    return [event for event in events if isinstance(event, TERMINAL)]
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+@pytest.mark.parametrize("gate", ["all", "none"])
+@pytest.mark.parametrize("action", ["warn", "request_approval", "deny", "cancel"])
+async def test_every_ending_under_every_action_has_one_result_and_one_terminal_event(
+    ending: str, gate: str, action: str, denying: Callable[..., Policy]
+) -> None:
+    """Section 8 of the language, "Results", for adapters that gate and that cannot."""
+    adapter = FakeAdapter([BASH, *ENDINGS[ending]], gate=gate)
+    result, raised, events = await supervise(adapter, denying(action), approver=FakeApprover(True))
+    cancelled = action == "cancel" or (action == "deny" and gate == "none")
+
+    assert len(terminals(events)) == 1
+    assert events[-1] is terminals(events)[0]
+    assert adapter.closed == 1
+    if cancelled:
+        assert isinstance(raised, PolicyViolationError)
+        assert isinstance(events[-1], RunCancelled)
+        assert [v.action for v in raised.violations] == [action]
+    elif ending == "ok":
+        assert result is not None
+        assert (result.status, result.output) == ("completed", "finished")
+        assert result.policy.action == action
+        assert list(result.events) == events
+    else:
+        assert type(raised) is ERRORS[ending]
+        assert raised.policy.action == action  # type: ignore[attr-defined]
+        assert isinstance(events[-1], RunFailed)
+
+
+@pytest.mark.parametrize("action", ["warn", "request_approval", "deny", "cancel"])
+@pytest.mark.parametrize("gate", ["all", "none"])
+async def test_how_far_enforcement_got_is_in_the_record(
+    action: str, gate: str, denying: Callable[..., Policy]
+) -> None:
+    """Prevented where the call was held, interrupted where the run was cancelled for it, else observed."""
+    adapter = FakeAdapter([BASH], gate=gate)
+    _, _, events = await supervise(adapter, denying(action), approver=FakeApprover(False))
+    (violation,) = [event for event in events if isinstance(event, PolicyViolated)]
+    if gate == "none":
+        stops = action in ("deny", "cancel")
+        assert violation.enforcement == ("interrupted" if stops else "observed")
+        assert violation.escalated == (action == "deny")
+        assert [call.name for call in adapter.ran] == ([] if stops else ["bash"]) or stops
+    else:
+        assert violation.enforcement == ("observed" if action == "warn" else "prevented")
+        assert bool(adapter.ran) == (action == "warn")
+
+
+async def test_a_call_that_cannot_be_held_signals_that_it_wants_approval(
+    denying: Callable[..., Policy],
+) -> None:
+    """`request_approval` on an event that already happened: the request is recorded, the run goes on."""
+    adapter = FakeAdapter([BASH], gate="none")
+    result, _, events = await supervise(adapter, denying("request_approval"))
+    (request,) = [event for event in events if isinstance(event, ToolApprovalRequested)]
+
+    assert result is not None
+    assert result.status == "completed"
+    assert (request.held, request.tool_name, request.tool_call_id) == (False, "bash", "c1")
+
+
+async def test_a_policy_error_carries_what_there_was(denying: Callable[..., Policy]) -> None:
+    """Violations, partial output, usage, and the calls that ran plus the one proposed."""
+    adapter = FakeAdapter(
+        [
+            MessageReceived(content="looking around"),
+            TokenUsageUpdated(input_tokens=100, output_tokens=20, cost_usd=0.25),
+            Ask(id="c0", name="read", input={"path": "a"}),
+            BASH,
+            Ask(id="c2", name="read"),
+        ]
+    )
+    _, raised, _ = await supervise(adapter, denying("cancel"))
+    assert isinstance(raised, PolicyViolationError)
+
+    assert raised.partial.output == "looking around"
+    assert (raised.partial.usage.total_tokens, raised.partial.cost_usd) == (120, 0.25)
+    assert [call.id for call in raised.partial.calls] == ["c0", "c1"]
+    assert raised.code == "policy_violation"
+    assert adapter.rungs in ([], ["interrupt"])
+
+
+async def test_a_violation_found_with_the_last_event_refuses_a_run_that_says_it_finished() -> None:
+    """A cancel-action violation is an error even if the provider says it finished."""
+    policy = Policy(name="p", limits=Limits(max_total_tokens=10), on_violation="cancel")
+    adapter = FakeAdapter([TokenUsageUpdated(input_tokens=11), RunCompleted(output="all done")])
+    _, raised, events = await supervise(adapter, policy)
+
+    assert isinstance(raised, PolicyViolationError)
+    assert [v.kind for v in raised.violations] == ["max_total_tokens"]
+    assert len(terminals(events)) == 1
+
+
+async def test_a_denied_limit_refuses_later_calls_where_there_is_a_gate_and_cancels_where_not() -> None:
+    """A limit with `deny` on an adapter that can refuse is no cancel."""
+    policy = Policy(name="p", limits=Limits(max_total_tokens=10), on_violation="deny")
+    steps = [TokenUsageUpdated(input_tokens=11), BASH, RunCompleted(output="x")]
+    gated, ungated = FakeAdapter(steps), FakeAdapter(steps, gate="none")
+    result, _, _ = await supervise(gated, policy)
+    _, raised, events = await supervise(ungated, policy)
+
+    assert result is not None
+    assert result.status == "completed"
+    assert gated.ran == []
+    assert isinstance(raised, PolicyViolationError)
+    assert isinstance(events[-1], RunCancelled)
+
+
+async def test_an_unpreventable_warning_is_not_escalated() -> None:
+    """`unpreventable: warn` keeps a deny from cancelling an adapter that cannot refuse."""
+    from proctor.policies.reading import parse_policies
+
+    (policy,) = parse_policies(
+        "name: p\non_violation: deny\nrules:\n  - {type: blocklist, tools: [bash], unpreventable: warn}\n"
+    )
+    adapter = FakeAdapter([BASH], gate="none")
+    result, raised, events = await supervise(adapter, policy)
+
+    assert raised is None
+    assert result is not None
+    assert not [e for e in events if isinstance(e, PolicyViolated) and e.escalated]
+    assert [v.enforcement for v in result.policy.violations] == ["observed"]
+
+
+async def test_siblings_of_a_cancelled_call_are_all_answered(denying: Callable[..., Policy]) -> None:
+    """Every refused call gets a tool result, so the provider's pairing stays valid."""
+    from proctor.supervisor.testing import Together
+
+    asks = (BASH, Ask(id="c2", name="bash"), Ask(id="c3", name="read"), Ask(id="c4", name="read"))
+    adapter = FakeAdapter([Together(asks)], deaf=1)
+    _, raised, events = await supervise(adapter, denying("cancel"))
+
+    assert isinstance(raised, PolicyViolationError)
+    assert set(adapter.answers) == {"c1", "c2", "c3", "c4"}
+    refused = [answer for answer in adapter.answers.values() if not answer.allowed]
+    assert all(answer.tell_model and "p" != answer.tell_model for answer in refused)
+    started = [event.tool_call_id for event in events if isinstance(event, ToolCallStarted)]
+    assert set(started) == {call.id for call in adapter.ran}
+
+
+async def test_a_policy_that_is_none_is_an_error_before_anything_is_started(permissive: Policy) -> None:
+    """`policies: []`, nothing, or what is not policies is not "no policy"."""
+    from proctor.supervisor import PolicyError, UsageError
+
+    adapter = FakeAdapter()
+    for bad, error in (([], PolicyError), (permissive, PolicyError), ("p", PolicyError), ([{}], PolicyError)):
+        with pytest.raises(error):
+            await run_once(adapter, "go", policies=bad)  # type: ignore[arg-type]
+    with pytest.raises(UsageError):
+        await run_once(adapter, "go")
+    assert adapter.launches == []
+
+
+async def test_policies_beats_policy(denying: Callable[..., Policy], permissive: Policy) -> None:
+    """When both are given, only `policies` holds."""
+    adapter = FakeAdapter([BASH])
+    result = await run_once(adapter, "go", policies=[permissive], policy=denying("cancel"))
+
+    assert result.status == "completed"
+    assert [call.name for call in adapter.ran] == ["bash"]
+
+
+async def test_a_silent_provider_is_ended_by_its_user(permissive: Policy) -> None:
+    """A user's cancel gives a result, no exception, and never counts as the provider's failure."""
+    from proctor.supervisor import MemoryStore, Supervisor
+
+    adapter = FakeAdapter([MessageReceived(content="thinking"), Pause()])
+    async with Supervisor(MemoryStore()) as supervisor:
+        handle = await supervisor.start(adapter, "go", policies=[permissive])
+        async for event in supervisor.subscribe(run_id=handle.run_id):
+            if isinstance(event, MessageReceived):
+                await handle.cancel(reason="enough")
+        result = await handle.wait()
+        counts = supervisor.statistics()
+
+    assert (result.status, result.reason, result.output) == ("cancelled", "enough", "thinking")
+    assert (counts.cancelled, counts.failed) == (1, 0)
+    assert adapter.rungs == ["interrupt"]
