@@ -1,0 +1,227 @@
+"""Other spellings in use: each loads as the rules it stands for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from proctor.policies.errors import PolicyError
+from proctor.policies.model import Policy
+from proctor.policies.reading import load_policies, parse_policies
+
+CONTRACT = """\
+tool: issue_refund
+preconditions:
+- requires_prior_tool: check_eligibility
+  resource:
+    bind_from: arguments
+    path: "$.order_id"
+  with_output:
+  - path: "$.eligible"
+    equals: true
+  description: "Eligibility must be checked for the same order"
+- requires_step_count:
+    gte: 3
+forbids_after: [issue_refund, void_order]
+"""
+CONTRACT_RULES: list[dict[str, Any]] = [
+    {
+        "type": "precondition",
+        "tool": "issue_refund",
+        "requires": [
+            {
+                "prior": "check_eligibility",
+                "same": [{"path": "$.order_id"}],
+                "output": [{"path": "$.eligible", "equals": True}],
+                "description": "Eligibility must be checked for the same order",
+            },
+            {"turns_gte": 3},
+        ],
+    },
+    {"type": "forbids_after", "tool": "issue_refund", "tools": ["issue_refund", "void_order"]},
+]
+
+
+def standard(rules: list[dict[str, Any]], **rest: Any) -> list[Policy]:
+    """The policy that the same rules make in the standard spelling."""
+    return parse_policies({"name": "p", **rest, "rules": rules})
+
+
+def complaints(source: Any) -> list[str]:
+    """The messages of the problems that reading a source reports."""
+    with pytest.raises(PolicyError) as caught:
+        parse_policies(source)
+    return [f"{problem.path}: {problem.message}" for problem in caught.value.problems]
+
+
+def test_a_file_that_is_a_contract_is_named_after_the_file(tmp_path: Path) -> None:
+    """Contracts are kept one a file, called after their tool."""
+    (tmp_path / "p.yaml").write_text(CONTRACT)
+
+    assert standard(CONTRACT_RULES) == load_policies(tmp_path / "p.yaml")
+
+
+def test_a_contract_without_a_file_is_named_after_its_tool() -> None:
+    """There is nothing else to call it."""
+    assert [p.name for p in parse_policies(CONTRACT)] == ["issue_refund"]
+
+
+def test_contracts_stand_beside_the_rules_of_a_policy() -> None:
+    """Their rules come after those that are written out."""
+    contract = {
+        "tool": "issue_refund",
+        "action": "deny",
+        "forbids_after": ["issue_refund"],
+        "preconditions": [{"requires_prior_tool": "check"}],
+    }
+    rules = [{"type": "require", "tool": "check"}]
+    meant = [
+        *rules,
+        {"type": "precondition", "tool": "issue_refund", "requires": [{"prior": "check"}], "action": "deny"},
+        {"type": "forbids_after", "tool": "issue_refund", "tools": ["issue_refund"], "action": "deny"},
+    ]
+
+    assert standard(meant) == parse_policies({"name": "p", "contracts": [contract], "rules": rules})
+
+
+def test_a_mistake_in_a_contract_is_reported_where_it_is_written() -> None:
+    """The path is that of the contract, not of the rule it becomes."""
+    text = CONTRACT.replace('"$.eligible"', "eligible").replace("arguments", "output").replace("gte: 3", "gt: 3")
+    with pytest.raises(PolicyError) as caught:
+        parse_policies(text)
+
+    assert [(p.line, p.path) for p in caught.value.problems] == [
+        (5, "preconditions[0].resource.bind_from"),
+        (8, "preconditions[0].with_output[0].path"),
+        (12, "preconditions[1].requires_step_count"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("contract", "complaint"),
+    [
+        ({"tool": "x"}, "contracts[0]: a contract needs `preconditions` or `forbids_after`"),
+        ({"forbids_after": ["x"]}, "contracts[0]: `tool` is missing"),
+        ({"tool": "x", "forbid_after": ["x"], "preconditions": []}, "contracts[0].forbid_after: unknown key"),
+        ({"tool": "x", "preconditions": [{}]}, "contracts[0].preconditions[0]: `requires_prior_tool` is missing"),
+        ({"tool": "x", "preconditions": "y"}, "contracts[0].preconditions: expected a list of preconditions"),
+        ("x", "contracts[0]: expected a mapping"),
+    ],
+)
+def test_a_wrong_contract_is_an_error(contract: Any, complaint: str) -> None:
+    """A contract that says nothing is not an absent rule."""
+    assert any(found.startswith(complaint) for found in complaints({"name": "p", "contracts": [contract]}))
+
+
+@pytest.mark.parametrize(
+    "foreign",
+    [
+        {
+            "forbidden": [
+                {
+                    "sequence": ["runPython", {"name_prefix": "slack."}],
+                    "action": "halt",
+                    "reason": "security:exfiltration",
+                    "tell_model": "restricted",
+                }
+            ],
+            "tool_limits": {"processRefund": {"max_per_session": 3, "action": "deny", "reason": "r"}},
+        },
+        {
+            "forbidden": [
+                {
+                    "sequence": ["runPython", {"namePrefix": "slack."}],
+                    "action": "halt",
+                    "reason": "security:exfiltration",
+                    "tellLLM": "restricted",
+                }
+            ],
+            "limits": {"processRefund": {"maxPerSession": 3, "action": "deny", "reason": "r"}},
+        },
+    ],
+)
+def test_forbidden_sequences_and_tool_limits_become_rules(foreign: dict[str, Any]) -> None:
+    """In their own spelling, and in that of the code they come from."""
+    meant = [
+        {
+            "type": "forbidden_sequence",
+            "sequence": ["runPython", "slack.*"],
+            "action": "halt",
+            "reason": "security:exfiltration",
+            "tell_model": "restricted",
+        },
+        {"type": "count", "tool": "processRefund", "max": 3, "action": "deny", "reason": "r"},
+    ]
+
+    assert standard(meant) == parse_policies({"name": "p", **foreign})
+
+
+def test_limits_per_tool_leave_the_other_limits_alone() -> None:
+    """Both kinds may stand under `limits`."""
+    found = parse_policies({"name": "p", "limits": {"max_turns": 3, "pay": {"maxPerSession": 1}}})
+
+    assert standard([{"type": "count", "tool": "pay", "max": 1}], limits={"max_turns": 3}) == found
+
+
+def test_the_letters_of_a_prefix_are_meant_literally() -> None:
+    """A prefix is no glob."""
+    found = parse_policies({"name": "p", "forbidden": [{"sequence": [{"name_prefix": "a*[b]?"}]}]})
+
+    assert standard([{"type": "forbidden_sequence", "sequence": ["a[*][[]b[]][?]*"]}]) == found
+
+
+def test_old_sequences_become_before_rules() -> None:
+    """Each tool comes before the next of its list."""
+    meant = [
+        {"type": "before", "first": "A", "then": "B"},
+        {"type": "before", "first": "B", "then": "C"},
+        {"type": "before", "first": "X", "then": "Y"},
+    ]
+
+    assert standard(meant) == parse_policies({"name": "p", "sequences": [["A", "B", "C"], ["X", "Y"]]})
+
+
+def test_a_suite_of_sequence_tests_is_a_policy_for_each() -> None:
+    """Named after the test."""
+    tests = [{"id": "p", "metric": "sequence_valid", "rules": [{"type": "require", "tool": "A"}]}]
+
+    assert standard([{"type": "require", "tool": "A"}]) == parse_policies({"tests": tests})
+    assert complaints({"tests": [{"id": "p", "metric": "f1"}]}) == ["tests[0].metric: the metric `f1` is no policy"]
+
+
+def test_a_short_when_is_a_list_of_conditions() -> None:
+    """`context.x: value` is a condition on the run's context."""
+    rule = {"type": "require", "tool": "A"}
+    short = {"context.user_role": "standard", "context.tenant": ["a", "b"]}
+    meant = [{"path": "$.user_role", "equals": "standard"}, {"path": "$.tenant", "in": ["a", "b"]}]
+
+    assert standard([{**rule, "when": meant}]) == parse_policies({"name": "p", "rules": [{**rule, "when": short}]})
+
+
+def test_a_pattern_is_a_list_of_one() -> None:
+    """Lists of tools may be written as one pattern."""
+    rules = [{"type": "blocklist", "pattern": "admin_*"}]
+
+    assert standard([{"type": "blocklist", "tools": ["admin_*"]}]) == parse_policies({"name": "p", "rules": rules})
+
+
+@pytest.mark.parametrize(
+    ("source", "complaint"),
+    [
+        ({"sequences": [["A"]]}, "sequences[0]: expected a list of at least two tools"),
+        ({"sequences": "A"}, "sequences: expected a list of at least two tools"),
+        ({"forbidden": {}}, "forbidden: expected a list of forbidden sequences"),
+        ({"forbidden": [{"sequence": [{"name_prefix": 3}]}]}, "forbidden[0].sequence[0].name_prefix: expected text"),
+        ({"forbidden": [{}]}, "forbidden[0]: `sequence` is missing"),
+        ({"tool_limits": []}, "tool_limits: expected a mapping from tools to limits"),
+        ({"tool_limits": {"x": 3}}, "tool_limits.x: expected a mapping"),
+        ({"tool_limits": {"x": {}}}, "tool_limits.x: `max_per_session` is missing"),
+        ({"tool_limits": {"x": {"max_per_session": "3"}}}, "tool_limits.x.max_per_session: expected a whole number"),
+        ({"tool_limits": {"x": {"maxPerSession": 1, "max_per_session": 2}}}, "tool_limits.x.max_per_session: `max"),
+    ],
+)
+def test_a_mistake_in_another_spelling_is_an_error(source: dict[str, Any], complaint: str) -> None:
+    """Its place is the place in the text as it is written."""
+    assert any(found.startswith(complaint) for found in complaints({"name": "p", **source}))
