@@ -15,6 +15,7 @@ from proctor.policies.model import Policy
 from proctor.supervisor.errors import ProviderUnavailableError
 from proctor.supervisor.ports import Launch, LaunchOptions, Provider
 
+from ..background import helpers
 from .compiling import COMPILES, compile_options
 from .credentials import can_sign_in
 from .names import at_the_gate
@@ -100,17 +101,9 @@ class ClaudeAdapter:
         from .session import ClaudeSession
 
         session = ClaudeSession(self._own, launch)
-        failure: Exception | None = None
-        async with anyio.create_task_group() as tasks:
-            try:
-                await tasks.start(session.run)
-                yield session
-            except Exception as error:
-                # kept out of the task group, which would wrap it
-                failure = error
-            session.release()
-        if failure is not None:
-            raise failure
+        async with helpers() as tasks:
+            await tasks.start(session.run)
+            yield session
 
 
 def _as_mapping(options: Any) -> dict[str, Any]:

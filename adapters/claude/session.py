@@ -82,22 +82,18 @@ class ClaudeSession:
         """Own the client: started when the prompt was sent; ends, whatever happens, with no process left."""
         try:
             wire = await self._connect()
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(self._measure, wire)
-                tasks.start_soon(self._pump, wire)
-                task_status.started()
-                try:
-                    await self._release.wait()
-                finally:
-                    await self._shut_down()
-                tasks.cancel_scope.cancel()
         except BaseException:
             await self._shut_down()
             raise
-
-    def release(self) -> None:
-        """Have the client ended."""
-        self._release.set()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._measure, wire)
+            tasks.start_soon(self._pump, wire)
+            task_status.started()
+            try:
+                await self._release.wait()
+            finally:
+                await self._shut_down()
+            tasks.cancel_scope.cancel()
 
     async def _connect(self) -> Wire:
         try:

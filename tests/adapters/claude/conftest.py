@@ -184,7 +184,7 @@ def _handler(api: MessagesAPI) -> type[BaseHTTPRequestHandler]:
 
 
 def _sse(reply: Reply, message_id: str, model: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    message = {
+    message: dict[str, Any] = {
         "id": message_id,
         "type": "message",
         "role": "assistant",

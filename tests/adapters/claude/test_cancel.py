@@ -120,6 +120,7 @@ async def test_a_cancel_takes_back_the_question_at_the_gate(bench: Any) -> None:
             await anyio.sleep_forever()
         finally:
             given_up.set()
+        return GateAnswer(allowed=True)
 
     launch = bench.launch(gate)
     async with bench.adapter().open(launch) as provider:
