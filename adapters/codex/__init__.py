@@ -10,6 +10,7 @@ A file imports only files listed above it.
     approvals       what the client asks -> calls, and answers
     translation     what the client reports -> events
     connection      the client's process and the conversation with it
+    terms           whether the client took the terms of the run
     session         one running thread: gate answers, events, the cancel ladder
     adapter         CodexAdapter: what it can do, how it starts
 """

@@ -22,6 +22,7 @@ from . import settings
 from .compiling import COMPILES, compile_options
 from .connection import connect
 from .session import CodexSession
+from .terms import APPROVALS, check_terms
 
 INSTALL = "pip install 'proctor[codex]'"
 _SANDBOXES = ("workspace-write", "danger-full-access")
@@ -144,14 +145,16 @@ class CodexAdapter:
             await connection.greet()
             read = await connection.ask("config/read", {"cwd": str(self._folder())})
             servers = (read.get("config") or {}).get("mcp_servers") or {}
-            await session.start(*self._thread(launch, servers))
+            answer = await session.take_up(*self._thread(launch, servers))
+            on = [name for name, wanted in self._features.items() if wanted]
+            await check_terms(connection, answer, sandbox=self._sandbox, turned_on=on)
+            await session.prompt()
             yield session
 
     def _thread(self, launch: Launch, servers: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
         denied = launch.options.options.get("denied", ())
         thread: dict[str, Any] = {
-            "approvalPolicy": "untrusted",
-            "approvalsReviewer": "user",
+            **APPROVALS,
             "sandbox": self._sandbox,
             "cwd": str(self._folder()),
             "config": settings.asking_servers(servers, denied),

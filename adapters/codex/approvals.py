@@ -44,9 +44,7 @@ def command_proposal(params: dict[str, Any], arguments: dict[str, Any] | None) -
         return None
     if params.get("networkApprovalContext") is not None or not isinstance(params.get("command"), str):
         return None
-    escalated = (
-        None if arguments is None else arguments.get("sandbox_permissions", "use_default") != "use_default"
-    )
+    escalated = None if arguments is None else arguments.get("sandbox_permissions", "use_default") != "use_default"
     if params.get("additionalPermissions") is not None:
         escalated = True
     known = {"escalated": escalated, "reason": params.get("reason")}
@@ -66,9 +64,7 @@ def patch_proposal(item: Item | None, *, escalated: bool) -> Proposal | None:
     if item is None or item.get("type") != "fileChange":
         return None
     more = {"escalated": True} if escalated else {}
-    return Proposal(
-        id=str(item["id"]), name=tool_name(item), input={**tool_input(item), **more}, escalated=escalated
-    )
+    return Proposal(id=str(item["id"]), name=tool_name(item), input={**tool_input(item), **more}, escalated=escalated)
 
 
 def mcp_proposal(params: dict[str, Any], announced: Iterable[Item]) -> Proposal | None:

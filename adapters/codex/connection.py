@@ -51,9 +51,7 @@ class Connection:
         )
         self._stderr: deque[str] = deque(maxlen=_STDERR_LINES)
 
-    async def ask(
-        self, method: str, params: dict[str, Any], *, timeout_s: float = ANSWER_S
-    ) -> dict[str, Any]:
+    async def ask(self, method: str, params: dict[str, Any], *, timeout_s: float = ANSWER_S) -> dict[str, Any]:
         """Ask the client for something. Raises ProviderError if it refuses, is gone, or does not answer."""
         try:
             with anyio.fail_after(timeout_s):

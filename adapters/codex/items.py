@@ -53,9 +53,7 @@ _NAMES: Final = {
     "webSearch": WEB_SEARCH,
     "imageView": VIEW_IMAGE,
 }
-_BOOKKEEPING: Final = frozenset(
-    {"id", "type", "status", "durationMs", "result", "results", "error", "success"}
-)
+_BOOKKEEPING: Final = frozenset({"id", "type", "status", "durationMs", "result", "results", "error", "success"})
 
 
 def tool_name(item: Item) -> str:

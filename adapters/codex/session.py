@@ -44,9 +44,7 @@ class CodexSession:
         last_turn: the number of the session's last model response.
     """
 
-    def __init__(
-        self, launch: Launch, *, sandboxed: bool, confined: bool, folder: Path, last_turn: int
-    ) -> None:
+    def __init__(self, launch: Launch, *, sandboxed: bool, confined: bool, folder: Path, last_turn: int) -> None:
         self._launch = launch
         self._sandboxed = sandboxed
         self._confined = confined
@@ -70,10 +68,9 @@ class CodexSession:
         """Take the running client, and the tasks that live as long as it."""
         self._connection, self._tasks = connection, tasks
 
-    async def start(self, method: str, thread: dict[str, Any]) -> None:
-        """Take up a thread as `method` and its parameters say, and prompt it. Raises ProviderError."""
-        connection = self._connection
-        answer = await connection.ask(method, thread)
+    async def take_up(self, method: str, thread: dict[str, Any]) -> dict[str, Any]:
+        """Start, resume or fork the thread; returns the client's answer. Raises ProviderError."""
+        answer = await self._connection.ask(method, thread)
         found = answer.get("thread") or {}
         self._said.thread_id = str(found.get("id"))
         self._said.model = answer.get("model")
@@ -85,13 +82,12 @@ class CodexSession:
                 metadata={"model": self._said.model, "rollout": path, "cwd": answer.get("cwd")},
             )
         )
-        turn = await connection.ask(
-            "turn/start",
-            {
-                "threadId": self._said.thread_id,
-                "input": [{"type": "text", "text": self._launch.prompt}],
-            },
-        )
+        return answer
+
+    async def prompt(self) -> None:
+        """Give the thread its prompt. Raises ProviderError."""
+        text = [{"type": "text", "text": self._launch.prompt}]
+        turn = await self._connection.ask("turn/start", {"threadId": self._said.thread_id, "input": text})
         self._said.turn_id = str((turn.get("turn") or {}).get("id"))
 
     def events(self) -> AsyncIterator[Event]:

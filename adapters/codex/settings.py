@@ -32,6 +32,7 @@ def arguments(config: Mapping[str, Any], features: Mapping[str, bool]) -> list[s
     """The client's command line for a configuration, without the program's name. Raises UsageError."""
     settings: dict[str, Any] = {
         "web_search": "disabled",
+        "sandbox_workspace_write.network_access": False,
         **{f"features.{name}": False for name in (*UNASKED, *QUIET)},
         **{f"features.{name}": on for name, on in features.items()},
         **config,

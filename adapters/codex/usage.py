@@ -32,9 +32,7 @@ class UsageCount:
         """Take in the thread's total from before this run."""
         self._seen = _read(total)
 
-    def update(
-        self, total: dict[str, Any], last: dict[str, Any], model: str | None
-    ) -> TokenUsageUpdated | None:
+    def update(self, total: dict[str, Any], last: dict[str, Any], model: str | None) -> TokenUsageUpdated | None:
         """What was used since the last update; `last` is the newest response's own usage."""
         now, newest = _read(total), _read(last)
         seen = self._seen or {name: now[name] - newest[name] for name in now}

@@ -274,7 +274,9 @@ def hear(): return json.loads(sys.stdin.readline())
 def report(told): say({"method": "told", "params": {"told": told}})
 
 DONE = {"method": "turn/completed", "params": {"threadId": "t", "turn": {"id": "u", "status": "completed"}}}
-ANSWERS = {"thread/start": {"thread": {"id": "t"}, "model": "m"}, "turn/start": {"turn": {"id": "u"}}}
+TERMS = {"approvalPolicy": "untrusted", "approvalsReviewer": "user", "sandbox": {"type": "dangerFullAccess"}}
+THREAD = {"thread": {"id": "t"}, "model": "m", **TERMS}
+ANSWERS = {"thread/start": THREAD, "turn/start": {"turn": {"id": "u"}}}
 while True:
     message = hear()
     if "id" in message:

@@ -145,3 +145,11 @@ async def test_a_patch_that_does_not_apply_fails(bench: Any) -> None:
     assert [event.type for event in events if "tool_call" in event.type] == []
     assert "absent.txt" in bench.api.told("c1")
     assert bench.made() == []
+
+
+async def test_a_client_that_does_not_take_the_terms_gets_no_prompt(bench: Any) -> None:
+    """Configuration may say otherwise; what is in force counts."""
+    with pytest.raises(ProviderError, match=r"feature `goals` stays on \(goals start turns by themselves\)"):
+        await bench.run(adapter=bench.adapter(config={"features.goals": True}))
+
+    assert bench.api.requests == []
