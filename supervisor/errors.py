@@ -1,11 +1,11 @@
 """What can go wrong while supervising, below ProctorError (see `proctor.policies.errors`).
 
-    ProctorError
-    ├── PolicyError, EventError, PolicyViolationError
-    ├── UsageError                  bad_usage            an argument that makes no sense
-    ├── StoreError                  store_error          the record cannot be read or written; .kind
-    └── ProviderError               provider_error       the agent's client failed; .policy has the report
-        └── ProviderUnavailableError  provider_unavailable  not installed, not logged in
+ProctorError
+├── PolicyError, EventError, PolicyViolationError
+├── UsageError                  bad_usage            an argument that makes no sense
+├── StoreError                  store_error          the record cannot be read or written; .kind
+└── ProviderError               provider_error       the agent's client failed; .policy has the report
+    └── ProviderUnavailableError  provider_unavailable  not installed, not logged in
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class UsageError(ProctorError, ValueError):
 
 class StoreError(ProctorError):
     """The record cannot be read or written. `kind` says why: `not_a_store`, `newer_schema`, `truncated`,
-    `unwritable`, `run_exists`, `fenced`, `closed`.
+    `corrupt`, `unwritable`, `bad_record`, `run_exists`, `fenced`, `closed`.
     """
 
     code: ClassVar[str] = "store_error"

@@ -76,9 +76,7 @@ class MemoryStore:
             self._ring()
         return result
 
-    async def read(
-        self, session_id: str, *, after: int = 0, run_id: str | None = None
-    ) -> AsyncIterator[Event]:
+    async def read(self, session_id: str, *, after: int = 0, run_id: str | None = None) -> AsyncIterator[Event]:
         """The stored events of a session with seq > after, in order."""
         self._check_open()
         session = self._sessions.get(session_id)
@@ -97,7 +95,7 @@ class MemoryStore:
         """Register a run before it starts; see `Store.create_run`."""
         self._check_open()
         if not run.run_id or not run.session_id:
-            raise StoreError("a run needs a run_id and a session_id", kind="bad_run")
+            raise StoreError("a run needs a run_id and a session_id", kind="bad_record")
         if run.run_id in self._runs:
             raise StoreError(f"run `{run.run_id}` exists already; choose another id", kind="run_exists")
         self._runs[run.run_id] = run

@@ -41,18 +41,18 @@ def to_record(event: Event, seq: int) -> tuple[Event, bytes]:
     """Stamp an event with its seq and encode it. Raises StoreError when it could not be read back."""
     stamped = msgspec.structs.replace(event, seq=seq)
     if not event.session_id:
-        raise StoreError(f"`{event.type}` event has no session_id; give it one first", kind="bad_event")
+        raise StoreError(f"`{event.type}` event has no session_id; give it one first", kind="bad_record")
     try:
         data = encode_event(stamped)
         if isinstance(event, Unrecognized):
             decode_event(data)
     except (TypeError, ValueError, OverflowError, RecursionError, EventError) as error:
         what = "nested too deeply" if isinstance(error, RecursionError) else str(error)[:200]
-        raise StoreError(f"`{event.type}` event cannot be stored as JSON: {what}", kind="bad_event") from None
-    if data.count(b"{") + data.count(b"[") > MAX_DEPTH and _depth(data) > MAX_DEPTH:
+        raise StoreError(f"`{event.type}` event cannot be stored as JSON: {what}", kind="bad_record") from None
+    if len(data) > 2 * MAX_DEPTH and _depth(data) > MAX_DEPTH:
         raise StoreError(
             f"`{event.type}` event is nested more than {MAX_DEPTH} levels deep; store a shortened one",
-            kind="bad_event",
+            kind="bad_record",
         )
     return stamped, data
 
@@ -62,12 +62,12 @@ def from_record(data: bytes, *, session_id: str, seq: int) -> Event:
     try:
         return decode_event(data)
     except EventError as error:
-        raise StoreError(
-            f"record {seq} of session `{session_id}` cannot be read: {error}", kind="corrupt"
-        ) from error
+        raise StoreError(f"record {seq} of session `{session_id}` cannot be read: {error}", kind="corrupt") from error
 
 
 def _depth(data: bytes) -> int:
+    if data.count(b"{") + data.count(b"[") <= MAX_DEPTH:
+        return 0  # not deeper than that, and this is the cheap way to know
     depth = deepest = 0
     for token in _TOKENS.finditer(data):
         first = data[token.start()]

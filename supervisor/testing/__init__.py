@@ -4,6 +4,12 @@ steps                what a fake agent does
 fake_adapter         an agent in memory
 twins                an approver and a publisher in memory
 faulty_store         a store that fails on purpose
+store_checks         what the tests of the Store port share
+store_appending      tests of storing events
+store_finding        tests of finding what is stored
+store_fidelity       tests of events coming back as they were
+store_lifetime       tests of waiting, closing, opening again
+store_conformance    all of them: the suite to run against a Store
 """
 
 from .fake_adapter import FakeAdapter, FakeProvider

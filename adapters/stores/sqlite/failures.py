@@ -8,7 +8,7 @@ from pathlib import Path
 from proctor.supervisor.errors import StoreError
 
 _HINTS: dict[int, tuple[str, str]] = {
-    sqlite3.SQLITE_FULL: ("unwritable", "is full: free disk space or raise `max_bytes`; it can be read still"),
+    sqlite3.SQLITE_FULL: ("unwritable", "is full: free space or raise `max_bytes`; reading still works"),
     sqlite3.SQLITE_READONLY: ("unwritable", "is read-only: make the file and its directory writable"),
     sqlite3.SQLITE_CANTOPEN: ("unwritable", "cannot be opened: its directory must exist and be writable"),
     sqlite3.SQLITE_PERM: ("unwritable", "may not be accessed: check its permissions"),
@@ -19,8 +19,14 @@ _HINTS: dict[int, tuple[str, str]] = {
     sqlite3.SQLITE_NOTADB: ("not_a_store", "is not a proctor store: choose another path"),
 }
 WHOLE_FILE = frozenset(
-    {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CORRUPT,
-     sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_READONLY}
+    {
+        sqlite3.SQLITE_BUSY,
+        sqlite3.SQLITE_LOCKED,
+        sqlite3.SQLITE_IOERR,
+        sqlite3.SQLITE_CORRUPT,
+        sqlite3.SQLITE_NOTADB,
+        sqlite3.SQLITE_READONLY,
+    }
 )
 """Codes that say something about the file, not about what was to be written."""
 

@@ -28,9 +28,7 @@ _WRITER_CACHE_KIB = 16 * 1024
 def connect(path: Path, mode: str, *, busy_timeout_s: float) -> sqlite3.Connection:
     """A connection in autocommit that any thread may use, one at a time; `mode` is ro, rw or rwc."""
     uri = f"file:{quote(os.fspath(path.absolute()))}?mode={mode}"
-    return sqlite3.connect(
-        uri, uri=True, timeout=busy_timeout_s, isolation_level=None, check_same_thread=False
-    )
+    return sqlite3.connect(uri, uri=True, timeout=busy_timeout_s, isolation_level=None, check_same_thread=False)
 
 
 def open_for_writing(
@@ -68,9 +66,7 @@ def _look(path: Path, busy_timeout_s: float) -> None:
     if len(header) < _HEADER_SIZE:
         raise _truncated(path)
     if int.from_bytes(header[68:72], "big") != APPLICATION_ID:
-        raise StoreError(
-            f"`{path}` is a database of another program; choose another path", kind="not_a_store"
-        )
+        raise StoreError(f"`{path}` is a database of another program; choose another path", kind="not_a_store")
     if not Path(f"{path}-journal").exists():  # one that is left over is undone by the first writer
         _look_inside(path, busy_timeout_s)
 
@@ -136,9 +132,7 @@ def _use_write_ahead_log(connection: sqlite3.Connection, path: Path, busy_timeou
 
 
 def _truncated(path: Path) -> StoreError:
-    return StoreError(
-        f"store `{path}` is truncated: restore a copy, or choose another path", kind="truncated"
-    )
+    return StoreError(f"store `{path}` is truncated: restore a copy, or choose another path", kind="truncated")
 
 
 def _cut_short(path: Path) -> StoreError | None:

@@ -72,16 +72,12 @@ class Readers:
             self._idle.append(connection)
 
 
-def events_after(
-    session_id: str, after: int, run_id: str | None
-) -> Callable[[sqlite3.Connection], list[Event]]:
+def events_after(session_id: str, after: int, run_id: str | None) -> Callable[[sqlite3.Connection], list[Event]]:
     """A query for the next events of a session, as many as make a page; none at the end."""
     return lambda connection: _events_page(connection, session_id, after, run_id)
 
 
-def _events_page(
-    connection: sqlite3.Connection, session_id: str, after: int, run_id: str | None
-) -> list[Event]:
+def _events_page(connection: sqlite3.Connection, session_id: str, after: int, run_id: str | None) -> list[Event]:
     only_run = "" if run_id is None else " AND run_id = :run_id"
     cursor = connection.execute(
         "SELECT seq, data FROM events WHERE session_key = (SELECT key FROM sessions WHERE session_id = :id)"

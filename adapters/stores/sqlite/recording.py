@@ -19,9 +19,7 @@ _ROWS_A_STATEMENT = (64, 32, 16, 8, 4, 2, 1)
 _COLUMNS = 7
 # One statement for many rows: sqlite3 gives up the interpreter lock once a statement, and with a busy event
 # loop each time it wants it back can take 5 ms. OR ROLLBACK: without it every statement keeps an undo log.
-_INSERT = {
-    n: f"INSERT OR ROLLBACK INTO events VALUES {','.join(['(?,?,?,?,?,?,?)'] * n)}" for n in _ROWS_A_STATEMENT
-}
+_INSERT = {n: f"INSERT OR ROLLBACK INTO events VALUES {','.join(['(?,?,?,?,?,?,?)'] * n)}" for n in _ROWS_A_STATEMENT}
 _MOST_REMEMBERED = 100_000
 _encode = msgspec.json.Encoder().encode
 
@@ -118,20 +116,20 @@ class Recorder:
     def create_run(self, run: RunInfo) -> None:
         """Register a run; StoreError(kind="run_exists") when there is one of this id."""
         if not run.run_id or not run.session_id:
-            raise StoreError("a run needs a run_id and a session_id", kind="bad_run")
+            raise StoreError("a run needs a run_id and a session_id", kind="bad_record")
         if self._run(run.run_id) is not None:
             raise StoreError(f"run `{run.run_id}` exists already; choose another id", kind="run_exists")
         try:
             self._insert_run(run)
         except (TypeError, ValueError, OverflowError, RecursionError) as error:
-            raise StoreError(f"run `{run.run_id}` cannot be stored: {error}", kind="bad_run") from error
+            raise StoreError(f"run `{run.run_id}` cannot be stored: {error}", kind="bad_record") from error
 
     def post(self, mail: Mail) -> int:
         """Store a message; returns its mail_id."""
         try:
             row = (mail.run_id, mail.kind, mail.at and mail.at.isoformat(), _encode(mail.body))
         except (TypeError, ValueError, OverflowError, RecursionError) as error:
-            raise StoreError(f"mail cannot be stored as JSON: {error}", kind="bad_mail") from error
+            raise StoreError(f"mail cannot be stored as JSON: {error}", kind="bad_record") from error
         sql = "INSERT INTO mail (run_id, kind, at, body) VALUES (?, ?, ?, ?)"
         return int(self._connection.execute(sql, row).lastrowid or 0)
 
@@ -217,9 +215,7 @@ class Recorder:
         if not session.key:
             self._insert_session(run.session_id, session)
         self._connection.execute(
-            "INSERT INTO runs (run_id, session_key, provider, status, created_at, spec)"
-            " VALUES (?, ?, ?, ?, ?, ?)",
-            (run.run_id, session.key, run.provider, run.status,
-             run.created_at and run.created_at.isoformat(), spec),
+            "INSERT INTO runs (run_id, session_key, provider, status, created_at, spec) VALUES (?, ?, ?, ?, ?, ?)",
+            (run.run_id, session.key, run.provider, run.status, run.created_at and run.created_at.isoformat(), spec),
         )
         self._runs[run.run_id] = (run.status, run.provider)

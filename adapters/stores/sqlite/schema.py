@@ -66,9 +66,7 @@ def pragma(connection: sqlite3.Connection, name: str) -> int:
 def check_version(connection: sqlite3.Connection, path: Path) -> int:
     """The schema version of a store. Raises StoreError when the file is not ours or too new."""
     if pragma(connection, "application_id") != APPLICATION_ID:
-        raise StoreError(
-            f"`{path}` is a database of another program; choose another path", kind="not_a_store"
-        )
+        raise StoreError(f"`{path}` is a database of another program; choose another path", kind="not_a_store")
     version = pragma(connection, "user_version")
     if version > SCHEMA_VERSION:
         raise StoreError(

@@ -70,13 +70,9 @@ class SQLiteStore:
         if not batch:
             self._check_open()
             return []
-        return await self._writer.do(
-            lambda recorder, look_up: recorder.append(batch, look_up=look_up), len(batch)
-        )
+        return await self._writer.do(lambda recorder, look_up: recorder.append(batch, look_up=look_up), len(batch))
 
-    async def read(
-        self, session_id: str, *, after: int = 0, run_id: str | None = None
-    ) -> AsyncIterator[Event]:
+    async def read(self, session_id: str, *, after: int = 0, run_id: str | None = None) -> AsyncIterator[Event]:
         """The stored events of a session with seq > after, in order."""
         while page := await self._readers.ask(reading.events_after(session_id, after, run_id)):
             for event in page:

@@ -161,7 +161,7 @@ class Writer:
         except StoreError as error:
             job.error = error
         except Exception as error:  # a bug, or no memory: the others' jobs and this thread must survive it
-            job.error = StoreError(f"cannot be stored: {type(error).__name__}: {error}", kind="bad_event")
+            job.error = StoreError(f"cannot be stored: {type(error).__name__}: {error}", kind="bad_record")
 
     def _fail(self, jobs: list[Job[Any]], error: Exception | None) -> None:
         if error is not None:

@@ -1,0 +1,31 @@
+"""The shipped suite of the Store port, run against our own stores on both backends."""
+
+from __future__ import annotations
+
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+
+import pytest
+
+from proctor.adapters.stores import MemoryStore, SQLiteStore
+from proctor.supervisor.ports import Store
+from proctor.supervisor.testing.store_conformance import StoreConformance
+
+
+@pytest.mark.anyio
+class TestMemoryStore(StoreConformance):
+    def open_store(self) -> AbstractAsyncContextManager[Store]:
+        return MemoryStore()
+
+
+@pytest.mark.anyio
+class TestSQLiteStore(StoreConformance):
+    durable = True
+    path: Path
+
+    @pytest.fixture(autouse=True)
+    def place(self, tmp_path: Path) -> None:
+        self.path = tmp_path / "record.db"
+
+    def open_store(self) -> AbstractAsyncContextManager[Store]:
+        return SQLiteStore(self.path)
