@@ -6,7 +6,7 @@ sight of a tool's name and remembered, so an event visits only the rules that na
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import msgspec
@@ -52,6 +52,7 @@ class Compiled(NamedTuple):
     unpreventable: str | None = None
     description: str | None = None
     when: Any = None
+    spends: bool = True
 
 
 class Visit(NamedTuple):
@@ -66,11 +67,23 @@ class Visit(NamedTuple):
     restricts: int
 
 
+Visits: TypeAlias = Sequence[tuple[Compiled, int]]
+"""The rules that a call concerns, each with the slots the call meets."""
+
+
 class Plan(NamedTuple):
-    """What calls of one tool concern: rules, and references that remember their outputs."""
+    """What calls of one tool concern: rules, and references that remember their outputs.
+
+    Where the name alone decides, `fixed` is the answer for every call, with the rules that it exercises, those
+    that want to know how it ends, and whether one counts attempts.
+    """
 
     visits: tuple[Visit, ...]
     remembers: tuple[tuple[OutputRef, Callable[[Any], list[Any]]], ...]
+    fixed: Visits | None
+    exercised: frozenset[str]
+    outcomes: list[tuple[int, int]]
+    attempts: bool
 
 
 Validators: TypeAlias = Mapping[str, Validator]
@@ -91,6 +104,7 @@ class CompiledPolicy:
         self.keeps_words = any(_asks_user(rule.machine) for rule in rules)
         refs = dict.fromkeys(ref for rule in rules for ref in rule.machine.outputs)
         self.references = {ref: (matcher(ref.tools), compile_path(ref.path)) for ref in refs}
+        self.has_ordinals = any(rule.machine.ordinals for rule in rules)
         self._plans: dict[str, Plan] = {}
         self._variants: dict[frozenset[int], CompiledPolicy] = {}
 
@@ -104,9 +118,18 @@ class CompiledPolicy:
         return plan
 
     def _planned(self, tool: str) -> Plan:
-        visits = (visit_of(rule, tool) for rule in self.rules)
+        looked = [(rule, visit_of(rule, tool)) for rule in self.rules]
+        looked = [(rule, visit) for rule, visit in looked if visit.maybe or visit.machine.every_call]
         remembers = ((ref, path) for ref, (matches, path) in self.references.items() if matches(tool))
-        return Plan(tuple(visit for visit in visits if visit.maybe or visit.machine.every_call), tuple(remembers))
+        fixed = None if any(visit.asks for _, visit in looked) else [(rule, v.mask) for rule, v in looked]
+        return Plan(
+            visits=tuple(visit for _, visit in looked),
+            remembers=tuple(remembers),
+            fixed=fixed,
+            exercised=frozenset(rule.id for rule, v in looked if v.mask & v.restricts),
+            outcomes=[(rule.number, v.mask) for rule, v in looked if v.mask and v.machine.outcomes],
+            attempts=any(v.machine.attempts for _, v in looked),
+        )
 
     def at(self, context: RunContext) -> CompiledPolicy:
         """This policy without the rules whose `when` does not hold."""
@@ -248,6 +271,7 @@ def _compiled(
         unpreventable=getattr(clause, "unpreventable", None),
         description=clause.description,
         when=_when(clause),
+        spends=machine.spends,
     )
 
 

@@ -6,15 +6,12 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from .calls import Action, Enforcement, RunContext, Violation
-from .compiled import Compiled, CompiledPolicy
+from .compiled import Compiled, CompiledPolicy, Visits
 from .language.conditions import OutputRef
 from .limits import Exceeded
 from .memory import Returned, UserWords
 from .rules.machine import Finding
 from .session import REQUESTED, Call, Output, Session
-
-Visits = list[tuple[Compiled, int]]
-"""The rules that a call concerns, each with the slots the call meets."""
 
 
 class Judging:
@@ -61,34 +58,42 @@ class Judging:
         """A call was asked for: known by its id from now on, and counted as an attempt once."""
         session = self.session
         first = id not in self.calls and id not in session.finished
-        call = self.call(id, name, input, turn)
-        self.calls[id] = call
+        call = self.calls[id] = Call(id=id, name=name, input=input, turn=session.session_turn(turn), memory=self)
         session.asked = True
         session.reach_turn(call.turn)
         visits = self.visits(call)
         if first:
-            for rule, mask in visits:
-                if mask & rule.machine.restricts:
-                    session.exercised.add(rule.id)
-                if rule.machine.attempts and mask:
-                    rule.machine.asked(self.states[rule.number], call, mask)
+            plan = self.compiled.plan(name)
+            if visits is plan.fixed:
+                session.exercised |= plan.exercised
+            else:
+                session.exercised.update(rule.id for rule, mask in visits if mask & rule.machine.restricts)
+            if plan.attempts:
+                self._attempted(call, visits)
         return call, visits
+
+    def _attempted(self, call: Call, visits: Visits) -> None:
+        for rule, mask in visits:
+            if rule.machine.attempts and mask:
+                rule.machine.asked(self.states[rule.number], call, mask)
 
     def visits(self, call: Call) -> Visits:
         """The rules that a call concerns, in the stack's order."""
-        found: Visits = []
-        rules = self.rules
+        plan = self.compiled.plan(call.name)
         due = self._due_at.get(self.session.count + 1)
-        for visit in self.compiled.plan(call.name).visits:
+        if plan.fixed is not None and not due:
+            return plan.fixed
+        found: list[tuple[Compiled, int]] = []
+        for visit in plan.visits:
             mask = visit.mask
             for bit, ask in visit.asks:
                 if ask(call):
                     mask |= bit
             if mask or visit.machine.every_call:
-                found.append((rules[visit.number], mask))
+                found.append((self.rules[visit.number], mask))
         if due:
             named = {rule.number for rule, _ in found}
-            found += [(rules[number], 0) for number in due - named if number in rules]
+            found += [(self.rules[number], 0) for number in due - named if number in self.rules]
             found.sort(key=lambda item: item[0].number)
         return found
 
@@ -98,22 +103,27 @@ class Judging:
         `repeat`: also name limits that were reported in this run already.
         """
         session = self.session
-        turn = call.turn - session.turn_base
-        reported = frozenset() if repeat else frozenset(session.limits.reported)
-        exceeded = self.compiled.limits.judge(session.limits, session.meter, turn)
-        found = [self.exceeded(e, call) for e in exceeded if e.number not in reported]
+        found = self._limited(call, repeat) if self.compiled.limits.entries else []
         errors: list[str] = []
+        now, broken, states = session.count, session.broken, self.states
         for rule, mask in visits:
             try:
-                if rule.id in session.broken:
-                    raise RuntimeError(session.broken[rule.id])
-                finding = rule.machine.judge(self.states[rule.number], call, mask, session.count)
+                if broken and rule.id in broken:
+                    raise RuntimeError(broken[rule.id])
+                finding = rule.machine.judge(states[rule.number], call, mask, now)
             except Exception as error:
                 errors.append(rule.id)
                 finding = _raised(rule, error)
             if finding is not None:
                 found.append(self.violation(rule, finding, call))
         return found, errors
+
+    def _limited(self, call: Call, repeat: bool) -> list[Violation]:
+        session = self.session
+        turn = call.turn - session.turn_base
+        reported = frozenset() if repeat else frozenset(session.limits.reported)
+        exceeded = self.compiled.limits.judge(session.limits, session.meter, turn)
+        return [self.exceeded(e, call) for e in exceeded if e.number not in reported]
 
     def violation(self, rule: Compiled, finding: Finding, call: Call | None) -> Violation:
         action = finding.action or rule.action
@@ -159,46 +169,59 @@ class Judging:
         """The call runs: every rule spends, and those that want to know how it ends are noted."""
         session = self.session
         call.status = status
-        session.denied.discard(call.id)
-        session.granted.pop(call.id, None)
-        now = session.count
+        if session.denied:
+            session.denied.discard(call.id)
+        if session.granted:
+            session.granted.pop(call.id, None)
+        now, states = session.count, self.states
         for rule, mask in visits:
-            self.guarded(rule, rule.machine.started, self.states[rule.number], call, mask, now)
-        call.visits = [(r.number, m) for r, m in visits if m and r.machine.outcomes]
+            if rule.spends:
+                try:
+                    rule.machine.started(states[rule.number], call, mask, now)
+                except Exception as error:
+                    self._broke(rule, error)
         session.count = now + 1
         session.limits.calls += 1
-        self._due_at.pop(now + 1, None)
-        for rule, _ in visits:
-            if rule.machine.ordinals:
-                self.reschedule(rule.number)
+        plan = self.compiled.plan(call.name)
+        if visits is plan.fixed:
+            call.visits = plan.outcomes
+        else:
+            call.visits = [(r.number, m) for r, m in visits if m and r.machine.outcomes]
+        if self.compiled.has_ordinals:
+            self._due_at.pop(now + 1, None)
+            for rule, _ in visits:
+                if rule.machine.ordinals:
+                    self.reschedule(rule.number)
 
     def ended(self, call: Call, how: str, raw_output: Any = None) -> list[Violation]:
         """A call is over: `completed`, `failed` or `denied`; returns what that violates."""
         del self.calls[call.id]
-        found = []
-        output = Output(raw_output)
-        more = (output,) if how == "completed" else ()
-        for number, mask in call.visits:
-            rule = self.rules.get(number)
-            if rule is None:
-                continue
-            act = getattr(rule.machine, how)
-            if finding := self.guarded(rule, act, self.states[number], call, mask, *more):
-                found.append(self.violation(rule, finding, None))
-        if how == "completed":
-            for ref, values_at in self.compiled.plan(call.name).remembers:
-                self.returned[ref].add(values_at(output.value))
+        found: list[Violation] = []
+        if call.visits or self.compiled.references:
+            output = Output(raw_output)
+            more = (output,) if how == "completed" else ()
+            for number, mask in call.visits:
+                if rule := self.rules.get(number):
+                    act = getattr(rule.machine, how)
+                    if finding := self._acted(rule, act, self.states[number], call, mask, *more):
+                        found.append(self.violation(rule, finding, None))
+            if how == "completed":
+                for ref, values_at in self.compiled.plan(call.name).remembers:
+                    self.returned[ref].add(values_at(output.value))
         self.session.finish(call)
         return found
 
-    def guarded(self, rule: Compiled, act: Callable[..., Any], *arguments: Any) -> Finding | None:
-        """Let a machine act; one that raises is broken from then on, and refuses."""
+    def _acted(self, rule: Compiled, act: Callable[..., Any], *arguments: Any) -> Finding | None:
         try:
             found: Finding | None = act(*arguments)
         except Exception as error:
-            self.session.broken[rule.id] = f"{type(error).__name__}: {str(error)[:200]}"
+            self._broke(rule, error)
             return None
         return found
+
+    def _broke(self, rule: Compiled, error: Exception) -> None:
+        """A machine that raised while it moved cannot be trusted: it refuses from now on."""
+        self.session.broken[rule.id] = f"{type(error).__name__}: {str(error)[:200]}"
 
     def reschedule(self, number: int) -> None:
         old = self._due.pop(number, None)

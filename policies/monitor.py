@@ -23,11 +23,11 @@ from .calls import (
     input_digest,
     tell_model_default,
 )
-from .compiled import Compiled, CompiledPolicy
+from .compiled import Compiled, CompiledPolicy, Visits
 from .ids import net_name
-from .judging import Judging, Visits
+from .judging import Judging
 from .nets.records import Net, NetLine
-from .observing import HANDLERS
+from .observing import HANDLERS, run_started
 from .report import Report, settle
 from .rules.check import CheckMachine
 from .rules.machine import Finding
@@ -175,14 +175,15 @@ class Monitor(Judging):
     def observe(self, event: ev.Event) -> list[Violation]:
         """Take in an event that happened; returns what it violates."""
         handler = HANDLERS.get(type(event))
-        if type(event) is ev.RunStarted:  # a new run's clocks begin with it
-            HANDLERS[ev.RunStarted](self, event)
-            handler = None
         if self._clocked and event.at is not None:
+            if handler is run_started:  # a new run's clocks begin with it
+                run_started(self, event)
+                handler = None
             self._passed(ev.at_ms(event.at))
             self.session.limits.acted(ev.at_ms(event.at), over=bool(self.session.ended))
         found = handler(self, event) if handler is not None else []
-        found += self._newly_exceeded()
+        if self.compiled.limits.entries:
+            found += self._newly_exceeded()
         if found:
             self.mark_violated(found)
         return found
@@ -209,7 +210,7 @@ class Monitor(Judging):
 
     def _newly_exceeded(self) -> list[Violation]:
         session = self.session
-        if session.ended or not self.compiled.limits.entries:
+        if session.ended:
             return []
         found = self.compiled.limits.exceeded_now(session.limits, session.meter)
         return [self.exceeded(exceeded, None) for exceeded in found]

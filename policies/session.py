@@ -22,6 +22,9 @@ from .usage import Meter
 FINISHED_KEPT = 65_536
 """How many finished calls of a run are remembered by id; an older id counts as a new call."""
 
+MARK_LENGTH = 64
+"""Up to how many bytes an input stands in its mark as it is; beyond, as a digest."""
+
 REQUESTED, HELD, ALLOWED, STARTED = "requested", "held", "allowed", "started"
 
 _NO_ANSWERS: Mapping[str, Any] = {}
@@ -88,7 +91,10 @@ def _loosened(value: Any) -> Any:
 
 def mark(name: str, input: Any) -> str:
     """A short text that is the same for the same tool and input, by which a finished call is known."""
-    return hashlib.blake2b(name.encode(errors="replace") + b"\0" + fingerprint(input), digest_size=16).hexdigest()
+    text = fingerprint(input)
+    if len(text) > MARK_LENGTH:
+        return f"{name}#{hashlib.blake2b(text, digest_size=16).hexdigest()}"
+    return f"{name} {text.decode()}"
 
 
 class Session(msgspec.Struct, kw_only=True, omit_defaults=True):

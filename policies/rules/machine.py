@@ -107,6 +107,11 @@ class Machine:
         return msgspec.convert(data, self.state_type, str_keys=True)
 
     @property
+    def spends(self) -> bool:
+        """Whether a call that starts changes its state."""
+        return type(self).started is not Machine.started
+
+    @property
     def outputs(self) -> tuple[OutputRef, ...]:
         """What the rule wants remembered of earlier calls' outputs."""
         return tuple(ref for slot in self.slots for ref in slot.outputs)
