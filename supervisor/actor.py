@@ -106,7 +106,7 @@ class RunActor:
             with anyio.CancelScope(shield=True):
                 await self._live(begin)
         except Exception as error:  # an error of ours must not leave a run that nobody can wait for
-            self._around.log.exception("run.broken", run_id=self._launch.run_id, error=repr(error))
+            self._log_failure("run.broken")
             if self._outcome is None:
                 self._outcome = Outcome(status="failed", policy=PolicyReport(), usage=Usage(), error=error)
         finally:
@@ -231,15 +231,20 @@ class RunActor:
         try:
             await self._writer.flush()
         except Exception as error:
-            self._around.log.exception("store.failed", run_id=self._launch.run_id, error=str(error))
+            self._log_failure("store.failed")
             self._feed(inputs.StoreFailed(now_ms=self.now_ms(), error=error))
 
     async def _last_attempt(self) -> None:
         """A store that failed is asked once more: the record should not lack its end."""
+        if self._writer.failure is None:
+            return
         try:
             await self._writer.last_attempt()
-        except Exception as error:
-            self._around.log.exception("store.incomplete", run_id=self._launch.run_id, error=str(error))
+        except Exception:
+            self._log_failure("store.incomplete")
+        else:
+            assert self._outcome is not None
+            self._outcome = msgspec.structs.replace(self._outcome, store_error=None)
 
     async def _check(self, command: RunChecks) -> None:
         answers: dict[str, Any] = {}
@@ -255,8 +260,8 @@ class RunActor:
             self._asking[request.approval_id] = asking
             try:
                 answer = await approver(request)
-            except Exception as error:  # whoever cannot be asked has not said yes
-                self._around.log.exception("approver.failed", run_id=request.run_id, error=repr(error))
+            except Exception:  # whoever cannot be asked has not said yes
+                self._log_failure("approver.failed")
                 answer = ApprovalAnswer(granted=False, by="supervisor", reason="the approver failed")
             self._asking.pop(request.approval_id, None)
             if answer is not None:
@@ -272,6 +277,9 @@ class RunActor:
     def now_ms(self) -> int:
         """The moment on the supervisor's clock."""
         return self._around.clock.now_ms()
+
+    def _log_failure(self, event: str) -> None:
+        self._around.log.error(event, run_id=self._launch.run_id, exc_info=True)
 
     def _log(self, event: str, call: ToolCall | None = None, **fields: Any) -> None:
         if call is not None:

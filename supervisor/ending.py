@@ -65,10 +65,10 @@ def outcome_of(core: RunCore, terminal: Event, report: PolicyReport, **more: Any
 def error_owed(
     cause: Cause | None, end: ProviderEnd | None, error: BaseException | None
 ) -> BaseException | None:
-    """The error that is the caller's: none after a cancel that was asked for, and the fault after a fault."""
+    """The error that is the caller's: none after a cancel that was asked for, and the cause where something broke."""
     if cause is None:
         return provider_error(end, error)
-    if cause.kind == "fault":
+    if cause.kind in BROKEN:
         return cause.error
     if cause.kind == "policy":
         return provider_error(end, error) if error is not None or end is not None else None

@@ -93,7 +93,7 @@ class Writer:
         try:
             self._hand_over(await self._store.append(failed))
         except StoreError as error:
-            if error.kind != "bad_event":
+            if error.kind != "bad_record":
                 raise
             for event in failed:
                 await self._try_one(event)
@@ -102,7 +102,7 @@ class Writer:
         try:
             self._hand_over(await self._store.append([event]))
         except StoreError as error:
-            if error.kind != "bad_event":
+            if error.kind != "bad_record":
                 raise
 
     async def _write(self) -> None:

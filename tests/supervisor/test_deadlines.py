@@ -1,0 +1,139 @@
+"""Durations, idleness and expiry on the supervisor's own clock, in virtual time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import trio
+import trio.testing
+from proctor.policies.errors import PolicyViolationError
+from proctor.policies.events import MessageReceived, RunCancelled
+from proctor.policies.model import Approval, Deny, Limits, Policy
+from proctor.supervisor import MemoryStore, Supervisor, run_once
+from proctor.supervisor.testing import Ask, FakeAdapter, FakeApprover, Pause
+
+pytestmark = pytest.mark.trio
+
+
+def limited(**limits: Any) -> Policy:
+    return Policy(name="p", limits=Limits(**limits), on_violation="cancel")
+
+
+async def refused(adapter: FakeAdapter, policy: Policy, **more: Any) -> tuple[PolicyViolationError, float]:
+    began = trio.current_time()
+    with pytest.raises(PolicyViolationError) as raised:
+        await run_once(adapter, "go", policies=[policy], **more)
+    return raised.value, trio.current_time() - began
+
+
+async def test_a_silent_provider_is_cancelled_within_50_ms_of_its_deadline(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """Durations fire with no event arriving."""
+    error, took = await refused(FakeAdapter([Pause()]), limited(max_duration_ms=60_000))
+
+    assert [v.kind for v in error.violations] == ["max_duration_ms"]
+    assert [v.enforcement for v in error.violations] == ["interrupted"]
+    assert 59.99 <= took < 60.05
+    assert isinstance(error.partial.events[-1], RunCancelled)
+
+
+async def test_idleness_starts_again_with_every_event(autojump_clock: trio.testing.MockClock) -> None:
+    """Three pauses below the limit, then one above it."""
+    said = MessageReceived(content="still here")
+    steps = [said, Pause(4), said, Pause(4), said, Pause(4), said, Pause()]
+    error, took = await refused(FakeAdapter(steps), limited(max_idle_ms=5_000))
+
+    assert [v.kind for v in error.violations] == ["max_idle_ms"]
+    assert 16.99 <= took < 17.05
+
+
+async def test_idleness_does_not_run_while_a_tool_runs_or_a_call_is_held(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """A long call and a long approval are no idleness; the silence after them is."""
+    policy = Policy(
+        name="p",
+        limits=Limits(max_idle_ms=5_000),
+        on_violation="cancel",
+        tool_rules=(Deny(("bash",), action="request_approval"),),
+    )
+    slow = Ask(name="read", meanwhile=lambda: trio.sleep(60))
+
+    async def approver(request: Any) -> Any:
+        await trio.sleep(60)
+        return await FakeApprover(True)(request)
+
+    adapter = FakeAdapter([slow, Ask(name="bash"), Pause()])
+    error, took = await refused(adapter, policy, approver=approver)
+
+    assert [call.name for call in adapter.ran] == ["read", "bash"]
+    assert [v.kind for v in error.violations if v.action == "cancel"] == ["max_idle_ms"]
+    assert 124.99 <= took < 125.05
+
+
+@pytest.mark.parametrize(("on_timeout", "cancelled"), [("deny", False), ("cancel", True)])
+async def test_an_unanswered_approval_expires_as_expired(
+    on_timeout: Any, cancelled: bool, autojump_clock: trio.testing.MockClock, denying: Callable[..., Policy]
+) -> None:
+    """Expired is recorded as expired, not as denied by a person; its effect is `on_timeout`."""
+    policy = denying("request_approval", approval=Approval(timeout_s=30, on_timeout=on_timeout))
+    adapter = FakeAdapter([Ask(id="c1", name="bash"), Ask(id="c2", name="read")])
+    began = trio.current_time()
+    store = MemoryStore()
+    try:
+        result = await run_once(adapter, "go", policies=[policy], approver=FakeApprover(None), store=store)
+    except PolicyViolationError as error:
+        assert cancelled
+        result = error.partial
+    types = [event.type for event in result.events]
+
+    assert 29.99 <= trio.current_time() - began < 30.05
+    assert "tool_approval_expired" in types
+    assert "tool_approval_denied" not in types
+    assert result.status == ("cancelled" if cancelled else "completed")
+    assert [call.id for call in adapter.ran] == ([] if cancelled else ["c2"])
+
+
+async def test_a_deaf_client_is_taken_down_the_ladder_rung_by_rung(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """Each rung is bounded, and what each did is in the terminal event."""
+    adapter = FakeAdapter([Pause()], deaf=2, rung_s=3)
+    error, took = await refused(adapter, limited(max_duration_ms=1_000))
+    terminal = error.partial.events[-1]
+
+    assert adapter.rungs == ["interrupt", "terminate", "kill"]
+    assert 6.99 <= took < 7.05
+    assert [rung["ended"] for rung in terminal.evidence["rungs"]] == [False, False, True]
+
+
+async def test_many_silent_runs_all_meet_their_deadlines(autojump_clock: trio.testing.MockClock) -> None:
+    """One task wakes them all."""
+    async with Supervisor(MemoryStore(), max_running=500) as supervisor:
+        handles = [
+            await supervisor.start(
+                FakeAdapter([Pause()]), "go", policies=[limited(max_duration_ms=1_000 * (n % 10 + 1))]
+            )
+            for n in range(200)
+        ]
+        for handle in handles:
+            with pytest.raises(PolicyViolationError):
+                await handle.wait()
+
+    assert trio.current_time() < 10.1
+
+
+async def test_a_client_that_never_starts_is_cancelled_too(autojump_clock: trio.testing.MockClock) -> None:
+    """The clock runs from the start of the run, not from the client's first word."""
+
+    class Hangs(FakeAdapter):
+        async def prepare(self) -> None:
+            await trio.sleep_forever()
+
+    error, took = await refused(Hangs(), limited(max_duration_ms=2_000))
+
+    assert took < 2.05
+    assert error.partial.events[-1].evidence["rungs"] == [{"rung": "abandon"}]
