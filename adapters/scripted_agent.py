@@ -188,4 +188,7 @@ def _usage(tokens: Tokens, model: str) -> TokenUsageUpdated:
 
 def _plain(value: Any) -> Any:
     """The value as JSON would have it; what has no such form becomes text."""
-    return msgspec.to_builtins(value, str_keys=True, enc_hook=str)
+    try:
+        return msgspec.json.decode(msgspec.json.encode(value, enc_hook=str))
+    except (TypeError, ValueError, RecursionError):
+        return str(value)

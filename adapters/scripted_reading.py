@@ -63,8 +63,8 @@ class _Reading:
     def script(self, data: Any) -> Script:
         if not isinstance(data, dict) or not isinstance(data.get("steps"), list) or not data["steps"]:
             raise UsageError(f"{self._name}: a script is a mapping with `steps`, a list of one step or more")
-        for path in _repeated(self._node, ()):
-            self._complain(path, f"`{path[-1]}` is written twice")
+        for path, key in _repeated(self._node, ()):
+            self._complain(path, f"`{key.value}` is written twice", at=key)
         steps = self._steps(data.get("steps"), ("steps",))
         head = self._convert({k: v for k, v in data.items() if k != "steps"}, ScriptHead, ())
         self._check_ids(steps)
@@ -137,8 +137,9 @@ class _Reading:
             if Path(path).is_absolute() or ".." in Path(path).parts:
                 self._complain(("files", path), "a file is given by its path within the workspace")
 
-    def _complain(self, where: Where, message: str) -> None:
-        place = f"{self._name}:{mark}" if (mark := _mark(self._node, where)) else self._name
+    def _complain(self, where: Where, message: str, *, at: yaml.Node | None = None) -> None:
+        node = at or _node_at(self._node, where)
+        place = f"{self._name}:{_mark(node)}" if node is not None else self._name
         path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in where).lstrip(".")
         self._problems.append(f"{place}: {f'`{path}`: ' if path else ''}{message}")
 
@@ -163,24 +164,29 @@ def _suggestion(name: str, known: Any) -> str:
     return f"; did you mean `{near[0]}`?" if near and near[0] != name else ""
 
 
-def _mark(node: yaml.Node | None, where: Where) -> str:
-    """`line:column` of the deepest part of a path that is written."""
+def _node_at(node: yaml.Node | None, where: Where) -> yaml.Node | None:
+    """The deepest part of a path that is written."""
     for part in where:
         if isinstance(node, yaml.MappingNode):
             node = next((value for key, value in node.value if key.value == part), node)
         elif isinstance(node, yaml.SequenceNode) and isinstance(part, int) and part < len(node.value):
             node = node.value[part]
-    return "" if node is None else f"{node.start_mark.line + 1}:{node.start_mark.column + 1}"
+    return node
 
 
-def _repeated(node: yaml.Node | None, where: Where) -> Iterator[Where]:
+def _mark(node: yaml.Node) -> str:
+    return f"{node.start_mark.line + 1}:{node.start_mark.column + 1}"
+
+
+def _repeated(node: yaml.Node | None, where: Where) -> Iterator[tuple[Where, yaml.Node]]:
+    """The keys that are written twice in one mapping."""
     if isinstance(node, yaml.MappingNode):
         seen: set[str] = set()
         for key, value in node.value:
             if key.value in seen:
-                yield (*where, key.value)
+                yield (*where, str(key.value)), key
             seen.add(str(key.value))
-            yield from _repeated(value, (*where, key.value))
+            yield from _repeated(value, (*where, str(key.value)))
     elif isinstance(node, yaml.SequenceNode):
         for n, item in enumerate(node.value):
             yield from _repeated(item, (*where, n))

@@ -23,6 +23,10 @@ MAX_DEPTH = 20
 
 _BASH = Language(tree_sitter_bash.language())
 _STANDARD_PLACES = ("/bin", "/sbin", "/usr/bin", "/usr/sbin", "/usr/local/bin", "/usr/local/sbin")
+_RESERVED = (
+    *("if", "then", "else", "elif", "fi", "case", "in", "esac", "for", "select", "while", "until", "do", "done"),
+    *("function", "{", "}", "[[", "]]"),
+)
 _HARMLESS_TARGETS = ("/dev/null", "/dev/stdout", "/dev/stderr")
 _WRITES = (">", ">>", "&>", "&>>", ">|", "<>", ">&")
 
@@ -100,6 +104,8 @@ class _Lines:
         if not words:
             return
         path = words[0].text
+        if words[0].source in _RESERVED:  # taken for a name by the parser, and for a compound by the shell
+            raise UsageError(f"the command line cannot be parsed: `{path}` stands where a command is expected")
         if not path:
             self._add(DYNAMIC, source, words)
             return

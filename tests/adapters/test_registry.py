@@ -1,0 +1,79 @@
+"""Adapters by name, and what importing one costs."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+import proctor.adapters
+from proctor.adapters.registry import ADAPTERS, Entry, adapter_named
+from proctor.adapters.scripted import ScriptedAdapter
+from proctor.supervisor.errors import ProviderUnavailableError, UsageError
+
+
+def test_an_adapter_is_made_by_name_with_its_options() -> None:
+    """The options are the adapter's own arguments."""
+    adapter = adapter_named("scripted", script="steps:\n  - say: hi", gated=False)
+
+    assert isinstance(adapter, ScriptedAdapter)
+    assert adapter.capabilities.gate == "none"
+
+
+@pytest.mark.parametrize(
+    ("name", "said"), [("scriptd", "did you mean `scripted`?"), ("zzz", "there are `claude`"), ("", "no adapter is")]
+)
+def test_an_unknown_name_comes_with_suggestions(name: str, said: str) -> None:
+    """Near names are suggested, or else all are listed."""
+    with pytest.raises(UsageError) as caught:
+        adapter_named(name)
+
+    assert said in str(caught.value)
+
+
+def test_an_option_it_does_not_take_is_an_error() -> None:
+    """In one sentence, without a class name."""
+    with pytest.raises(UsageError, match="adapter `shell`: got an unexpected keyword argument 'x'"):
+        adapter_named("shell", x=1)
+
+
+def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The message says what to install."""
+    monkeypatch.setitem(ADAPTERS, "gone", Entry("proctor.adapters.no_such_module", "X", "gone"))
+
+    with pytest.raises(ProviderUnavailableError, match=r"pip install 'proctor\[gone\]'"):
+        adapter_named("gone")
+
+
+def test_the_listed_names_are_those_that_can_be_imported() -> None:
+    """`__all__` is sorted and true."""
+    names = proctor.adapters.__all__
+
+    assert list(names) == sorted(names)
+    for name in names:
+        assert getattr(proctor.adapters, name).__name__ == name
+    assert set(names) <= set(dir(proctor.adapters))
+    with pytest.raises(AttributeError, match="NoSuchAdapter"):
+        _ = proctor.adapters.NoSuchAdapter
+
+
+@pytest.mark.parametrize(
+    ("name", "foreign"),
+    [
+        ("ScriptedAdapter", ("tree_sitter", "claude_agent_sdk", "proctor.adapters.shell", "proctor.adapters.replay")),
+        ("ReplayAdapter", ("tree_sitter", "psutil", "claude_agent_sdk", "proctor.adapters.scripted")),
+        ("ShellAdapter", ("claude_agent_sdk", "proctor.adapters.scripted", "proctor.adapters.replay")),
+    ],
+)
+def test_importing_one_adapter_imports_nothing_of_the_others(name: str, foreign: tuple[str, ...]) -> None:
+    """Names are looked up when they are used."""
+    program = (
+        "import sys, proctor.adapters as a\n"
+        "before = set(sys.modules)\n"
+        f"a.{name}\n"
+        f"found = [m for m in {foreign!r} if m in sys.modules]\n"
+        "assert not any(m.startswith('proctor.adapters.') for m in before), before\n"
+        "assert not found, found\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)

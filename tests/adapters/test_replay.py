@@ -1,0 +1,249 @@
+"""A replay: the recorded stream again, asked for at the gate, without what did not run."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import anyio
+import pytest
+import trio.testing
+
+from proctor.adapters import ReplayAdapter
+from proctor.adapters.traces.errors import TraceError
+from proctor.policies.calls import ToolCall
+from proctor.policies.events import (
+    BudgetWarned,
+    Event,
+    MessageReceived,
+    MessageSent,
+    PolicyViolated,
+    RunCancelled,
+    RunCompleted,
+    RunStarted,
+    SessionCreated,
+    TokenUsageUpdated,
+    ToolApprovalGranted,
+    ToolCallCompleted,
+    ToolCallDenied,
+    ToolCallFailed,
+    ToolCallRequested,
+    ToolCallStarted,
+    TurnStarted,
+    encode_event,
+)
+from proctor.policies.model import Policy
+from proctor.supervisor.errors import UsageError
+from proctor.supervisor.ports import Adapter, GateAnswer
+from proctor.supervisor.testing.driving import Drive
+
+START = datetime(2026, 11, 1, tzinfo=UTC)
+RECORDING: Sequence[Event] = (
+    SessionCreated(session_id="s", run_id="r", seq=1, at=START),
+    RunStarted(model="m-1", tools=("bash", "read"), at=START),
+    MessageSent(content="fix it", at=START),
+    TurnStarted(turn=1, at=START),
+    ToolCallRequested(tool_call_id="a", tool_name="bash", tool_input={"command": "ls"}, turn=1, at=START),
+    ToolCallStarted(tool_call_id="a", tool_name="bash", tool_input={"command": "ls"}, turn=1, at=START),
+    PolicyViolated(policy="p", at=START),
+    BudgetWarned(limit="max_turns", at=START),
+    ToolApprovalGranted(approval_id="x", at=START),
+    ToolCallCompleted(tool_call_id="a", tool_name="bash", tool_output="out", at=START + timedelta(hours=2)),
+    TokenUsageUpdated(input_tokens=5, cost_usd=0.5, at=START + timedelta(hours=3)),
+    MessageReceived(content="done", at=START + timedelta(hours=3)),
+    RunCompleted(output="done", at=START + timedelta(hours=3)),
+)
+
+
+@pytest.mark.anyio
+async def test_a_gated_replay_asks_for_each_call_and_reports_the_rest() -> None:
+    """Calls go to the gate once, the supervisor's own records are left out, the output stays."""
+    done = await Drive(ReplayAdapter(RECORDING)).run("another prompt")
+
+    call = ToolCall(id="a", name="bash", input={"command": "ls"}, turn=1)
+    assert done.log == [
+        MessageSent(content="fix it"),
+        TurnStarted(turn=1),
+        call,
+        ToolCallCompleted(tool_call_id="a", tool_name="bash", tool_output="out"),
+        TokenUsageUpdated(input_tokens=5, cost_usd=0.5),
+        MessageReceived(content="done"),
+        RunCompleted(output="done"),
+    ]
+
+
+@pytest.mark.anyio
+async def test_the_prompt_is_not_reported_twice() -> None:
+    """The supervisor records the prompt of the run itself."""
+    done = await Drive(ReplayAdapter(RECORDING)).run("fix it")
+
+    assert "message_sent" not in done.types
+
+
+@pytest.mark.anyio
+async def test_a_refused_call_has_no_outcome() -> None:
+    """It did not run, whatever the recording says."""
+    done = await Drive(ReplayAdapter(RECORDING), refuse={"bash"}).run()
+
+    assert done.outcomes("a") == []
+    assert done.types[-1] == "run_completed"
+
+
+@pytest.mark.anyio
+async def test_a_replay_told_to_stop_ends() -> None:
+    """A refusal that stops is the end of the stream, without a claim of completion."""
+    done = await Drive(ReplayAdapter(RECORDING), refuse={"bash"}, stop=True).run()
+
+    assert done.types == ["message_sent", "turn_started"]
+
+
+@pytest.mark.anyio
+async def test_observing_reports_the_calls_as_they_were_recorded() -> None:
+    """Without a gate nothing is asked, and nothing is left out but the supervisor's records."""
+    done = await Drive(ReplayAdapter(RECORDING, gated=False), refuse={"bash"}).run()
+
+    assert done.asked == []
+    assert done.types == [
+        *("message_sent", "turn_started", "tool_call_requested", "tool_call_started", "tool_call_completed"),
+        *("token_usage_updated", "message_received", "run_completed"),
+    ]
+
+
+@pytest.mark.anyio
+async def test_a_recording_without_requests_is_gated_by_its_started_calls() -> None:
+    """Most clients record only that a call started."""
+    events = [ToolCallStarted(tool_call_id="a", tool_name="x"), ToolCallCompleted(tool_call_id="a")]
+
+    done = await Drive(ReplayAdapter(events), refuse={"x"}).run()
+
+    assert [call.id for call in done.asked] == ["a"]
+    assert done.types == ["run_completed"]
+
+
+@pytest.mark.anyio
+async def test_a_call_denied_in_the_recording_and_allowed_now_has_failed() -> None:
+    """There is no outcome to report: it never ran."""
+    events = [ToolCallRequested(tool_call_id="a", tool_name="x"), ToolCallDenied(tool_call_id="a", tool_name="x")]
+
+    now_allowed = await Drive(ReplayAdapter(events)).run()
+    still_refused = await Drive(ReplayAdapter(events), refuse={"x"}).run()
+
+    assert now_allowed.outcomes("a") == [
+        ToolCallFailed(tool_call_id="a", tool_name="x", error="denied in the recording")
+    ]
+    assert still_refused.outcomes("a") == []
+
+
+@pytest.mark.anyio
+async def test_a_call_that_started_with_another_input_is_reported() -> None:
+    """What really ran is not what was asked for: the supervisor judges it again."""
+    events = [
+        ToolCallRequested(tool_call_id="a", tool_name="x", tool_input={"n": 1}),
+        ToolCallStarted(tool_call_id="a", tool_name="x", tool_input={"n": 2}),
+    ]
+    done = await Drive(ReplayAdapter(events)).run()
+
+    assert [call.input for call in done.asked] == [{"n": 1}]
+    assert done.events[0] == events[1]
+
+
+@pytest.mark.trio
+@pytest.mark.parametrize(("pace", "seconds"), [("original", 10_800), ("flat", 0), (60, 180)])
+async def test_the_pace_is_kept_on_the_clock_of_the_loop(
+    autojump_clock: trio.testing.MockClock, pace: float, seconds: float
+) -> None:
+    """Recorded times are kept, divided, or ignored; in virtual time none of it takes long."""
+    before = anyio.current_time()
+    await Drive(ReplayAdapter(RECORDING, pace=pace)).run()
+
+    assert anyio.current_time() - before == pytest.approx(seconds)
+
+
+@pytest.mark.anyio
+async def test_a_replay_can_be_cancelled_while_it_waits() -> None:
+    """The one rung ends the stream in the middle of a recorded silence of hours."""
+    adapter = ReplayAdapter(RECORDING, pace="original")
+    with anyio.fail_after(5):
+        done = await Drive(adapter, cancel_when=lambda event: event.type == "turn_started").run()
+
+    assert done.rungs == ["stop"]
+    assert done.types == ["message_sent", "turn_started"]
+
+
+@pytest.mark.anyio
+async def test_a_replay_can_be_cancelled_while_a_call_is_held() -> None:
+    """A gate that never answers does not hold the stream open."""
+    held = anyio.Event()
+
+    async def hold(call: ToolCall) -> GateAnswer:
+        held.set()
+        await anyio.sleep_forever()
+        raise AssertionError
+
+    drive = Drive(ReplayAdapter(RECORDING), answer=hold)
+    with anyio.fail_after(5):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(drive.run)
+            await held.wait()
+            drive.cancel()
+
+    assert drive.done.outcomes("a") == []
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("packed", [False, True])
+async def test_a_recording_is_read_from_a_file(tmp_path: Path, packed: bool) -> None:
+    """One event a line, gzip or plain, gives the same stream as the events themselves."""
+    data = b"\n".join(encode_event(event) for event in RECORDING) + b"\n"
+    path = tmp_path / "recording"
+    path.write_bytes(gzip.compress(data) if packed else data)
+
+    from_file = await Drive(ReplayAdapter(path)).run()
+    from_events = await Drive(ReplayAdapter(RECORDING)).run()
+
+    assert from_file.log == from_events.log
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b'{"type":"turn_started"}\n\nnot json\n', ":3: not an event"),
+        (b'{"type":"turn_started"}\n{"type":"turn_started","turn":"x"}\n', ":2: `turn_started` event"),
+        (b"", ": no events"),
+        (b"\x1f\x8b\x07damaged file", ":1: damaged gzip file"),
+    ],
+)
+def test_a_bad_line_is_one_clear_error(tmp_path: Path, content: bytes, message: str) -> None:
+    """It names the file and the line."""
+    path = tmp_path / "bad.jsonl"
+    path.write_bytes(content)
+
+    with pytest.raises(TraceError) as caught:
+        ReplayAdapter(path)
+
+    assert str(caught.value).startswith(f"{path}{message}")
+
+
+def test_a_missing_file_is_one_clear_error(tmp_path: Path) -> None:
+    """So is a recording that is not there."""
+    with pytest.raises(TraceError, match="no such file"):
+        ReplayAdapter(tmp_path / "none.jsonl")
+
+
+@pytest.mark.parametrize("pace", [0, -1, True, float("nan"), float("inf"), "fast"])
+def test_a_pace_that_makes_no_sense_is_an_error(pace: float) -> None:
+    """Neither a silent default nor a division by zero."""
+    with pytest.raises(UsageError, match="`pace` is"):
+        ReplayAdapter(RECORDING, pace=pace)
+
+
+def test_what_it_can_do_comes_from_the_recording() -> None:
+    """Model, tools and cost are those of the recorded run."""
+    can = ReplayAdapter(RECORDING).capabilities
+
+    assert isinstance(ReplayAdapter(RECORDING), Adapter)
+    assert (can.gate, can.model, can.tools, can.reports_cost) == ("all", "m-1", ("bash", "read"), True)
+    assert ReplayAdapter([RunCancelled()], gated=False).capabilities.gate == "none"
+    assert ReplayAdapter(RECORDING).compile(Policy(name="p")).unexpressed == ()

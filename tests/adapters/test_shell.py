@@ -1,0 +1,265 @@
+"""Command lines as runs: all of a line is judged before any of it runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import anyio
+import psutil
+import pytest
+
+from proctor.adapters import ShellAdapter
+from proctor.policies.calls import ToolCall
+from proctor.policies.events import RunCompleted, RunFailed, ToolCallCompleted, ToolCallFailed
+from proctor.policies.model import Allow, Deny, Policy
+from proctor.supervisor.errors import ProviderUnavailableError, UsageError
+from proctor.supervisor.ports import Adapter, GateAnswer
+from proctor.supervisor.testing.driving import Drive, Driven
+
+
+async def run(line: str, cwd: Path, *, policy: Policy | None = None, **gate: Any) -> Driven:
+    """Run a line in a directory."""
+    adapter = ShellAdapter(cwd=cwd)
+    options = adapter.compile(policy) if policy else None
+    return await Drive(adapter, options=options, **gate).run(line)
+
+
+def made_in(directory: Path) -> list[str]:
+    """The files that are there."""
+    return sorted(path.name for path in directory.iterdir())
+
+
+@pytest.mark.anyio
+async def test_a_line_is_asked_for_whole_and_in_parts_and_then_runs(tmp_path: Path) -> None:
+    """The line is a call of `bash`; each part a call named as its command, told apart by number."""
+    done = await run("touch a && ls | cat", tmp_path)
+
+    assert [(call.id, call.name) for call in done.asked] == [
+        ("line", "bash"),
+        ("line.1", "touch"),
+        ("line.2", "ls"),
+        ("line.3", "cat"),
+    ]
+    assert done.asked[1].input == {
+        "command": "touch a",
+        "argv": ["touch", "a"],
+        "exact": True,
+        "line": "touch a && ls | cat",
+    }
+    output = {"exit_code": 0, "stdout": "a\n"}
+    assert done.events[-1] == RunCompleted(output=output)
+    assert done.outcomes("line") == [ToolCallCompleted(tool_call_id="line", tool_name="bash", tool_output=output)]
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    "line",
+    [
+        "touch a; rm b",
+        "touch a && echo $(rm b)",
+        "touch a | cat <(rm b)",
+        "touch a; bash -c 'rm b'",
+        "touch a; env X=1 rm b",
+        "touch a; echo b | xargs rm",
+        "touch a; cat <<E\n$(rm b)\nE",
+        "touch a; f() { rm b; }; f",
+        "touch a; /bin/rm b",
+        "touch a; \\rm b",
+    ],
+)
+async def test_if_any_part_is_refused_nothing_runs(tmp_path: Path, line: str) -> None:
+    """Not even what stands before it; what was allowed before has failed."""
+    (tmp_path / "b").touch()
+    done = await run(line, tmp_path, refuse={"rm"})
+
+    assert made_in(tmp_path) == ["b"]
+    assert done.events[-1] == RunFailed(
+        error={"code": "refused", "message": "Tool 'rm' is not available in this context."}
+    )
+    assert done.asked[-1].name == "rm"
+    for call in done.asked[:-1]:
+        assert [type(outcome) for outcome in done.outcomes(call.id)] == [ToolCallFailed]
+    assert done.outcomes(done.asked[-1].id) == []
+
+
+@pytest.mark.anyio
+async def test_the_whole_line_can_be_refused(tmp_path: Path) -> None:
+    """Denying `bash` denies every line; nobody is asked about parts in vain."""
+    done = await run("touch a", tmp_path, refuse={"bash"})
+
+    assert [call.name for call in done.asked] == ["bash"]
+    assert made_in(tmp_path) == []
+
+
+@pytest.mark.anyio
+async def test_nothing_runs_while_a_part_is_held(tmp_path: Path) -> None:
+    """The line waits for the answer to its last part."""
+
+    async def hold(call: ToolCall) -> GateAnswer:
+        assert made_in(tmp_path) == []
+        return GateAnswer(allowed=True)
+
+    await run("touch a; touch b", tmp_path, answer=hold)
+
+    assert made_in(tmp_path) == ["a", "b"]
+
+
+@pytest.mark.anyio
+async def test_a_line_cannot_be_rewritten(tmp_path: Path) -> None:
+    """A gate that wants another input gets a refusal, not the old input."""
+
+    async def rewrite(call: ToolCall) -> GateAnswer:
+        return GateAnswer(allowed=True, input={"command": "touch other"})
+
+    done = await run("touch a", tmp_path, answer=rewrite)
+
+    assert made_in(tmp_path) == []
+    assert isinstance(done.events[-1], RunFailed)
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [("touch a; if", "cannot be parsed"), ("touch a; $X b", "known only when it runs"), ("", "no command")],
+)
+async def test_what_cannot_be_judged_does_not_run(tmp_path: Path, line: str, said: str) -> None:
+    """Nothing is asked and nothing runs; the error says what to do."""
+    done = await run(line, tmp_path)
+
+    assert made_in(tmp_path) == []
+    assert done.asked == []
+    (failed,) = done.events
+    assert isinstance(failed, RunFailed)
+    assert failed.error["code"] == "unjudgeable_line"
+    assert said in failed.error["message"]
+
+
+@pytest.mark.anyio
+async def test_an_allow_list_may_name_dynamic_commands(tmp_path: Path) -> None:
+    """Named, they are put to the gate like any call; a wildcard does not name them."""
+    named = Policy(name="p", tool_rules=(Allow(("*", "dynamic")),))
+    wild = Policy(name="p", tool_rules=(Allow(("*",)), Deny(("rm",))))
+    line = "X=touch; $X a"
+
+    refused = await run(line, tmp_path, policy=wild)
+    judged = await run(line, tmp_path, policy=named, refuse={"dynamic"})
+    before = made_in(tmp_path)
+    allowed = await run(line, tmp_path, policy=named)
+
+    assert isinstance(refused.events[-1], RunFailed)
+    assert isinstance(judged.events[-1], RunFailed)
+    assert before == []
+    assert allowed.asked[-1].input["exact"] is False
+    assert made_in(tmp_path) == ["a"]
+
+
+@pytest.mark.anyio
+async def test_a_line_that_fails_completes_with_its_exit_code(tmp_path: Path) -> None:
+    """The call has failed; the run has its output."""
+    done = await run("cat missing", tmp_path)
+
+    (line,), (part,) = done.outcomes("line"), done.outcomes("line.1")
+    assert isinstance(line, ToolCallFailed)
+    assert isinstance(part, ToolCallFailed)
+    assert isinstance(done.events[-1], RunCompleted)
+    assert done.events[-1].output["exit_code"] == 1
+
+
+@pytest.mark.anyio
+async def test_parts_of_which_nobody_knows_whether_they_ran_have_no_outcome(tmp_path: Path) -> None:
+    """`false || true` succeeds; that is no evidence that either of them did."""
+    done = await run("false || true", tmp_path)
+
+    assert [len(done.outcomes(call.id)) for call in done.asked] == [1, 0, 0]
+
+
+@pytest.mark.anyio
+async def test_the_environment_cannot_give_a_name_another_meaning(tmp_path: Path) -> None:
+    """Functions and start-up files of the environment are not taken over."""
+    (tmp_path / "start").write_text("touch from-start-up\n")
+    injected = {"BASH_FUNC_ls%%": "() { touch evil; }", "BASH_ENV": str(tmp_path / "start")}
+    adapter = ShellAdapter(cwd=tmp_path, env={"PATH": "/usr/bin:/bin", "A": "1", **injected})
+
+    done = await Drive(adapter).run("ls; printenv A")
+
+    assert made_in(tmp_path) == ["start"]
+    assert isinstance(done.events[-1], RunCompleted)
+    assert done.events[-1].output["stdout"] == "start\n1\n"
+
+
+@pytest.mark.anyio
+async def test_cancelling_kills_the_whole_tree(tmp_path: Path) -> None:
+    """Also what ignores signals, left its session or was forked twice."""
+    line = "trap '' TERM; (setsid sleep 72001 &); setsid sleep 72001 & touch up; sleep 72001"
+    drive = Drive(ShellAdapter(cwd=tmp_path))
+
+    with anyio.fail_after(20):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(drive.run, line)
+            while not await anyio.Path(tmp_path / "up").exists():
+                await anyio.lowlevel.checkpoint()
+            drive.cancel()
+
+    assert [type(outcome) for outcome in drive.done.outcomes("line")] == [ToolCallFailed]
+    assert not any((p.info["cmdline"] or [])[-1:] == ["72001"] for p in psutil.process_iter(["cmdline"]))
+
+
+@pytest.mark.anyio
+async def test_cancelling_while_a_part_is_held_runs_nothing(tmp_path: Path) -> None:
+    """What was allowed before it has failed; the held part has no outcome."""
+    held = anyio.Event()
+
+    async def hold(call: ToolCall) -> GateAnswer:
+        if call.name == "rm":
+            held.set()
+            await anyio.sleep_forever()
+        return GateAnswer(allowed=True)
+
+    drive = Drive(ShellAdapter(cwd=tmp_path), answer=hold)
+    with anyio.fail_after(10):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(drive.run, "touch a; rm b")
+            await held.wait()
+            drive.cancel()
+
+    assert made_in(tmp_path) == []
+    assert [len(drive.done.outcomes(call.id)) for call in drive.done.asked] == [1, 1, 0]
+
+
+@pytest.mark.anyio
+async def test_a_line_past_its_time_has_failed(tmp_path: Path) -> None:
+    """The adapter's own bound ends it and says so."""
+    done = await Drive(ShellAdapter(cwd=tmp_path, timeout_s=0.2)).run("sleep 72002")
+
+    assert isinstance(done.events[-1], RunCompleted)
+    assert done.events[-1].output["timed_out"] is True
+
+
+@pytest.mark.anyio
+async def test_a_directory_that_is_not_there_is_said_before_the_start(tmp_path: Path) -> None:
+    """`prepare` says what to do."""
+    with pytest.raises(ProviderUnavailableError, match="not a directory"):
+        await ShellAdapter(cwd=tmp_path / "gone").prepare()
+
+
+@pytest.mark.anyio
+async def test_a_machine_without_bash_is_said_before_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No shell, no run."""
+    monkeypatch.setenv("PATH", "")
+
+    with pytest.raises(ProviderUnavailableError, match="bash"):
+        await ShellAdapter().prepare()
+
+
+def test_what_it_can_do_is_said() -> None:
+    """Every call is gated, none rewritten; only an allowed `dynamic` is compiled."""
+    adapter = ShellAdapter()
+    options = adapter.compile(Policy(name="p", tool_rules=(Allow(("bash", "dynamic")),)))
+
+    assert isinstance(adapter, Adapter)
+    assert (adapter.capabilities.gate, adapter.capabilities.rewrite) == ("all", False)
+    assert options.expressed == ("allow dynamic",)
+    assert options.unexpressed == ("allow bash",)
+    with pytest.raises(UsageError, match="timeout_s"):
+        ShellAdapter(timeout_s=0)

@@ -1,0 +1,273 @@
+"""A command line taken apart: whatever bash runs was among the parts."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from proctor.adapters.shell_parse import parse_line
+from proctor.supervisor.errors import UsageError
+
+
+def names(line: str) -> list[str]:
+    """The names of a line's parts, in their order."""
+    return [part.name for part in parse_line(line)]
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("a && b | c; echo $(d)", ["a", "b", "c", "echo", "d"]),
+        ("(a; b) & c |& d", ["a", "b", "c", "d"]),
+        ("{ a; }; ! b", ["a", "b"]),
+        ("if a; then b; elif c; then d; else e; fi", ["a", "b", "c", "d", "e"]),
+        ("for i in 1 2; do a $i; done", ["a"]),
+        ("while read l; do a; done < <(b)", ["read", "a", "b"]),
+        ("case $x in $(a)) b;; *) c;; esac", ["a", "b", "c"]),
+        ("f() { rm x; }; f", ["rm", "f"]),
+        ("diff <(a) >(b)", ["diff", "a", "b"]),
+        ("X=$(a) b `c`", ["b", "a", "c"]),
+        ('echo "$(a "$(b)")" ${x:-$(c)}', ["echo", "a", "b", "c"]),
+        ("[[ $(a) == b ]] && [ -f x ]", ["test", "a", "test"]),
+        ("export X=$(a)", ["export", "a"]),
+        ("a\n\n# no\nb # no\n", ["a", "b"]),
+    ],
+)
+def test_every_simple_command_is_a_part(line: str, expected: list[str]) -> None:
+    """Lists, pipelines, groups, conditions, loops, functions and substitutions are all looked into."""
+    assert names(line) == expected
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("bash -c 'rm x && ls'", ["bash", "rm", "ls"]),
+        ('sh -ec "rm x"', ["sh", "rm"]),
+        ("env -i X=1 rm a", ["env", "rm"]),
+        ("sudo -u bob timeout -k 1 5 nice -n 5 rm x", ["sudo", "timeout", "nice", "rm"]),
+        ("ls | xargs -0 -n1 rm -f", ["ls", "xargs", "rm"]),
+        ("find . -name '*.py' -exec rm {} \\; -ok cat {} +", ["find", "rm", "cat"]),
+        ("time -p rm", ["time", "rm"]),
+        ("coproc rm", ["coproc", "rm"]),
+        ("exec rm", ["exec", "rm"]),
+        ("command rm", ["command", "rm"]),
+        ("command -v rm", ["command"]),
+        ("eval 'rm x; ls'", ["eval", "rm", "ls"]),
+        ("trap 'rm x' EXIT", ["trap", "rm"]),
+        ("busybox rm x", ["busybox", "rm"]),
+    ],
+)
+def test_what_a_wrapper_runs_is_a_part(line: str, expected: list[str]) -> None:
+    """The command behind `env`, `xargs`, `bash -c` and their like is judged as well."""
+    assert names(line) == expected
+
+
+@pytest.mark.parametrize(
+    "line", ["rm x", '"rm" x', "r\\m x", "'r'm x", "$'rm' x", "/bin/rm x", "\\rm x", "r''m x", "rm\tx"]
+)
+def test_a_name_is_read_as_bash_reads_it(line: str) -> None:
+    """Quotes, escapes and the path of a standard place change nothing."""
+    assert names(line) == ["rm"]
+
+
+def test_a_command_elsewhere_is_judged_by_its_path_too() -> None:
+    """A basename says little of a program in no standard place: an allow list must name its path."""
+    assert names("./tools/ls -l") == ["ls", "./tools/ls"]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "$X foo",
+        "$(a) b",
+        "*/rm x",
+        "~/rm",
+        "$'\\x72m' x",
+        'f() { "$@"; }; f rm',
+        "eval $x",
+        "bash script.sh",
+        'bash -c "$x"',
+        "echo rm | bash",
+        "bash <<E\nrm $x\nE",
+        "env -S 'rm x'",
+        "xargs $x",
+        "sudo -s",
+        "source x",
+        "alias ls=rm",
+        "hash -p /bin/rm ls",
+        "PATH=/tmp ls",
+        "export LD_PRELOAD=x",
+        "env PATH=. ls",
+        "x='a[$(rm z)]'; ((x))",
+        "echo $((x))",
+        "[[ $x -eq 1 ]]",
+        "[ -v 'a[$(rm)]' ]",
+        "echo ${!x}",
+        "echo ${x@P}",
+        "echo ${a[x]}",
+        "a=([x]=1)",
+        "declare -i y=x",
+        "read 'a[$(rm)]'",
+        "printf -v 'a[$(rm)]' x",
+        "let x",
+        "mapfile -C rm x",
+    ],
+)
+def test_what_is_known_only_when_it_runs_is_called_dynamic(line: str) -> None:
+    """Nothing hides behind a variable, a file, the lookup path or bash's own evaluation of values."""
+    assert "dynamic" in names(line)
+
+
+@pytest.mark.parametrize("line", ["bash <<'E'\nrm x\nE", "cat <<E\n$(rm x)\nE", "cat <<< $(rm x)"])
+def test_a_here_document_is_looked_into(line: str) -> None:
+    """A script fed to a shell, and substitutions within a document, are parts."""
+    assert names(line)[1:] == ["rm"]
+
+
+def test_a_quoted_here_document_is_only_text() -> None:
+    """What bash does not expand runs nothing."""
+    assert names("cat <<'E'\n$(rm x)\nE") == ["cat"]
+
+
+@pytest.mark.parametrize("line", ["a > f", "a 2>> f", "a &> f", "a >& f", "a >| f"])
+def test_a_file_that_is_written_is_a_part(line: str) -> None:
+    """A redirection has an effect of its own."""
+    assert [(part.name, part.argv) for part in parse_line(line)] == [("a", ("a",)), ("redirect", ("f",))]
+
+
+def test_reading_and_throwing_away_are_no_parts() -> None:
+    """Input, copies of descriptors and the null device write nothing."""
+    assert names("a < f 2>&1 >/dev/null 3>&-") == ["a"]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        *("a &&", "'open", "if a", "echo $(a", "a <> f", "cat <<-A <<B\nx\nA\nB"),
+        *("! if a\nthen b\nfi", "time { a; }", "coproc N { a; }"),
+        *("", "# only", "a\x00b", "rm\rx", "rm\xa0x"),
+    ],
+)
+def test_what_cannot_be_taken_apart_is_refused(line: str) -> None:
+    """An error, an empty line, and characters the parser and bash take differently."""
+    with pytest.raises(UsageError):
+        parse_line(line)
+
+
+def test_a_line_nested_too_deep_is_refused() -> None:
+    """Nesting is bounded."""
+    line = "rm"
+    for _ in range(6):
+        line = f"eval eval eval eval {line}"
+
+    with pytest.raises(UsageError, match="deep"):
+        parse_line(line)
+
+
+def test_words_worked_out_by_the_shell_are_shown_as_written() -> None:
+    """`exact` says whether the arguments are what will be passed."""
+    known, unknown = parse_line("a 'b c'; a $x \"$(d)\" *.py")[:2]
+
+    assert (known.argv, known.exact) == (("a", "b c"), True)
+    assert (unknown.argv, unknown.exact) == (("a", "$x", '"$(d)"', "*.py"), False)
+
+
+COMMANDS = ("red", "green", "blue", "white", "black")
+_command = st.sampled_from(COMMANDS)
+_text = st.sampled_from(["x", "'x y'", '"x"', "$X", "a\\ b", "${X:-y}", "#", "x#y", "'#'", "{", "\\;", '"\\""', "="])
+
+
+def _compound(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
+    two = st.tuples(inner, inner)
+    joined = st.sampled_from(["{} && {}", "{} || {}", "{}; {}", "{} | {}", "{}\n{}", "{} & {}", "if {}\nthen {}\nfi"])
+    wrapped = st.sampled_from(
+        [
+            "({}\n)",
+            "{{ {}\n}}",
+            "! {}",
+            "red $({}\n)",
+            'red "$({}\n)"',
+            "red <({}\n)",
+            "X=$({}\n)",
+            "cat <<E\n$({}\n)\nE\n",
+            "for i in 1; do {}\ndone",
+            "f() {{ {}\n}}; f",
+            "case x in x) {}\n;; esac",
+            "bash -c 'green'; {}",
+            "eval blue; {}",
+            "env A=1 white; {}",
+            "echo black | xargs red; {}",
+            "red `green`; {}",
+            "cat <<'E'; {}\n$(red)\nE\n",
+            "[[ -n $({}\n) ]]",
+            "red ${{Y:-$({}\n)}}",
+            "! ! {}",
+            "time {}",
+            "time -p {}",
+            "coproc {}",
+            "coproc N {{ {}\n}}",
+            "> /dev/null {}",
+            "X=1 {}",
+            "function f {{ {}\n}}; f",
+            "until {}\ndo break\ndone",
+            "cat <<-'E' | red; {}\n\tE\n\tE\n",
+            "red $(cat <<E\n$({}\n)\nE\n)",
+            'red "a`{}`"',
+            "command {}",
+            "nohup {}",
+            "trap green EXIT; {}",
+            "time {{ {}\n}}",
+            "! ( {}\n)",
+            "[[ x ]] && {}",
+            "(( 1 )) && {}",
+            "red \\\n; {}",
+        ]
+    )
+    return st.one_of(
+        st.builds(lambda form, pair: form.format(*pair), joined, two),
+        st.builds(lambda form, one: form.format(one), wrapped, inner),
+    )
+
+
+_simple = st.builds(lambda name, words: " ".join([name, *words]), _command, st.lists(_text, max_size=3))
+_lines = st.recursive(_simple, _compound, max_leaves=5)
+
+
+@pytest.fixture(scope="module")
+def traced_path() -> str:
+    """A PATH of programs that only write down that they ran, with the few real ones the lines use."""
+    directory = Path(tempfile.mkdtemp(prefix="proctor-traced-"))
+    for name in COMMANDS:
+        program = directory / name
+        program.write_text(f'#!/bin/bash -p\necho {name} >> "$TRACE"\n')
+        program.chmod(0o755)
+    return f"{directory}{os.pathsep}/usr/bin{os.pathsep}/bin"
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(line=_lines)
+def test_whatever_real_bash_runs_was_a_part(traced_path: str, line: str) -> None:
+    """Differential: every program bash really starts is among the names that were judged before."""
+    try:
+        judged = names(line)
+    except UsageError:
+        return  # refused: it would not have run
+    with tempfile.NamedTemporaryFile("r") as trace:
+        env = {"PATH": traced_path, "TRACE": trace.name, "X": "x"}
+        subprocess.run(
+            ["bash", "--norc", "-c", line],
+            env=env,
+            capture_output=True,
+            timeout=20,
+            check=False,
+            stdin=subprocess.DEVNULL,
+        )
+        ran = set(trace.read().split())
+
+    assert ran <= set(judged)
