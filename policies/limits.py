@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import msgspec
 
 from .calls import LimitWarning
+from .events import Event, RunStarted, TokenUsageUpdated, ToolEvent, TurnEvent
 from .merge import LimitEntry
 from .rules.machine import Finding
 from .usage import Meter
@@ -65,6 +66,8 @@ class LimitJudge:
         self._reject_unpriced = reject_unpriced
         self._ahead = [n for n, e in enumerate(entries) if e.name in ("max_tool_calls", "max_turns")]
         self._warners = [n for n, e in enumerate(entries) if e.limit.warn_at is not None]
+        self._all = range(len(entries))
+        self._counted = [n for n, e in enumerate(entries) if e.name in _TOKENS]
         self._clocks = [n for n, e in enumerate(entries) if e.name in ("max_duration_ms", "max_idle_ms")]
 
     def new_run(self, state: LimitState) -> None:
@@ -84,9 +87,22 @@ class LimitJudge:
         usage = meter.session if session else meter.run
         return _USED[entry.name](state, session) if entry.name in _USED else _TOKENS[entry.name](usage)
 
-    def exceeded_now(self, state: LimitState, meter: Meter) -> Iterator[Exceeded]:
-        """The limits that are exceeded and were not before; each is named once per run."""
-        for number, entry in enumerate(self.entries):
+    def moved_by(self, event: Event) -> Sequence[int]:
+        """The limits whose amounts an event may have changed, besides the clocks."""
+        if isinstance(event, TokenUsageUpdated):
+            return self._counted
+        if isinstance(event, RunStarted):
+            return self._all
+        return self._ahead if isinstance(event, ToolEvent | TurnEvent) else ()
+
+    def moved_by_time(self) -> Sequence[int]:
+        """The limits that time changes."""
+        return self._clocks
+
+    def exceeded_now(self, state: LimitState, meter: Meter, moved: Iterable[int]) -> Iterator[Exceeded]:
+        """The limits among those moved that are exceeded and were not before; each is named once per run."""
+        for number in moved:
+            entry = self.entries[number]
             if number in state.exceeded:
                 continue
             used = self.used(number, state, meter)

@@ -46,6 +46,7 @@ class Monitor(Judging):
         self.added_nets: list[str | NetLine | Net] = []
         self.removed_nets: dict[str, Compiled] = {}
         self._clocked = compiled.limits.has_clocks
+        self._limited_at_all = bool(compiled.limits.entries)
 
     @property
     def usage(self) -> Usage:
@@ -175,15 +176,18 @@ class Monitor(Judging):
     def observe(self, event: ev.Event) -> list[Violation]:
         """Take in an event that happened; returns what it violates."""
         handler = HANDLERS.get(type(event))
+        found: list[Violation] = []
         if self._clocked and event.at is not None:
             if handler is run_started:  # a new run's clocks begin with it
                 run_started(self, event)
                 handler = None
             self._passed(ev.at_ms(event.at))
             self.session.limits.acted(ev.at_ms(event.at), over=bool(self.session.ended))
-        found = handler(self, event) if handler is not None else []
-        if self.compiled.limits.entries:
-            found += self._newly_exceeded()
+            found += self._newly_exceeded(self.compiled.limits.moved_by_time())
+        if handler is not None:
+            found += handler(self, event)
+        if self._limited_at_all:
+            found += self._newly_exceeded(self.compiled.limits.moved_by(event))
         if found:
             self.mark_violated(found)
         return found
@@ -191,7 +195,7 @@ class Monitor(Judging):
     def tick(self, now_ms: int) -> list[Violation]:
         """The time is `now_ms` (milliseconds since the epoch) and nothing happened."""
         self._passed(now_ms)
-        found = self._newly_exceeded()
+        found = self._newly_exceeded(self.compiled.limits.moved_by_time())
         self.mark_violated(found)
         return found
 
@@ -208,11 +212,11 @@ class Monitor(Judging):
     def _passed(self, now: int) -> None:
         self.compiled.limits.passed(self.session.limits, now, self.waiting())
 
-    def _newly_exceeded(self) -> list[Violation]:
+    def _newly_exceeded(self, moved: Sequence[int]) -> list[Violation]:
         session = self.session
-        if session.ended:
+        if session.ended or not moved:
             return []
-        found = self.compiled.limits.exceeded_now(session.limits, session.meter)
+        found = self.compiled.limits.exceeded_now(session.limits, session.meter, moved)
         return [self.exceeded(exceeded, None) for exceeded in found]
 
     def narrow(self, tools: Sequence[str]) -> list[str]:
