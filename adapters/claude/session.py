@@ -201,8 +201,8 @@ class ClaudeSession:
         disconnected = anyio.Event()
         with anyio.CancelScope(shield=True):
             if self._tree is not None:
-                await anyio.to_thread.run_sync(self._tree.snapshot)
-                if not self._translator.done and self._tree.alive():
+                alive = await anyio.to_thread.run_sync(self._tree.snapshot)
+                if (not self._translator.done and alive) or len(alive) > 1:
                     with anyio.move_on_after(1), suppress(Exception):
                         await self._client.interrupt()
             async with anyio.create_task_group() as tasks:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 import threading
 from contextlib import aclosing
 from typing import Any
@@ -43,11 +45,16 @@ def run_of(sleeper: int) -> bool:
     return any(line[:1] == ["tail"] and word in line for line in lines)
 
 
-async def until_runs(sleeper: int) -> None:
-    """Return once a sleeper of that number runs."""
+def sleeping(bench: Any, number: int) -> Any:
+    """A call of a command that says that it is up and then sleeps."""
+    os.mkfifo(bench.cwd / "up")
+    return bench.api.bash(f"echo up > up; {SLEEPER.format(number)}")
+
+
+async def until_up(bench: Any) -> None:
+    """Return once the command says that it is up."""
     with anyio.fail_after(20):
-        while not await anyio.to_thread.run_sync(run_of, sleeper):
-            await anyio.lowlevel.checkpoint()
+        await anyio.to_thread.run_sync((bench.cwd / "up").read_text, abandon_on_cancel=True)
 
 
 async def allow(call: ToolCall) -> GateAnswer:
@@ -77,11 +84,13 @@ async def test_a_cancel_while_commands_run_ends_them_all(bench: Any) -> None:
     """The first rung does: the command, what it left in the background and what left its session are gone."""
     api = bench.api
     detached = f"setsid {SLEEPER.format(9101)} >/dev/null 2>&1 &"
-    api.say(api.reply(api.bash(f"{detached} {SLEEPER.format(9102)} & {SLEEPER.format(9103)}; touch no.txt")))
+    os.mkfifo(bench.cwd / "up")
+    command = f"{detached} {SLEEPER.format(9102)} & echo up > up; {SLEEPER.format(9103)}; touch no.txt"
+    api.say(api.reply(api.bash(command)))
     launch = bench.launch(allow)
 
     async with bench.adapter().open(launch) as provider:
-        seen, rungs = await cancelled(provider, lambda: until_runs(9103))
+        seen, rungs = await cancelled(provider, lambda: until_up(bench))
 
     assert [rung["rung"] for rung in rungs] == ["interrupt"]
     assert isinstance(seen[-1], RunFailed)
@@ -135,14 +144,14 @@ async def test_a_cancel_takes_back_the_question_at_the_gate(bench: Any) -> None:
 async def test_leaving_ends_the_client_whatever_it_does(bench: Any) -> None:
     """Without a ladder, in the middle of a command: nothing is left, and it takes a bounded time."""
     api = bench.api
-    api.say(api.reply(api.bash(SLEEPER.format(9111))))
+    api.say(api.reply(sleeping(bench, 9111)))
     launch = bench.launch(allow)
 
     with anyio.fail_after(10):
         async with bench.adapter().open(launch) as provider:
             async with aclosing(provider.events()) as events:
                 assert isinstance(await anext(events), SessionStarted)
-            await until_runs(9111)
+            await until_up(bench)
 
     assert marked(launch.run_id) == []
 
@@ -150,7 +159,7 @@ async def test_leaving_ends_the_client_whatever_it_does(bench: Any) -> None:
 async def test_a_cancelled_scope_leaves_no_process(bench: Any) -> None:
     """The supervisor's own scope may be cancelled at any moment."""
     api = bench.api
-    api.say(api.reply(api.bash(SLEEPER.format(9112))))
+    api.say(api.reply(sleeping(bench, 9112)))
     launch = bench.launch(allow)
 
     async with anyio.create_task_group() as tasks:
@@ -161,8 +170,31 @@ async def test_a_cancelled_scope_leaves_no_process(bench: Any) -> None:
                     pass
 
         tasks.start_soon(listen)
-        await until_runs(9112)
+        await until_up(bench)
         tasks.cancel_scope.cancel()
+
+    assert marked(launch.run_id) == []
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_a_task_cancelled_over_and_over_leaves_no_process(bench: Any) -> None:
+    """A bare task's cancel reaches into shielded scopes; the clean-up is out of its reach."""
+    api = bench.api
+    api.say(api.reply(sleeping(bench, 9115)))
+    launch = bench.launch(allow)
+
+    async def listen() -> None:
+        async with bench.adapter().open(launch) as provider:
+            async for _ in provider.events():
+                pass
+
+    task = asyncio.create_task(listen())
+    await until_up(bench)
+    for _ in range(5):
+        task.cancel()
+        await anyio.lowlevel.checkpoint()
+    with pytest.raises(asyncio.CancelledError):
+        await task
 
     assert marked(launch.run_id) == []
 
@@ -184,11 +216,11 @@ async def test_a_finished_run_leaves_no_background_command(bench: Any) -> None:
 async def test_the_later_rungs_end_a_client_that_does_not_answer(bench: Any) -> None:
     """A client that is stopped is terminated or killed, with what it started."""
     api = bench.api
-    api.say(api.reply(api.bash(SLEEPER.format(9114))))
+    api.say(api.reply(sleeping(bench, 9114)))
     launch = bench.launch(allow)
 
     async def stopped() -> None:
-        await until_runs(9114)
+        await until_up(bench)
         client = next(p for p in psutil.Process().children() if p.pid in marked(launch.run_id))
         client.suspend()
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import pytest
 
+import proctor.adapters.claude
 from proctor.adapters.claude import ClaudeAdapter
 from proctor.policies import merge_policies, parse_policies
+from proctor.supervisor.errors import ProviderUnavailableError
 from proctor.supervisor.ports import LaunchOptions
 
 
@@ -97,3 +100,14 @@ def test_what_the_adapter_offers_is_known_where_the_caller_named_it() -> None:
     assert adapter.capabilities.tools == ("Agent", "Read")
     assert adapter.capabilities.model == "m"
     assert ClaudeAdapter().capabilities.tools is None
+
+
+@pytest.mark.anyio
+async def test_without_the_sdk_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The adapter can be imported and compiled with; only starting it needs the client."""
+    monkeypatch.setitem(sys.modules, "claude_agent_sdk", None)
+    monkeypatch.delitem(sys.modules, "proctor.adapters.claude.launching", raising=False)
+    monkeypatch.delattr(proctor.adapters.claude, "launching", raising=False)
+
+    with pytest.raises(ProviderUnavailableError, match=r"pip install 'proctor\[claude\]'"):
+        await ClaudeAdapter().prepare()
