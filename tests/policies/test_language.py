@@ -1,0 +1,314 @@
+"""Values, paths, conditions, tool names: what each means alone (docs: Policies, Names, values, conditions)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proctor.policies.language.conditions import Condition, OutputRef, compile_conditions
+from proctor.policies.language.globs import glob_problems, matcher
+from proctor.policies.language.paths import compile_path, problems
+from proctor.policies.language.regexes import Regex
+from proctor.policies.language.regexes import problems as regex_problems
+from proctor.policies.language.values import order, parsed_output, same, text_of
+from proctor.policies.memory import Returned
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=4), inner, max_size=4),
+    max_leaves=12,
+)
+
+
+class About:
+    """The judged call's input, and what earlier calls returned."""
+
+    def __init__(self, input: Any = None, returned: Returned | None = None) -> None:
+        self.input = input
+        self.returned = returned or Returned()
+
+    def outputs(self, ref: OutputRef) -> Returned:
+        return self.returned
+
+
+def holds(
+    condition: dict[str, Any], doc: Any, *, permits: bool = False, loose: bool = True, about: Any = None
+) -> bool:
+    record = msgspec.convert(condition, Condition)
+    assert list(record.problems()) == []
+    return compile_conditions([record], permits=permits, loose=loose).holds(doc, about or About())
+
+
+DOC: dict[str, Any] = {
+    "a": {"b": [1, 2, {"c": "x"}]},
+    "list": [{"k": "one", "v": 1}, {"k": "two", "v": 2}],
+    "table": {"p": {"k": "one"}, "q": {"k": "two"}},
+    "it's": 1,
+    "null": None,
+}
+
+
+@pytest.mark.parametrize(
+    ("path", "values"),
+    [
+        ("$", [DOC]),
+        ("$.a.b[0]", [1]),
+        ("$.a.b[-1].c", ["x"]),
+        ("$.a.b[7]", []),
+        ("$.a.b[*]", [1, 2, {"c": "x"}]),
+        ("$['it\\'s']", [1]),
+        ('$["a"]["b"][1]', [2]),
+        ("$.list[?@.k == 'two'].v", [2]),
+        ("$.list[?@.v == 1].k", ["one"]),
+        ('$.table[?@.k == "two"]', [{"k": "two"}]),
+        ("$.table[*].k", ["one", "two"]),
+        ("$.null", [None]),
+        ("$.null[*]", [None]),
+        ("$.a.b[0][*]", [1]),
+        ("$.missing[*]", []),
+    ],
+)
+def test_a_path_gives_zero_or_more_values(path: str, values: list[Any]) -> None:
+    """The subset of RFC 9535 that the language spells."""
+    assert compile_path(path)(DOC) == values
+
+
+@pytest.mark.parametrize(
+    "path", ["", "a", "$a", "$.", "$.a b", "$[", "$[01]", "$..a", "$.a[?@.b > 1]", "$[1:2]", "$['a", "$.*"]
+)
+def test_a_path_of_another_language_is_an_error(path: str) -> None:
+    """And no more of RFC 9535 than is spelt."""
+    assert list(problems(path))
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "typed", "loose"),
+    [
+        (7, 7.0, True, True),
+        (7, "7", False, True),
+        (7, "7.0", False, True),
+        ("7", "7.0", False, False),
+        ("007", "7", False, False),
+        (True, 1, False, False),
+        (True, "true", False, False),
+        (None, "", False, False),
+        ([1, {"a": "2"}], ["1", {"a": 2}], False, True),
+        (float("nan"), float("nan"), False, False),
+        (10**400, 10**400, True, True),
+    ],
+)
+def test_two_values_are_equal_as_json_and_loosely_as_text(left: Any, right: Any, typed: bool, loose: bool) -> None:
+    """A rule is not passed by changing an argument's JSON type; booleans are never numbers."""
+    assert (same(left, right, loose=False), same(left, right, loose=True)) == (typed, loose)
+
+
+@given(json_values)
+def test_every_json_value_equals_itself(value: Any) -> None:
+    """Reflexive in both readings."""
+    assert same(value, value, loose=False)
+    assert same(value, value, loose=True)
+
+
+@given(json_values, json_values)
+def test_typed_equality_implies_loose_equality_and_both_are_symmetric(left: Any, right: Any) -> None:
+    """Loose only adds."""
+    assert same(left, right, loose=True) or not same(left, right, loose=False)
+    assert same(left, right, loose=True) == same(right, left, loose=True)
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "typed", "loose"),
+    [
+        (1, 2, -1, -1),
+        ("b", "a", 1, 1),
+        ("9", 10, None, -1),
+        ("9", "10", 1, 1),
+        (True, 2, None, None),
+        (None, 2, None, None),
+        ("2026-01-01T00:00:00Z", "2026-02-01T00:00:00Z", -1, -1),
+        ([1], [2], None, None),
+    ],
+)
+def test_numbers_order_with_numbers_and_text_with_text(left: Any, right: Any, typed: Any, loose: Any) -> None:
+    """Nothing else can be ordered."""
+    assert (order(left, right, loose=False), order(left, right, loose=True)) == (typed, loose)
+
+
+@pytest.mark.parametrize(
+    ("condition", "doc", "refuses", "permits"),
+    [
+        ({"path": "$.a", "equals": 1}, {"a": 1}, True, True),
+        ({"path": "$.a[*]", "equals": 1}, {"a": [1, 2]}, True, False),
+        ({"path": "$.a", "equals": 1}, {}, False, False),
+        ({"path": "$.a", "not_equals": 1}, {}, True, False),
+        ({"path": "$.a", "not_equals": 1}, {"a": 2}, True, True),
+        ({"path": "$.a", "not_in": [1]}, {}, True, False),
+        ({"path": "$.a", "in": [1, "x"]}, {"a": "x"}, True, True),
+        ({"path": "$.a", "exists": False}, {}, True, True),
+        ({"path": "$.a", "exists": True}, {"a": None}, True, True),
+        ({"path": "$.a", "exists": True}, {}, False, False),
+        ({"path": "$.a", "gt": 5}, {"a": "many"}, True, False),
+        ({"path": "$.a", "gt": 5}, {"a": "6"}, True, True),
+        ({"path": "$.a", "gt": 5}, {}, False, False),
+        ({"path": "$.a", "lte": 5}, {"a": True}, True, False),
+        ({"path": "$.a", "gt": 1, "lt": 3}, {"a": 2}, True, True),
+        ({"path": "$.a[*]", "gt": 1, "lt": 3}, {"a": [0, 9]}, False, False),
+        ({"path": "$.a", "regex": "rm"}, {"a": ["ls", "rm"]}, True, False),
+        ({"path": "$.a", "regex": "rm -rf"}, {"a": ["rm", "-rf"]}, True, False),
+        ({"path": "$.a", "regex": "^7$"}, {"a": 7}, True, True),
+        ({"path": "$.a", "contains": "b"}, {"a": "abc"}, True, True),
+        ({"path": "$.a", "contains": 2}, {"a": [1, "2"]}, True, True),
+        ({"path": "$.a", "length": 2}, {"a": [1, 2]}, True, True),
+        ({"path": "$.a", "length_gte": 3}, {"a": 7}, True, False),
+        ({"path": "$.a", "length_lte": 2}, {"a": "abc"}, False, False),
+        ({"path": "$.a", "type": "string"}, {"a": "x"}, True, True),
+        ({"path": "$.a", "type": ["null", "integer"]}, {"a": 2.0}, True, True),
+        ({"path": "$.a", "set_equals": [1, 2]}, {"a": [2, 1, 1]}, True, True),
+        ({"path": "$.a[*]", "set_equals": [1]}, {"a": [1, 2]}, False, False),
+        ({"path": "$.a", "set_equals": []}, {}, False, False),
+        ({"path": "$.a[*]", "equals": 1, "at_least": 2}, {"a": [1, 2]}, False, False),
+        ({"any_of": [{"path": "$.a", "equals": 1}, {"path": "$.b", "equals": 1}]}, {"b": 1}, True, True),
+    ],
+)
+def test_a_condition_leans_towards_refusal(condition: dict[str, Any], doc: Any, refuses: bool, permits: bool) -> None:
+    """One value is enough to refuse; to permit, every value must satisfy and there must be one."""
+    assert (holds(condition, doc), holds(condition, doc, permits=True)) == (refuses, permits)
+
+
+@pytest.mark.parametrize(
+    ("condition", "doc", "input", "refuses", "permits"),
+    [
+        ({"path": "$.max", "gte": {"arg": "$.n[*]"}}, {"max": 50}, {"n": [1, 99]}, True, False),
+        ({"path": "$.max", "gte": {"arg": "$.n[*]"}}, {"max": 50}, {"n": [1, 9]}, True, True),
+        ({"path": "$.max", "gte": {"arg": "$.n[*]"}}, {"max": 50}, {}, True, False),
+        ({"path": "$.id", "equals": {"arg": "$.ids[*]"}}, {"id": 2}, {"ids": [1, 2]}, True, True),
+        ({"path": "$.id", "in": {"arg": "$.ids"}}, {"id": 2}, {"ids": [1, 2]}, True, True),
+        ({"path": "$.id", "not_equals": {"arg": "$.x"}}, {"id": 2}, {}, True, False),
+        ({"path": "$.seats", "length": {"arg": "$.seats"}}, {"seats": [1, 2]}, {"seats": "ab"}, True, True),
+    ],
+)
+def test_an_operand_may_be_of_the_call_being_judged(
+    condition: dict[str, Any], doc: Any, input: Any, refuses: bool, permits: bool
+) -> None:
+    """Several values are alternatives; an ordering must hold against every one to permit."""
+    about = About(input)
+
+    assert (holds(condition, doc, about=about), holds(condition, doc, permits=True, about=about)) == (
+        refuses,
+        permits,
+    )
+
+
+def test_outputs_compare_as_typed() -> None:
+    """Only a call's input is read loosely."""
+    assert not holds({"path": "$.v", "equals": 1}, {"v": "1"}, loose=False)
+    assert not holds({"path": "$.v", "regex": "a"}, {"v": ["a"]}, loose=False)
+
+
+def test_what_was_forgotten_at_the_bound_refuses() -> None:
+    """Past the bound neither `in` permits nor `not_in` lets pass."""
+    full = About({}, Returned(full=True))
+    known = {"output_of": ["find"], "path": "$.id"}
+
+    assert holds({"path": "$.a", "in": known}, {"a": 1}, about=full)
+    assert not holds({"path": "$.a", "in": known}, {"a": 1}, permits=True, about=full)
+    assert not holds({"path": "$.a", "not_in": known}, {"a": 1}, permits=True, about=full)
+
+
+@pytest.mark.parametrize(
+    ("condition", "word"),
+    [
+        ({"path": "$.a"}, "operator"),
+        ({"equals": 1}, "`path`"),
+        ({"path": "$.a", "gt": [1]}, "number or a text"),
+        ({"path": "$.a", "in": 1}, "takes a list"),
+        ({"path": "$.a", "length": -1}, "whole number"),
+        ({"path": "$.a", "regex": "(?=a)"}, "bad regular expression"),
+        ({"path": "$.a", "regex": r"(a)\1"}, "bad regular expression"),
+        ({"path": "$.a", "gt": {"output_of": ["t"]}}, "`output_of` goes with"),
+        ({"any_of": []}, "no condition"),
+        ({"any_of": [{"path": "$.a", "equals": 1}], "equals": 1}, "stands alone"),
+        ({"path": "$.a", "type": "text"}, ""),
+    ],
+)
+def test_a_condition_that_says_nothing_sound_is_an_error(condition: dict[str, Any], word: str) -> None:
+    """At load, with a sentence that says what it wants."""
+    try:
+        found = [message for _, message in msgspec.convert(condition, Condition).problems()]
+    except msgspec.ValidationError as error:
+        found = [str(error)]
+
+    assert found
+    assert word in found[0]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "name", "matches"),
+    [
+        ("bash", "Bash", True),
+        ("bash", "bash2", False),
+        ("mcp__*", "mcp__a__b", True),
+        ("*search*", "web_search_api", True),
+        ("read_?", "read_a", True),
+        ("[ab]x", "BX", True),
+        ("[!a]x", "ax", False),
+        ("a.b", "axb", False),
+        ("slack.*", "slack", False),
+        ("é*", "Éclair", True),
+        ("*", "", True),
+    ],
+)
+def test_a_tool_pattern_is_a_whole_name_glob_without_case(pattern: str, name: str, matches: bool) -> None:
+    """`*` crosses every separator."""
+    assert matcher([pattern])(name) is matches
+
+
+@pytest.mark.parametrize("pattern", ["", "  ", "[ab", "[", "[z-a]"])
+def test_a_bad_tool_pattern_is_an_error(pattern: str) -> None:
+    """At load."""
+    assert list(glob_problems(pattern))
+
+
+@given(st.text(min_size=1, max_size=6, alphabet="ab*?[]-!^.\\"), st.text(max_size=6, alphabet="ab-.\\["))
+def test_any_tool_pattern_is_either_an_error_or_can_be_asked(pattern: str, name: str) -> None:
+    """No pattern passes the check and then fails in use."""
+    if not list(glob_problems(pattern)):
+        matcher([pattern])(name)
+
+
+@given(st.text(max_size=12))
+def test_any_regular_expression_is_either_an_error_or_can_be_searched(pattern: str) -> None:
+    """No pattern passes the check and then fails in use, even on text that is not UTF-8."""
+    if not list(regex_problems(pattern)):
+        Regex(pattern).found_in("abc \ud800")
+
+
+def test_a_regular_expression_yields_its_groups_or_the_whole_match() -> None:
+    """Of every occurrence."""
+    assert list(Regex(r"id: (\w+)").values("id: 1, id: b")) == ["1", "b"]
+    assert list(Regex(r"\d+").values("1, 22")) == ["1", "22"]
+
+
+def test_a_pattern_that_would_backtrack_runs_in_linear_time() -> None:
+    """A model cannot hang the judge: this takes years where an engine backtracks."""
+    assert not Regex("(a+)+$").found_in("a" * 100_000 + "b")
+
+
+@pytest.mark.parametrize(
+    ("scalar", "text"), [(7, "7"), (7.0, "7"), (7.5, "7.5"), (True, "true"), (None, "null"), ("x", "x")]
+)
+def test_an_id_is_its_text(scalar: Any, text: str) -> None:
+    """7, 7.0 and "7" are one id."""
+    assert text_of(scalar) == text
+
+
+@pytest.mark.parametrize(
+    ("raw", "value"), [('{"a": 1}', {"a": 1}), (" [1]", [1]), ("7", "7"), ("{no", "{no"), ({"a": 1}, {"a": 1})]
+)
+def test_an_output_that_holds_an_object_or_array_is_parsed(raw: Any, value: Any) -> None:
+    """Any other text is the value itself."""
+    assert parsed_output(raw) == value
