@@ -1,7 +1,8 @@
-"""The client's own record of a thread, read for what its requests leave out.
+"""The client's own record of a thread, read for what it does not say when it asks.
 
 A request to run a command does not say whether the command would run outside the sandbox; what the model
-wrote does, and the client records that before it asks.
+wrote does. The tokens of a response are reported when its calls are done. Both are recorded before the client
+asks about the calls.
 """
 
 from __future__ import annotations
@@ -33,14 +34,18 @@ class Rollout:
         self._path = path
         self._offset = 0
         self._calls: dict[str, str] = {}
+        self.usage: dict[str, Any] = {}
+
+    async def read(self) -> None:
+        """Read what was recorded since the last time; `usage` is then the newest report of tokens."""
+        if self._path is not None:
+            await anyio.to_thread.run_sync(self._read_on, self._path)
 
     async def arguments(self, call_id: str) -> dict[str, Any] | None:
         """What the model wrote as the arguments of a call; None if the record does not say in time."""
-        if self._path is None:
-            return None
-        for _ in range(_TRIES):
+        for _ in range(_TRIES if self._path is not None else 0):
             if call_id not in self._calls:
-                await anyio.to_thread.run_sync(self._read_on, self._path)
+                await self.read()
             if call_id in self._calls:
                 return _decoded(self._calls.pop(call_id))
             await anyio.sleep(_PAUSE_S)
@@ -63,7 +68,9 @@ class Rollout:
             line = _line.decode(text)
         except (msgspec.DecodeError, UnicodeDecodeError):
             return
-        if line.type == "response_item" and line.payload.get("type") == "function_call":
+        if line.type == "token_usage_record":
+            self.usage = line.payload
+        elif line.type == "response_item" and line.payload.get("type") == "function_call":
             self._calls[str(line.payload.get("call_id"))] = str(line.payload.get("arguments"))
 
 

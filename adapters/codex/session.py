@@ -164,7 +164,8 @@ class CodexSession:
         if proposal is None:
             return _WITHHELD
         self._said.proposed.add(proposal.id)
-        for event in self._said.response_begins():
+        await self._rollout.read()
+        for event in (*self._said.response_begins(), *self._said.recorded(self._rollout.usage)):
             self._stream.post(event)
         await self._stream.settled()  # the call is judged on everything the client said before it
         call = ToolCall(id=proposal.id, name=proposal.name, input=proposal.input, turn=self._said.turn)

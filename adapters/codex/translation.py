@@ -22,7 +22,7 @@ from proctor.policies.events import (
 )
 
 from .items import ASKED, NO_CALLS, RESOURCE_SERVER, Item, outcome, tool_input, tool_name
-from .usage import UsageCount
+from .usage import UsageCount, in_messages
 
 _QUIET: Final = (
     "account/", "app/", "configWarning", "deprecationNotice", "externalAgentConfig/", "fuzzyFileSearch/",
@@ -87,6 +87,13 @@ class Translation:
                 if not method.startswith(_QUIET):
                     yield Unrecognized(raw={"type": f"codex/{method}", **params})
 
+    def recorded(self, usage: dict[str, Any]) -> Iterator[Event]:
+        """The tokens of the response going on, as the client's own record has them."""
+        if usage.get("thread_id") == self.thread_id and usage.get("turn_id") == self.turn_id:
+            total = in_messages(usage.get("thread_token_usage") or {})
+            last = in_messages(usage.get("usage") or {})
+            yield from self._used({"threadId": self.thread_id}, total, last)
+
     def response_begins(self) -> Iterator[Event]:
         """A sign of the model: the next response has begun, unless one is going on."""
         if self._retrying is not None:
@@ -145,18 +152,20 @@ class Translation:
 
     def _total(self, params: dict[str, Any]) -> Iterator[Event]:
         usage = params.get("tokenUsage") or {}
-        count = self._count(params)
         total, last = usage.get("total") or {}, usage.get("last") or {}
         own = params.get("threadId") == self.thread_id
         if own and params.get("turnId") != self.turn_id:
-            count.past(total)
+            self._count(params).past(total)
             return
-        used = count.update(total, last, self.model)
+        yield from self._used(params, total, last)
+        if own:
+            yield from self.response_ends()
+
+    def _used(self, params: dict[str, Any], total: dict[str, Any], last: dict[str, Any]) -> Iterator[Event]:
+        used = self._count(params).update(total, last, self.model)
         if used is not None:
             yield from self.response_begins()
             yield used
-        if own:
-            yield from self.response_ends()
 
     def _count(self, params: dict[str, Any]) -> UsageCount:
         thread = str(params.get("threadId"))

@@ -15,6 +15,20 @@ _FIELDS = {
 }
 
 
+_RECORDED = {
+    "inputTokens": "input_tokens",
+    "outputTokens": "output_tokens",
+    "cachedInputTokens": "cached_input_tokens",
+    "cacheWriteInputTokens": "cache_write_input_tokens",
+    "reasoningOutputTokens": "reasoning_output_tokens",
+}
+
+
+def in_messages(recorded: dict[str, Any]) -> dict[str, Any]:
+    """Tokens as the client's record has them, in the words of its messages."""
+    return {name: recorded.get(theirs) for name, theirs in _RECORDED.items()}
+
+
 class UsageCount:
     """What one thread has used in this run, out of its running total.
 

@@ -10,7 +10,9 @@ import pytest
 from proctor.adapters.codex import CodexAdapter
 from proctor.adapters.codex import adapter as adapter_module
 from proctor.policies.calls import Capabilities
-from proctor.policies.model import Allow, Condition, Deny, Limits, Policy, ToolWhere
+from proctor.policies.language.conditions import Condition
+from proctor.policies.language.selectors import ToolWhere
+from proctor.policies.model import Allow, Deny, Limits, Policy
 from proctor.supervisor.errors import ProviderUnavailableError, UsageError
 
 

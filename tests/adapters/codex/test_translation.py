@@ -23,7 +23,7 @@ from proctor.policies.events import (
 def translated(*notifications: tuple[str, dict[str, Any]]) -> list[Event]:
     """The events of a running turn's notifications."""
     said = Translation(thread_id="", fresh=True)
-    begun = [
+    begun: list[tuple[str, dict[str, Any]]] = [
         ("thread/started", {"thread": {"id": "t"}}),
         ("turn/started", {"threadId": "t", "turn": {"id": "u"}}),
     ]
