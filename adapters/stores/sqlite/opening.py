@@ -44,7 +44,7 @@ def open_for_writing(
             connection.close()
             raise
     except sqlite3.Error as error:
-        raise _cut_short(path) or store_error(error, path) from error
+        raise (_truncated(path) if _is_cut_short(path) else store_error(error, path)) from error
     except OSError as error:
         raise StoreError(
             f"store `{path}` cannot be opened: {error.strerror}; choose a path in a directory that exists",
@@ -67,6 +67,8 @@ def _look(path: Path, busy_timeout_s: float) -> None:
         raise _truncated(path)
     if int.from_bytes(header[68:72], "big") != APPLICATION_ID:
         raise StoreError(f"`{path}` is a database of another program; choose another path", kind="not_a_store")
+    if _is_cut_short(path) and not _has_log(path) and _is_cut_short(path):
+        raise _truncated(path)  # looked at twice: between the looks another process may have written
     if not Path(f"{path}-journal").exists():  # one that is left over is undone by the first writer
         _look_inside(path, busy_timeout_s)
 
@@ -135,14 +137,19 @@ def _truncated(path: Path) -> StoreError:
     return StoreError(f"store `{path}` is truncated: restore a copy, or choose another path", kind="truncated")
 
 
-def _cut_short(path: Path) -> StoreError | None:
-    """The error for a file shorter than its own header says, if it is one."""
+def _is_cut_short(path: Path) -> bool:
+    """Whether the file is shorter than its own header says."""
     try:
         header, size = _header(path), path.stat().st_size
     except OSError:
-        return None
+        return False
     if len(header) < _HEADER_SIZE:
-        return None
+        return False
     page_size = int.from_bytes(header[16:18], "big")
     pages = int.from_bytes(header[28:32], "big")
-    return _truncated(path) if size < pages * (65536 if page_size == 1 else page_size) else None
+    return size < pages * (65536 if page_size == 1 else page_size)
+
+
+def _has_log(path: Path) -> bool:
+    """Whether somebody is writing to the file, or was when it ended: then its length means nothing yet."""
+    return any(Path(f"{path}{suffix}").exists() for suffix in ("-wal", "-journal"))

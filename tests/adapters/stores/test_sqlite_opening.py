@@ -1,0 +1,230 @@
+"""What is not a store is refused and left alone; an older store is brought up to date."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import anyio
+import pytest
+
+from proctor.adapters.stores import SQLiteStore
+from proctor.adapters.stores.sqlite.schema import APPLICATION_ID, MIGRATIONS, SCHEMA_VERSION
+from proctor.policies.events import Event, MessageReceived, RunStarted
+from proctor.supervisor.errors import StoreError, UsageError
+from proctor.supervisor.ports import Mail
+
+
+async def write_some(path: Path) -> list[Event]:
+    """A store with a few sessions, closed again."""
+    async with SQLiteStore(path) as store:
+        batch: list[Event] = [MessageReceived(session_id="s", content="x" * 500) for _ in range(200)]
+        return await store.append([RunStarted(session_id="s", run_id="r"), *batch])
+
+
+def foreign_database(path: Path) -> None:
+    connection = sqlite3.connect(path)
+    connection.execute("CREATE TABLE events (a)")
+    connection.commit()
+    connection.close()
+
+
+def foreign_database_with_its_log(path: Path) -> None:
+    connection = sqlite3.connect(path.with_name("other.db"))
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute("CREATE TABLE events (a)")
+    connection.commit()
+    for suffix in ("", "-wal"):  # copied while open: the log holds what the file does not
+        shutil.copy(f"{path.with_name('other.db')}{suffix}", f"{path}{suffix}")
+    connection.close()
+    for leftover in path.parent.glob("other.db*"):
+        leftover.unlink()
+
+
+def marked_by_another_program(path: Path) -> None:
+    foreign_database(path)
+    connection = sqlite3.connect(path)
+    connection.execute("PRAGMA application_id = 1")
+    connection.close()
+
+
+def of_a_newer_version(path: Path) -> None:
+    anyio.run(write_some, path)
+    connection = sqlite3.connect(path)
+    connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION + 1}")
+    connection.close()
+
+
+def of_a_newer_version_with_its_log(path: Path) -> None:
+    anyio.run(write_some, path.with_name("other.db"))
+    connection = sqlite3.connect(path.with_name("other.db"))
+    connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION + 1}")
+    for suffix in ("", "-wal"):
+        shutil.copy(f"{path.with_name('other.db')}{suffix}", f"{path}{suffix}")
+    connection.close()
+    for leftover in path.parent.glob("other.db*"):
+        leftover.unlink()
+
+
+def cut_to(size: Callable[[int], int]) -> Callable[[Path], None]:
+    def cut(path: Path) -> None:
+        anyio.run(write_some, path)
+        os.truncate(path, size(path.stat().st_size))
+
+    return cut
+
+
+def overwritten(start: int, size: int) -> Callable[[Path], None]:
+    def overwrite(path: Path) -> None:
+        anyio.run(write_some, path)
+        with path.open("r+b") as file:
+            file.seek(start)
+            file.write(b"\xa5" * size)
+
+    return overwrite
+
+
+REFUSED: dict[str, tuple[Callable[[Path], object], str]] = {
+    "text": (lambda path: path.write_text("hello\n"), "not_a_store"),
+    "one byte": (lambda path: path.write_bytes(b"S"), "truncated"),
+    "zeros": (lambda path: path.write_bytes(bytes(8192)), "not_a_store"),
+    "a foreign database": (foreign_database, "not_a_store"),
+    "a foreign database with its log": (foreign_database_with_its_log, "not_a_store"),
+    "marked by another program": (marked_by_another_program, "not_a_store"),
+    "a newer version": (of_a_newer_version, "newer_schema"),
+    "a newer version with its log": (of_a_newer_version_with_its_log, "newer_schema"),
+    "cut within the header": (cut_to(lambda size: 60), "truncated"),
+    "cut within the first page": (cut_to(lambda size: 700), "truncated"),
+    "cut in the middle": (cut_to(lambda size: size // 2), "truncated"),
+    "cut by a byte": (cut_to(lambda size: size - 1), "truncated"),
+    "a damaged beginning": (overwritten(0, 40), "not_a_store"),
+    "a damaged first page": (overwritten(100, 2000), "corrupt"),
+    "a damaged page": (overwritten(6 * 4096, 4096), "corrupt"),
+}
+
+
+@pytest.mark.parametrize("kind", REFUSED)
+def test_a_file_that_is_not_a_store_is_refused_and_left_as_it_was(tmp_path: Path, kind: str) -> None:
+    """One clear error that names the file, and every byte where it was."""
+    make, expected = REFUSED[kind]
+    path = tmp_path / "record.db"
+    make(path)
+    before = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
+    with pytest.raises(StoreError) as caught:
+        SQLiteStore(path)
+    after = {file.name: file.read_bytes() for file in tmp_path.iterdir() if not file.name.endswith("-shm")}
+
+    assert caught.value.kind == expected
+    assert str(path) in str(caught.value)
+    assert {name: data for name, data in after.items() if data or name in before} == before
+
+
+def test_a_file_without_a_byte_is_a_new_store(tmp_path: Path) -> None:
+    """As one made by `mktemp` is."""
+    path = tmp_path / "record.db"
+    path.touch()
+
+    assert anyio.run(write_some, path)[-1].seq == 201
+
+
+@pytest.mark.parametrize("place", ["missing/record.db", "file/record.db", "."])
+def test_a_place_that_cannot_hold_a_file_is_refused(tmp_path: Path, place: str) -> None:
+    """No directory, a file instead of one, a directory instead of a file: nothing is made."""
+    (tmp_path / "file").touch()
+    with pytest.raises(StoreError) as caught:
+        SQLiteStore(tmp_path / place)
+
+    assert caught.value.kind == "unwritable"
+    assert [entry.name for entry in tmp_path.iterdir()] == ["file"]
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid"), reason="needs users")
+@pytest.mark.parametrize("existing", [True, False])
+def test_a_place_that_may_not_be_written_is_refused(existing: bool) -> None:
+    """A read-only file in a read-only directory, or nothing in one, for a user who is not root."""
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory) / "record.db"
+        if existing:
+            anyio.run(write_some, path)
+            path.chmod(0o444)
+        Path(directory).chmod(0o555)
+        code = (
+            "import sys\n"
+            "from proctor.adapters.stores import SQLiteStore\n"
+            "from proctor.supervisor.errors import StoreError\n"
+            "if len(sys.argv) > 2: import os; os.setuid(int(sys.argv[2]))\n"
+            "try: SQLiteStore(sys.argv[1])\n"
+            "except StoreError as error: print(error.kind, error)\n"
+        )
+        nobody = ["65534"] if os.geteuid() == 0 else []
+        command = [sys.executable, "-c", code, str(path), *nobody]
+        output = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        Path(directory).chmod(0o755)
+
+    assert output.startswith("unwritable ")
+    assert str(path) in output
+
+
+@pytest.mark.parametrize("version", range(1, SCHEMA_VERSION))
+@pytest.mark.parametrize("mode", ["DELETE", "WAL"])
+def test_an_older_store_is_brought_up_to_date(tmp_path: Path, version: int, mode: str) -> None:
+    """What it held is there, what came later works."""
+    path = tmp_path / "record.db"
+    connection = sqlite3.connect(path)
+    connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+    connection.execute(f"PRAGMA journal_mode = {mode}")
+    for _name, statements in MIGRATIONS[:version]:
+        for statement in statements:
+            connection.execute(statement)
+    connection.execute("INSERT INTO sessions (session_id) VALUES ('s')")
+    line = b'{"type":"message_received","session_id":"s","seq":1,"content":"old"}'
+    connection.execute("INSERT INTO events VALUES (1, 1, '', 'e1', 'message_received', NULL, ?)", (line,))
+    connection.execute(f"PRAGMA user_version = {version}")
+    connection.commit()
+    connection.close()
+
+    async def use() -> None:
+        async with SQLiteStore(path) as store:
+            new = MessageReceived(session_id="s", content="new")
+            old = MessageReceived(session_id="s", event_id="e1")
+            assert [event.seq for event in await store.append([new, old])] == [2, 1]
+            assert await store.post(Mail(kind="cancel")) == 1
+
+    anyio.run(use)
+    connection = sqlite3.connect(path)
+    assert connection.execute("PRAGMA user_version").fetchone() == (SCHEMA_VERSION,)
+    connection.close()
+
+
+def test_every_migration_has_its_own_name() -> None:
+    """They are named so that a person can say which one a file has seen."""
+    names = [name for name, _ in MIGRATIONS]
+
+    assert len(set(names)) == len(names)
+
+
+@pytest.mark.parametrize("setting", ["FULL", "extra", "NORMAL", "OFF"])
+def test_how_safely_to_write_is_a_setting(tmp_path: Path, setting: str) -> None:
+    """SQLite's own four words, in either case."""
+
+    async def use() -> None:
+        async with SQLiteStore(tmp_path / "record.db", synchronous=setting) as store:
+            assert (await store.append([MessageReceived(session_id="s")]))[0].seq == 1
+
+    anyio.run(use)
+
+
+def test_an_argument_that_makes_no_sense_is_refused(tmp_path: Path) -> None:
+    """Before anything is made."""
+    with pytest.raises(UsageError, match="`synchronous` is one of FULL"):
+        SQLiteStore(tmp_path / "record.db", synchronous="SOMETIMES")
+    with pytest.raises(UsageError, match="use MemoryStore"):
+        SQLiteStore(":memory:")
+
+    assert list(tmp_path.iterdir()) == []
