@@ -1,0 +1,127 @@
+"""What every Adapter must do when it is ended, whatever it is doing: end, and leave nothing behind."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+import anyio
+import anyio.lowlevel
+
+from proctor.policies.calls import ToolCall
+from proctor.policies.events import RunCompleted
+from proctor.policies.model import Deny, Limits, Policy
+from proctor.supervisor.ports import Adapter, GateAnswer, Launch
+
+from .adapter_checks import PATIENCE_S, AdapterChecks, Agent
+from .driving import Drive, Driven
+
+
+class CancellingChecks(AdapterChecks):
+    """Cancel at every phase, in bounded time; then no process of the run is alive."""
+
+    def test_it_is_an_adapter_that_compiles_purely(self) -> None:
+        """The same policy gives the same options, and every part is said to fit or not."""
+        adapter = self.making("a").adapter
+        policy = Policy(name="p", tool_rules=(Deny(("bash",)),), limits=Limits(max_cost_usd=1))
+
+        options = adapter.compile(policy)
+
+        assert isinstance(adapter, Adapter)
+        assert adapter.name
+        assert options == adapter.compile(policy)
+        assert not set(options.expressed) & set(options.unexpressed)
+        assert len({*options.expressed, *options.unexpressed}) >= 2
+
+    async def test_it_can_be_cancelled_before_it_does_anything(self) -> None:
+        """The ladder works from the start."""
+        done = await self._cancelled(self.making("a"), _at_once)
+
+        assert not any(isinstance(event, RunCompleted) for event in done.events) or done.rungs == []
+
+    async def test_it_can_be_cancelled_while_a_call_is_held(self) -> None:
+        """The held call does not run, not even later."""
+        agent = self.making("a")
+        if agent.adapter.capabilities.gate != "all":
+            return
+        held = anyio.Event()
+
+        async def hold(call: ToolCall) -> GateAnswer:
+            held.set()
+            await anyio.sleep_forever()
+            raise AssertionError
+
+        await self._cancelled(agent, held.wait, answer=hold)
+
+        assert self.made() == []
+
+    async def test_it_can_be_cancelled_while_a_call_runs(self) -> None:
+        """Processes that ignore signals and left their session are gone; the call has not completed."""
+        agent = self.staying()
+        if agent is None:
+            return
+        done = await self._cancelled(agent, self._up)
+
+        assert not any(event.type == "tool_call_completed" for event in done.events)
+        assert self.processes() == []
+
+    async def test_it_can_be_cancelled_while_it_is_silent(self) -> None:
+        """No event has to arrive for it to end."""
+        agent = self.silent()
+        if agent is None:
+            return
+        done = await self._cancelled(agent, _soon)
+
+        assert not any(isinstance(event, RunCompleted) for event in done.events)
+
+    async def test_leaving_the_context_releases_everything(self) -> None:
+        """Without a ladder, and without a reader."""
+        agent = self.staying() or self.making("a")
+
+        async def allow(call: ToolCall) -> GateAnswer:
+            return GateAnswer(allowed=True)
+
+        launch = Launch(run_id="left", session_id="s", prompt=agent.prompt, gate=allow)
+        await agent.adapter.prepare()
+        with anyio.fail_after(PATIENCE_S):
+            async with agent.adapter.open(launch):
+                await _soon()
+
+        assert self.processes() == []
+
+    async def test_one_instance_serves_several_runs_at_once(self) -> None:
+        """Nothing is shared between them."""
+        agent = self.making("a")
+        done: list[Driven] = []
+
+        async def one(run_id: str) -> None:
+            done.append(await Drive(agent.adapter).run(agent.prompt, run_id=run_id))
+
+        with anyio.fail_after(PATIENCE_S):
+            async with anyio.create_task_group() as tasks:
+                for n in range(3):
+                    tasks.start_soon(one, f"run-{n}")
+
+        assert [one.types[-1] for one in done] == ["run_completed"] * 3
+
+    async def _cancelled(self, agent: Agent, moment: Callable[[], Awaitable[object]], **gate: object) -> Driven:
+        drive = Drive(agent.adapter, **gate)  # type: ignore[arg-type]
+        with anyio.fail_after(PATIENCE_S):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(drive.run, agent.prompt)
+                await moment()
+                drive.cancel()
+        assert self.processes() == []
+        return drive.done
+
+    async def _up(self) -> None:
+        while "up" not in self.made():
+            await anyio.lowlevel.checkpoint()
+
+
+async def _at_once() -> None:
+    """No waiting at all."""
+
+
+async def _soon() -> None:
+    for _ in range(50):
+        await anyio.lowlevel.checkpoint()

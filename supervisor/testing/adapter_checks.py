@@ -1,0 +1,109 @@
+"""What the tests of the Adapter port share: the agents an author provides, and what is looked at."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import anyio
+import msgspec
+import psutil
+
+from proctor.policies.calls import Usage
+from proctor.policies.events import TERMINAL, Event, TokenUsageUpdated
+from proctor.supervisor.ports import Adapter
+
+from .driving import Drive, Driven
+
+PATIENCE_S = 30
+TOKENS = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "reasoning_tokens")
+
+
+class Agent(msgspec.Struct, frozen=True):
+    """An adapter and the prompt that makes its agent do what a test needs."""
+
+    adapter: Adapter
+    prompt: str = "go"
+
+
+class AdapterChecks:
+    """The start of every group of tests.
+
+    Set `workspace` to an empty directory. `acts` is false when the agent's calls have no effect of their
+    own (a replay); `all_or_nothing` is true when one refused call keeps its siblings from running.
+    """
+
+    workspace: Path
+    acts = True
+    all_or_nothing = False
+
+    def making(self, *files: str, together: bool = False) -> Agent:
+        """An agent that makes these files in the workspace, a call for each, and then completes; `together`
+        in one response.
+        """
+        raise NotImplementedError
+
+    def staying(self) -> Agent | None:
+        """An agent that makes the file `up` by a call that goes on for ever, in processes that ignore the
+        terminate signal and have left their session, all in the workspace; None if it has no processes.
+        """
+        return None
+
+    def silent(self) -> Agent | None:
+        """An agent that says something and then nothing for ever; None if there is no such."""
+        return None
+
+    def using(self) -> tuple[Agent, Usage] | None:
+        """An agent that reports usage, and what it adds up to; None if it reports none."""
+        return None
+
+    def failing(self) -> Agent | None:
+        """An agent whose client fails; None if it cannot."""
+        return None
+
+    def made(self) -> list[str]:
+        """The files that are in the workspace."""
+        return sorted(path.name for path in self.workspace.iterdir() if not path.name.startswith("."))
+
+    def processes(self) -> list[int]:
+        """The processes that run in the workspace."""
+        found = []
+        for process in psutil.process_iter():
+            try:
+                if Path(process.cwd()) == self.workspace and process.status() != psutil.STATUS_ZOMBIE:
+                    found.append(process.pid)
+            except psutil.Error:
+                continue
+        return found
+
+    async def run(self, agent: Agent, **gate: Any) -> Driven:
+        """Run an agent to its end, in bounded time."""
+        with anyio.fail_after(PATIENCE_S):
+            return await Drive(agent.adapter, **gate).run(agent.prompt)
+
+    def effects(self, *files: str) -> list[str]:
+        """What the workspace holds when calls for these files have run."""
+        return sorted(files) if self.acts else []
+
+
+def terminals(done: Driven) -> list[Event]:
+    """The terminal events of a stream."""
+    return [event for event in done.events if isinstance(event, TERMINAL)]
+
+
+def total(done: Driven) -> Usage:
+    """What the usage reports of a stream add up to."""
+    used = Usage()
+    for event in done.events:
+        if isinstance(event, TokenUsageUpdated):
+            _add(used, event)
+    return used
+
+
+def _add(used: Usage, event: TokenUsageUpdated) -> None:
+    cumulative = event.scope == "cumulative"
+    for name in TOKENS:
+        before = 0 if cumulative else getattr(used, name)
+        setattr(used, name, max(getattr(used, name), before + getattr(event, name)))
+    if event.cost_usd is not None:
+        used.cost_usd = max(used.cost_usd, (0.0 if cumulative else used.cost_usd) + event.cost_usd)

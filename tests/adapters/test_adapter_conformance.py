@@ -1,0 +1,120 @@
+"""The shipped conformance suite of the Adapter port, on the adapters that need nothing installed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from proctor.adapters import ReplayAdapter, ScriptedAdapter, ShellAdapter
+from proctor.policies.calls import Usage
+from proctor.policies.events import (
+    Event,
+    MessageReceived,
+    TokenUsageUpdated,
+    ToolCallCompleted,
+    ToolCallStarted,
+    TurnStarted,
+)
+from proctor.supervisor.testing.adapter_conformance import AdapterConformance, Agent
+
+STAY = "trap '' TERM HUP; setsid sleep 73001 & (setsid sleep 73001 &); touch up; sleep 73001"
+
+
+class Placed(AdapterConformance):
+    """Puts every test into a directory of its own."""
+
+    @pytest.fixture(autouse=True)
+    def place(self, tmp_path: Path) -> None:
+        """An empty workspace."""
+        self.workspace = tmp_path
+
+
+@pytest.mark.anyio
+class TestScriptedAdapter(Placed):
+    """A script, its calls gated."""
+
+    gated = True
+
+    def making(self, *files: str, together: bool = False) -> Agent:
+        """A shell command for each file."""
+        calls = [{"call": "bash", "input": {"command": f"touch {file}"}} for file in files]
+        return self._agent([{"parallel": calls}] if together else calls)
+
+    def staying(self) -> Agent:
+        """A command that never ends."""
+        return self._agent([{"call": "bash", "input": {"command": STAY}}])
+
+    def silent(self) -> Agent:
+        """Silence for ever."""
+        return self._agent([{"say": "hm"}, {"silence": "forever"}])
+
+    def using(self) -> tuple[Agent, Usage]:
+        """Deltas, then a cumulative report."""
+        steps = [
+            {"usage": {"input_tokens": 10, "output_tokens": 2, "cost_usd": 0.5}},
+            {"usage": {"input_tokens": 5, "cache_read_tokens": 4}},
+            {"usage": {"scope": "cumulative", "input_tokens": 20, "output_tokens": 2, "cache_read_tokens": 4}},
+        ]
+        return self._agent(steps), Usage(input_tokens=20, output_tokens=2, cache_read_tokens=4, cost_usd=0.5)
+
+    def failing(self) -> Agent:
+        """A script that fails."""
+        return self._agent([{"say": "x"}, {"fail": "no more"}])
+
+    def _agent(self, steps: Sequence[object]) -> Agent:
+        return Agent(ScriptedAdapter({"steps": [*steps]}, gated=self.gated, workspace=self.workspace))
+
+
+@pytest.mark.anyio
+class TestUngatedScriptedAdapter(TestScriptedAdapter):
+    """The same, only reporting."""
+
+    gated = False
+
+
+@pytest.mark.anyio
+class TestShellAdapter(Placed):
+    """A command line: refused as a whole if any part is."""
+
+    all_or_nothing = True
+
+    def making(self, *files: str, together: bool = False) -> Agent:
+        """One command for each file."""
+        return Agent(ShellAdapter(cwd=self.workspace), "; ".join(f"touch {file}" for file in files))
+
+    def staying(self) -> Agent:
+        """A line that never ends."""
+        return Agent(ShellAdapter(cwd=self.workspace), STAY)
+
+
+@pytest.mark.anyio
+class TestReplayAdapter(Placed):
+    """A recording: its calls have no effects."""
+
+    acts = False
+    gated = True
+
+    def making(self, *files: str, together: bool = False) -> Agent:
+        """The recording of such an agent."""
+        events: list[Event] = []
+        for n, file in enumerate(files):
+            turn = 1 if together else n + 1
+            command = {"command": f"touch {file}"}
+            events.append(TurnStarted(turn=turn))
+            events.append(ToolCallStarted(tool_call_id=file, tool_name="bash", tool_input=command, turn=turn))
+            events.append(ToolCallCompleted(tool_call_id=file, tool_name="bash", tool_output=""))
+        return Agent(ReplayAdapter(events, gated=self.gated))
+
+    def using(self) -> tuple[Agent, Usage]:
+        """Recorded reports."""
+        events = [TokenUsageUpdated(input_tokens=1), MessageReceived(content="x"), TokenUsageUpdated(output_tokens=2)]
+        return Agent(ReplayAdapter(events)), Usage(input_tokens=1, output_tokens=2)
+
+
+@pytest.mark.anyio
+class TestObservingReplayAdapter(TestReplayAdapter):
+    """The same, only reporting."""
+
+    gated = False

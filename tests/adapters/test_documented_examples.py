@@ -1,0 +1,50 @@
+"""The pages about scripted agents and command lines say what is so."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from proctor.adapters import ScriptedAdapter
+from proctor.adapters.scripted_steps import STEPS
+from proctor.adapters.shell_parse import parse_line
+from proctor.supervisor.testing.driving import Drive
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+def blocks(page: str, language: str) -> list[str]:
+    """The fenced blocks of a page."""
+    text = (DOCS / page).read_text()
+    return re.findall(rf"^```{language}\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(("refuse", "last"), [((), "It is gone."), (("bash",), "Then I leave it.")])
+async def test_the_documented_script_runs(tmp_path: Path, refuse: tuple[str, ...], last: str) -> None:
+    """Every line of it means what the page says."""
+    (script,) = blocks("scripted-agents.md", "yaml")
+
+    done = await Drive(ScriptedAdapter(script, workspace=tmp_path), refuse=refuse).run()
+
+    assert getattr(done.events[-1], "output", None) == last
+    assert (tmp_path / "done" / "report.txt").read_text() == "tidy"
+    assert (tmp_path / "notes.txt").exists() == bool(refuse)
+
+
+def test_every_step_is_documented() -> None:
+    """The table names all kinds of steps and no others."""
+    page = (DOCS / "scripted-agents.md").read_text()
+    table = page.split("Each step has exactly one")[1].split("## ")[0]
+
+    assert set(re.findall(r"^\| `(\w+):", table, re.MULTILINE)) == set(STEPS)
+
+
+def test_the_documented_line_has_these_parts() -> None:
+    """The page's example is what the parser gives."""
+    (example,) = blocks("shell.md", "text")
+    line, calls = (text.split(":", 1)[1].strip() for text in example.splitlines())
+
+    assert ["bash", *(part.name for part in parse_line(line))] == calls.split()
