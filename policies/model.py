@@ -7,7 +7,7 @@ Python. So a check is written once, beside the record it is about.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
@@ -25,7 +25,7 @@ OnViolation: TypeAlias = Literal["cancel", "deny", "request_approval", "warn"]
 class Allow(Base, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """Only these tools may be called; several allow lists must all admit a call."""
 
-    tools: tuple[Name | ToolWhere, ...] = msgspec.field(name="allow")
+    tools: Sequence[Name | ToolWhere] = msgspec.field(name="allow")
     action: RuleAction | None = None
     reason: str | None = None
     tell_model: str | None = None
@@ -41,7 +41,7 @@ class Allow(Base, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
 class Deny(Base, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """These tools may not be called."""
 
-    tools: tuple[Name | ToolWhere, ...] = msgspec.field(name="deny")
+    tools: Sequence[Name | ToolWhere] = msgspec.field(name="deny")
     action: RuleAction | None = None
     reason: str | None = None
     tell_model: str | None = None
@@ -139,11 +139,11 @@ class Policy(Base, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown
     locked: bool = False
     enforcement: Literal["best_effort", "required"] = "best_effort"
     limits: Limits = Limits()
-    tool_rules: tuple[Allow | Deny, ...] = ()
-    rules: tuple[Rule, ...] = ()
-    nets: tuple[str | NetLine | Net, ...] = ()
-    virtual_tools: tuple[VirtualTool, ...] = ()
-    aliases: dict[Name, tuple[Name, ...]] = {}
+    tool_rules: Sequence[Allow | Deny] = ()
+    rules: Sequence[Rule] = ()
+    nets: Sequence[str | NetLine | Net] = ()
+    virtual_tools: Sequence[VirtualTool] = ()
+    aliases: Mapping[Name, Sequence[Name]] = {}
     approval: Approval | None = None
     prices: dict[Name, Price] = {}
     unpriced: Literal["warn", "reject"] | None = None

@@ -21,15 +21,15 @@ from .values import texts_in
 class ToolWhere(Record, frozen=True):
     """A tool, or several, whose input meets the conditions."""
 
-    tool: Name | tuple[Name, ...]
-    where: tuple[Condition, ...] = ()
+    tool: Name | Sequence[Name]
+    where: Sequence[Condition] = ()
 
     def problems(self) -> Iterator[Complaint]:
         """What is wrong beyond the types."""
         return selector_problems(self.tool, ("tool",))
 
 
-Selector: TypeAlias = Name | ToolWhere | tuple[Name | ToolWhere, ...]
+Selector: TypeAlias = Name | ToolWhere | Sequence[Name | ToolWhere]
 """Wherever a rule names a tool: `Tool`, `[ToolA, "mcp__*"]` or `{tool: ..., where: [...]}`."""
 
 

@@ -10,8 +10,8 @@ from ..errors import PolicyError, Problem
 
 MAX_DEPTH = 64
 """How deep lists and mappings may nest."""
-MAX_NODES = 500_000
-"""How many values a text may stand for, its aliases written out."""
+MAX_BORROWED = 100_000
+"""How many values the aliases of a text may stand for."""
 
 
 class Span(NamedTuple):

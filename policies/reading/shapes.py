@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, TypeAlias, Union, get_args, get_origin
 
@@ -129,9 +129,9 @@ def shape_of(hint: Any) -> Shape:
     if origin in (Union, types.UnionType):
         options = tuple(dict.fromkeys(shape_of(arg) for arg in args if arg not in _NOTHING))
         return options[0] if len(options) == 1 else OneOf(options)
-    if origin in (tuple, list):
+    if origin in (tuple, list, Sequence):
         return Items(shape_of(args[0]))
-    if origin is dict:
+    if origin in (dict, Mapping):
         return Table(shape_of(args[1]), shape_of(args[0]) == Text(filled=True))
     if isinstance(hint, type) and issubclass(hint, Base):
         return AnyRule() if hint is Rule else OfRecord(hint)

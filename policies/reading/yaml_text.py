@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from .nodes import MAX_DEPTH, MAX_NODES, ListNode, MapNode, Node, Report, Scalar, Span, Unreadable
+from .nodes import MAX_BORROWED, MAX_DEPTH, ListNode, MapNode, Node, Report, Scalar, Span, Unreadable
 from .scalars import resolve, whole_characters
 
 _TAG = "tag:yaml.org,2002:"
@@ -35,7 +35,7 @@ def read_yaml(text: str, report: Report) -> Node:
 
 
 class _Builder:
-    """Builds the tree from the parser's events; `sizes` counts what each anchored node stands for."""
+    """Builds the tree from the parser's events; each anchor remembers how many nodes it stands for."""
 
     def __init__(self, text: str, report: Report) -> None:
         self._events: Iterator[Any] = iter(yaml.parse(text, Loader=yaml.SafeLoader))
@@ -43,6 +43,7 @@ class _Builder:
         self._anchors: dict[str, tuple[Node, int]] = {}
         self._open: set[str] = set()
         self._count = 0
+        self._borrowed = 0
 
     def document(self) -> Node:
         next(self._events)
@@ -63,7 +64,7 @@ class _Builder:
         if isinstance(event, yaml.AliasEvent):
             return self._alias(str(event.anchor), span)
         anchor, before = event.anchor, self._count
-        self._spend(1, span)
+        self._count += 1
         if anchor is not None:
             self._open.add(anchor)
         node: Node
@@ -78,18 +79,16 @@ class _Builder:
             self._anchors[anchor] = node, self._count - before
         return node
 
-    def _spend(self, amount: int, span: Span) -> None:
-        self._count += amount
-        if self._count > MAX_NODES:
-            raise Unreadable("the aliases of this file stand for too much text", span)
-
     def _alias(self, name: str, span: Span) -> Node:
         if name in self._open:
             raise Unreadable(f"`*{name}` stands inside itself", span)
         if name not in self._anchors:
             raise Unreadable(f"no `&{name}` comes before `*{name}`", span)
         node, size = self._anchors[name]
-        self._spend(size, span)
+        self._count += size
+        self._borrowed += size
+        if self._borrowed > MAX_BORROWED:
+            raise Unreadable("the aliases of this file stand for too much text", span)
         return node
 
     def _list(self, start: Any, depth: int) -> ListNode:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from ..language.records import Complaint, Name
 from ..language.selectors import Scope, Slot, ToolWhere, selector_problems
 from ..model import Rule
 from .machine import Call, Finding, Machine, State, listed
 
-Tools = tuple[Name | ToolWhere, ...]
+Tools = Sequence[Name | ToolWhere]
 
 
 class Allowlist(Rule, tag="allowlist", frozen=True):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from ..language.records import Complaint, Name
 from ..language.selectors import Scope, Selector, ToolWhere, selector_problems
@@ -34,7 +34,7 @@ class ForbidsAfter(Rule, tag="forbids_after", frozen=True):
     """Once `tool` starts, `tools` are forbidden for the rest of the session; lifted if each such call failed."""
 
     tool: Selector
-    tools: tuple[Name | ToolWhere, ...]
+    tools: Sequence[Name | ToolWhere]
 
     def problems(self) -> Iterator[Complaint]:
         """What is wrong beyond the types."""

@@ -10,7 +10,9 @@ import pytest
 from proctor.policies.errors import PolicyError, Problem
 from proctor.policies.model import Allow, Deny, Limit, Limits, Policy
 from proctor.policies.reading import check_policy, load_policies, parse_policies
-from proctor.policies.rules import Before, Check, Count
+from proctor.policies.rules.before import Before
+from proctor.policies.rules.check import Check
+from proctor.policies.rules.count import Count
 
 DAMAGED = """\
 version: 1
@@ -53,9 +55,9 @@ def test_a_policy_in_text_equals_the_same_policy_made_in_python() -> None:
         name="p",
         on_violation="cancel",
         limits=Limits(max_tool_calls=3, max_cost_usd=Limit(max=5, action="deny")),
-        tool_rules=[Deny(["bash"]), Allow(["read"])],  # type: ignore[arg-type]
-        rules=[Before(first=["a", "b"], then="c")],  # type: ignore[arg-type]
-        aliases={"Both": ["a", "b"]},  # type: ignore[dict-item]
+        tool_rules=[Deny(["bash"]), Allow(["read"])],
+        rules=[Before(first=["a", "b"], then="c")],
+        aliases={"Both": ["a", "b"]},
     )
     check_policy(made)
 
@@ -220,7 +222,7 @@ def test_a_file_that_is_not_there_is_a_policy_error(tmp_path: Path) -> None:
         (Policy(name="p", limits={"max_turns": 1}), "expected a `Limits`, got a mapping at `limits`"),  # type: ignore[arg-type]
         (Policy(name="p", limits=Limits(max_turns="3")), "expected a number"),  # type: ignore[arg-type]
         (Policy(name="p", rules=(Deny(("x",)),)), "expected a `Rule`, got a `Deny` at `rules"),  # type: ignore[arg-type]
-        (Policy(name="p", tool_rules=(Deny("bash"),)), "expected a list"),  # type: ignore[arg-type]
+        (Policy(name="p", tool_rules=(Deny("bash"),)), "expected a list"),
         (Policy(name="p", rules=(Check(check=3),)), "expected a Python callable"),  # type: ignore[arg-type]
         (Policy(name="p", metadata={"a": float("nan")}), "must be finite"),
         ("p", "expected a policy, got a value of type `str`"),

@@ -45,7 +45,26 @@ rules:
     then: B
 # the end
 """
-WORDS = ["true", "1", "1e5", "0o7", "~", "", " a ", "a: b", "#", "- a", "it's", 'say "x"', "a\nb", "é😀", "\x00", "<<", "[", "*"]
+WORDS = [
+    "true",
+    "1",
+    "1e5",
+    "0o7",
+    "~",
+    "",
+    " a ",
+    "a: b",
+    "#",
+    "- a",
+    "it's",
+    'say "x"',
+    "a\nb",
+    "é😀",
+    "\x00",
+    "<<",
+    "[",
+    "*",
+]
 
 
 def test_other_spellings_become_rules_and_comments_stay() -> None:

@@ -76,8 +76,8 @@ def test_contracts_stand_beside_the_rules_of_a_policy() -> None:
         "forbids_after": ["issue_refund"],
         "preconditions": [{"requires_prior_tool": "check"}],
     }
-    rules = [{"type": "require", "tool": "check"}]
-    meant = [
+    rules: list[dict[str, Any]] = [{"type": "require", "tool": "check"}]
+    meant: list[dict[str, Any]] = [
         *rules,
         {"type": "precondition", "tool": "issue_refund", "requires": [{"prior": "check"}], "action": "deny"},
         {"type": "forbids_after", "tool": "issue_refund", "tools": ["issue_refund"], "action": "deny"},
@@ -144,7 +144,7 @@ def test_a_wrong_contract_is_an_error(contract: Any, complaint: str) -> None:
 )
 def test_forbidden_sequences_and_tool_limits_become_rules(foreign: dict[str, Any]) -> None:
     """In their own spelling, and in that of the code they come from."""
-    meant = [
+    meant: list[dict[str, Any]] = [
         {
             "type": "forbidden_sequence",
             "sequence": ["runPython", "slack.*"],

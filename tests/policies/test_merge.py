@@ -1,0 +1,242 @@
+"""Stacks: what is added up, what replaces, and what a locked policy keeps."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proctor.policies.calls import STRICTNESS
+from proctor.policies.errors import PolicyError
+from proctor.policies.merge import (
+    Loosened,
+    effective_action,
+    effective_limits,
+    loosened_limits,
+    merge_policies,
+)
+from proctor.policies.model import Allow, Approval, Deny, Limit, Limits, Policy, Price
+from proctor.policies.rules.count import Count
+from proctor.policies.rules.require import Require
+
+
+def policy(name: str = "p", **fields: Any) -> Policy:
+    """A policy of few words."""
+    return Policy(name=name, **fields)
+
+
+def limits_of(*policies: Policy) -> list[tuple[str, float, str, str]]:
+    """The limits that hold in a stack: kind, number, policy, action."""
+    entries = effective_limits(merge_policies(list(policies)))
+    return [(entry.name, entry.limit.max, entry.policy, entry.action) for entry in entries]
+
+
+def test_names_are_joined_and_clauses_concatenated() -> None:
+    """Left to right, each clause still with its member."""
+    org = policy("org", tool_rules=[Deny(["x"])], rules=[Require(tool="a")], nets=["block rm"])
+    team = policy("team", tool_rules=[Allow(["y"])], rules=[Count(tool="b", max=1)])
+    stack = merge_policies([org, team])
+
+    assert stack.name == "org + team"
+    assert stack.tool_rules == (*org.tool_rules, *team.tool_rules)
+    assert stack.rules == (*org.rules, *team.rules)
+    assert stack.nets == ("block rm",)
+    assert stack.members == (org, team)
+
+
+def test_a_stack_within_a_stack_counts_as_its_members() -> None:
+    """Merging is associative."""
+    a, b, c = policy("a"), policy("b", on_violation="deny"), policy("c", on_violation="warn")
+
+    assert merge_policies([a, b, c]) == merge_policies([merge_policies([a, b]), c])
+
+
+def test_metadata_is_merged_deeply_and_later_wins() -> None:
+    """Mappings are merged, anything else is replaced."""
+    stack = merge_policies(
+        [policy(metadata={"a": {"x": 1, "y": 1}, "b": [1]}), policy(metadata={"a": {"y": 2}, "b": 3})]
+    )
+
+    assert stack.metadata == {"a": {"x": 1, "y": 2}, "b": 3}
+
+
+@pytest.mark.parametrize(
+    ("stated", "expected"),
+    [
+        ([None, None], None),
+        (["warn", None], "warn"),
+        (["warn", "deny"], "deny"),
+        (["cancel", "deny"], "cancel"),
+        (["request_approval", "warn"], "request_approval"),
+    ],
+)
+def test_the_strictest_stated_action_is_the_stacks(stated: list[Any], expected: str | None) -> None:
+    """What a policy does not state counts for nothing in others."""
+    stack = merge_policies([policy(f"p{n}", on_violation=action) for n, action in enumerate(stated)])
+
+    assert stack.on_violation == expected
+
+
+@pytest.mark.parametrize(
+    ("own", "member", "other", "expected"),
+    [
+        ("halt", "warn", "warn", "cancel"),
+        ("warn", "cancel", "cancel", "warn"),
+        (None, "warn", "deny", "deny"),
+        (None, "deny", "warn", "deny"),
+        (None, None, "warn", "cancel"),
+        (None, None, None, "cancel"),
+        (None, "warn", None, "warn"),
+    ],
+)
+def test_a_clause_takes_its_own_action_or_the_strictest_stated(
+    own: Any, member: Any, other: Any, expected: str
+) -> None:
+    """And never a weaker one than its own policy's, `cancel` if that states none."""
+    clause_of = policy("a", on_violation=member)
+    stack = merge_policies([clause_of, policy("b", on_violation=other)])
+
+    assert effective_action(clause_of, own, stack) == expected
+
+
+def test_a_later_limit_replaces_an_earlier_one() -> None:
+    """Looser or tighter."""
+    found = limits_of(
+        policy("a", limits=Limits(max_turns=3, max_tool_calls=5)), policy("b", limits=Limits(max_turns=9))
+    )
+
+    assert found == [("max_tool_calls", 5, "a", "cancel"), ("max_turns", 9, "b", "cancel")]
+
+
+@pytest.mark.parametrize("locked_first", [True, False])
+def test_a_locked_limit_is_a_ceiling_wherever_it_stands(locked_first: bool) -> None:
+    """The looser value is dropped, a tighter one replaces the ceiling."""
+    org = policy("org", locked=True, limits=Limits(max_turns=5, max_tool_calls=5))
+    team = policy("team", limits=Limits(max_turns=9, max_tool_calls=3))
+    found = limits_of(*([org, team] if locked_first else [team, org]))
+
+    assert found == [("max_tool_calls", 3, "team", "cancel"), ("max_turns", 5, "org", "cancel")]
+
+
+def test_a_tighter_limit_with_a_weaker_action_leaves_the_locked_one_in_force() -> None:
+    """A warning at 3 must not swallow the cancel at 5."""
+    org = policy("org", locked=True, limits=Limits(max_turns=5))
+    team = policy("team", limits=Limits(max_turns=Limit(max=3, action="warn")))
+
+    assert limits_of(org, team) == [("max_turns", 5, "org", "cancel"), ("max_turns", 3, "team", "warn")]
+
+
+def test_a_limit_of_one_run_does_not_stand_in_for_one_of_the_session() -> None:
+    """A session counts all its runs, so its limit stands in for a run's."""
+    session = policy("org", locked=True, limits=Limits(max_turns=Limit(max=5, scope="session")))
+    run = policy("team", limits=Limits(max_turns=3))
+    loose = policy("team", limits=Limits(max_turns=9))
+
+    assert [entry[1] for entry in limits_of(session, run)] == [5, 3]
+    assert [entry[1] for entry in limits_of(session, loose)] == [5]
+
+
+def test_an_attempt_to_loosen_a_locked_limit_is_listed() -> None:
+    """Only what comes later can be an attempt."""
+    org = policy("org", locked=True, limits=Limits(max_turns=5, max_tool_calls=5))
+    team = policy("team", limits=Limits(max_turns=9, max_tool_calls=3))
+    loosened = Loosened(name="max_turns", policy="team", max=9, locked_policy="org", ceiling=5)
+
+    assert loosened_limits(merge_policies([org, team])) == [loosened]
+    assert loosened_limits(merge_policies([team, org])) == []
+
+
+def test_the_stacks_own_limits_are_those_reached_first() -> None:
+    """What a provider is told at launch."""
+    stack = merge_policies([policy(limits=Limits(max_turns=3), locked=True), policy(limits=Limits(max_turns=9))])
+
+    assert stack.limits == Limits(max_turns=Limit(max=3))
+
+
+def test_the_shortest_approval_and_its_strictest_end_hold() -> None:
+    """A policy that states none has no say."""
+    long = policy(approval=Approval(timeout_s=900, on_timeout="cancel"))
+    short = policy(approval=Approval(timeout_s=60))
+
+    assert merge_policies([long, policy(), short]).approval == Approval(timeout_s=60, on_timeout="cancel")
+    assert merge_policies([policy()]).approval is None
+
+
+def test_what_one_policy_requires_the_stack_requires() -> None:
+    """`enforcement: required` and `unpriced: reject` cannot be taken back."""
+    strict = policy(enforcement="required", unpriced="reject")
+    stack = merge_policies([strict, policy(unpriced="warn")])
+
+    assert (stack.enforcement, stack.unpriced) == ("required", "reject")
+    assert merge_policies([policy()]).unpriced is None
+
+
+def test_a_later_price_wins_over_all_but_a_locked_one() -> None:
+    """A locked price is never overridden, from either side."""
+    low, high = (Price(input_usd_per_mtok=n, output_usd_per_mtok=n) for n in (1, 9))
+    first, second = policy(prices={"m": low}), policy(prices={"m": high})
+    locked = policy(prices={"m": high}, locked=True)
+
+    assert merge_policies([first, second]).prices == {"m": high}
+    assert merge_policies([locked, first]).prices == {"m": high}
+    assert merge_policies([first, locked]).prices == {"m": high}
+
+
+@pytest.mark.parametrize("policies", [[], None, "p", policy(), [None], ["p"], [policy(), {"name": "p"}]])
+def test_what_is_not_a_list_of_policies_is_an_error(policies: Any) -> None:
+    """An empty list is an error too, not "no policy"."""
+    with pytest.raises(PolicyError, match="expected a"):
+        merge_policies(policies)
+
+
+def test_the_problems_of_every_member_are_reported() -> None:
+    """Policies made in Python are checked when they are merged."""
+    with pytest.raises(PolicyError) as caught:
+        merge_policies([policy(""), policy(limits=Limits(max_turns=-1))])
+
+    assert [problem.path for problem in caught.value.problems] == ["name", "limits.max_turns"]
+
+
+LIMITED = st.builds(
+    lambda name, locked, most, scope, action, default: Policy(
+        name=name,
+        locked=locked,
+        on_violation=default,
+        limits=Limits(max_turns=Limit(max=most, scope=scope, action=action)),
+    ),
+    st.sampled_from("abc"),
+    st.booleans(),
+    st.integers(0, 5),
+    st.sampled_from(["run", "session"]),
+    st.sampled_from([None, "warn", "request_approval", "deny", "cancel"]),
+    st.sampled_from([None, "warn", "request_approval", "deny", "cancel"]),
+)
+
+
+def answer(policies: list[Policy], run: int, session: int) -> int:
+    """How strictly a stack's limits answer when so much is used in the run and in the session."""
+    used = {"run": run, "session": session}
+    entries = effective_limits(merge_policies(policies))
+    exceeded = [STRICTNESS[e.action] for e in entries if used[e.limit.scope] > e.limit.max]
+    return max(exceeded, default=0)
+
+
+@given(st.lists(LIMITED, min_size=1, max_size=4), LIMITED, st.integers(0, 4), st.integers(0, 6), st.integers(0, 3))
+def test_adding_a_locked_policy_never_weakens_a_limits_answer(
+    policies: list[Policy], added: Policy, place: int, run: int, earlier: int
+) -> None:
+    """Wherever it is put, whatever was used."""
+    locked = Policy(name=added.name, locked=True, on_violation=added.on_violation, limits=added.limits)
+    more = [*policies[:place], locked, *policies[place:]]
+
+    assert answer(policies, run, run + earlier) <= answer(more, run, run + earlier)
+
+
+@given(st.lists(LIMITED, min_size=1, max_size=5), st.integers(0, 6), st.integers(0, 3))
+def test_no_policy_weakens_a_locked_limit(policies: list[Policy], run: int, earlier: int) -> None:
+    """A stack answers at least as strictly as each locked member alone."""
+    together = answer(policies, run, run + earlier)
+
+    assert all(answer([p], run, run + earlier) <= together for p in policies if p.locked)
