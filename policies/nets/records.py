@@ -87,24 +87,26 @@ def _repeated(names: tuple[str, ...] | list[str], what: str, where: tuple[str]) 
 def silent_cycle(transitions: tuple[Transition, ...]) -> list[str]:
     """A circle of transitions without tools, each feeding the next, by name; empty if there is none."""
     silent = [t for t in transitions if not t.tools]
-    feeds = {t.name: [u.name for u in silent if set(t.outputs) & set(u.inputs)] for t in silent}
+    takers: dict[str, list[str]] = {}
+    for transition in silent:
+        for place in transition.inputs:
+            takers.setdefault(place, []).append(transition.name)
+    feeds = {t.name: [name for place in t.outputs for name in takers.get(place, ())] for t in silent}
     feeds |= {t.name: [*feeds[t.name], t.name] for t in silent if not t.inputs}
     done: set[str] = set()
-
-    def walk(name: str, path: list[str]) -> list[str]:
-        if name in path:
-            return [*path[path.index(name) :], name]
-        if name in done:
-            return []
-        for follower in feeds[name]:
-            if cycle := walk(follower, [*path, name]):
-                return cycle
-        done.add(name)
-        return []
-
-    for transition in silent:
-        if cycle := walk(transition.name, []):
-            return cycle
+    for start in feeds:
+        path = {start: iter(feeds[start])}
+        while path:
+            name = next(reversed(path))
+            follower = next((each for each in path[name] if each not in done), None)
+            if follower is None:
+                done.add(name)
+                del path[name]
+            elif follower in path:
+                names = list(path)
+                return [*names[names.index(follower) :], follower]
+            else:
+                path[follower] = iter(feeds[follower])
     return []
 
 
