@@ -21,14 +21,15 @@ from .ports import ApprovalRequest
 
 
 class Held:
-    """One call that waits for an answer."""
+    """One call that waits for an answer; `asked` once its request is on record."""
 
-    __slots__ = ("decision", "expires_ms", "proposal", "request")
+    __slots__ = ("asked", "decision", "expires_ms", "proposal", "request")
 
     def __init__(self, request: ApprovalRequest, proposal: Proposal, decision: Decision) -> None:
         self.request = request
         self.proposal = proposal
         self.decision = decision
+        self.asked = False
         assert request.expires_at is not None
         self.expires_ms = at_ms(request.expires_at)
 
@@ -46,9 +47,13 @@ class Approvals:
         """Keep a call until it is answered, expires or is dropped."""
         self._held[held.request.approval_id] = held
 
-    def holds(self, approval_id: str) -> bool:
-        """Whether that call still waits."""
-        return approval_id in self._held
+    def ask(self, approval_id: str) -> ApprovalRequest | None:
+        """The request, now on record, may be shown; None when the call does not wait any more."""
+        held = self._held.get(approval_id)
+        if held is None:
+            return None
+        held.asked = True
+        return held.request
 
     def take(self, approval_id: str) -> Held | None:
         """The held call of that id, which is held no more."""
@@ -80,7 +85,7 @@ class Approvals:
 
     def requests(self) -> list[ApprovalRequest]:
         """What is waiting for an answer, in the order it was asked."""
-        return [held.request for held in self._held.values()]
+        return [held.request for held in self._held.values() if held.asked]
 
 
 def request_for(

@@ -188,9 +188,11 @@ class GateKeeper:
             self._judge(proposal)
             return
         self.approvals.hold(Held(request, proposal, decision))
-        core.outbox.after_record(
-            lambda: AskApproval(request=request) if self.approvals.holds(request.approval_id) else None
-        )
+        core.outbox.after_record(lambda: self._ask(request.approval_id))
+
+    def _ask(self, approval_id: str) -> Command | None:
+        request = self.approvals.ask(approval_id)
+        return None if request is None else AskApproval(request=request)
 
     def _refuse(self, proposal: Proposal, decision: str, tell_model: str | None) -> None:
         answer = self._refusal(proposal.call, tell_model)

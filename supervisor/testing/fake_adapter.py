@@ -183,6 +183,8 @@ class FakeProvider:
         return False
 
     async def _ask(self, ask: Ask, mouth: _Mouth) -> bool:
+        if ask.first is not None:
+            await ask.first()
         self._calls += 1
         call = ToolCall(id=ask.id or f"call-{self._calls}", name=ask.name, input=ask.input, turn=ask.turn)
         if self._adapter.gated and not ask.unasked:

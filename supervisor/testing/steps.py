@@ -13,8 +13,8 @@ from proctor.policies.events import Event
 class Ask(msgspec.Struct, frozen=True, kw_only=True):
     """Ask for one call. If it may run it gives `output`, or fails with `error`.
 
-    `unasked`: run it without asking the gate, as a client does that cannot hold this call. `meanwhile` is
-    awaited while the call runs.
+    `unasked`: run it without asking the gate, as a client does that cannot hold this call. `first` is
+    awaited before it asks, `meanwhile` while the call runs.
     """
 
     name: str
@@ -24,6 +24,7 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
     output: Any = "done"
     error: str | None = None
     unasked: bool = False
+    first: Callable[[], Awaitable[object]] | None = None
     meanwhile: Callable[[], Awaitable[object]] | None = None
 
 

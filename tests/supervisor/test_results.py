@@ -18,6 +18,7 @@ from proctor.policies.events import (
     RunFailed,
     TokenUsageUpdated,
     ToolApprovalRequested,
+    ToolCallFailed,
     ToolCallStarted,
 )
 from proctor.policies.model import Limits, Policy
@@ -133,7 +134,6 @@ async def test_a_policy_error_carries_what_there_was(denying: Callable[..., Poli
     assert (raised.partial.usage.total_tokens, raised.partial.cost_usd) == (120, 0.25)
     assert [call.id for call in raised.partial.calls] == ["c0", "c1"]
     assert raised.code == "policy_violation"
-    assert adapter.rungs in ([], ["interrupt"])
 
 
 async def test_a_violation_found_with_the_last_event_refuses_a_run_that_says_it_finished() -> None:
@@ -189,9 +189,10 @@ async def test_siblings_of_a_cancelled_call_are_all_answered(denying: Callable[.
     assert isinstance(raised, PolicyViolationError)
     assert set(adapter.answers) == {"c1", "c2", "c3", "c4"}
     refused = [answer for answer in adapter.answers.values() if not answer.allowed]
-    assert all(answer.tell_model and "p" != answer.tell_model for answer in refused)
-    started = [event.tool_call_id for event in events if isinstance(event, ToolCallStarted)]
-    assert set(started) == {call.id for call in adapter.ran}
+    assert all(answer.tell_model for answer in refused)
+    started = {event.tool_call_id for event in events if isinstance(event, ToolCallStarted)}
+    failed = {event.tool_call_id for event in events if isinstance(event, ToolCallFailed)}
+    assert started - failed == {call.id for call in adapter.ran}
 
 
 async def test_a_policy_that_is_none_is_an_error_before_anything_is_started(permissive: Policy) -> None:

@@ -1,0 +1,176 @@
+"""A provider reports what it did; it cannot speak for the supervisor."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from proctor.policies.calls import ToolCall
+from proctor.policies.events import (
+    BudgetWarned,
+    ErrorOccurred,
+    Event,
+    PolicyViolated,
+    RunStarted,
+    SessionStarted,
+    ToolApprovalGranted,
+    ToolCallCompleted,
+    ToolCallDenied,
+    ToolCallFailed,
+    ToolCallRequested,
+    ToolCallStarted,
+    Unrecognized,
+)
+from proctor.policies.model import Policy
+from proctor.supervisor import MemoryStore, ProviderError, run_once
+from proctor.supervisor.testing import Ask, FakeAdapter, FakeApprover
+
+pytestmark = pytest.mark.anyio
+
+CLAIMS = [
+    ToolApprovalGranted(approval_id="r.1", tool_call_id="c1", tool_name="bash"),
+    PolicyViolated(policy="p", kind="max_total_tokens"),
+    BudgetWarned(limit="max_total_tokens"),
+    Unrecognized(raw={"type": "tool_approval_granted", "approval_id": "r.1", "tool_call_id": "c1"}),
+]
+
+
+@pytest.mark.parametrize("claim", CLAIMS)
+async def test_what_only_the_supervisor_records_is_not_believed(
+    claim: Event, denying: Callable[..., Policy]
+) -> None:
+    """It is recorded as an error with what was claimed, also when it is read back from the store."""
+    store = MemoryStore()
+    adapter = FakeAdapter([claim, Ask(id="c1", name="bash")])
+    result = await run_once(
+        adapter, "go", policies=[denying("request_approval")], store=store, approver=FakeApprover(False)
+    )
+    stored = [event async for event in store.read(result.session_id)]
+    (error,) = [event for event in stored if isinstance(event, ErrorOccurred)]
+
+    assert error.code == "not_believed"
+    assert claim.type in error.message
+    assert not [event for event in stored if isinstance(event, ToolApprovalGranted)]
+    assert adapter.ran == []
+
+
+async def test_an_unknown_event_is_kept_as_it_came(permissive: Policy) -> None:
+    """Stored, never dropped, never an error."""
+    store = MemoryStore()
+    odd = Unrecognized(raw={"type": "mood_changed", "mood": "good"})
+    typeless = Unrecognized(raw={"mood": "bad"})
+    result = await run_once(FakeAdapter([odd, typeless]), "go", policies=[permissive], store=store)
+    kept = [e for e in [e async for e in store.read(result.session_id)] if isinstance(e, Unrecognized)]
+
+    assert [(event.type, event.raw["mood"]) for event in kept] == [
+        ("mood_changed", "good"),
+        ("unrecognized", "bad"),
+    ]
+
+
+async def test_a_providers_start_becomes_its_session_and_its_ids_are_not_believed(permissive: Policy) -> None:
+    """One run_started, by the supervisor; ids, times and order are the supervisor's."""
+    adapter = FakeAdapter([RunStarted(model="m", tools=("a",), run_id="evil", session_id="evil", seq=99)])
+    result = await run_once(adapter, "go", policies=[permissive])
+    (told,) = [event for event in result.events if isinstance(event, SessionStarted)]
+
+    assert [event.type for event in result.events].count("run_started") == 1
+    assert told.metadata == {"model": "m", "tools": ["a"]}
+    assert {event.run_id for event in result.events} == {result.run_id}
+    assert [event.seq for event in result.events] == list(range(1, len(result.events) + 1))
+
+
+async def test_what_is_no_event_is_the_adapters_error(permissive: Policy) -> None:
+    """One clear error; the run has failed."""
+    odd: Any = {"type": "message_received"}
+
+    class Odd(FakeAdapter):
+        pass
+
+    adapter = Odd()
+    adapter.steps = (odd,)
+    from proctor.supervisor.testing import fake_adapter
+
+    async def say(self: Any, step: Any, mouth: Any) -> bool:
+        await mouth.say(step)
+        return False
+
+    original = fake_adapter.FakeProvider._step
+    try:
+        fake_adapter.FakeProvider._step = say  # type: ignore[method-assign]
+        with pytest.raises(ProviderError, match="no event"):
+            await run_once(adapter, "go", policies=[permissive])
+    finally:
+        fake_adapter.FakeProvider._step = original  # type: ignore[method-assign]
+
+
+async def test_the_adapters_own_report_of_a_permitted_call_is_not_recorded_twice(permissive: Policy) -> None:
+    """Requested and started are the gate's records; another input is a call of its own judgement."""
+    known: dict[str, Any] = {"tool_call_id": "c1", "tool_name": "read"}
+    adapter = FakeAdapter()
+
+    async def report() -> None:
+        assert (await adapter.launches[0].gate(ToolCall(id="c1", name="read", input={"a": 1}))).allowed
+
+    adapter.steps = (
+        ToolCallRequested(**known, tool_input={"a": 1}),
+        Ask(id="x", name="other", meanwhile=report),
+        ToolCallRequested(**known, tool_input={"a": 1}),
+        ToolCallStarted(**known, tool_input={"a": 1}),
+        ToolCallCompleted(**known),
+    )
+    result = await run_once(adapter, "go", policies=[permissive])
+    types = [event.type for event in result.events if getattr(event, "tool_call_id", "") == "c1"]
+
+    assert types == ["tool_call_requested", "tool_call_started", "tool_call_completed"]
+
+
+async def test_a_call_allowed_here_and_refused_by_the_provider_has_failed(permissive: Policy) -> None:
+    """Its own rules may be stricter than the policy."""
+    adapter = FakeAdapter()
+
+    async def refuse() -> None:
+        await adapter.launches[0].gate(ToolCall(id="c1", name="read"))
+
+    adapter.steps = (Ask(id="x", name="other", meanwhile=refuse), ToolCallDenied(tool_call_id="c1"))
+    result = await run_once(adapter, "go", policies=[permissive])
+
+    assert [e.tool_call_id for e in result.events if isinstance(e, ToolCallFailed)] == ["c1"]
+    assert not [e for e in result.events if isinstance(e, ToolCallDenied)]
+
+
+async def test_a_denied_call_has_no_outcome(denying: Callable[..., Policy]) -> None:
+    """A client that reports the refusal as a failed call does not make it one that ran."""
+    adapter = FakeAdapter([Ask(id="c1", name="bash"), ToolCallFailed(tool_call_id="c1", error="hook error")])
+    result = await run_once(adapter, "go", policies=[denying("deny")])
+
+    assert not [e for e in result.events if isinstance(e, ToolCallFailed)]
+    assert len([e for e in result.events if isinstance(e, ToolCallDenied)]) == 1
+
+
+async def test_a_call_that_starts_with_another_input_is_judged_again(denying: Callable[..., Policy]) -> None:
+    """If the input that starts is not the input that was allowed."""
+    from proctor.policies.errors import PolicyViolationError
+    from proctor.policies.reading import parse_policies
+
+    (policy,) = parse_policies(
+        """
+        name: p
+        on_violation: deny
+        tool_rules: [{deny: [{tool: run, where: [{path: $.cmd, equals: bad}]}]}]
+        """
+    )
+    adapter = FakeAdapter()
+
+    async def swap() -> None:
+        assert (await adapter.launches[0].gate(ToolCall(id="c1", name="run", input={"cmd": "good"}))).allowed
+
+    adapter.steps = (
+        Ask(id="x", name="other", meanwhile=swap),
+        ToolCallStarted(tool_call_id="c1", tool_name="run", tool_input={"cmd": "bad"}),
+    )
+    with pytest.raises(PolicyViolationError) as raised:
+        await run_once(adapter, "go", policies=[policy])
+
+    assert [v.enforcement for v in raised.value.violations] == ["interrupted"]

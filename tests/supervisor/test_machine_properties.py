@@ -1,0 +1,252 @@
+"""Any interleaving of inputs keeps the promises the machine makes by construction."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from proctor.policies.calls import RunContext, ToolCall
+from proctor.policies.compiled import compile_policy
+from proctor.policies.events import (
+    TERMINAL,
+    Event,
+    MessageReceived,
+    PolicyViolated,
+    RunCompleted,
+    RunFailed,
+    TokenUsageUpdated,
+    ToolApprovalGranted,
+    ToolCallCompleted,
+    ToolCallRequested,
+    ToolCallStarted,
+)
+from proctor.policies.merge import merge_policies
+from proctor.policies.model import Approval, Deny, Limits, Policy
+from proctor.supervisor import inputs
+from proctor.supervisor.commands import (
+    Answer,
+    Append,
+    AskApproval,
+    CancelAdapter,
+    Command,
+    Finish,
+)
+from proctor.supervisor.core import Identity
+from proctor.supervisor.errors import ProviderError, StoreError
+from proctor.supervisor.machine import RunMachine
+from proctor.supervisor.ports import ApprovalAnswer
+
+TOOLS = st.sampled_from(["read", "warned", "asked", "denied", "cancelled"])
+IDS = st.sampled_from([f"c{n}" for n in range(6)])
+INPUTS = st.sampled_from([{}, {"n": 1}])
+
+
+def judge(on_timeout: Any) -> Any:
+    policy = Policy(
+        name="p",
+        tool_rules=tuple(
+            Deny((tool,), action=action)  # type: ignore[arg-type]
+            for tool, action in (
+                ("warned", "warn"),
+                ("asked", "request_approval"),
+                ("denied", "deny"),
+                ("cancelled", "cancel"),
+            )
+        ),
+        limits=Limits(max_duration_ms=50_000, max_total_tokens=1_000),
+        approval=Approval(timeout_s=5, on_timeout=on_timeout),
+    )
+    return compile_policy(merge_policies([policy])).monitor(RunContext())
+
+
+class Interleavings(RuleBasedStateMachine):
+    """Feeds a machine and watches its commands."""
+
+    @initialize(gates_all=st.booleans(), on_timeout=st.sampled_from(["deny", "cancel"]))
+    def begin(self, gates_all: bool, on_timeout: str) -> None:
+        self.judge = judge(on_timeout)
+        self.machine = RunMachine(
+            Identity(run_id="r", session_id="s", provider="x", gates_all=gates_all),
+            self.judge,
+            approval=Approval(timeout_s=5, on_timeout=on_timeout),  # type: ignore[arg-type]
+        )
+        self.now = 1_000
+        self.key = 0
+        self.keys: dict[int, ToolCall] = {}
+        self.answers: dict[int, Answer] = {}
+        self.withdrawn: set[int] = set()
+        self.ticket = self.acked = 0
+        self.appended: list[tuple[int, Event]] = []
+        self.asked: list[AskApproval] = []
+        self.cancels = self.finishes = 0
+        self.broken = self.ended = False
+        self.tokens = 0
+        self.feed(inputs.Begin(now_ms=self.now, prompt="go"))
+
+    def feed(self, told: inputs.Input) -> None:
+        before = self.machine.cancelling
+        for command in self.machine.handle(told):
+            self.carry_out(command, cancelling=before)
+        self.check_grants()
+
+    def carry_out(self, command: Command, *, cancelling: bool) -> None:
+        assert self.finishes == 0 or isinstance(command, Answer)
+        match command:
+            case Append():
+                assert command.ticket == self.ticket + 1
+                self.ticket = command.ticket
+                self.appended += [(command.ticket, event) for event in command.events]
+            case Answer():
+                self.check_answer(command, cancelling=cancelling)
+            case AskApproval():
+                self.asked.append(command)
+            case CancelAdapter():
+                self.cancels += 1
+                self.check_violation_is_stored()
+            case Finish():
+                self.finishes += 1
+                assert self.broken or self.acked == self.ticket
+
+    def check_answer(self, command: Answer, *, cancelling: bool) -> None:
+        assert command.key not in self.answers
+        self.answers[command.key] = command
+        if command.answer.allowed:
+            assert not cancelling
+            assert not self.broken
+            stored = [e for ticket, e in self.appended if ticket <= self.acked]
+            assert any(
+                isinstance(e, ToolCallStarted)
+                and (e.tool_call_id, e.tool_name, e.tool_input)
+                == (command.call.id, command.call.name, command.call.input)
+                for e in stored
+            )
+        else:
+            assert command.answer.tell_model
+            assert "p" not in command.answer.tell_model.split()
+
+    def check_violation_is_stored(self) -> None:
+        violations = [t for t, e in self.appended if isinstance(e, PolicyViolated)]
+        assert self.broken or all(ticket <= self.acked for ticket in violations)
+
+    def check_grants(self) -> None:
+        grants = [e.approval_id for _, e in self.appended if isinstance(e, ToolApprovalGranted)]
+        assert len(grants) == len(set(grants))
+
+    def pass_time(self, ms: int) -> int:
+        self.now += ms
+        return self.now
+
+    @rule(call_id=IDS, name=TOOLS, call_input=INPUTS)
+    def propose(self, call_id: str, name: str, call_input: dict[str, Any]) -> None:
+        self.key += 1
+        call = self.keys[self.key] = ToolCall(id=call_id, name=name, input=call_input)
+        self.feed(inputs.Proposed(now_ms=self.pass_time(1), key=self.key, call=call))
+
+    @rule(call_id=IDS, name=TOOLS, call_input=INPUTS, what=st.integers(0, 5), tokens=st.integers(0, 300))
+    def report(
+        self, call_id: str, name: str, call_input: dict[str, Any], what: int, tokens: int
+    ) -> None:
+        known: dict[str, Any] = {"tool_call_id": call_id, "tool_name": name}
+        event: Event = [
+            MessageReceived(content="x"),
+            TokenUsageUpdated(input_tokens=tokens),
+            ToolCallRequested(**known, tool_input=call_input),
+            ToolCallStarted(**known, tool_input=call_input),
+            ToolCallCompleted(**known),
+            ToolApprovalGranted(**known, approval_id="r.1"),
+        ][what]
+        self.feed(inputs.Reported(now_ms=self.pass_time(1), event=event))
+
+    @rule(event=st.sampled_from([RunCompleted(output="x"), RunFailed(error="y")]))
+    def provider_ends(self, event: Event) -> None:
+        self.feed(inputs.Reported(now_ms=self.pass_time(1), event=event))
+
+    @rule(key=st.integers(1, 20))
+    def withdraw(self, key: int) -> None:
+        if key in self.keys:
+            self.withdrawn.add(key)
+            call_id = self.keys[key].id
+            self.feed(inputs.Withdrawn(now_ms=self.pass_time(1), key=key, call_id=call_id))
+
+    @precondition(lambda self: self.asked)
+    @rule(n=st.integers(0, 20), granted=st.booleans(), digest=st.sampled_from([None, "right", "wrong"]))
+    def answer(self, n: int, granted: bool, digest: str | None) -> None:
+        request = self.asked[n % len(self.asked)].request
+        given = ApprovalAnswer(
+            granted=granted, by="ana", input_digest=request.input_digest if digest == "right" else digest
+        )
+        self.feed(
+            inputs.Answered(now_ms=self.pass_time(1), approval_id=request.approval_id, answer=given)
+        )
+
+    @rule(ms=st.sampled_from([1, 100, 6_000, 60_000]))
+    def tick(self, ms: int) -> None:
+        self.feed(inputs.Ticked(now_ms=self.pass_time(ms)))
+
+    @rule()
+    def cancel(self) -> None:
+        self.feed(inputs.CancelAsked(now_ms=self.pass_time(1), reason="user"))
+
+    @precondition(lambda self: not self.broken and self.acked < self.ticket)
+    @rule(n=st.integers(1, 5))
+    def store(self, n: int) -> None:
+        self.acked = min(self.ticket, self.acked + n)
+        self.feed(inputs.Stored(now_ms=self.now, ticket=self.acked))
+
+    @precondition(lambda self: not self.broken and self.acked < self.ticket)
+    @rule()
+    def store_fails(self) -> None:
+        self.broken = True
+        self.feed(inputs.StoreFailed(now_ms=self.now, error=StoreError("full")))
+
+    @rule(error=st.sampled_from([None, ProviderError("died"), RuntimeError("crash")]))
+    def adapter_ends(self, error: Exception | None) -> None:
+        self.ended = True
+        self.feed(inputs.AdapterEnded(now_ms=self.pass_time(1), error=error))
+
+    @invariant()
+    def the_adapter_is_cancelled_at_most_once(self) -> None:
+        assert getattr(self, "cancels", 0) <= 1
+
+    @invariant()
+    def there_is_one_terminal_event_at_most_and_none_after_it(self) -> None:
+        events = [event for _, event in getattr(self, "appended", ())]
+        terminal = [n for n, event in enumerate(events) if isinstance(event, TERMINAL)]
+        assert terminal in ([], [len(events) - 1])
+
+    @invariant()
+    def totals_never_fall(self) -> None:
+        if hasattr(self, "judge"):
+            assert self.judge.usage.total_tokens >= self.tokens
+            self.tokens = self.judge.usage.total_tokens
+
+    def teardown(self) -> None:
+        """However it stopped: an adapter that ends and a store that stores settle everything."""
+        if not hasattr(self, "machine"):
+            return
+        self.feed(inputs.AdapterEnded(now_ms=self.pass_time(1)))
+        if not self.broken:
+            self.acked = self.ticket
+            self.feed(inputs.Stored(now_ms=self.now, ticket=self.acked))
+        assert self.finishes == 1
+        assert isinstance(self.appended[-1][1], TERMINAL)
+        gone = set(self.keys) - set(self.answers)
+        assert gone <= self.withdrawn
+        self.key += 1
+        late = ToolCall(id="late", name="read")
+        self.feed(inputs.Proposed(now_ms=self.now, key=self.key, call=late))
+        assert not self.answers[self.key].answer.allowed
+        started = [e.tool_call_id for _, e in self.appended if isinstance(e, ToolCallStarted)]
+        permitted = [a.call.id for a in self.answers.values() if a.answer.allowed]
+        assert set(permitted) <= set(started)
+
+
+Interleavings.TestCase.settings = settings(
+    max_examples=150,
+    stateful_step_count=40,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+)
+TestInterleavings = Interleavings.TestCase

@@ -1,0 +1,220 @@
+"""Many runs: bounded, watched, ended together, none lost."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import anyio
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from proctor.policies.events import TERMINAL, Event, MessageReceived
+from proctor.policies.model import Policy
+from proctor.supervisor import MemoryStore, Supervisor, UsageError
+from proctor.supervisor.feed import Hub
+from proctor.supervisor.testing import Ask, FakeAdapter, FakePublisher, Pause
+
+pytestmark = pytest.mark.anyio
+
+
+def saying(n: int) -> FakeAdapter:
+    return FakeAdapter([MessageReceived(content=str(i)) for i in range(n)])
+
+
+async def test_no_more_run_at_once_than_may(permissive: Policy) -> None:
+    """`start` waits for its turn; every run completes."""
+    now, most = 0, 0
+
+    async def work() -> None:
+        nonlocal now, most
+        now += 1
+        most = max(most, now)
+        for _ in range(5):
+            await anyio.lowlevel.checkpoint()
+        now -= 1
+
+    async with Supervisor(MemoryStore(), max_running=3) as supervisor:
+        for _ in range(10):
+            adapter = FakeAdapter([Ask(name="read", meanwhile=work)])
+            await supervisor.start(adapter, "go", policies=[permissive])
+
+    assert most == 3
+    assert supervisor.statistics().completed == 10
+
+
+async def test_leaving_waits_for_the_runs_that_go_on(permissive: Policy) -> None:
+    """A graceful drain: nothing is cut off."""
+    async with Supervisor(MemoryStore()) as supervisor:
+        handles = [await supervisor.start(saying(20), "go", policies=[permissive]) for _ in range(5)]
+
+    assert all(handle.done for handle in handles)
+    assert [(await handle.wait()).status for handle in handles] == ["completed"] * 5
+    with pytest.raises(UsageError):
+        await supervisor.start(saying(1), "go", policies=[permissive])
+
+
+async def test_leaving_with_an_error_ends_the_runs_and_keeps_the_error(permissive: Policy) -> None:
+    """The caller's exception comes out as it was raised, after every run has ended."""
+    handle = None
+    with anyio.fail_after(5), pytest.raises(KeyError, match="mine"):
+        async with Supervisor(MemoryStore()) as supervisor:
+            handle = await supervisor.start(FakeAdapter([Pause()]), "go", policies=[permissive])
+            raise KeyError("mine")
+    assert handle is not None
+
+    assert (await handle.wait()).status == "cancelled"
+
+
+async def test_cancel_all_ends_every_run(permissive: Policy) -> None:
+    """One order, one cancel for each."""
+    adapters = [FakeAdapter([Pause()]) for _ in range(8)]
+    async with Supervisor(MemoryStore()) as supervisor:
+        handles = [await supervisor.start(a, "go", policies=[permissive]) for a in adapters]
+        with anyio.fail_after(5):
+            await supervisor.cancel_all("maintenance")
+        results = [await handle.wait() for handle in handles]
+
+    assert {(result.status, result.reason) for result in results} == {("cancelled", "maintenance")}
+    assert all(len(adapter.rungs) <= 1 for adapter in adapters)
+
+
+async def test_a_session_has_one_run_at_a_time(permissive: Policy) -> None:
+    """Two runs would judge on half the session each."""
+    async with Supervisor(MemoryStore()) as supervisor:
+        handle = await supervisor.start(FakeAdapter([Pause()]), "go", policies=[permissive], session_id="s")
+        with pytest.raises(UsageError, match="goes on"):
+            await supervisor.start(saying(1), "go", policies=[permissive], session_id="s")
+        await handle.cancel()
+        await handle.wait()
+        again = await supervisor.start(saying(1), "go", policies=[permissive], session_id="s")
+
+        assert (await again.wait()).status == "completed"
+
+
+async def test_a_run_can_be_watched_from_any_place_to_its_end(permissive: Policy) -> None:
+    """Backlog, then live, then the end; every event once."""
+    async with Supervisor(MemoryStore()) as supervisor:
+        for _ in range(20):
+            handle = await supervisor.start(saying(50), "go", policies=[permissive])
+            watched: list[list[Event]] = [[], []]
+
+            async def watch(into: list[Event], after: int, run_id: str = handle.run_id) -> None:
+                async for event in supervisor.subscribe(run_id=run_id, after=after):
+                    into.append(event)
+                    if after == 7:
+                        await anyio.lowlevel.checkpoint()
+
+            with anyio.fail_after(10):
+                async with anyio.create_task_group() as tasks:
+                    for into, after in zip(watched, (0, 7), strict=True):
+                        tasks.start_soon(watch, into, after)
+                    result = await handle.wait()
+
+            assert watched[0] == list(result.events)
+            assert watched[1] == list(result.events)[7:]
+
+
+async def test_all_runs_can_be_watched_and_a_slow_watcher_misses_nothing(permissive: Policy) -> None:
+    """Its buffer overflows; what it missed it reads from the store, in order, once, and nobody waited."""
+    store = MemoryStore()
+    publisher = FakePublisher()
+    hub = Hub(store)
+    seen: list[Event] = []
+    go_on = anyio.Event()
+
+    async def watch() -> None:
+        async for event in hub.listen(size=4):
+            seen.append(event)
+            if len(seen) == 1:
+                await go_on.wait()
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(watch)
+        await anyio.wait_all_tasks_blocked()
+        async with Supervisor(store, publishers=[publisher, lambda e: hub.publish([e])]) as supervisor:
+            for _ in range(3):
+                await supervisor.start(saying(30), "go", policies=[permissive])
+        assert len(seen) == 1
+        go_on.set()
+        hub.close()
+
+    def by_session(events: list[Event]) -> dict[str, list[int]]:
+        found: dict[str, list[int]] = {}
+        for event in events:
+            found.setdefault(event.session_id, []).append(event.seq)
+        return found
+
+    assert by_session(seen) == by_session(publisher.events)
+
+
+@settings(max_examples=40, deadline=None)
+@given(plan=st.lists(st.tuples(st.integers(0, 2), st.integers(1, 4), st.booleans()), max_size=25))
+def test_a_listener_gets_every_event_once_whatever_its_pace(plan: list[tuple[int, int, bool]]) -> None:
+    """Writes of several sessions, and a reader that pauses at will, with a buffer of two."""
+    anyio.run(_paced, plan)
+
+
+async def _paced(plan: list[tuple[int, int, bool]]) -> None:
+    store, seen, written = MemoryStore(), [], []
+    hub = Hub(store)
+    may_read = anyio.Semaphore(0)
+
+    async def listen() -> None:
+        async for event in hub.listen(size=2):
+            seen.append((event.session_id, event.seq))
+            await may_read.acquire()
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(listen)
+        await anyio.wait_all_tasks_blocked()
+        for session, count, read in plan:
+            events = await store.append(
+                [MessageReceived(session_id=f"s{session}", run_id="r", content=n) for n in range(count)]
+            )
+            written += [(event.session_id, event.seq) for event in events]
+            hub.publish(events)
+            if read:
+                may_read.release()
+                await anyio.wait_all_tasks_blocked()
+        hub.close()
+        for _ in written:
+            may_read.release()
+
+    assert sorted(seen) == sorted(written)
+    for session in {name for name, _ in written}:
+        order = [seq for name, seq in seen if name == session]
+        assert order == sorted(order)
+
+
+async def test_all_subscribers_end_with_the_supervisor(permissive: Policy) -> None:
+    """Whatever they follow, after what they still had to see."""
+    seen: dict[str, list[Event]] = {"all": [], "session": []}
+
+    async def watch(supervisor: Supervisor, name: str, **what: Any) -> None:
+        async for event in supervisor.subscribe(**what):
+            seen[name].append(event)
+
+    with anyio.fail_after(5):
+        async with anyio.create_task_group() as tasks:
+            async with Supervisor(MemoryStore()) as supervisor:
+                tasks.start_soon(watch, supervisor, "all")
+                tasks.start_soon(lambda: watch(supervisor, "session", session_id="s"))
+                await anyio.wait_all_tasks_blocked()
+                await supervisor.start(saying(5), "go", policies=[permissive], session_id="s")
+
+    assert seen["all"] == seen["session"]
+    assert isinstance(seen["all"][-1], TERMINAL)
+
+
+async def test_arguments_that_make_no_sense_are_one_clear_error(permissive: Policy) -> None:
+    """Each says what is wrong."""
+    with pytest.raises(UsageError, match="max_running"):
+        Supervisor(MemoryStore(), max_running=0)
+    supervisor = Supervisor(MemoryStore())
+    with pytest.raises(UsageError, match="not open"):
+        await supervisor.start(saying(1), "go", policies=[permissive])
+    async with supervisor:
+        for what, message in (({"after": 3}, "session"), ({"run_id": "nothing"}, "no run")):
+            with pytest.raises(UsageError, match=message):
+                async for _ in supervisor.subscribe(**what):  # type: ignore[arg-type]
+                    pass
