@@ -14,6 +14,7 @@ A file imports only files listed above it; folders count as rows.
     scripted_agent     plays a script
     scripted           ScriptedAdapter: an agent that follows a script
     shell_words        a word of a command line -> its text, if that is known before it runs
+    shell_hazards      places where bash runs text that nobody can see in a line
     shell_wrappers     commands that run other commands
     shell_parse        a command line -> every simple command in it
     shell_agent        judges and runs one command line

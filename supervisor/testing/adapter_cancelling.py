@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from contextlib import aclosing
 
 import anyio
 import anyio.lowlevel
@@ -10,7 +11,7 @@ import anyio.lowlevel
 from proctor.policies.calls import ToolCall
 from proctor.policies.events import RunCompleted
 from proctor.policies.model import Deny, Limits, Policy
-from proctor.supervisor.ports import Adapter, GateAnswer, Launch
+from proctor.supervisor.ports import Adapter, GateAnswer, Launch, Provider
 
 from .adapter_checks import PATIENCE_S, AdapterChecks, Agent
 from .driving import Drive, Driven
@@ -74,17 +75,17 @@ class CancellingChecks(AdapterChecks):
         assert not any(isinstance(event, RunCompleted) for event in done.events)
 
     async def test_leaving_the_context_releases_everything(self) -> None:
-        """Without a ladder, and without a reader."""
-        agent = self.staying() or self.making("a")
-
-        async def allow(call: ToolCall) -> GateAnswer:
-            return GateAnswer(allowed=True)
-
-        launch = Launch(run_id="left", session_id="s", prompt=agent.prompt, gate=allow)
+        """Without the ladder: the one who read the stream just goes away."""
+        agent = self.staying()
+        moment: Callable[[], Awaitable[object]] = self._up if agent else _soon
+        agent = agent or self.making("a")
+        launch = Launch(run_id="left", session_id="s", prompt=agent.prompt, gate=_allow)
         await agent.adapter.prepare()
         with anyio.fail_after(PATIENCE_S):
-            async with agent.adapter.open(launch):
-                await _soon()
+            async with agent.adapter.open(launch) as provider, anyio.create_task_group() as tasks:
+                tasks.start_soon(_read, provider)
+                await moment()
+                tasks.cancel_scope.cancel()
 
         assert self.processes() == []
 
@@ -116,6 +117,16 @@ class CancellingChecks(AdapterChecks):
     async def _up(self) -> None:
         while "up" not in self.made():
             await anyio.lowlevel.checkpoint()
+
+
+async def _allow(call: ToolCall) -> GateAnswer:
+    return GateAnswer(allowed=True)
+
+
+async def _read(provider: Provider) -> None:
+    async with aclosing(provider.events()) as events:  # type: ignore[type-var]
+        async for _ in events:
+            continue
 
 
 async def _at_once() -> None:
