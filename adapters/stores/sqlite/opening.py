@@ -21,7 +21,7 @@ _MAGIC = b"SQLite format 3\x00"
 _HEADER_SIZE = 100
 _CHECKED_WHOLE = 16 * 1024 * 1024
 """A file up to this size is checked page by page when it is opened, a larger one as it is read."""
-_WAL_PAGES_BEFORE_CHECKPOINT = 4000
+_WAL_PAGES_BEFORE_CHECKPOINT = 2000
 _WRITER_CACHE_KIB = 16 * 1024
 
 

@@ -7,6 +7,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Any, TypeAlias
 
 import anyio
@@ -30,13 +31,13 @@ def set_all(waiting: Iterable[tuple[Hop, anyio.Event]]) -> None:
     for hop, event in waiting:
         by_loop.setdefault(hop, []).append(event)
     for hop, events in by_loop.items():
-
-        def set_here(events: list[anyio.Event] = events) -> None:
-            for event in events:
-                event.set()
-
         with suppress(RuntimeError):  # the loop has ended, and whoever waited with it
-            hop(set_here)
+            hop(partial(_set_here, events))
+
+
+def _set_here(events: list[anyio.Event]) -> None:
+    for event in events:
+        event.set()
 
 
 class Bell:

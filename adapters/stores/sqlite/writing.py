@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import sqlite3
 import threading
-from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from queue import Empty, SimpleQueue
 from typing import Any, Generic, TypeVar
 
 import anyio
@@ -50,10 +50,10 @@ class Writer:
         self._path = path
         self._bell = bell
         self._recorder = Recorder(connection)
-        self._queue: deque[Job[Any]] = deque()
-        self._changed = threading.Condition()
+        self._queue: SimpleQueue[Job[Any] | None] = SimpleQueue()  # None: look around
+        self._held_over: Job[Any] | None = None
+        self._lock = threading.Lock()
         self._watchers = 0
-        self._look_now = False
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name=f"proctor-store-{path.name}", daemon=True)
         self._thread.start()
@@ -61,11 +61,10 @@ class Writer:
     async def do(self, work: Callable[[Recorder, bool], T], weight: int = 1) -> T:
         """Have something written; returns once it is durable. If cancelled, it may still be written."""
         job = Job(work, weight)
-        with self._changed:
+        with self._lock:
             if self._stopping:
                 raise StoreError("the store is closed", kind="closed")
-            self._queue.append(job)
-            self._changed.notify()
+            self._queue.put(job)
         await job.done.wait()
         if job.error is not None:
             raise job.error
@@ -74,49 +73,52 @@ class Writer:
     @contextmanager
     def watching(self) -> Iterator[None]:
         """While inside, look for what other processes write."""
-        with self._changed:
+        with self._lock:
             self._watchers += 1
-            self._look_now = True
-            self._changed.notify()
+        self._queue.put(None)
         try:
             yield
         finally:
-            with self._changed:
+            with self._lock:
                 self._watchers -= 1
 
     async def aclose(self) -> None:
         """Write what is queued, close the connection, end the thread."""
-        with self._changed:
+        with self._lock:
             self._stopping = True
-            self._changed.notify()
+            self._queue.put(None)  # INVARIANT: no job comes after `_stopping` is set
         with anyio.CancelScope(shield=True):
             await anyio.to_thread.run_sync(self._thread.join)
 
     def _run(self) -> None:
-        while (jobs := self._next_jobs()) is not None:
-            if jobs:
+        ended = False
+        while not ended:
+            if jobs := self._next_jobs():
                 self._write(jobs)
             else:
                 self._look()
+            ended = self._stopping and self._held_over is None and self._queue.empty()
         with suppress(sqlite3.Error):
             self._connection.close()
         self._bell.ring()
 
-    def _next_jobs(self) -> list[Job[Any]] | None:
-        """Jobs for one transaction; none when it is time to look around; None at the end."""
-        with self._changed:
-            while not self._queue and not self._stopping and not self._look_now:
-                if not self._changed.wait(_LOOK_EVERY_S if self._watchers else None):
-                    return []
-            self._look_now = False
-            if not self._queue:
-                return None if self._stopping else []
-            jobs: list[Job[Any]] = []
-            weight = 0
-            while self._queue and (not jobs or weight + self._queue[0].weight <= _EVENTS_A_TRANSACTION):
-                jobs.append(self._queue.popleft())
-                weight += jobs[-1].weight
-            return jobs
+    def _next_jobs(self) -> list[Job[Any]]:
+        """Jobs for one transaction; none when it is time to look around."""
+        jobs: list[Job[Any]] = []
+        weight = 0
+        try:
+            job = self._held_over or self._queue.get(timeout=_LOOK_EVERY_S if self._watchers else None)
+            self._held_over = None
+            while job is not None:
+                if jobs and weight + job.weight > _EVENTS_A_TRANSACTION:
+                    self._held_over = job
+                    break
+                jobs.append(job)
+                weight += job.weight
+                job = self._queue.get_nowait()
+        except Empty:
+            pass
+        return jobs
 
     def _look(self) -> None:
         try:
