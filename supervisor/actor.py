@@ -69,6 +69,7 @@ class RunActor:
         "_alarm",
         "_around",
         "_asking",
+        "_early",
         "_key",
         "_launch",
         "_machine",
@@ -93,6 +94,7 @@ class RunActor:
         self._alarm = around.timers.alarm(self._ring)
         self._waiters: dict[int, _Waiter] = {}
         self._asking: dict[str, anyio.CancelScope] = {}
+        self._early: inputs.CancelAsked | None = None
         self._key = 0
         self._tasks: TaskGroup | None = None
         self._outcome: Outcome | None = None
@@ -134,8 +136,11 @@ class RunActor:
         return self._machine.requests
 
     def cancel(self, told: inputs.CancelAsked) -> None:
-        """Order the run to end."""
-        self._feed(told)
+        """Order the run to end; before its task has begun, as soon as it does."""
+        if self._tasks is None:
+            self._early = told
+        else:
+            self._feed(told)
 
     def answer(self, approval_id: str, answer: ApprovalAnswer) -> None:
         """Answer a held call; one that is not held any more is left alone."""
@@ -163,6 +168,8 @@ class RunActor:
         async with anyio.create_task_group() as tasks:
             self._tasks = tasks
             self._feed(begin)
+            if self._early is not None:
+                self._feed(self._early)
             await self._writer.drained()
             error = None
             if not self._machine.cancelling:

@@ -77,6 +77,8 @@ class Approvals:
 
     def next_expiry(self) -> int | None:
         """When the next held call expires, in milliseconds since the epoch."""
+        if not self._held:
+            return None
         return min((held.expires_ms for held in self._held.values()), default=None)
 
     def use_standing(self, call: ToolCall, digest: str) -> ToolApprovalGranted | None:

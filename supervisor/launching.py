@@ -84,6 +84,7 @@ async def launched(order: Order, around: Surroundings) -> tuple[RunActor, Begin]
         standing=history.grants,
         model=can_do.model,
         notes=_notes(plan),
+        warns=plan.warns,
     )
     begin = Begin(
         now_ms=around.clock.now_ms(),

@@ -16,11 +16,16 @@ from typing import Any
 import msgspec
 
 from proctor.policies.events import (
+    MessageReceived,
     MessageSent,
+    MessageStreamed,
     RunStarted,
     SessionCreated,
     SessionResumed,
+    TokenUsageUpdated,
     ToolApprovalGranted,
+    TurnCompleted,
+    TurnStarted,
 )
 from proctor.policies.model import Approval
 
@@ -53,10 +58,20 @@ class RunMachine:
 
     `approval` says how long a held call waits and what then; `standing` are grants an earlier run of the
     session left (see `approvals.standing_grants`); `model` is the provider's, where it is
-    known; `notes` go into the report's metadata.
+    known; `notes` go into the report's metadata; `warns` is false when no limit has a `warn_at`.
     """
 
-    __slots__ = ("_core", "_deadline", "_ending", "_gate", "_notes", "_reports", "_stopping", "_store_error")
+    __slots__ = (
+        "_core",
+        "_deadline",
+        "_ending",
+        "_gate",
+        "_notes",
+        "_reports",
+        "_stopping",
+        "_store_error",
+        "_warns",
+    )
 
     def __init__(
         self,
@@ -67,11 +82,13 @@ class RunMachine:
         standing: Iterable[ToolApprovalGranted] = (),
         model: str | None = None,
         notes: Mapping[str, Any] | None = None,
+        warns: bool = True,
     ) -> None:
         self._core = RunCore(identity, judge)
         self._gate = GateKeeper(self._core, approval or Approval(), standing)
         self._reports = Reports(self._core, self._gate.calls, model=model)
         self._notes = notes or {}
+        self._warns = warns
         self._deadline: int | None = None
         self._stopping = False
         self._ending: AdapterEnded | None = None
@@ -79,19 +96,25 @@ class RunMachine:
 
     def handle(self, told: Input) -> list[Command]:
         """Take one input; the commands are to be carried out in order, before the next input."""
-        self._core.tell_time(told.now_ms)
+        core = self._core
+        if told.now_ms != core.now_ms:
+            core.tell_time(told.now_ms)
         try:
             _HANDLERS[type(told)](self, told)
-            self._core.hand_over_warnings()
+            if self._warns and core.outbox.written:
+                core.hand_over_warnings()
         except (
             Exception
         ) as error:  # a judge that raises refuses: the run is cancelled, the error is the caller's
-            self._core.faulted = True
-            self._core.order_cancel(Cause(kind="fault", reason=f"judging failed: {error}", error=error))
-            if self._ending is not None and not self._core.ended:
-                self._conclude(self._ending)
-        self._stop_once()
-        return self._out()
+            self._fault(error)
+        if core.cause is not None:
+            self._stop_once(core.cause)
+        commands = core.outbox.take()
+        # Only calls, approvals and the start can bring a deadline nearer; what moves it further is seen when
+        # the alarm rings early.
+        if type(told) is not Reported or type(told.event) not in _MOVES_NO_DEADLINE_NEARER:
+            self._arm(commands)
+        return commands
 
     @property
     def awaited_ticket(self) -> int | None:
@@ -113,27 +136,31 @@ class RunMachine:
         """What waits for a person."""
         return self._gate.approvals.requests()
 
-    def _stop_once(self) -> None:
-        cause = self._core.cause
-        if cause is None or self._stopping:
+    def _fault(self, error: Exception) -> None:
+        self._core.faulted = True
+        self._core.order_cancel(Cause(kind="fault", reason=f"judging failed: {error}", error=error))
+        if self._ending is not None and not self._core.ended:
+            self._conclude(self._ending)
+
+    def _stop_once(self, cause: Cause) -> None:
+        if self._stopping:
             return
         self._stopping = True
         self._gate.refuse_open(cause.reason, decision="cancel")
         self._core.outbox.after_record(lambda: None if self._ending else CancelAdapter(reason=cause.reason))
 
-    def _out(self) -> list[Command]:
-        commands = self._core.outbox.take()
+    def _arm(self, commands: list[Command]) -> None:
         deadline = self._next_deadline()
         if deadline != self._deadline:
             self._deadline = deadline
             commands.append(ArmDeadline(at_ms=deadline))
-        return commands
 
     def _next_deadline(self) -> int | None:
         if self._core.ended or self._stopping:
             return None
-        moments = (self._core.judge.deadline(), self._gate.approvals.next_expiry())
-        return min((at for at in moments if at is not None), default=None)
+        due = self._core.judge.deadline()
+        expiry = self._gate.approvals.next_expiry()
+        return due if expiry is None else expiry if due is None else min(due, expiry)
 
     def _begin(self, told: Begin) -> None:
         record = self._core.record
@@ -163,6 +190,7 @@ class RunMachine:
         self._gate.answered(told.approval_id, told.answer)
 
     def _ticked(self, told: Ticked) -> None:
+        self._deadline = None  # the alarm has rung
         if self._core.ended:
             return
         self._gate.expire()
@@ -219,6 +247,9 @@ class RunMachine:
         return Finish(outcome=outcome)
 
 
+_MOVES_NO_DEADLINE_NEARER = frozenset(
+    (MessageStreamed, MessageReceived, MessageSent, TokenUsageUpdated, TurnStarted, TurnCompleted)
+)
 _HANDLERS: dict[type, Callable[[RunMachine, Any], None]] = {
     Begin: RunMachine._begin,
     Reported: RunMachine._reported,

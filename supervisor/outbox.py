@@ -37,6 +37,11 @@ class Outbox:
         """The first ticket somebody waits for."""
         return self._waiting[0][0] if self._waiting else None
 
+    @property
+    def written(self) -> bool:
+        """Whether something was recorded since the last `take`."""
+        return bool(self._batch)
+
     def record(self, event: Event) -> None:
         """Have an event stored."""
         self._batch.append(event)

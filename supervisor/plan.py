@@ -16,13 +16,15 @@ from .ports import Adapter, LaunchOptions
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """A policy ready to judge runs of one adapter; shared between runs.
 
-    `findings` is what preflight reports without refusing.
+    `findings` is what preflight reports without refusing, `warns` whether a limit has a `warn_at`, `held`
+    what must live as long as the plan.
     """
 
     policy: Policy
     compiled: Any
     options: LaunchOptions
     findings: tuple[Any, ...] = ()
+    warns: bool = True
     held: tuple[Any, ...] = ()
 
 
@@ -46,6 +48,7 @@ def policies_given(policies: object, policy: object) -> tuple[Policy, ...]:
 def make_plan(adapter: Adapter, policies: tuple[Policy, ...]) -> Plan:
     """Merge, check, compile. Raises PolicyViolationError when preflight refuses: the adapter is not called."""
     from proctor.policies import compile_policy, merge_policies, preflight
+    from proctor.policies.merge import effective_limits
 
     merged = merge_policies(list(policies))
     findings = preflight(merged, adapter.capabilities)
@@ -56,6 +59,7 @@ def make_plan(adapter: Adapter, policies: tuple[Policy, ...]) -> Plan:
         compiled=compiled,
         options=adapter.compile(merged),
         findings=tuple(findings),
+        warns=any(entry.limit.warn_at is not None for entry in effective_limits(merged)),
         held=(adapter, *policies),
     )
 
