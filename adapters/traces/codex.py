@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
@@ -44,6 +45,8 @@ class _Line(msgspec.Struct, kw_only=True):
 _lines = msgspec.json.Decoder(_Line)
 
 _CALLS = ("function_call", "custom_tool_call", "local_shell_call", "web_search_call")
+_COMMANDS = ("exec_command", "shell", "local_shell", "shell_command", "container.exec")
+"""What clients have called the tool that runs commands: `shell` to policies, as in a live run."""
 _OUTPUTS = ("function_call_output", "custom_tool_call_output")
 _STARTED = ("event_msg/task_started", "event_msg/turn_started")
 _COMPLETED = ("event_msg/task_complete", "event_msg/turn_complete")
@@ -220,11 +223,29 @@ def _call_id(line: _Line) -> str:
 def _name(payload: dict[str, Any]) -> str:
     """The tool's name; one that lives in a namespace is written `mcp__server__tool`, as the model sees it."""
     name = str(payload.get("name") or str(payload["type"]).removesuffix("_call"))
+    if name in _COMMANDS:
+        return "shell"
     namespace = payload.get("namespace")
     return f"{str(namespace).removesuffix('__')}__{name}" if namespace else name
 
 
 def _input(payload: dict[str, Any]) -> dict[str, Any]:
+    recorded = _recorded_input(payload)
+    if _name(payload) != "shell":
+        return recorded
+    command = recorded.get("cmd", recorded.get("command"))
+    words = [str(word) for word in command] if isinstance(command, list) else None
+    folder = recorded.get("workdir", recorded.get("working_directory"))
+    live = {"command": _script(words) if words else command, "cwd": folder}
+    return {**recorded, **{name: value for name, value in live.items() if value is not None}}
+
+
+def _script(words: list[str]) -> str:
+    """The script within `bash -lc '...'`, or the words as one line."""
+    return words[2] if len(words) == 3 and words[1] in ("-c", "-lc") else shlex.join(words)
+
+
+def _recorded_input(payload: dict[str, Any]) -> dict[str, Any]:
     if "arguments" in payload:
         return tool_input(payload["arguments"])
     if isinstance(payload.get("action"), dict):

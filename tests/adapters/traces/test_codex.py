@@ -34,13 +34,13 @@ def test_the_recorded_calls_are_found_with_their_turns(recorded: Session) -> Non
     calls = [event for event in recorded.events if isinstance(event, ToolEvent)]
 
     assert [(call.type, call.tool_name, call.turn) for call in calls] == [
-        ("tool_call_started", "exec_command", 1),
-        ("tool_call_started", "exec_command", 1),
-        ("tool_call_requested", "exec_command", 2),
+        ("tool_call_started", "shell", 1),
+        ("tool_call_started", "shell", 1),
+        ("tool_call_requested", "shell", 2),
         ("tool_call_started", "apply_patch", 3),
         ("tool_call_started", "mcp__small__echo", 4),
     ]
-    assert calls[0].tool_input == {"cmd": "ls"}
+    assert calls[0].tool_input == {"cmd": "ls", "command": "ls"}
 
 
 def test_the_recorded_outcomes_are_without_what_the_client_writes_around_them(recorded: Session) -> None:
