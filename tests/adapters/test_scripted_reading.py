@@ -1,0 +1,111 @@
+"""Reading scripts: every mistake is told with its place, before anything runs."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import pytest
+
+from proctor.adapters import ScriptedAdapter
+from proctor.policies.model import Deny, Limits, Policy
+from proctor.supervisor.errors import ProviderUnavailableError, UsageError
+from proctor.supervisor.ports import Adapter
+
+HELLO = """
+steps:
+  - say: Looking at it.
+    stream: true
+  - usage: {input_tokens: 10, output_tokens: 5, cost_usd: 0.01}
+  - call: write
+    input: {path: notes/a.txt, content: hello}
+  - call: bash
+    input: {command: cat notes/a.txt}
+  - say: Done.
+"""
+
+
+def test_what_it_can_do_is_said() -> None:
+    """Gate, tools and model are known before launch; no policy part is compiled away."""
+    adapter = ScriptedAdapter(HELLO, tools={"extra": str})
+    policy = Policy(name="p", tool_rules=(Deny(("bash",)),), limits=Limits(max_cost_usd=1))
+
+    assert isinstance(adapter, Adapter)
+    assert adapter.capabilities.gate == "all"
+    assert adapter.capabilities.tools == ("bash", "read", "write", "extra")
+    assert ScriptedAdapter(HELLO, gated=False).capabilities.gate == "none"
+    assert adapter.compile(policy).unexpressed == ("max_cost_usd", "deny bash")
+
+
+@pytest.mark.anyio
+async def test_a_workspace_that_is_not_there_is_said_before_the_start(tmp_path: Path) -> None:
+    """Nothing is started in a directory that does not exist."""
+    with pytest.raises(ProviderUnavailableError, match="not a directory"):
+        await ScriptedAdapter(HELLO, workspace=tmp_path / "gone").prepare()
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("steps:\n  - sey: hi", "script:2:5: `steps[0]`: a step has exactly one of"),
+        ("steps:\n  - sey: hi", "did you mean `say`?"),
+        ("steps:\n  - say: hi\n    call: x", "found `say` and `call`"),
+        ("steps:\n  - call: x\n    inptu: {}", "script:2:5: `steps[0]`: object contains unknown field `inptu`"),
+        ("steps:\n  - call: x\n    inptu: {}", "did you mean `input`?"),
+        ("steps:\n  - usage: {input_tokens: -1}", "script:2:27: `steps[0].usage.input_tokens`: expected `int` >= 0"),
+        ("steps:\n  - usage: {input_tokens: true}", "expected `int`, got `bool`"),
+        ("steps:\n  - silence: long", "`steps[0].silence`"),
+        ("steps:\n  - call: a\n    if_denied:\n      - x", "script:4:9: `steps[0].if_denied[0]`: a step is a"),
+        ("steps:\n  - parallel: [{say: x}]", "`steps[0].parallel[0]`: only calls run side by side"),
+        ("steps:\n  - parallel: []", "a list of calls"),
+        ("steps:\n  - say: a\n    say: b", "script:3:5: `steps[0].say`: `say` is written twice"),
+        ("steps:\n  - {call: a, id: x}\n  - {call: b, id: x}", "two calls have the id `x`"),
+        ("steps:\n  - say: hi\nfiles: {../x: y}", "`files.../x`: a file is given by its path within the workspace"),
+        ("steps:\n  - say: hi\nstep: 1", "unknown field `step`; did you mean `steps`?"),
+        ("steps: []\nx: 1", "a list of one step or more"),
+        ("- say: hi\n", "a script is a mapping with `steps`"),
+        ("steps:\n  - [\n", "script:3:1: not YAML"),
+        ("steps:\n  - !!python/object:os.system {}\n", "not YAML"),
+    ],
+)
+def test_a_bad_script_says_where_and_what(text: str, problem: str) -> None:
+    """Line, column and path of the step, and a suggestion for a misspelt key."""
+    with pytest.raises(UsageError) as caught:
+        ScriptedAdapter(text)
+
+    assert problem in str(caught.value)
+
+
+def test_every_problem_of_a_script_is_told_at_once() -> None:
+    """One reading reports all of them, a line each."""
+    with pytest.raises(UsageError) as caught:
+        ScriptedAdapter("steps:\n  - sey: hi\n  - usage: {x: 1}\n  - {call: ''}")
+
+    assert len(str(caught.value).splitlines()) == 3
+
+
+def test_a_script_is_read_from_a_path_text_or_data(tmp_path: Path) -> None:
+    """All ways give the same script; a problem in a file names the file."""
+    path = tmp_path / "agent.yaml"
+    path.write_text("steps:\n  - say: hi\n")
+    bad = tmp_path / "bad.yaml"
+    bad.write_text("steps:\n  - say: 1\n")
+
+    scripts = [ScriptedAdapter(s).script for s in (path, str(path), path.read_text(), {"steps": [{"say": "hi"}]})]
+
+    assert all(script == scripts[0] for script in scripts)
+    with pytest.raises(UsageError, match=r"bad\.yaml:2:10: `steps\[0\]\.say`"):
+        ScriptedAdapter(bad)
+    with pytest.raises(UsageError, match="cannot be read: no such file"):
+        ScriptedAdapter(tmp_path / "none.yaml")
+    (tmp_path / "x.gz").write_bytes(gzip.compress(b"x"))
+    with pytest.raises(UsageError, match="not valid UTF-8"):
+        ScriptedAdapter(tmp_path / "x.gz")
+
+
+def test_bad_arguments_are_said() -> None:
+    """A tool that is no function, a time that is none."""
+    with pytest.raises(UsageError, match="tool `x` is not a function"):
+        ScriptedAdapter(HELLO, tools={"x": 1})  # type: ignore[dict-item]
+    with pytest.raises(UsageError, match="command_timeout_s"):
+        ScriptedAdapter(HELLO, command_timeout_s=0)
