@@ -157,7 +157,7 @@ def test_how_the_last_task_ended_is_how_the_session_ended(
 
 
 def test_local_shell_calls_and_searches_are_calls(read_one: Callable[..., Session]) -> None:
-    """They name no tool, so their kind is their name."""
+    """They name no tool: a command is a `shell` call, as in a live run, a search is named by its kind."""
     action = {"type": "exec", "command": ["ls"]}
     session = read_one(
         META,
@@ -167,6 +167,6 @@ def test_local_shell_calls_and_searches_are_calls(read_one: Callable[..., Sessio
 
     calls = [event for event in session.events if isinstance(event, ToolCallStarted)]
     assert [(call.tool_name, call.tool_input) for call in calls] == [
-        ("local_shell", {"command": ["ls"]}),
+        ("shell", {"command": "ls"}),
         ("web_search", {"query": "q"}),
     ]
