@@ -21,6 +21,7 @@ A file imports only rows above its own:
     ending          terminal events, and what the caller is owed
     machine         the machine of one run
     clock           the supervisor's own time
+    latch           something that happens once
     log             where logs go
     timers          deadlines of many runs
     writer          group commit of a run's record

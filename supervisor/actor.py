@@ -25,6 +25,7 @@ from .commands import (
     Finish,
     RunChecks,
 )
+from .latch import Latch
 from .machine import RunMachine
 from .ports import Adapter, ApprovalAnswer, ApprovalRequest, Approver, GateAnswer, Launch, Store
 from .pump import Pump
@@ -52,7 +53,7 @@ class _Waiter:
     def __init__(self, call: ToolCall) -> None:
         self.call = call
         self.answer: GateAnswer | None = None
-        self.come = anyio.Event()
+        self.come = Latch()
 
     def give(self, answer: GateAnswer) -> None:
         self.answer = answer
@@ -83,9 +84,7 @@ class RunActor:
         "finished",
     )
 
-    def __init__(
-        self, machine: RunMachine, adapter: Adapter, launch: Launch, *, around: Surroundings
-    ) -> None:
+    def __init__(self, machine: RunMachine, adapter: Adapter, launch: Launch, *, around: Surroundings) -> None:
         self._machine = machine
         self._around = around
         self._launch = msgspec.structs.replace(launch, gate=self.gate)
@@ -98,9 +97,9 @@ class RunActor:
         self._key = 0
         self._tasks: TaskGroup | None = None
         self._outcome: Outcome | None = None
-        self._over = anyio.Event()
+        self._over = Latch()
         self.events: list[Event] = []
-        self.finished = anyio.Event()
+        self.finished = Latch()
 
     async def run(self, begin: inputs.Begin) -> None:
         """Supervise to the end, whatever happens; never raises, and is ended by `cancel` only."""
@@ -121,9 +120,7 @@ class RunActor:
         """The result of a finished run. Raises what the caller is owed instead (see `result.conclude`)."""
         assert self._outcome is not None
         launch = self._launch
-        return conclude(
-            self._outcome, run_id=launch.run_id, session_id=launch.session_id, events=tuple(self.events)
-        )
+        return conclude(self._outcome, run_id=launch.run_id, session_id=launch.session_id, events=tuple(self.events))
 
     @property
     def outcome(self) -> Outcome | None:

@@ -110,9 +110,7 @@ def request_for(
 
 def requested(request: ApprovalRequest, *, held: bool = True) -> ToolApprovalRequested:
     """The record that an approval was asked for."""
-    return ToolApprovalRequested(
-        **_about(request), held=held, expires_at=request.expires_at, reason=request.reason
-    )
+    return ToolApprovalRequested(**_about(request), held=held, expires_at=request.expires_at, reason=request.reason)
 
 
 def granted(request: ApprovalRequest, *, by: str, reason: str | None) -> ToolApprovalGranted:

@@ -71,6 +71,4 @@ class Finish(_Command, frozen=True, kw_only=True):
     outcome: Outcome
 
 
-Command: TypeAlias = (
-    Append | Answer | RunChecks | AskApproval | DropApproval | CancelAdapter | ArmDeadline | Finish
-)
+Command: TypeAlias = Append | Answer | RunChecks | AskApproval | DropApproval | CancelAdapter | ArmDeadline | Finish

@@ -107,9 +107,7 @@ class RunCore:
             how = reach(violation, gates_all=self.identity.gates_all and not ended)
             stops = how in ("cancel", "escalate")
             interrupts = stops and self.cause is None and not ended
-            self.note(
-                labelled(violation, "interrupted" if interrupts else "observed"), escalated=how == "escalate"
-            )
+            self.note(labelled(violation, "interrupted" if interrupts else "observed"), escalated=how == "escalate")
             if stops:
                 self.refuse_run(violation, cancel=not ended)
             elif how == "signal":

@@ -62,9 +62,7 @@ def outcome_of(core: RunCore, terminal: Event, report: PolicyReport, **more: Any
     return Outcome(status=status, policy=report, reason=reason, refused=core.refusal is not None, **more)
 
 
-def error_owed(
-    cause: Cause | None, end: ProviderEnd | None, error: BaseException | None
-) -> BaseException | None:
+def error_owed(cause: Cause | None, end: ProviderEnd | None, error: BaseException | None) -> BaseException | None:
     """The error that is the caller's: none after a cancel that was asked for, and the cause where something broke."""
     if cause is None:
         return provider_error(end, error)

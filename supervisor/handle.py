@@ -33,9 +33,7 @@ class RunHandle:
     async def cancel_for_approval(self, request: ApprovalRequest) -> None:
         """Order the run to end, and record that this call is to be approved before a later run."""
         self._actor.cancel(
-            CancelAsked(
-                now_ms=self._actor.now_ms(), reason="waiting for approval", by="approval", approval=request
-            )
+            CancelAsked(now_ms=self._actor.now_ms(), reason="waiting for approval", by="approval", approval=request)
         )
         await checkpoint()
 

@@ -8,10 +8,11 @@ from typing import Any
 import anyio
 
 from .clock import Clock
+from .latch import Latch
 from .ports import Rung
 
 
-async def walk(rungs: Sequence[Rung], ended: anyio.Event, clock: Clock) -> list[dict[str, Any]]:
+async def walk(rungs: Sequence[Rung], ended: Latch | anyio.Event, clock: Clock) -> list[dict[str, Any]]:
     """Take one rung after another until `ended` is set; returns what each did.
 
     A rung that raises, or that takes longer than its bound, is followed by the next.
@@ -24,7 +25,7 @@ async def walk(rungs: Sequence[Rung], ended: anyio.Event, clock: Clock) -> list[
     return taken
 
 
-async def _take(rung: Rung, ended: anyio.Event, clock: Clock) -> dict[str, Any]:
+async def _take(rung: Rung, ended: Latch | anyio.Event, clock: Clock) -> dict[str, Any]:
     started = clock.monotonic()
     told: dict[str, Any] = {"rung": rung.name}
     with anyio.move_on_after(rung.bound_s):

@@ -103,9 +103,7 @@ class RunMachine:
             _HANDLERS[type(told)](self, told)
             if self._warns and core.outbox.written:
                 core.hand_over_warnings()
-        except (
-            Exception
-        ) as error:  # a judge that raises refuses: the run is cancelled, the error is the caller's
+        except Exception as error:  # a judge that raises refuses: the run is cancelled, the error is the caller's
             self._fault(error)
         if core.cause is not None:
             self._stop_once(core.cause)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
 from typing import TypeAlias
 
@@ -28,7 +27,7 @@ class Outbox:
         self._batch: list[Event] = []
         self._fresh: list[Late] = []
         self._ready: list[Command] = []
-        self._waiting: deque[tuple[int, Late]] = deque()
+        self._waiting: list[tuple[int, Late]] = []
         self._ticket = 0
         self._stored = 0
 
@@ -68,7 +67,7 @@ class Outbox:
             self._waiting.extend((self._ticket, late) for late in self._fresh)
             self._fresh.clear()
         while self._waiting and (self.broken or self._waiting[0][0] <= self._stored):
-            command = self._waiting.popleft()[1]()
+            command = self._waiting.pop(0)[1]()
             if command is not None:
                 self._ready.append(command)
         ready, self._ready = self._ready, []

@@ -35,9 +35,7 @@ class GateKeeper:
 
     __slots__ = ("_approval", "_by_key", "approvals", "calls", "core")
 
-    def __init__(
-        self, core: RunCore, approval: Approval, standing: Iterable[ToolApprovalGranted] = ()
-    ) -> None:
+    def __init__(self, core: RunCore, approval: Approval, standing: Iterable[ToolApprovalGranted] = ()) -> None:
         self.core = core
         self.calls = OpenCalls()
         self.approvals = Approvals(standing)
@@ -117,9 +115,7 @@ class GateKeeper:
         if known is None or known.stage == "denied":
             self.calls.put(call, "requested")
             self.core.record(
-                ToolCallRequested(
-                    tool_call_id=call.id, tool_name=call.name, tool_input=call.input, turn=call.turn
-                )
+                ToolCallRequested(tool_call_id=call.id, tool_name=call.name, tool_input=call.input, turn=call.turn)
             )
         if self.core.cause is not None:
             self._refuse(proposal, "cancel", None)
@@ -129,9 +125,7 @@ class GateKeeper:
     def _judge(self, proposal: Proposal) -> None:
         checks = self.core.judge.async_checks(proposal.call)
         if checks:
-            self.core.outbox.at_once(
-                RunChecks(key=proposal.keys[0], call=proposal.call, checks=tuple(checks))
-            )
+            self.core.outbox.at_once(RunChecks(key=proposal.keys[0], call=proposal.call, checks=tuple(checks)))
         else:
             self._decide(proposal, {})
 

@@ -11,6 +11,7 @@ from proctor.policies.events import Event
 
 from . import ladder
 from .clock import Clock
+from .latch import Latch
 from .ports import Adapter, Launch, Provider
 
 
@@ -25,14 +26,14 @@ class Pump:
         self._adapter = adapter
         self._take = take
         self._scope = anyio.CancelScope()
-        self._ended: anyio.Event | None = None
+        self._ended: Latch | None = None
         self._provider: Provider | None = None
-        self._walking: anyio.Event | None = None
+        self._walking: Latch | None = None
         self.rungs: list[dict[str, Any]] = []
 
     async def run(self, launch: Launch) -> BaseException | None:
         """Start the client and read it to its end; returns what the client raised."""
-        self._ended = anyio.Event()
+        self._ended = Latch()
         error: BaseException | None = None
         try:
             with self._scope:
@@ -55,7 +56,7 @@ class Pump:
         """End the client down its ladder; what was tried is in `rungs`. To be called once."""
         if self._ended is None or self._ended.is_set():
             return
-        self._walking = anyio.Event()
+        self._walking = Latch()
         try:
             if self._provider is not None:
                 self.rungs.extend(await ladder.walk(self._provider.ladder(), self._ended, clock))

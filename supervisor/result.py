@@ -101,11 +101,7 @@ def _calls(events: tuple[Event, ...], outcome: Outcome) -> tuple[ToolCall, ...]:
         event
         for event in events
         if isinstance(event, ToolCallStarted)
-        or (
-            isinstance(event, ToolCallRequested)
-            and event.tool_call_id in refused
-            and event.tool_call_id not in ran
-        )
+        or (isinstance(event, ToolCallRequested) and event.tool_call_id in refused and event.tool_call_id not in ran)
     ]
     return tuple(
         ToolCall(id=event.tool_call_id, name=event.tool_name, input=event.tool_input, turn=event.turn)

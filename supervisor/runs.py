@@ -128,9 +128,7 @@ async def cancel_for_approval(
             now = await store.run(run_id)
             if now is None or now.status != "running":
                 return asked
-    raise UsageError(
-        f"run `{run_id}` did not end within {timeout_s:g} seconds; no supervisor seems to own it"
-    )
+    raise UsageError(f"run `{run_id}` did not end within {timeout_s:g} seconds; no supervisor seems to own it")
 
 
 def _request(given: ApprovalRequest | Mapping[str, Any], run_id: str, session_id: str) -> ApprovalRequest:

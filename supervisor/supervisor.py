@@ -156,9 +156,7 @@ class Supervisor:
         self, approval_id: str, *, by: str, reason: str | None = None, input_digest: str | None = None
     ) -> None:
         """Grant a held call, once, for the input it was asked with. Raises UsageError when it is not open."""
-        await self._answer(
-            approval_id, ApprovalAnswer(granted=True, by=by, reason=reason, input_digest=input_digest)
-        )
+        await self._answer(approval_id, ApprovalAnswer(granted=True, by=by, reason=reason, input_digest=input_digest))
 
     async def deny(self, approval_id: str, *, by: str, reason: str | None = None) -> None:
         """Refuse a held call. Raises UsageError when it is not open."""
@@ -187,9 +185,7 @@ class Supervisor:
                 raise UsageError(f"there is no run `{run_id}`")
             session_id = run.session_id
         if session_id is not None:
-            events = follow(
-                self._store, session_id, after=after, run_id=run_id, closed=lambda: self._hub.closed
-            )
+            events = follow(self._store, session_id, after=after, run_id=run_id, closed=lambda: self._hub.closed)
         elif after:
             raise UsageError("`after` counts within one session; say which, with session_id or run_id")
         else:
@@ -199,9 +195,7 @@ class Supervisor:
 
     def statistics(self) -> Statistics:
         """What goes on, and what went on."""
-        return self._roster.statistics(
-            subscribers=self._hub.subscribers, publishers_dropped=self._publishers.dropped
-        )
+        return self._roster.statistics(subscribers=self._hub.subscribers, publishers_dropped=self._publishers.dropped)
 
     def _plan(self, adapter: Adapter, policies: object, policy: object, continuation: str) -> Any:
         if self._around is None or self._closing:

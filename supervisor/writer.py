@@ -36,9 +36,7 @@ class Writer:
         "last_seq",
     )
 
-    def __init__(
-        self, store: Store, *, stored: Callable[[], None], publish: Callable[[list[Event]], None]
-    ) -> None:
+    def __init__(self, store: Store, *, stored: Callable[[], None], publish: Callable[[list[Event]], None]) -> None:
         self._store = store
         self._stored = stored
         self._publish = publish

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
-import proctor.policies
 import pytest
+
+import proctor.policies
 from proctor.policies.model import Deny, Limits, Policy
 
 
@@ -16,7 +17,7 @@ class _Findings(tuple[Any, ...]):
 
 
 @pytest.fixture(autouse=True)
-def _until_preflight_is_there(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _until_preflight_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
     from proctor.policies.compiled import compile_policy
     from proctor.policies.merge import merge_policies
 
@@ -27,7 +28,6 @@ def _until_preflight_is_there(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]
     ):
         if not hasattr(proctor.policies, name):
             monkeypatch.setattr(proctor.policies, name, value, raising=False)
-    yield
 
 
 @pytest.fixture

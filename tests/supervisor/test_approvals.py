@@ -8,6 +8,7 @@ from typing import Any
 
 import anyio
 import pytest
+
 from proctor.policies.calls import input_digest
 from proctor.policies.errors import PolicyViolationError
 from proctor.policies.events import (
@@ -223,7 +224,9 @@ async def test_cancel_for_approval_ends_the_run_and_a_later_run_may_make_the_cal
     assert types[-2:] == ["tool_approval_requested", "run_cancelled"]
 
     other = Ask(id="n2", name="bash", input={"command": "ls"})
-    again = FakeAdapter([Ask(id="n1", name="bash", input=BASH.input), Ask(id="n3", name="bash", input=BASH.input), other])
+    again = FakeAdapter(
+        [Ask(id="n1", name="bash", input=BASH.input), Ask(id="n3", name="bash", input=BASH.input), other]
+    )
     run_id = await create_run(store, "go on", session_id=handle.session_id)
     with anyio.fail_after(5):
         second = await execute_run(

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+
 from proctor.policies.calls import ToolCall
 from proctor.policies.events import (
     BudgetWarned,
@@ -37,9 +38,7 @@ CLAIMS = [
 
 
 @pytest.mark.parametrize("claim", CLAIMS)
-async def test_what_only_the_supervisor_records_is_not_believed(
-    claim: Event, denying: Callable[..., Policy]
-) -> None:
+async def test_what_only_the_supervisor_records_is_not_believed(claim: Event, denying: Callable[..., Policy]) -> None:
     """It is recorded as an error with what was claimed, also when it is read back from the store."""
     store = MemoryStore()
     adapter = FakeAdapter([claim, Ask(id="c1", name="bash")])

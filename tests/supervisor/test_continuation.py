@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+
 from proctor.policies.calls import Capabilities
 from proctor.policies.events import RunStarted, SessionStarted, ToolCallStarted, TurnStarted
 from proctor.policies.model import Limits, Policy
@@ -63,7 +64,7 @@ async def test_replay_and_none_are_what_they_say(permissive: Policy) -> None:
 
 
 async def test_a_continuation_that_cannot_be_is_an_error_before_the_start(permissive: Policy) -> None:
-    """native without resume, native without a session, and words that mean nothing."""
+    """Native without resume, native without a session, and words that mean nothing."""
     adapter = FakeAdapter()
     for asked, given in (("native", adapter), ("often", adapter), ("native", resuming())):
         with pytest.raises(UsageError):

@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 import trio
 import trio.testing
+
 from proctor.policies.errors import PolicyViolationError
 from proctor.policies.events import MessageReceived, RunCancelled
 from proctor.policies.model import Approval, Deny, Limits, Policy
 from proctor.supervisor import MemoryStore, Supervisor, run_once
-from proctor.supervisor.testing import Ask, FakeAdapter, FakeApprover, Pause
+from proctor.supervisor.testing import Ask, FakeAdapter, FakeApprover, Pause, Step
 
 pytestmark = pytest.mark.trio
 
@@ -43,11 +44,15 @@ async def test_a_silent_provider_is_cancelled_within_50_ms_of_its_deadline(
 async def test_idleness_starts_again_with_every_event(autojump_clock: trio.testing.MockClock) -> None:
     """Three pauses below the limit, then one above it."""
     said = MessageReceived(content="still here")
-    steps = [said, Pause(4), said, Pause(4), said, Pause(4), said, Pause()]
+    steps: list[Step] = [said, Pause(4), said, Pause(4), said, Pause(4), said, Pause()]
     error, took = await refused(FakeAdapter(steps), limited(max_idle_ms=5_000))
 
     assert [v.kind for v in error.violations] == ["max_idle_ms"]
     assert 16.99 <= took < 17.05
+
+
+async def long_work() -> None:
+    await trio.sleep(60)
 
 
 async def test_idleness_does_not_run_while_a_tool_runs_or_a_call_is_held(
@@ -60,7 +65,7 @@ async def test_idleness_does_not_run_while_a_tool_runs_or_a_call_is_held(
         on_violation="cancel",
         tool_rules=(Deny(("bash",), action="request_approval"),),
     )
-    slow = Ask(name="read", meanwhile=lambda: trio.sleep(60))
+    slow = Ask(name="read", meanwhile=long_work)
 
     async def approver(request: Any) -> Any:
         await trio.sleep(60)

@@ -8,9 +8,18 @@ from typing import Any
 
 import anyio
 import pytest
+
 from proctor.policies.calls import ToolCall
 from proctor.policies.errors import PolicyViolationError
-from proctor.policies.events import TERMINAL, Event, MessageReceived, PolicyViolated, RunCompleted, RunFailed
+from proctor.policies.events import (
+    TERMINAL,
+    Event,
+    MessageReceived,
+    PolicyViolated,
+    RunCompleted,
+    RunFailed,
+    ToolCallStarted,
+)
 from proctor.policies.model import Policy
 from proctor.supervisor import MemoryStore, ProviderUnavailableError, StoreError, Supervisor, run_once
 from proctor.supervisor.testing import Ask, FakeAdapter, FakePublisher, FaultyStore, Pause
@@ -45,7 +54,7 @@ async def test_a_store_that_fails_once_refuses_and_cancels_and_leaves_a_whole_re
 
     assert [isinstance(event, TERMINAL) for event in events].count(True) == 1
     assert isinstance(events[-1], TERMINAL)
-    started = {event.tool_call_id for event in events if event.type == "tool_call_started"}
+    started = {event.tool_call_id for event in events if isinstance(event, ToolCallStarted)}
     assert {call.id for call in adapter.ran} <= started
     assert len(adapter.rungs) <= 1
     assert adapter.closed == len(adapter.launches)
@@ -61,7 +70,7 @@ async def test_a_store_that_stays_broken_lets_no_call_run_and_is_the_callers_err
     adapter = FakeAdapter(STEPS)
     with anyio.fail_after(5), pytest.raises(StoreError, match="disk is full"):
         await run_once(adapter, "go", policies=[denying("deny")], store=store)
-    recorded = {event.tool_call_id for event in await events_of(store) if event.type == "tool_call_started"}
+    recorded = {e.tool_call_id for e in await events_of(store) if isinstance(e, ToolCallStarted)}
 
     assert {call.id for call in adapter.ran} <= recorded
 
@@ -182,9 +191,7 @@ async def test_a_gate_caller_that_goes_away_leaves_no_call_open(
     ask = Ask(name="read", meanwhile=lambda: withdraw(adapter.launches[0].gate))
     adapter.steps = (ask,)
     with anyio.fail_after(5):
-        result = await run_once(
-            adapter, "go", policies=[denying("request_approval")], store=store, approver=approver
-        )
+        result = await run_once(adapter, "go", policies=[denying("request_approval")], store=store, approver=approver)
     types = [event.type for event in result.events if getattr(event, "tool_call_id", "") == "w"]
 
     assert types[-2:] == ["tool_approval_expired", "tool_call_denied"]

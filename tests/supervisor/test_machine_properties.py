@@ -7,6 +7,7 @@ from typing import Any
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
 from proctor.policies.calls import RunContext, ToolCall
 from proctor.policies.compiled import compile_policy
 from proctor.policies.events import (
@@ -145,9 +146,7 @@ class Interleavings(RuleBasedStateMachine):
         self.feed(inputs.Proposed(now_ms=self.pass_time(1), key=self.key, call=call))
 
     @rule(call_id=IDS, name=TOOLS, call_input=INPUTS, what=st.integers(0, 5), tokens=st.integers(0, 300))
-    def report(
-        self, call_id: str, name: str, call_input: dict[str, Any], what: int, tokens: int
-    ) -> None:
+    def report(self, call_id: str, name: str, call_input: dict[str, Any], what: int, tokens: int) -> None:
         known: dict[str, Any] = {"tool_call_id": call_id, "tool_name": name}
         event: Event = [
             MessageReceived(content="x"),
@@ -177,9 +176,7 @@ class Interleavings(RuleBasedStateMachine):
         given = ApprovalAnswer(
             granted=granted, by="ana", input_digest=request.input_digest if digest == "right" else digest
         )
-        self.feed(
-            inputs.Answered(now_ms=self.pass_time(1), approval_id=request.approval_id, answer=given)
-        )
+        self.feed(inputs.Answered(now_ms=self.pass_time(1), approval_id=request.approval_id, answer=given))
 
     @rule(ms=st.sampled_from([1, 100, 6_000, 60_000]))
     def tick(self, ms: int) -> None:

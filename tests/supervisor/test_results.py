@@ -7,6 +7,7 @@ from typing import Any
 
 import anyio
 import pytest
+
 from proctor.policies.errors import PolicyViolationError
 from proctor.policies.events import (
     TERMINAL,
@@ -80,7 +81,7 @@ async def test_every_ending_under_every_action_has_one_result_and_one_terminal_e
         assert list(result.events) == events
     else:
         assert type(raised) is ERRORS[ending]
-        assert raised.policy.action == action  # type: ignore[attr-defined]
+        assert getattr(raised, "policy").action == action  # noqa: B009
         assert isinstance(events[-1], RunFailed)
 
 
@@ -150,7 +151,7 @@ async def test_a_violation_found_with_the_last_event_refuses_a_run_that_says_it_
 async def test_a_denied_limit_refuses_later_calls_where_there_is_a_gate_and_cancels_where_not() -> None:
     """A limit with `deny` on an adapter that can refuse is no cancel."""
     policy = Policy(name="p", limits=Limits(max_total_tokens=10), on_violation="deny")
-    steps = [TokenUsageUpdated(input_tokens=11), BASH, RunCompleted(output="x")]
+    steps: list[Step] = [TokenUsageUpdated(input_tokens=11), BASH, RunCompleted(output="x")]
     gated, ungated = FakeAdapter(steps), FakeAdapter(steps, gate="none")
     result, _, _ = await supervise(gated, policy)
     _, raised, events = await supervise(ungated, policy)

@@ -8,9 +8,10 @@ import anyio
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from proctor.policies.events import TERMINAL, Event, MessageReceived
 from proctor.policies.model import Policy
-from proctor.supervisor import MemoryStore, Supervisor, UsageError
+from proctor.supervisor import MemoryStore, RunHandle, Supervisor, UsageError
 from proctor.supervisor.feed import Hub
 from proctor.supervisor.testing import Ask, FakeAdapter, FakePublisher, Pause
 
@@ -55,14 +56,17 @@ async def test_leaving_waits_for_the_runs_that_go_on(permissive: Policy) -> None
 
 async def test_leaving_with_an_error_ends_the_runs_and_keeps_the_error(permissive: Policy) -> None:
     """The caller's exception comes out as it was raised, after every run has ended."""
-    handle = None
+    handles: list[RunHandle] = []
     with anyio.fail_after(5), pytest.raises(KeyError, match="mine"):
-        async with Supervisor(MemoryStore()) as supervisor:
-            handle = await supervisor.start(FakeAdapter([Pause()]), "go", policies=[permissive])
-            raise KeyError("mine")
-    assert handle is not None
+        await _abandon(permissive, handles)
 
-    assert (await handle.wait()).status == "cancelled"
+    assert [(await handle.wait()).status for handle in handles] == ["cancelled"]
+
+
+async def _abandon(policy: Policy, handles: list[RunHandle]) -> None:
+    async with Supervisor(MemoryStore()) as supervisor:
+        handles.append(await supervisor.start(FakeAdapter([Pause()]), "go", policies=[policy]))
+        raise KeyError("mine")
 
 
 async def test_cancel_all_ends_every_run(permissive: Policy) -> None:
@@ -155,7 +159,9 @@ def test_a_listener_gets_every_event_once_whatever_its_pace(plan: list[tuple[int
 
 
 async def _paced(plan: list[tuple[int, int, bool]]) -> None:
-    store, seen, written = MemoryStore(), [], []
+    store = MemoryStore()
+    seen: list[tuple[str, int]] = []
+    written: list[tuple[str, int]] = []
     hub = Hub(store)
     may_read = anyio.Semaphore(0)
 
@@ -167,9 +173,9 @@ async def _paced(plan: list[tuple[int, int, bool]]) -> None:
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(listen)
         await anyio.wait_all_tasks_blocked()
-        for session, count, read in plan:
+        for number, count, read in plan:
             events = await store.append(
-                [MessageReceived(session_id=f"s{session}", run_id="r", content=n) for n in range(count)]
+                [MessageReceived(session_id=f"s{number}", run_id="r", content=n) for n in range(count)]
             )
             written += [(event.session_id, event.seq) for event in events]
             hub.publish(events)
@@ -182,7 +188,7 @@ async def _paced(plan: list[tuple[int, int, bool]]) -> None:
 
     assert sorted(seen) == sorted(written)
     for session in {name for name, _ in written}:
-        order = [seq for name, seq in seen if name == session]
+        order = [place for name, place in seen if name == session]
         assert order == sorted(order)
 
 
@@ -195,12 +201,11 @@ async def test_all_subscribers_end_with_the_supervisor(permissive: Policy) -> No
             seen[name].append(event)
 
     with anyio.fail_after(5):
-        async with anyio.create_task_group() as tasks:
-            async with Supervisor(MemoryStore()) as supervisor:
-                tasks.start_soon(watch, supervisor, "all")
-                tasks.start_soon(lambda: watch(supervisor, "session", session_id="s"))
-                await anyio.wait_all_tasks_blocked()
-                await supervisor.start(saying(5), "go", policies=[permissive], session_id="s")
+        async with anyio.create_task_group() as tasks, Supervisor(MemoryStore()) as supervisor:
+            tasks.start_soon(watch, supervisor, "all")
+            tasks.start_soon(lambda: watch(supervisor, "session", session_id="s"))
+            await anyio.wait_all_tasks_blocked()
+            await supervisor.start(saying(5), "go", policies=[permissive], session_id="s")
 
     assert seen["all"] == seen["session"]
     assert isinstance(seen["all"][-1], TERMINAL)
@@ -216,5 +221,5 @@ async def test_arguments_that_make_no_sense_are_one_clear_error(permissive: Poli
     async with supervisor:
         for what, message in (({"after": 3}, "session"), ({"run_id": "nothing"}, "no run")):
             with pytest.raises(UsageError, match=message):
-                async for _ in supervisor.subscribe(**what):  # type: ignore[arg-type]
+                async for _ in supervisor.subscribe(**what):
                     pass
