@@ -86,17 +86,30 @@ class Supervisor:
         assert self._tasks is not None
         self._closing = True
         try:
-            if error is not None:
-                self._roster.cancel_all("the supervisor is closing")
-            else:
+            if error is None:
                 await self._roster.drained()
         finally:
-            self._roster.cancel_all("the supervisor is closing")
-            with anyio.CancelScope(shield=True):
-                await self._roster.drained()
-            self._hub.close()
-            self._tasks.cancel_scope.cancel()
-            await self._tasks.__aexit__(None, None, None)
+            try:
+                self._roster.cancel_all("the supervisor is closing")
+                await self._drained_for_sure()
+            finally:
+                self._hub.close()
+                self._tasks.cancel_scope.cancel()
+                await self._tasks.__aexit__(None, None, None)
+
+    async def _drained_for_sure(self) -> None:
+        """Wait for every run to end, also when this task is cancelled again while it waits: no shield of ours
+        holds off asyncio's own `Task.cancel`.
+        """
+        interrupted: BaseException | None = None
+        while len(self._roster):
+            try:
+                with anyio.CancelScope(shield=True):
+                    await self._roster.drained()
+            except anyio.get_cancelled_exc_class() as error:
+                interrupted = error
+        if interrupted is not None:
+            raise interrupted
 
     async def start(
         self,

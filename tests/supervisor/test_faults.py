@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
@@ -212,3 +213,22 @@ async def test_an_event_the_store_cannot_hold_fails_the_run_and_the_rest_is_reco
         )
 
     assert isinstance((await events_of(store))[-1], RunFailed)
+
+
+def test_a_task_of_asyncio_that_is_cancelled_again_and_again_still_ends_its_run(permissive: Policy) -> None:
+    """`Task.cancel` passes every shield; the client is released and the record closed all the same."""
+    store, adapter = MemoryStore(), FakeAdapter([Pause()], deaf=1, rung_s=0.05)
+
+    async def main() -> int:
+        task = asyncio.ensure_future(run_once(adapter, "go", policies=[permissive], store=store))
+        await anyio.wait_all_tasks_blocked()
+        while not task.done():
+            task.cancel()
+            for _ in range(5):
+                await asyncio.sleep(0)
+        assert task.cancelled()
+        return len(asyncio.all_tasks())
+
+    assert asyncio.run(main()) == 1
+    assert adapter.closed == 1
+    assert asyncio.run(store.runs())[0].status == "cancelled"
