@@ -186,7 +186,7 @@ class RunActor:
     def _feed(self, told: inputs.Input) -> None:
         for command in self._machine.handle(told):
             if type(command) is Append:
-                self._writer.put(command.ticket, command.events)
+                self._writer.put(command)
                 if self._writer.idle and self._tasks is not None:
                     self._writer.idle = False
                     self._tasks.start_soon(self._flush)

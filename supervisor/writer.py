@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 import anyio
 
 from proctor.policies.events import Event
 
+from .commands import Append
 from .errors import StoreError
 from .ports import Store
 
 BATCH = 512
-"""The most events in one write."""
+"""The most units in one write; a unit is what one input to the machine recorded."""
 ROOM = 1024
 """The most events that wait; a provider that reports faster is read no further until some are stored."""
 
@@ -27,6 +28,7 @@ class Writer:
         "_changed",
         "_publish",
         "_queue",
+        "_size",
         "_store",
         "_stored",
         "durable",
@@ -40,7 +42,8 @@ class Writer:
         self._store = store
         self._stored = stored
         self._publish = publish
-        self._queue: list[tuple[int, Event]] = []
+        self._queue: list[Append] = []
+        self._size = 0
         self._changed: anyio.Event | None = None
         self.failed: list[Event] = []
         self.failure: Exception | None = None
@@ -48,17 +51,18 @@ class Writer:
         self.durable = 0
         self.last_seq = 0
 
-    def put(self, ticket: int, events: Iterable[Event]) -> None:
+    def put(self, unit: Append) -> None:
         """Queue events to be stored."""
         if self.failure is not None:
-            self.failed.extend(events)
+            self.failed.extend(unit.events)
         else:
-            self._queue.extend((ticket, event) for event in events)
+            self._queue.append(unit)
+            self._size += len(unit.events)
 
     @property
     def full(self) -> bool:
         """Whether a producer should wait (see `room`)."""
-        return len(self._queue) >= ROOM
+        return self._size >= ROOM
 
     async def room(self) -> None:
         """Wait until there is room again."""
@@ -104,18 +108,18 @@ class Writer:
                 raise
 
     async def _write(self) -> None:
-        batch, self._queue = self._queue[:BATCH], self._queue[BATCH:]
+        units, self._queue = self._queue[:BATCH], self._queue[BATCH:]
+        batch = [event for unit in units for event in unit.events]
+        self._size -= len(batch)
         try:
-            stored = await self._store.append([event for _, event in batch])
+            stored = await self._store.append(batch)
         except Exception as error:
             self.failure = error
-            self.failed = [event for _, event in (*batch, *self._queue)]
-            self._queue = []
+            self.failed = [*batch, *(event for unit in self._queue for event in unit.events)]
+            self._queue, self._size = [], 0
             raise
         self._hand_over(stored)
-        # INVARIANT: a ticket is durable when its last event is; the rest of it may be in the next batch
-        last = batch[-1][0]
-        self.durable = last - 1 if self._queue and self._queue[0][0] == last else last
+        self.durable = units[-1].ticket
         self._stored()
         self._wake()
 
