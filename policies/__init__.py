@@ -22,6 +22,7 @@ from .events import Event, decode_event, encode_event
 from .merge import merge_policies
 from .model import Allow, Deny, Limits, Policy
 from .monitor import Monitor
+from .preflight import preflight
 from .reading import load_policies, parse_policies
 from .report import Report, RuleReport
 
@@ -53,4 +54,5 @@ __all__ = [
     "load_policies",
     "merge_policies",
     "parse_policies",
+    "preflight",
 ]
