@@ -7,27 +7,7 @@ from typing import Any
 
 import pytest
 
-import proctor.policies
 from proctor.policies.model import Deny, Limits, Policy
-
-
-class _Findings(tuple[Any, ...]):
-    def check(self) -> None:
-        pass
-
-
-@pytest.fixture(autouse=True)
-def _until_preflight_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    from proctor.policies.compiled import compile_policy
-    from proctor.policies.merge import merge_policies
-
-    for name, value in (
-        ("preflight", lambda *_: _Findings()),
-        ("compile_policy", compile_policy),
-        ("merge_policies", merge_policies),
-    ):
-        if not callable(getattr(proctor.policies, name, None)):
-            monkeypatch.setattr(proctor.policies, name, value, raising=False)
 
 
 @pytest.fixture
