@@ -12,6 +12,7 @@ Rows, each importing only those above it:
     prices, usage, limits, memory, session
     compiled        the stack as machines, indexed by tool
     judging, observing, report, monitor, snapshots
+    preflight/      what is wrong with a stack, before a run starts
     schema
 """
 

@@ -1,20 +1,16 @@
-"""Checks before anything is launched: a policy that can never work does not start."""
+"""Preflight: what is wrong with a stack is found before a run starts.
 
-from __future__ import annotations
+Rows, each importing only those above it:
+    findings
+    automata, names      all tool names a policy can tell apart
+    clauses, kinds       the stack as it is looked at: clauses, and kinds of calls
+    derivation           the least fixed point of needs
+    net_needs, needs     what each kind of call needs
+    admitting, capping, reachable
+    run
+"""
 
-from ..calls import Capabilities
-from ..merge import effective_limits
-from ..model import Policy
 from .findings import Findings, PreflightFinding
+from .run import preflight
 
-
-def preflight(policy: Policy, capabilities: Capabilities | None = None) -> Findings:
-    """Everything about a policy that refuses a run, or is worth knowing before it."""
-    found = [
-        PreflightFinding(
-            code="zero_limit", severity="refuse", message=f"`{entry.name}` is 0", policy=entry.policy, rule=entry.name
-        )
-        for entry in effective_limits(policy)
-        if entry.limit.max == 0
-    ]
-    return Findings(found)
+__all__ = ["Findings", "PreflightFinding", "preflight"]

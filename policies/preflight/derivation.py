@@ -1,0 +1,74 @@
+"""The least fixed point of needs: what can come about, and a shortest reason why the rest never does."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from typing import NamedTuple, TypeAlias
+
+from .clauses import Clause
+
+Node: TypeAlias = Hashable
+"""Something that may come about: a kind of call, a token in a place, a transition."""
+
+
+class Need(NamedTuple):
+    """One of these must come about before; `clause` says so. With none of them it never does."""
+
+    alternatives: frozenset[Node]
+    clause: Clause
+
+
+Needs: TypeAlias = Mapping[Node, Sequence[Need]]
+
+
+def derivable(needs: Needs) -> set[Node]:
+    """The nodes that can come about: each needs one alternative of every need to have come about before."""
+    open_needs = {node: len(given) for node, given in needs.items()}
+    waiting: dict[Node, list[tuple[Node, int]]] = {}
+    for node, given in needs.items():
+        for n, need in enumerate(given):
+            for alternative in need.alternatives:
+                waiting.setdefault(alternative, []).append((node, n))
+    ready = [node for node, count in open_needs.items() if not count]
+    found = set(ready)
+    met: set[tuple[Node, int]] = set()
+    while ready:
+        for waiter in waiting.get(ready.pop(), ()):
+            if waiter in met:
+                continue
+            met.add(waiter)
+            node = waiter[0]
+            open_needs[node] -= 1
+            if not open_needs[node]:
+                found.add(node)
+                ready.append(node)
+    return found
+
+
+class Step(NamedTuple):
+    """`node` never comes about, for `clause` wants `wanted` first; None: it wants what there is not."""
+
+    node: Node
+    clause: Clause
+    wanted: Node | None
+
+
+def why_never(node: Node, needs: Needs, found: Iterable[Node]) -> list[Step]:
+    """A shortest chain of needs from a node to one that nothing can meet, or to one that stands in the chain."""
+    possible = set(found)
+    chains: list[tuple[Node, list[Step]]] = [(node, [])]
+    seen = {node}
+    for at, chain in chains:
+        for need in needs.get(at, ()):
+            if need.alternatives & possible:
+                continue
+            if not need.alternatives:
+                return [*chain, Step(at, need.clause, None)]
+            for wanted in sorted(need.alternatives, key=repr):
+                step = Step(at, need.clause, wanted)
+                if wanted in (node, at) or any(wanted == earlier.node for earlier in chain):
+                    return [*chain, step]
+                if wanted not in seen:
+                    seen.add(wanted)
+                    chains.append((wanted, [*chain, step]))
+    return []

@@ -1,0 +1,38 @@
+"""`preflight`: every check, on one stack."""
+
+from __future__ import annotations
+
+from ..calls import Capabilities
+from ..merge import merge_policies
+from ..model import Policy, members_of
+from .admitting import allow_findings
+from .capping import limit_findings
+from .clauses import clauses_of
+from .findings import Findings
+from .kinds import Kinds
+from .needs import stated_needs
+from .reachable import Possible, never_callable, never_satisfied
+
+
+def preflight(policy: Policy, capabilities: Capabilities | None = None) -> Findings:
+    """What would keep a run under this policy, or stack, from doing its work; `.check()` raises if it must not start.
+
+    Args:
+        policy: one policy, or what `merge_policies` gave.
+        capabilities: what the adapter can do; None leaves out what depends on it.
+
+    Raises:
+        PolicyError: the policy is wrong in itself.
+    """
+    stack = merge_policies(list(members_of(policy)))
+    clauses = clauses_of(stack)
+    kinds = Kinds(stack, clauses)
+    possible = Possible(stated_needs(clauses, kinds), kinds)
+    return Findings(
+        [
+            *limit_findings(stack, capabilities),
+            *allow_findings(clauses, kinds),
+            *never_callable(possible),
+            *never_satisfied(clauses, possible),
+        ]
+    )
