@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 
+import msgspec
+
 from ..language.globs import glob_problems
 from ..language.records import Complaint, Where
 from ..language.selectors import VirtualTool
@@ -65,17 +67,8 @@ def net_of(item: str | NetLine | Net) -> Net | VirtualTool:
     read = read_line(item.line)
     if isinstance(read, VirtualTool):
         return read
-    return Net(
-        name=read.name,
-        places=read.places,
-        initial_marking=read.initial_marking,
-        transitions=read.transitions,
-        action=item.action,
-        reason=item.reason,
-        tell_model=item.tell_model,
-        description=item.description,
-        when=item.when,
-    )
+    carried = {field: getattr(item, field) for field in NetLine.__struct_fields__ if field != "line"}
+    return msgspec.structs.replace(read, **carried)
 
 
 def _require(line: str, match: re.Match[str]) -> Net:

@@ -1,0 +1,3 @@
+"""A coding agent has a shell and files, nothing else."""
+
+TOOLS = {}
