@@ -16,12 +16,16 @@ STRICTNESS: dict[str, int] = {action: rank for rank, action in enumerate(ACTIONS
 
 
 class ToolCall(msgspec.Struct, frozen=True, kw_only=True):
-    """One tool call as an agent asks for it; `turn` is the model response's number from 1, 0 the current."""
+    """One tool call as an agent asks for it; `turn` is the model response's number from 1, 0 the current.
+
+    `parent_tool_call_id` is set on a sub-agent's calls: the call that started the sub-agent.
+    """
 
     id: str
     name: str
     input: dict[str, Any] = {}
     turn: int = 0
+    parent_tool_call_id: str | None = None
 
 
 class Violation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

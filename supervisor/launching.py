@@ -76,6 +76,7 @@ async def launched(order: Order, around: Surroundings) -> tuple[RunActor, Begin]
         resume=taken_up.resume,
         transcript=taken_up.transcript,
         metadata=metadata,
+        narrow=judge.narrow,
     )
     machine = RunMachine(
         _identity(info, adapter, can_do, history),
@@ -136,7 +137,8 @@ def _notes(plan: Plan) -> dict[str, Any]:
 
 
 def _told(plan: Plan, context: RunContext, taken_up: Continued) -> dict[str, Any]:
-    told = {"policy": plan.policy.name, "context": msgspec.to_builtins(context)}
+    told: dict[str, Any] = {"policy": plan.policy.name, "policies": plan.written}
+    told["context"] = msgspec.to_builtins(context)
     if taken_up.resume:
         told["continuation"] = "native"
     elif taken_up.transcript:

@@ -50,7 +50,8 @@ class LaunchOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 class Launch(msgspec.Struct, frozen=True, kw_only=True):
     """All an adapter needs to start: `resume` is the provider's own session id, `transcript` the events so
-    far when the conversation is to be replayed to a provider that cannot resume.
+    far when the conversation is to be replayed to a provider that cannot resume. `narrow` gives those of
+    some tools that could be called now.
     """
 
     run_id: str
@@ -62,6 +63,7 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
     fork: bool = False
     transcript: tuple[Event, ...] = ()
     metadata: Mapping[str, Any] = {}
+    narrow: Callable[[Sequence[str]], list[str]] = list
 
 
 class Rung(msgspec.Struct, frozen=True, kw_only=True):

@@ -114,9 +114,7 @@ class GateKeeper:
         call = proposal.call
         if known is None or known.stage == "denied":
             self.calls.put(call, "requested")
-            self.core.record(
-                ToolCallRequested(tool_call_id=call.id, tool_name=call.name, tool_input=call.input, turn=call.turn)
-            )
+            self.core.record(ToolCallRequested(**_described(call)))
         if self.core.cause is not None:
             self._refuse(proposal, "cancel", None)
         else:
@@ -156,9 +154,7 @@ class GateKeeper:
         call = proposal.call
         self.calls.put(call, "started")
         self._release_findings(call.id)
-        self.core.record(
-            ToolCallStarted(tool_call_id=call.id, tool_name=call.name, tool_input=call.input, turn=call.turn)
-        )
+        self.core.record(ToolCallStarted(**_described(call)))
         self._answer(proposal, GateAnswer(allowed=True))
 
     def _release_findings(self, call_id: str) -> None:
@@ -257,3 +253,14 @@ class GateKeeper:
         )
         self.core.note(unanswered)
         self.core.refuse_run(unanswered)
+
+
+def _described(call: ToolCall) -> dict[str, Any]:
+    """A call as its events tell it."""
+    return {
+        "tool_call_id": call.id,
+        "tool_name": call.name,
+        "tool_input": call.input,
+        "turn": call.turn,
+        "parent_tool_call_id": call.parent_tool_call_id,
+    }
