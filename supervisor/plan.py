@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from proctor.policies.model import Policy
+from proctor.policies.model import Policy, members_of
 
 from .errors import PolicyError, UsageError
 from .ports import Adapter, LaunchOptions
@@ -16,8 +16,8 @@ from .ports import Adapter, LaunchOptions
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """A policy ready to judge runs of one adapter; shared between runs.
 
-    `findings` is what preflight reports without refusing, `warns` whether a limit has a `warn_at`, `held`
-    what must live as long as the plan.
+    `findings` is what preflight reports without refusing, `warns` whether a limit has a `warn_at`,
+    `written` the policies as the record of a run keeps them, `held` what must live as long as the plan.
     """
 
     policy: Policy
@@ -25,6 +25,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     options: LaunchOptions
     findings: tuple[Any, ...] = ()
     warns: bool = True
+    written: tuple[dict[str, Any], ...] = ()
     held: tuple[Any, ...] = ()
 
 
@@ -60,8 +61,14 @@ def make_plan(adapter: Adapter, policies: tuple[Policy, ...]) -> Plan:
         options=adapter.compile(merged),
         findings=tuple(findings),
         warns=any(entry.limit.warn_at is not None for entry in effective_limits(merged)),
+        written=tuple(msgspec.to_builtins(list(members_of(merged)), enc_hook=_named)),
         held=(adapter, *policies),
     )
+
+
+def _named(function: object) -> str:
+    """What a policy holds of Python itself (a check) is recorded by its name."""
+    return getattr(function, "__qualname__", None) or type(function).__qualname__
 
 
 class Plans:
