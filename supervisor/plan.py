@@ -25,7 +25,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     options: LaunchOptions
     findings: tuple[Any, ...] = ()
     warns: bool = True
-    written: tuple[dict[str, Any], ...] = ()
+    written: list[dict[str, Any]] = []
     held: tuple[Any, ...] = ()
 
 
@@ -61,9 +61,16 @@ def make_plan(adapter: Adapter, policies: tuple[Policy, ...]) -> Plan:
         options=adapter.compile(merged),
         findings=tuple(findings),
         warns=any(entry.limit.warn_at is not None for entry in effective_limits(merged)),
-        written=tuple(msgspec.to_builtins(list(members_of(merged)), enc_hook=_named)),
+        written=written(members_of(merged)),
         held=(adapter, *policies),
     )
+
+
+def written(policies: Sequence[Policy]) -> list[dict[str, Any]]:
+    """The policies as JSON has them; `parse_policies` reads them back, save what they hold of Python."""
+    encoded = msgspec.json.encode(list(policies), enc_hook=_named)
+    read: list[dict[str, Any]] = msgspec.json.decode(encoded)
+    return read
 
 
 def _named(function: object) -> str:
