@@ -3,10 +3,13 @@
 Rows, each importing only those above it:
     findings
     automata, names      all tool names a policy can tell apart
-    clauses, kinds       the stack as it is looked at: clauses, and kinds of calls
+    clauses, words       the clauses of a stack, and what they say in words
+    kinds                kinds of calls: a name, and what is known of the input
     derivation           the least fixed point of needs
-    net_needs, needs     what each kind of call needs
-    admitting, capping, reachable
+    net_needs, needs     what each kind of call needs to have come before
+    net_model, net_search
+    order_models, order_search
+    admitting, capping, netting, reachable, ordering
     run
 """
 

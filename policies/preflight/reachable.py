@@ -8,48 +8,73 @@ from ..rules.after import Eventually
 from ..rules.count import Count
 from ..rules.require import Require
 from .clauses import Clause, items_of
-from .derivation import Node, Step, derivable, why_never
+from .derivation import Need, Node, Step, derivable, why_never
 from .findings import PreflightFinding
 from .kinds import Kind, Kinds
 from .needs import Stated
 from .net_needs import Enabled, Fired, Token
+from .words import says
 
 
 class Possible:
-    """Which kinds of calls can ever be let through, conditions taken to be met by some input."""
+    """Which kinds of calls can ever be let through, conditions taken to be met by some input.
+
+    `cores` holds the clauses that together leave no order in which a kind could come.
+    """
 
     def __init__(self, stated: Stated, kinds: Kinds) -> None:
         self.stated = stated
         self.kinds = kinds
+        self.cores: dict[Kind, list[Clause]] = {}
         self.found = derivable(stated.needs)
-        self.calls = tuple(kind for kind in kinds.all if kind in self.found)
 
-    def never(self, kind: Kind) -> list[Step]:
-        """Why a kind is never let through, from need to need."""
-        return why_never(kind, self.stated.needs, self.found)
+    def exclude(self, cores: dict[Kind, list[Clause]]) -> None:
+        """Take in that some kinds can come in no order, and so what needs them neither."""
+        self.cores |= cores
+        for kind, core in cores.items():
+            self.stated.needs[kind].append(Need(frozenset(), core[0]))
+        self.found = derivable(self.stated.needs)
 
-    def words(self, steps: Iterable[Step]) -> tuple[str, ...]:
-        """The steps in words."""
-        return tuple(self._words(step) for step in steps)
+    def steps(self, kind: Kind) -> list[Step]:
+        """Why a kind is never let through: from one kind of call to the next."""
+        steps = why_never(kind, self.stated.needs, self.found)
+        calls = [n for n, step in enumerate(steps) if isinstance(step.node, Kind)]
+        short = []
+        for here, there in zip(calls, [*calls[1:], len(steps)], strict=True):
+            last = steps[there - 1]
+            short.append(Step(steps[here].node, steps[here].clause, last.wanted if last.wanted else last.node))
+        if short and isinstance(steps[-1].node, Kind) and steps[-1].wanted is None:
+            short[-1] = steps[-1]
+        return short
 
-    def _words(self, step: Step) -> str:
-        rule = f"(`{step.clause.id}`)"
+    def words(self, step: Step) -> str:
+        """A step in words."""
+        node = step.node
+        assert isinstance(node, Kind)
+        name = f"`{self.kinds.label(node)}`"
         if step.wanted is not None:
-            return f"{self.named(step.node)} needs {self.named(step.wanted)} {rule}"
-        if isinstance(step.node, Kind) and step.node in self.stated.barred:
-            return f"{self.named(step.node)} is kept out {rule}"
-        return f"{self.named(step.node)} needs what never comes {rule}"
+            return f"{name} needs {self._named(step.wanted)}"
+        if node in self.cores:
+            return f"{name} fits in no order of calls"
+        return f"{name} is kept out" if node in self.stated.barred else f"{name} needs what there is not"
 
-    def named(self, node: Node) -> str:
-        """A node in words."""
+    def _named(self, node: Node) -> str:
         match node:
             case Kind():
                 return f"`{self.kinds.label(node)}`"
-            case Token(_, place):
-                return f"a token in `{place}`"
-            case Enabled(_, transition) | Fired(_, transition):
-                return f"transition `{transition}`"
+            case Token():
+                return f"a token in `{node.place}`, where none ever comes"
+            case Enabled() | Fired():
+                return f"transition `{node.transition}`, which never fires"
         raise AssertionError(node)
+
+    def witness(self, steps: Iterable[Step]) -> tuple[str, ...]:
+        """The steps in words, each with the rule behind it; an impossible order by its rules."""
+        found: list[str] = []
+        for step in steps:
+            core = self.cores.get(step.node) if isinstance(step.node, Kind) and step.wanted is None else None
+            found += map(says, core) if core else [f"{self.words(step)} (`{step.clause.id}`)"]
+        return tuple(found)
 
 
 def never_callable(possible: Possible) -> Iterator[PreflightFinding]:
@@ -59,24 +84,36 @@ def never_callable(possible: Possible) -> Iterator[PreflightFinding]:
         if kind in possible.found or kind in possible.stated.barred or not _is_tool(kind, possible):
             continue
         label = possible.kinds.label(kind)
-        steps = possible.never(kind)
+        steps = possible.steps(kind)
+        circle = [step.node for step in steps] if steps and steps[-1].wanted == kind else []
         if label in told or not steps:
             continue
-        told.add(label)
-        circle = any(step.wanted == kind for step in steps)
+        told.update([label, *(possible.kinds.label(node) for node in circle if isinstance(node, Kind))])
+        core = possible.cores.get(kind)
         yield PreflightFinding(
             code="never_callable",
             severity="refuse",
-            message=f"`{label}` can never be called: {', and '.join(_bare(possible.words(steps)))}",
+            message=f"`{label}` can never be called: {_why(possible, steps)}",
             policy=steps[0].clause.policy,
             rule=steps[0].clause.id,
-            witness=possible.words(steps),
-            suggestion="break the circle" if circle else f"allow what `{label}` needs, or deny it outright",
+            witness=possible.witness(steps),
+            suggestion=_advice(label, bool(circle), core),
         )
 
 
-def _bare(words: Iterable[str]) -> Iterator[str]:
-    return (word.rsplit(" (", 1)[0] for word in words)
+def _why(possible: Possible, steps: list[Step]) -> str:
+    last = steps[-1].node
+    core = possible.cores.get(last) if isinstance(last, Kind) and steps[-1].wanted is None else None
+    words = [possible.words(step) for step in steps]
+    return ", and ".join(words) + (f" ({'; '.join(map(says, core))})" if core else "")
+
+
+def _advice(label: str, circle: bool, core: list[Clause] | None) -> str:
+    if circle:
+        return "break the circle"
+    if core:
+        return f"loosen {' or '.join(f'`{clause.id}`' for clause in core)}"
+    return f"allow what `{label}` needs, or deny it outright"
 
 
 def _is_tool(kind: Kind, possible: Possible) -> bool:
@@ -99,16 +136,16 @@ def never_satisfied(clauses: Iterable[Clause], possible: Possible) -> Iterator[P
             case _:
                 continue
         kinds = possible.kinds.of(wanted, clause)
-        if not clause.binds or kinds & possible.found or not kinds:
+        if not clause.binds or kinds & possible.found or not kinds or not possible.kinds.names.complete:
             continue
         names = " or ".join(f"`{item if isinstance(item, str) else item.tool}`" for item in items_of(wanted))
-        steps = possible.never(min(kinds, key=lambda kind: (len(kind.facets), kind.name)))
+        steps = possible.steps(min(kinds, key=lambda kind: (len(kind.facets), kind.name)))
         yield PreflightFinding(
             code="never_satisfied",
             severity="refuse",
-            message=f"{names} must be called and can never be: {', and '.join(_bare(possible.words(steps)))}",
+            message=f"{names} must be called and can never be: {_why(possible, steps)}",
             policy=clause.policy,
             rule=clause.id,
-            witness=possible.words(steps),
+            witness=possible.witness(steps),
             suggestion=f"take `{steps[-1].clause.id}` or `{clause.id}` away" if steps else "",
         )

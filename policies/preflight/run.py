@@ -11,6 +11,9 @@ from .clauses import clauses_of
 from .findings import Findings
 from .kinds import Kinds
 from .needs import stated_needs
+from .netting import net_findings
+from .order_search import judges_of
+from .ordering import find_orders
 from .reachable import Possible, never_callable, never_satisfied
 
 
@@ -27,11 +30,16 @@ def preflight(policy: Policy, capabilities: Capabilities | None = None) -> Findi
     stack = merge_policies(list(members_of(policy)))
     clauses = clauses_of(stack)
     kinds = Kinds(stack, clauses)
+    nets = list(net_findings(clauses, kinds))
     possible = Possible(stated_needs(clauses, kinds), kinds)
+    large = frozenset(finding.rule for finding in nets if finding.code in ("unbounded_net", "gave_up"))
+    given_up = list(find_orders(possible, judges_of(clauses, kinds, large)))
     return Findings(
         [
             *limit_findings(stack, capabilities),
             *allow_findings(clauses, kinds),
+            *nets,
+            *given_up,
             *never_callable(possible),
             *never_satisfied(clauses, possible),
         ]

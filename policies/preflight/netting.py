@@ -1,0 +1,57 @@
+"""Nets with transitions that never fire, or that grow without bound."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from ..nets.records import Net
+from .clauses import Clause
+from .findings import PreflightFinding
+from .kinds import Kinds
+from .net_model import NetModel
+from .net_search import MAX_STATES, Walked, walk
+
+
+def net_findings(clauses: Iterable[Clause], kinds: Kinds) -> Iterator[PreflightFinding]:
+    """What is wrong with the nets of a stack; those of one line are right by their making."""
+    for clause in clauses:
+        if isinstance(clause.record, Net) and not clause.line:
+            walked = walk(NetModel(clause, kinds), kinds)
+            yield from _found(clause, clause.record, walked)
+
+
+def _found(clause: Clause, net: Net, walked: Walked) -> Iterator[PreflightFinding]:
+    if walked.growth:
+        trace = " -> ".join(walked.growth)
+        yield PreflightFinding(
+            code="unbounded_net",
+            severity="refuse",
+            message=f"net `{net.name}` grows without bound: {trace} can be repeated for ever, and "
+            f"{', '.join(f'`{place}`' for place in walked.growing)} gains tokens each time",
+            policy=clause.policy,
+            rule=clause.id,
+            witness=(*walked.lead, *walked.growth),
+            suggestion=f"give `{walked.growing[0]}` a `capacity`",
+        )
+    elif not walked.complete:
+        yield PreflightFinding(
+            code="gave_up",
+            severity="report",
+            message=f"net `{net.name}` has more than {MAX_STATES:,} markings: not all were looked at",
+            policy=clause.policy,
+            rule=clause.id,
+        )
+    else:
+        for n, transition in enumerate(net.transitions):
+            if n in walked.fired:
+                continue
+            seen = ", ".join(f"{p}: {most}" for p, most in zip(net.places, walked.highest, strict=True))
+            yield PreflightFinding(
+                code="dead_transition",
+                severity="refuse",
+                message=f"transition `{transition.name}` of net `{net.name}` can never fire",
+                policy=clause.policy,
+                rule=clause.id,
+                witness=(f"takes from {', '.join(transition.inputs) or 'nothing'}", f"at most {seen}"),
+                suggestion="give a place it takes from a token, or take the transition away",
+            )
