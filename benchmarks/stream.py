@@ -1,0 +1,113 @@
+"""Many supervised runs into SQLite with `synchronous=FULL`, beside a loop that only batches the same rows."""
+
+from __future__ import annotations
+
+import sqlite3
+import tempfile
+import time
+from collections.abc import AsyncIterator
+from contextlib import closing
+from pathlib import Path
+
+import anyio
+
+from proctor.adapters.stores import SQLiteStore
+from proctor.policies import Policy, encode_event
+from proctor.policies.events import Event, RunCompleted
+from proctor.supervisor import Launch, MemoryStore, Store, Supervisor
+
+from .agents import Agent
+from .rows import Row, Size
+from .workload import events_of, ordinary, steps
+
+RUNS = 16
+BATCH = 512
+RULES = 10
+
+
+def run(size: Size) -> list[Row]:
+    """Events a second, and the share of the bare loop's that supervision reaches."""
+    calls = size.of(2_000, 20)
+    session = events_of(steps(0, calls))
+    policy = ordinary(RULES).policy
+    best = dict.fromkeys(("bare", "alone", "memory", "supervised"), 0.0)
+    for _ in range(size.of(5, 1)):
+        with tempfile.TemporaryDirectory() as folder:
+            records = _supervised(policy, session, SQLiteStore(Path(folder, "supervised.db")), best, "supervised")
+            _supervised(policy, session, MemoryStore(), best, "memory")
+            _bare(records, Path(folder, "bare.db"), best)
+            _alone(records, Path(folder, "alone.db"), best)
+    return [
+        Row("bare loop: encode, insert in batches of 512, commit", best["bare"], "ev/s"),
+        Row("SQLite store alone, appended to in batches of 512", best["alone"], "ev/s"),
+        Row(f"{RUNS} supervised runs, memory store", best["memory"], "ev/s"),
+        Row(f"{RUNS} supervised runs, SQLite store", best["supervised"], "ev/s"),
+        Row("supervised, SQLite / bare loop", best["supervised"] / best["bare"], "share", 0.6, at_least=True),
+    ]
+
+
+def _supervised(
+    policy: Policy, session: list[Event], store: Store, best: dict[str, float], name: str
+) -> list[Event]:
+    """Judge, record and publish the session in many runs at once; returns what was published."""
+    seen: list[Event] = []
+
+    async def said(launch: Launch) -> AsyncIterator[Event]:
+        for event in session:
+            yield event
+        yield RunCompleted(output="done")
+
+    async def supervise() -> float:
+        agent = Agent(said)
+        begun = time.perf_counter()
+        async with Supervisor(store, publishers=[seen.append]) as supervisor:
+            for _ in range(RUNS):
+                await supervisor.start(agent, "go", policies=[policy])
+        return time.perf_counter() - begun
+
+    async def main() -> float:
+        try:
+            return await supervise()
+        finally:
+            await store.aclose()
+
+    seconds = anyio.run(main)
+    best[name] = max(best[name], len(seen) / seconds)
+    return seen
+
+
+def _bare(records: list[Event], path: Path, best: dict[str, float]) -> None:
+    with closing(_schema_of_a_store(path)) as connection:
+        begun = time.perf_counter()
+        for first in range(0, len(records), BATCH):
+            rows = [
+                (1, first + n, event.run_id, None, event.type, 0, encode_event(event))
+                for n, event in enumerate(records[first : first + BATCH], 1)
+            ]
+            connection.execute("BEGIN IMMEDIATE")
+            connection.executemany("INSERT INTO events VALUES (?,?,?,?,?,?,?)", rows)
+            connection.execute("COMMIT")
+        best["bare"] = max(best["bare"], len(records) / (time.perf_counter() - begun))
+
+
+def _schema_of_a_store(path: Path) -> sqlite3.Connection:
+    async def made() -> None:
+        await SQLiteStore(path).aclose()
+
+    anyio.run(made)
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.execute("PRAGMA journal_mode=WAL")
+    connection.execute("PRAGMA synchronous=FULL")
+    connection.execute("INSERT INTO sessions (session_id) VALUES ('bare')")
+    return connection
+
+
+def _alone(records: list[Event], path: Path, best: dict[str, float]) -> None:
+    async def main() -> float:
+        async with SQLiteStore(path) as store:
+            begun = time.perf_counter()
+            for first in range(0, len(records), BATCH):
+                await store.append(records[first : first + BATCH])
+            return time.perf_counter() - begun
+
+    best["alone"] = max(best["alone"], len(records) / anyio.run(main))
