@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Literal
 
 from ..language.records import Complaint, Name
-from ..language.selectors import Scope, ToolWhere, selector_problems
+from ..language.selectors import Scope, Slot, ToolWhere, VirtualName, selector_problems
 from ..model import Rule
 from .machine import Call, Finding, Machine, slots_of
 from .machine import State as NoState
@@ -60,34 +60,53 @@ class SequenceState(NoState):
 
 
 class SequenceMachine(Machine):
-    """Goes through the members once; after the last one everything may come again."""
+    """Goes through the members once; after the last one everything may come again.
+
+    A call with several names must be no step ahead under any of them: the slots stand first for all names
+    together, then for each name alone.
+    """
 
     kind = "sequence"
     state_type = SequenceState
 
     def __init__(self, rule: Sequence, scope: Scope) -> None:
+        self.length = len(rule.tools)
         self.slots = slots_of(scope, *((tool, False) for tool in rule.tools))
+        self._views = [0]
+        if scope.virtual_names:
+            self._views = [self._view(rule, scope, own=True, virtual_names=())]
+            self._views += [self._view(rule, scope, own=False, virtual_names=(v,)) for v in scope.virtual_names]
         self.strict = self.ordinals = rule.strict
-        self.length = len(self.slots)
         self.restricts = (1 << self.length) - 1
+
+    def _view(self, rule: Sequence, scope: Scope, *, own: bool, virtual_names: tuple[VirtualName, ...]) -> int:
+        """Add the slots of one name; returns where they begin."""
+        at = len(self.slots)
+        made = (Slot(t, scope, permits=False, own=own, virtual_names=virtual_names) for t in rule.tools)
+        self.slots = (*self.slots, *made)
+        return at
 
     def judge(self, state: SequenceState, call: Call, mask: int, now: int) -> Finding | None:
         """Refuse a member whose predecessor has not come; strict, anything but the next member."""
         reached = state.reached
-        if reached == self.length or mask & (1 << reached):
+        if reached == self.length:
             return None
-        if self._inside(state):
+        if self._inside(state) and not mask & (1 << reached):
             return self._finding(state, f"`{call.name}` came between")
-        # A call that can also be read as a member that has come already is no step ahead.
-        if not mask or mask & ((1 << reached) - 1):
-            return None
-        return self._finding(state, f"`{call.name}` came first")
+        if mask and self._ahead(reached, mask, mask):
+            return self._finding(state, f"`{call.name}` came first")
+        return None
+
+    def _ahead(self, reached: int, sure: int, maybe: int) -> bool:
+        """Whether some name can only be a member too early: one that is neither the next nor has come already."""
+        come = (2 << reached) - 1
+        return any((sure >> at) & self.restricts and not (maybe >> at) & come for at in self._views)
 
     def _inside(self, state: SequenceState) -> bool:
         return self.strict and 0 < state.reached < self.length
 
     def _finding(self, state: SequenceState, actual: str) -> Finding:
-        names = [" or ".join(slot.names) for slot in self.slots]
+        names = [" or ".join(slot.names) for slot in self.slots[: self.length]]
         awaited = names[state.reached]
         return Finding(
             expected=" -> ".join(names) + (", with nothing between" if self.strict else ""),
@@ -111,9 +130,11 @@ class SequenceMachine(Machine):
 
     def closed(self, state: SequenceState, sure: int, maybe: int, now: int, turn: int) -> bool:
         """The tool can only be a member too early, or strict and under way, is not the next."""
-        if state.reached == self.length or maybe & (1 << state.reached):
+        if state.reached == self.length:
             return False
-        return self._inside(state) or (bool(sure) and not maybe & ((1 << state.reached) - 1))
+        if self._inside(state) and not maybe & (1 << state.reached):
+            return True
+        return self._ahead(state.reached, sure, maybe)
 
 
 class ForbiddenState(NoState):
