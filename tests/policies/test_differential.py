@@ -1,0 +1,78 @@
+"""The compiled monitor against a naive second reading of the language (tests/reference), on made-up sessions."""
+
+from __future__ import annotations
+
+import os
+import random
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, note, settings
+from hypothesis import strategies as st
+from reference.generating import FAMILIES, nets, policies, sessions, tool_rules
+from reference.twins import Step, Twins, Variant, compiled
+
+from proctor.policies import PolicyError
+
+LONG = int(os.environ.get("PROCTOR_LONG") or 0)
+"""Sessions of each family in a long run; 0 for the usual number."""
+USUAL, SESSIONS = 400, 10
+"""Sessions of each family, and how many of them are played under one policy."""
+
+thorough = settings(max_examples=(LONG or USUAL) // SESSIONS, deadline=None, suppress_health_check=list(HealthCheck))
+variants = st.sampled_from(["live", "snapshot", "fold"])
+randoms = st.integers(0, 2**32)
+
+
+def agree(stack: list[Any], steps: list[Step], variant: Variant, seed: int) -> None:
+    """Play a session on both, and others made of its steps; a policy that does not load says nothing."""
+    try:
+        policy = compiled(stack)
+    except PolicyError:
+        return
+    again = random.Random(seed)
+    for n in range(SESSIONS):
+        played = again.choices(steps, k=again.randint(1, 9)) if n and steps else steps
+        note(f"session {n}: {played}")
+        Twins(stack, policy, variant).play(played)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_each_family_is_judged_as_its_text_says(family: str) -> None:
+    """One or two rules of a family: decisions, violated rules and statuses agree, however the state was come by."""
+
+    @thorough
+    @given(policies(st.lists(FAMILIES[family], min_size=1, max_size=2)), sessions, variants, randoms)
+    def judged_alike(policy: Any, steps: list[Step], variant: Variant, seed: int) -> None:
+        agree([policy], steps, variant, seed)
+
+    judged_alike()
+
+
+@thorough
+@given(
+    policies(st.just([]), all_nets=st.lists(nets(), min_size=1, max_size=2, unique_by=lambda n: n["name"])),
+    sessions,
+    variants,
+    randoms,
+)
+def test_nets_are_judged_as_their_text_says(policy: Any, steps: list[Step], variant: Variant, seed: int) -> None:
+    """Nets agree with playing the whole session again from the initial marking."""
+    agree([policy], steps, variant, seed)
+
+
+any_rule = st.one_of(*FAMILIES.values())
+any_policy = policies(
+    st.lists(any_rule, max_size=3),
+    tools=st.lists(tool_rules, max_size=2),
+    all_nets=st.lists(nets(), max_size=1),
+)
+
+
+@thorough
+@given(st.lists(any_policy, min_size=1, max_size=3), sessions, variants, randoms)
+def test_stacks_of_everything_are_judged_as_their_text_says(
+    stack: list[Any], steps: list[Step], variant: Variant, seed: int
+) -> None:
+    """Rules of all families in stacks: every objection, its action and its id agree."""
+    agree([{**policy, "name": name} for policy, name in zip(stack, "pqr", strict=False)], steps, variant, seed)

@@ -1,0 +1,207 @@
+"""Policies and sessions for the differential tests: small alphabets, so that calls meet and meet again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import strategies as st
+from hypothesis.strategies import SearchStrategy
+
+from .trace import Rule
+from .twins import Step
+
+TOOLS = ["a", "b", "c", "D.x"]
+VIRTUAL = [
+    {"tool": "a", "path": "$.t", "match": "p", "as": "vp"},
+    {"tool": "?", "path": "$.t", "match": "^q", "as": "b"},
+]
+ALIASES = {"Both": ["a", "d.*"]}
+NAMES = [*TOOLS, "A", "d.*", "[ab]", "?", "*", "Both", "vp"]
+
+ids = st.sampled_from([1, 2, "1", 1.0, None, ""])
+values = st.one_of(ids, st.lists(ids, max_size=2))
+inputs = st.fixed_dictionaries({}, optional={"o": values, "t": st.sampled_from(["p", "q", "pq", "x"])})
+outputs = st.one_of(
+    st.none(),
+    st.sampled_from(["plain", '{"o": 1}', "[1]", "id: 2", "1"]),
+    st.fixed_dictionaries({}, optional={"o": values, "ok": st.sampled_from([True, False, 1, None])}),
+)
+conditions = st.one_of(
+    st.fixed_dictionaries({"path": st.sampled_from(["$.o", "$.o[*]"]), "equals": st.sampled_from([1, "1", 2])}),
+    st.fixed_dictionaries({"path": st.sampled_from(["$.o", "$.o[*]"]), "not_equals": st.just(1)}),
+    st.fixed_dictionaries({"path": st.just("$.o"), "gt": st.just(1)}),
+    st.fixed_dictionaries({"path": st.just("$.o"), "exists": st.booleans()}),
+)
+names = st.sampled_from(NAMES)
+items = st.one_of(
+    names,
+    names,
+    st.fixed_dictionaries({"tool": names, "where": st.lists(conditions, min_size=1, max_size=2)}),
+)
+lists = st.lists(items, min_size=1, max_size=2)
+selectors = st.one_of(items, items, lists)
+small = st.integers(1, 3)
+
+
+def rule(type: str, needs: dict[str, Any], may: dict[str, Any] | None = None, *, key: bool = True) -> Any:
+    """Rules of a family: the fields it needs, those it may have, and what any rule may carry."""
+    more: dict[str, Any] = {"action": st.sampled_from(["warn", "request_approval", "deny", "cancel", "halt"])}
+    if key:
+        more["key"] = st.just("$.o")
+    return st.fixed_dictionaries({"type": st.just(type), **needs}, optional={**(may or {}), **more})
+
+
+binding = st.one_of(
+    st.just({"path": "$.o"}),
+    st.just({"path": "$.o", "prior_path": "$.o[*]"}),
+    st.just({"path": "$.o", "prior_output_path": "$.o"}),
+    st.just({"path": "$.o", "prior_output_regex": r"(\d)"}),
+)
+returned = st.one_of(
+    st.fixed_dictionaries({"path": st.just("$.ok"), "equals": st.sampled_from([True, 1])}),
+    st.fixed_dictionaries({"path": st.just("$.o"), "equals": st.just({"arg": "$.o"})}),
+    st.just({"path": "$.o", "exists": True}),
+)
+priors = st.one_of(
+    st.fixed_dictionaries(
+        {"prior": selectors},
+        optional={
+            "same": st.lists(binding, min_size=1, max_size=2),
+            "output": st.lists(returned, min_size=1, max_size=2),
+            "pick": st.sampled_from(["latest", "any"]),
+        },
+    ),
+    st.fixed_dictionaries({"prior": selectors, "must": st.just("started")}),
+)
+plain_requirements = st.one_of(
+    priors,
+    priors,
+    st.fixed_dictionaries({"turns_gte": st.integers(0, 3)}),
+    st.fixed_dictionaries({"user_said": st.just("1")}, optional={"in": st.sampled_from(["any", "latest"])}),
+)
+requirements = st.one_of(
+    plain_requirements, st.fixed_dictionaries({"any_of": st.lists(plain_requirements, min_size=1, max_size=2)})
+)
+sources = st.one_of(
+    st.just("user_message"),
+    st.fixed_dictionaries({"tool": selectors, "path": st.sampled_from(["$.o", "$"])}),
+    st.fixed_dictionaries({"tool": selectors, "regex": st.sampled_from([r"\d", r"id: (\d)"])}),
+)
+
+
+@st.composite
+def loops(draw: Any) -> Rule:
+    """`loop` rules whose threshold fits in their window."""
+    window = draw(st.integers(1, 5))
+    made = draw(rule("loop", {"window": st.just(window), "threshold": st.integers(1, window)}, {"tool": selectors}))
+    return dict(made)
+
+
+@st.composite
+def nets(draw: Any) -> Rule:
+    """Nets of three places; transitions without tools lead from `x` to `y` to `z`, so that they end."""
+    places = st.lists(st.sampled_from("xyz"), max_size=2)
+    named = st.fixed_dictionaries(
+        {"inputs": places, "outputs": places, "tools": lists},
+        optional={"type": st.sampled_from(["auto", "manual"]), "deferred": st.booleans()},
+    )
+    silent = st.sampled_from([{"inputs": ["x"], "outputs": ["y"]}, {"inputs": ["y", "y"], "outputs": ["z"]}])
+    transitions = [*draw(st.lists(named, max_size=3)), *draw(st.lists(silent, max_size=2))]
+    made = {
+        "name": draw(st.sampled_from(["n", "m"])),
+        "places": ["x", "y", "z"],
+        "initial_marking": {place: draw(st.integers(0, 2)) for place in "xyz"},
+        "transitions": [{"name": f"t{n}", **t} for n, t in enumerate(transitions)],
+    }
+    if draw(st.booleans()):
+        made["free_tools"] = draw(lists)
+    return made | draw(st.fixed_dictionaries({}, optional={"action": st.sampled_from(["warn", "deny"])}))
+
+
+FAMILIES: dict[str, SearchStrategy[Any]] = {
+    "allowlist": rule("allowlist", {"tools": lists}, key=False),
+    "blocklist": rule("blocklist", {"tools": lists}, key=False),
+    "require": rule("require", {"tool": selectors}, key=False),
+    "count": st.one_of(
+        rule(
+            "count",
+            {"tool": selectors, "max": st.integers(0, 2)},
+            {"of": st.sampled_from(["started", "completed", "attempted"])},
+        ),
+        rule(
+            "count",
+            {"tool": selectors, "max": st.integers(0, 2), "within_turns": small},
+            {"of": st.sampled_from(["started", "completed", "attempted"])},
+        ),
+        rule(
+            "count",
+            {"tool": selectors, "min": st.integers(0, 2)},
+            {"exact": st.integers(0, 2), "of": st.sampled_from(["started", "completed", "attempted"])},
+        ),
+        rule("max_calls", {"tool": selectors, "max": st.integers(0, 2)}),
+    ),
+    "before": rule(
+        "before", {"first": selectors, "then": selectors}, {"first_must": st.sampled_from(["started", "completed"])}
+    ),
+    "immediately_before": rule("immediately_before", {"first": selectors, "then": selectors}),
+    "after": rule("after", {"trigger": selectors, "then": selectors}, {"within": small}),
+    "eventually": rule("eventually", {"tool": selectors, "within": small}, key=False),
+    "never_after": rule("never_after", {"trigger": selectors, "forbidden": selectors}),
+    "forbids_after": rule("forbids_after", {"tool": selectors, "tools": lists}),
+    "sequence": rule("sequence", {"tools": st.lists(selectors, min_size=1, max_size=3)}, {"strict": st.booleans()}),
+    "forbidden_sequence": rule(
+        "forbidden_sequence",
+        {"sequence": st.lists(selectors, min_size=1, max_size=3)},
+        {"adjacency": st.sampled_from(["strict", "any"])},
+    ),
+    "precondition": rule(
+        "precondition", {"tool": selectors, "requires": st.lists(requirements, min_size=1, max_size=2)}
+    ),
+    "provenance": rule(
+        "provenance",
+        {
+            "tool": selectors,
+            "path": st.sampled_from(["$.o", "$.t", "$"]),
+            "from": st.lists(sources, min_size=1, max_size=2),
+        },
+        {"except": st.just([2]), "extract": st.just(r"\w")},
+    ),
+    "loop": loops(),
+    "max_parallel": rule("max_parallel", {"max": st.integers(0, 2)}, {"tool": selectors}),
+    "circuit_breaker": st.one_of(
+        rule("circuit_breaker", {"consecutive": small}, {"total": small}), rule("circuit_breaker", {"total": small})
+    ),
+}
+"""Well-typed rules of each family."""
+
+tool_rules = st.one_of(st.fixed_dictionaries({"allow": lists}), st.fixed_dictionaries({"deny": lists}))
+
+
+def policies(rules: SearchStrategy[Any], *, tools: Any = None, all_nets: Any = None) -> SearchStrategy[Any]:
+    """One policy with some rules, tool rules and nets."""
+    return st.fixed_dictionaries(
+        {"name": st.just("p"), "rules": rules, "virtual_tools": st.just(VIRTUAL), "aliases": st.just(ALIASES)},
+        optional={
+            "on_violation": st.sampled_from(["warn", "request_approval", "deny", "cancel"]),
+            **({"tool_rules": tools} if tools is not None else {}),
+            **({"nets": all_nets} if all_nets is not None else {}),
+        },
+    )
+
+
+_outcomes = st.sampled_from(["completed", "completed", "completed", "failed", "in flight", "refused by the provider"])
+_calls = st.builds(
+    Step,
+    do=st.sampled_from(["ask", "ask", "ask", "saw"]),
+    tool=st.sampled_from([*TOOLS, "a", "b", "A"]),
+    input=inputs,
+    next_turn=st.booleans(),
+    outcome=_outcomes,
+    output=outputs,
+    approval=st.sampled_from(["granted", "denied", "left"]),
+)
+_ends = st.builds(
+    Step, do=st.just("end"), n=st.integers(0, 3), outcome=st.sampled_from(["completed", "failed"]), output=outputs
+)
+_words = st.builds(Step, do=st.just("say"), words=st.sampled_from(["pay 1", "x P", "no", "12", "2."]))
+sessions = st.lists(st.one_of(_calls, _calls, _calls, _calls, _ends, _words), max_size=9)

@@ -1,0 +1,80 @@
+"""Nets: the whole session is played again from the initial marking for every question."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from .selecting import meets, names
+from .trace import Call, World
+
+
+def blocked_or_manual(net: Any, world: World, call: Call) -> str | None:
+    """None where the call is free, abstained from or gated by autos; else `blocked` or `manual`."""
+    marking, _ = _played(net, world)
+    firing = _firing(net, marking, world, call)
+    if firing is None:
+        return "blocked"
+    return "manual" if any(t.get("type") == "manual" for t in firing) and not call.approved else None
+
+
+def names_it(net: Any, world: World, call: Call) -> bool:
+    """Whether a transition names the call."""
+    return any(meets(t["tools"], call, world, permits=False) for t in net["transitions"] if t.get("tools"))
+
+
+def _firing(net: Any, marking: Counter[str], world: World, call: Call) -> list[Any] | None:
+    """What fires for a call, looked at under each of its names; None if one of them is blocked."""
+    left, firing = Counter(marking), []
+    for name in names(call, world):
+        if meets(net.get("free_tools", []), call, world, permits=True, of=[name]):
+            continue
+        mine = [
+            t
+            for t in net["transitions"]
+            if t.get("tools") and meets(t["tools"], call, world, permits=False, of=[name])
+        ]
+        covering = [t for t in mine if meets(t["tools"], call, world, permits=True, of=[name])]
+        if not mine or any(t in firing for t in covering):
+            continue
+        autos_first = sorted(covering, key=lambda t: t.get("type") == "manual")
+        chosen = next((t for t in autos_first if _enabled(t, left)), None)
+        if chosen is None:
+            return None
+        left -= Counter(chosen["inputs"])
+        firing.append(chosen)
+    return firing
+
+
+def _enabled(transition: Any, marking: Counter[str]) -> bool:
+    return all(marking[place] >= n for place, n in Counter(transition["inputs"]).items())
+
+
+def _played(net: Any, world: World) -> tuple[Counter[str], dict[str, list[Any]]]:
+    """The marking after everything that happened."""
+    marking, waiting = Counter(net["initial_marking"]), dict[str, list[Any]]()
+    _silent(net, marking)
+    moments = [(at, what, c) for c in world.calls for what, at in _life(c) if at is not None]
+    for _, what, call in sorted(moments, key=lambda moment: moment[0]):
+        if what == "started":
+            for transition in _firing(net, marking, world, call) or ():
+                marking.subtract(transition["inputs"])
+                if transition.get("deferred"):
+                    waiting.setdefault(call.id, []).append(transition)
+                else:
+                    marking.update(transition["outputs"])
+        else:
+            for transition in waiting.pop(call.id, ()):
+                marking.update(transition["outputs" if what == "completed" else "inputs"])
+        _silent(net, marking)
+    return marking, waiting
+
+
+def _life(call: Call) -> list[tuple[str, int | None]]:
+    return [("started", call.started), ("completed", call.completed), ("failed", call.failed)]
+
+
+def _silent(net: Any, marking: Counter[str]) -> None:
+    while len(able := [t for t in net["transitions"] if not t.get("tools") and _enabled(t, marking)]) == 1:
+        marking.subtract(able[0]["inputs"])
+        marking.update(able[0]["outputs"])

@@ -1,0 +1,79 @@
+"""`precondition`: what must have happened before a call, to the same thing."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+from .selecting import at, holds, ids, meets
+from .trace import Call, Rule, World
+
+
+def precondition(rule: Rule, world: World, call: Call) -> bool:
+    """Violated by a call for which a requirement fails."""
+    named = meets(rule["tool"], call, world, permits=False)
+    return named and not all(_met(requirement, world, call) for requirement in rule["requires"])
+
+
+def _met(requirement: Any, world: World, call: Call) -> bool:
+    if "any_of" in requirement:
+        return any(_met(inner, world, call) for inner in requirement["any_of"])
+    if "turns_gte" in requirement:
+        return bool(call.turn - 1 >= requirement["turns_gte"])
+    if "user_said" in requirement:
+        said = world.said[-1:] if requirement.get("in") == "latest" else world.said
+        return any(re.search(requirement["user_said"], words) for words in said)
+    return _prior(requirement, world, call)
+
+
+def _prior(requirement: Any, world: World, call: Call) -> bool:
+    past = world.started() if requirement.get("must") == "started" else world.completed()
+    bound = [
+        earlier
+        for earlier in past
+        if meets(requirement["prior"], earlier, world, permits=True)
+        and all(_bound(same, earlier, call) for same in requirement.get("same", ()))
+    ]
+    if requirement.get("pick", "latest") == "latest":
+        bound = bound[-1:]
+    return any(_returned(requirement.get("output", ()), earlier, call) for earlier in bound)
+
+
+def _bound(same: Any, earlier: Call, call: Call) -> bool:
+    """Every value of this call is one of that call's, and there is one."""
+    if "prior_output_regex" in same:
+        written = earlier.output if isinstance(earlier.output, str) else json.dumps(earlier.output)
+        theirs = re.findall(same["prior_output_regex"], written)
+    elif "prior_output_path" in same:
+        theirs = ids(same["prior_output_path"], output_of(earlier))
+    else:
+        theirs = ids(same.get("prior_path", same["path"]), earlier.input)
+    ours = ids(same["path"], call.input)
+    return bool(ours) and all(value in theirs for value in ours)
+
+
+def _returned(conditions: Any, earlier: Call, call: Call) -> bool:
+    return all(
+        holds(spelt, output_of(earlier), permits=True, loose=False)
+        for condition in conditions
+        for spelt in _alternatives(condition, call)
+    )
+
+
+def _alternatives(condition: Any, call: Call) -> list[Any]:
+    """A condition with the judged call's argument in place of `{arg: path}`; one that has none never holds."""
+    operand = condition.get("equals")
+    if not isinstance(operand, dict):
+        return [condition]
+    found = at(operand["arg"], call.input)
+    return [{**condition, "equals": value} for value in found] or [{"path": "$.none", "exists": True}]
+
+
+def output_of(call: Call) -> Any:
+    """A tool's output as paths see it: text that is a JSON object or array is parsed."""
+    try:
+        parsed = json.loads(call.output) if isinstance(call.output, str) else call.output
+    except ValueError:
+        return call.output
+    return parsed if isinstance(parsed, dict | list) or not isinstance(call.output, str) else call.output

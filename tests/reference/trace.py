@@ -1,0 +1,58 @@
+"""A session written down whole: what was asked, what ran, how it ended, what the user said."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeAlias
+
+Rule: TypeAlias = Mapping[str, Any]
+"""A rule as it stands in a policy's document."""
+
+
+@dataclass
+class Call:
+    """One call; each moment of its life is the clock's reading then, or None."""
+
+    id: str
+    tool: str
+    input: dict[str, Any]
+    turn: int
+    asked: int
+    started: int | None = None
+    completed: int | None = None
+    failed: int | None = None
+    denied: int | None = None
+    output: Any = None
+    approved: bool = False
+
+
+@dataclass
+class World:
+    """A session so far, under one policy's names."""
+
+    policy: Rule
+    calls: list[Call] = field(default_factory=list)
+    said: list[str] = field(default_factory=list)
+    clock: int = 0
+
+    def tick(self) -> int:
+        """The next moment."""
+        self.clock += 1
+        return self.clock
+
+    def started(self) -> list[Call]:
+        """The calls that count, in the order in which they started."""
+        return sorted((c for c in self.calls if c.started is not None), key=lambda c: c.started or 0)
+
+    def completed(self) -> list[Call]:
+        """The calls that succeeded, in the order in which they did."""
+        return sorted((c for c in self.calls if c.completed is not None), key=lambda c: c.completed or 0)
+
+    def only(self, calls: list[Call]) -> World:
+        """The same session with some of its calls."""
+        return replace(self, calls=calls)
+
+    def under(self, policy: Rule) -> World:
+        """The same session under another policy's names."""
+        return replace(self, policy=policy)
