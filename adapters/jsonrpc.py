@@ -155,7 +155,8 @@ class Peer:
         method, message_id = message.get("method"), message.get("id")
         params = message.get("params")
         if isinstance(method, str) and message_id is not None:
-            answers.start_soon(self._answer, message_id, method, params if isinstance(params, dict) else {})
+            # each begins before the next line is read, so questions are taken in their order
+            await answers.start(self._answer, message_id, method, params if isinstance(params, dict) else {})
         elif isinstance(method, str):
             await self._on_notification(method, params if isinstance(params, dict) else {})
         elif (pending := self._waiting_for(message_id)) is not None:
@@ -167,7 +168,10 @@ class Peer:
     def _waiting_for(self, message_id: Any) -> _Pending | None:
         return self._pending.get(message_id) if isinstance(message_id, int) else None
 
-    async def _answer(self, message_id: Any, method: str, params: Params) -> None:
+    async def _answer(
+        self, message_id: Any, method: str, params: Params, *, task_status: anyio.abc.TaskStatus[None]
+    ) -> None:
+        task_status.started()
         try:
             result = await self._on_request(method, params)
         except RpcError as error:

@@ -1,0 +1,119 @@
+"""An agent's tool calls: what they are called here, their inputs and outcomes.
+
+The protocol names no tools. A call has a title, which often is the command itself, and a kind. The name is
+the agent's own name of the tool where it gives one in `_meta`, else the kind; for a call of no particular
+kind its first title, if that could be a tool's name, else `other`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+
+KINDS: Final = frozenset(("read", "edit", "delete", "move", "search", "execute", "think", "fetch", "switch_mode"))
+OTHER: Final = "other"
+FINISHED: Final = frozenset(("completed", "failed"))
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.:-]{0,127}")
+_KEPT: Final = ("title", "kind", "content", "locations", "rawInput", "_meta")
+
+
+class KnownCall(msgspec.Struct, kw_only=True):
+    """One call of the agent, as far as it was told.
+
+    `told` merges what the agent said of it. `allowed` has the ids under which the gate let it run: an agent
+    may ask twice about one call, for different things.
+    """
+
+    id: str
+    told: dict[str, Any] = {}
+    first_title: str = ""
+    asked: dict[str, tuple[str, dict[str, Any]]] = {}
+    allowed: list[str] = []
+    refused: bool = False
+    reported: bool = False
+    over: bool = False
+
+    def hear(self, fields: Mapping[str, Any]) -> None:
+        """Take in what the agent says of the call: what is absent or null has not changed."""
+        self.told.update({key: fields[key] for key in _KEPT if fields.get(key) is not None})
+        self.first_title = self.first_title or str(fields.get("title") or "")
+
+    @property
+    def name(self) -> str:
+        """The tool's name."""
+        return tool_name(self.told, self.first_title)
+
+    @property
+    def input(self) -> dict[str, Any]:
+        """The tool's input."""
+        return tool_input(self.told)
+
+
+def tool_name(told: Mapping[str, Any], first_title: str = "") -> str:
+    """The name of the tool that a call is of."""
+    own = _own_name(told.get("_meta"))
+    if own is not None:
+        return own
+    kind = told.get("kind")
+    if kind in KINDS:
+        return str(kind)
+    title = first_title or str(told.get("title") or "")
+    return title if _NAME.fullmatch(title) else OTHER
+
+
+def tool_input(told: Mapping[str, Any]) -> dict[str, Any]:
+    """The input: as the agent gives it, else what can be read of it: `title`, `locations`, `diffs`."""
+    raw = told.get("rawInput")
+    if isinstance(raw, dict) and raw:
+        return raw
+    read: dict[str, Any] = {"title": str(told.get("title") or "")}
+    if raw not in (None, {}, ""):
+        read["raw"] = raw
+    if paths := [place["path"] for place in _dicts(told.get("locations")) if "path" in place]:
+        read["locations"] = paths
+    if diffs := [_diff(block) for block in _dicts(told.get("content")) if block.get("type") == "diff"]:
+        read["diffs"] = diffs
+    return read
+
+
+def output_of(fields: Mapping[str, Any]) -> Any:
+    """What a finished call gave: its text, or else its raw output, or its content as it came."""
+    texts = [_text(block) for block in _dicts(fields.get("content"))]
+    if texts and all(text is not None for text in texts):
+        return "".join(text for text in texts if text)
+    return fields.get("rawOutput", fields.get("content"))
+
+
+def shows_output(fields: Mapping[str, Any]) -> bool:
+    """Whether an update shows that the call is running: it has given something already."""
+    if fields.get("rawOutput") is not None:
+        return True
+    return any(block.get("type") == "terminal" or _text(block) for block in _dicts(fields.get("content")))
+
+
+def _own_name(meta: Any) -> str | None:
+    if not isinstance(meta, dict):
+        return None
+    for place in (meta, *meta.values()):
+        name = place.get("toolName") if isinstance(place, dict) else None
+        if isinstance(name, str) and name:
+            return name
+    return None
+
+
+def _dicts(items: Any) -> list[dict[str, Any]]:
+    return [item for item in items if isinstance(item, dict)] if isinstance(items, list) else []
+
+
+def _text(block: Mapping[str, Any]) -> str | None:
+    content = block.get("content")
+    if block.get("type") != "content" or not isinstance(content, dict) or content.get("type") != "text":
+        return None
+    return str(content.get("text") or "")
+
+
+def _diff(block: Mapping[str, Any]) -> dict[str, Any]:
+    return {"path": block.get("path"), "old_text": block.get("oldText"), "new_text": block.get("newText")}

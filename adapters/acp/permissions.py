@@ -1,0 +1,51 @@
+"""The agent's question before it acts: the call it is about, and the option that is chosen."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from .calls import KnownCall, tool_input, tool_name
+
+CANCELLED: Final[dict[str, Any]] = {"outcome": {"outcome": "cancelled"}}
+"""The answer when the prompt is being cancelled; it permits nothing."""
+
+
+def option(options: Any, kind: str) -> dict[str, Any] | None:
+    """The answer that picks the option of that kind, or None if the agent does not offer it."""
+    for offered in options if isinstance(options, list) else ():
+        if isinstance(offered, dict) and offered.get("kind") == kind and "optionId" in offered:
+            return {"outcome": {"outcome": "selected", "optionId": offered["optionId"]}}
+    return None
+
+
+def permission(options: Any) -> dict[str, Any] | None:
+    """The answer that permits this one call; an option that permits more is never picked."""
+    return option(options, "allow_once")
+
+
+def refusal(options: Any) -> dict[str, Any]:
+    """The answer that refuses this one call."""
+    return option(options, "reject_once") or CANCELLED
+
+
+def proposal(call: KnownCall, fields: Mapping[str, Any]) -> tuple[str, str, dict[str, Any]]:
+    """The id, name and input to put to the gate.
+
+    A second question about one call for something else, or one about a call that runs already, is a call of
+    its own.
+
+    Args:
+        call: the call, with what the agent said of it before and in the question.
+        fields: the question's own description of the call.
+    """
+    if call.asked:
+        told = {**call.told, **{key: value for key, value in fields.items() if value is not None}}
+        name, tool_input_ = tool_name(told, str(fields.get("title") or "")), tool_input(told)
+    else:
+        name, tool_input_ = call.name, call.input
+    for call_id, known in call.asked.items():
+        if known == (name, tool_input_):
+            return call_id, name, tool_input_
+    asked_before = len(call.asked) + call.reported
+    return (f"{call.id}:{asked_before + 1}" if asked_before else call.id), name, tool_input_
