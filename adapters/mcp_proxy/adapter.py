@@ -1,0 +1,88 @@
+"""McpProxyAdapter: whatever an agent does through one MCP server, as a run."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Collection
+from contextlib import asynccontextmanager
+
+from proctor.policies.calls import Capabilities
+from proctor.policies.model import Policy
+from proctor.supervisor.ports import Launch, LaunchOptions, Provider
+
+from ..background import helpers
+from ..policy_parts import policy_parts
+from .downstream import Downstream
+from .names import Naming
+from .session import ProxySession
+from .upstream import Upstream
+from .visibility import Visibility
+
+
+class McpProxyAdapter:
+    """Stands between agents and an MCP server; every `tools/call` asks the gate.
+
+    Its `visibility` must be among the supervisor's publishers: it narrows `tools/list` by what is stored.
+
+    Args:
+        upstream: the server.
+        downstream: where agents connect.
+        server: the server's name; tools are then judged as `mcp__NAME__tool`, else by their own names.
+        offered: the names beyond which nothing is offered; None knows no such bound.
+        warn: is told what the operator should know.
+    """
+
+    name = "mcp"
+
+    def __init__(
+        self,
+        upstream: Upstream,
+        downstream: Downstream,
+        *,
+        server: str | None = None,
+        offered: Collection[str] | None = None,
+        warn: Callable[[str], None],
+    ) -> None:
+        self._upstream = upstream
+        self._downstream = downstream
+        self._naming = Naming(server)
+        self._offered = offered
+        self._warn = warn
+        self.visibility = Visibility(offered)
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What it can do; MCP says nothing of tokens, cost or turns."""
+        return Capabilities(
+            gate="all",
+            rewrite=True,
+            usage="none",
+            cancel_kills_children=True,
+            narrow=True,
+            tools=None if self._offered is None else tuple(sorted(self._offered)),
+        )
+
+    async def prepare(self) -> None:
+        """Nothing to check: the server is started when a client comes."""
+
+    def compile(self, policy: Policy) -> LaunchOptions:
+        """Nothing is expressed beforehand; the list of tools is narrowed as the run goes on."""
+        self.visibility.under(policy)
+        return LaunchOptions(unexpressed=policy_parts(policy))
+
+    @asynccontextmanager
+    async def open(self, launch: Launch) -> AsyncIterator[Provider]:
+        """Take clients; leaving ends their connections and the server's processes."""
+        session = ProxySession(
+            launch,
+            self._upstream,
+            self._downstream,
+            naming=self._naming,
+            visibility=self.visibility,
+            warn=self._warn,
+        )
+        async with helpers() as tasks:
+            tasks.start_soon(session.work)
+            try:
+                yield session
+            finally:
+                session.abandon()

@@ -1,0 +1,157 @@
+"""Agents over streamable HTTP: an MCP session each, all of one run. On asyncio only, as its server is."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from ipaddress import ip_address
+from uuid import uuid4
+
+import anyio
+import uvicorn
+from anyio.abc import TaskGroup, TaskStatus
+from mcp.server.streamable_http import StreamableHTTPServerTransport
+from mcp.server.transport_security import TransportSecuritySettings
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
+
+from proctor.supervisor.errors import UsageError
+
+from .downstream import Serve
+
+PATH = "/mcp"
+_SESSION_HEADER = "mcp-session-id"
+_MOST_SESSIONS = 100
+_LOCAL = TransportSecuritySettings(
+    enable_dns_rebinding_protection=True,
+    allowed_hosts=["127.0.0.1:*", "localhost:*", "[::1]:*"],
+    allowed_origins=["http://127.0.0.1:*", "http://localhost:*", "http://[::1]:*"],
+)
+
+
+class HttpDownstream:
+    """Listens on loopback.
+
+    Args:
+        address: `HOST:PORT`; port 0 takes a free one.
+        ready: is told the URL once clients can connect.
+
+    Raises:
+        UsageError: the address is none, not loopback, or taken.
+    """
+
+    ends_with_client = False
+
+    def __init__(self, address: str, *, ready: Callable[[str], None]) -> None:
+        self._socket = _listening(address)
+        self._ready = ready
+        self._sessions: dict[str, StreamableHTTPServerTransport] = {}
+
+    async def take(self, serve: Serve) -> None:
+        """Serve until cancelled."""
+        async with anyio.create_task_group() as tasks:
+            app = Starlette(routes=[Route(PATH, endpoint=_Endpoint(self._sessions, serve, tasks))])
+            config = uvicorn.Config(app, log_level="warning", lifespan="off", timeout_graceful_shutdown=1)
+            server = _Server(config)
+            host, port = self._socket.getsockname()[:2]
+            self._ready(f"http://{f'[{host}]' if ':' in host else host}:{port}{PATH}")
+            try:
+                await server.serve(sockets=[self._socket])
+            finally:
+                with anyio.CancelScope(shield=True):
+                    for transport in list(self._sessions.values()):
+                        await transport.terminate()
+                self._socket.close()
+                tasks.cancel_scope.cancel()
+
+
+class _Server(uvicorn.Server):
+    """Leaves signals to whoever runs the proxy."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+class _Endpoint:
+    """The ASGI application: a session of the protocol is one connection."""
+
+    def __init__(self, sessions: dict[str, StreamableHTTPServerTransport], serve: Serve, tasks: TaskGroup) -> None:
+        self._sessions = sessions
+        self._serve = serve
+        self._tasks = tasks
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        known = Request(scope).headers.get(_SESSION_HEADER)
+        if known is None:
+            await self._open(scope, receive, send)
+        elif known in self._sessions:
+            await self._sessions[known].handle_request(scope, receive, send)
+        else:
+            await _refused("there is no such session", 404)(scope, receive, send)
+
+    async def _open(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if len(self._sessions) >= _MOST_SESSIONS:
+            await _refused("too many sessions are open", 503)(scope, receive, send)
+            return
+        session_id = uuid4().hex
+        transport = StreamableHTTPServerTransport(mcp_session_id=session_id, security_settings=_LOCAL)
+        status = 0
+
+        async def watched(message: dict[str, object]) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = int(str(message["status"]))
+            await send(message)
+
+        await self._tasks.start(self._own, session_id, transport)
+        try:
+            await transport.handle_request(scope, receive, watched)  # type: ignore[arg-type]
+        finally:
+            if not 200 <= status < 400:  # only `initialize` begins a session
+                with anyio.CancelScope(shield=True):
+                    await transport.terminate()
+
+    async def _own(
+        self, session_id: str, transport: StreamableHTTPServerTransport, *, task_status: TaskStatus[None]
+    ) -> None:
+        self._sessions[session_id] = transport
+        try:
+            async with transport.connect() as streams:
+                task_status.started()
+                await self._serve(streams)
+        finally:
+            del self._sessions[session_id]
+            if not transport.is_terminated:
+                with anyio.CancelScope(shield=True):
+                    await transport.terminate()
+
+
+def _refused(why: str, status: int) -> JSONResponse:
+    error = {"code": -32600, "message": why}
+    return JSONResponse({"jsonrpc": "2.0", "id": None, "error": error}, status_code=status)
+
+
+def _listening(address: str) -> socket.socket:
+    host, _, port = address.rpartition(":")
+    host = host.strip("[]") or "127.0.0.1"
+    host = "127.0.0.1" if host == "localhost" else host
+    try:
+        family = socket.AF_INET6 if ip_address(host).version == 6 else socket.AF_INET
+        is_local, number = ip_address(host).is_loopback, int(port)
+    except ValueError:
+        raise UsageError(f"`{address}` is no address; say HOST:PORT, such as 127.0.0.1:8765") from None
+    if not is_local:
+        raise UsageError(f"`{address}` is not on loopback; whoever can connect can call tools")
+    listening = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind((host, number))
+    except (OSError, OverflowError) as error:
+        listening.close()
+        raise UsageError(f"cannot listen on `{address}`: {error}") from error
+    return listening

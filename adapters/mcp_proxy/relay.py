@@ -1,0 +1,264 @@
+"""One connection: a client's messages to a server and back, its tool calls held at the gate.
+
+Requests, answers and notices that are not about tools go through untouched, in both directions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import anyio
+import msgspec
+from anyio.abc import TaskGroup
+from mcp.shared.message import ClientMessageMetadata, MessageMetadata, ServerMessageMetadata, SessionMessage
+from mcp.types import JSONRPCError, JSONRPCNotification, JSONRPCRequest, JSONRPCResponse
+
+from proctor.policies.calls import ToolCall, tell_model_default
+from proctor.policies.events import Event, ToolCallCompleted, ToolCallFailed
+from proctor.supervisor.errors import ProviderError
+from proctor.supervisor.ports import Gate
+
+from . import wire
+from .names import Naming
+from .pending import Asked, Call, Handshake, Listing, Pending
+from .tool_list import ToolList
+from .visibility import Visibility
+
+LOST = "the MCP server ended before it answered"
+
+
+class Desk(msgspec.Struct, frozen=True, kw_only=True):
+    """What the connections of one run share.
+
+    `report` returns when an event was judged; `new_id` names calls; `warn` tells the operator.
+    """
+
+    gate: Gate
+    report: Callable[[Event], Awaitable[None]]
+    naming: Naming
+    visibility: Visibility
+    new_id: Callable[[], str]
+    warn: Callable[[str], None]
+
+
+class Relay:
+    """Passes messages on until one side ends.
+
+    # INVARIANT: no `tools/call` reaches the server before the gate has permitted it.
+    """
+
+    def __init__(
+        self,
+        desk: Desk,
+        client: tuple[wire.Incoming, wire.Outgoing],
+        server: tuple[wire.Incoming, wire.Outgoing],
+    ) -> None:
+        self._desk = desk
+        self._from_client, self._to_client = client
+        self._from_server, self._to_server = server
+        self._pending: Pending = {}
+        self._tools = ToolList(desk.naming, desk.visibility)
+        self._version: str | None = None
+        self._lost = False
+        self._quiet = anyio.Event()
+
+    async def run(self) -> None:
+        """Relay until the client hangs up. Raises ProviderError when the server ends first."""
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._serve_client, tasks)
+            tasks.start_soon(self._serve_server, tasks)
+            tasks.start_soon(self._announce)
+        if self._lost:
+            raise ProviderError("the MCP server ended while its client was still connected")
+
+    async def wind_up(self) -> None:
+        """Let the calls at the gate have their answers, then refuse what the server still works on."""
+        while any(isinstance(asked, Call) and not asked.running for asked in self._pending.values()):
+            self._quiet = anyio.Event()
+            await self._quiet.wait()
+        for request_id, asked in list(self._pending.items()):
+            self._pending.pop(request_id, None)
+            if isinstance(asked, Call):
+                await self._tell(wire.refusal(request_id, tell_model_default(asked.call.name)))
+
+    async def _serve_client(self, tasks: TaskGroup) -> None:
+        async for item in self._from_client:
+            if isinstance(item, Exception):
+                await self._tell(wire.failure(None, wire.PARSE_ERROR, "not a JSON-RPC message"))
+                continue
+            message = item.message
+            if isinstance(message, JSONRPCRequest):
+                await self._asked(message, tasks)
+            elif isinstance(message, JSONRPCNotification) and message.method == "notifications/cancelled":
+                await self._withdrawn(message)
+            else:
+                await self._pass_on(message)
+        tasks.cancel_scope.cancel()
+
+    async def _asked(self, message: JSONRPCRequest, tasks: TaskGroup) -> None:
+        if message.id in self._pending:
+            said = f"the request id `{message.id}` is in use"
+            await self._tell(wire.failure(message.id, wire.INVALID_REQUEST, said))
+        elif message.method == "tools/call":
+            await self._called(message, tasks)
+        elif message.method == "server/discover":
+            # Without the handshake there would be no stream for the notice that the tools changed.
+            said = "this proxy speaks the protocol versions that begin with `initialize`"
+            await self._tell(wire.failure(message.id, wire.METHOD_NOT_FOUND, said))
+        else:
+            self._pending[message.id] = _kind(message)
+            await self._pass_on(message)
+
+    async def _called(self, message: JSONRPCRequest, tasks: TaskGroup) -> None:
+        params = message.params or {}
+        name, arguments = params.get("name"), params.get("arguments")
+        arguments = {} if arguments is None else arguments
+        if not isinstance(name, str) or not isinstance(arguments, dict):
+            said = "a tool call needs a `name` and, in `arguments`, an object"
+            await self._tell(wire.failure(message.id, wire.INVALID_PARAMS, said))
+        elif "task" in params:
+            said = "a tool call as a task cannot be held at the gate; call it without `task`"
+            await self._tell(wire.failure(message.id, wire.INVALID_PARAMS, said))
+        else:
+            judged = self._desk.naming.judged(name)
+            call = ToolCall(id=self._desk.new_id(), name=judged, input=arguments)
+            pending = self._pending[message.id] = Call(call, _progress_token(params))
+            tasks.start_soon(self._gate, message, pending)
+
+    async def _gate(self, message: JSONRPCRequest, pending: Call) -> None:
+        refused: SessionMessage | None = None
+        try:
+            with pending.scope:
+                refused = await self._decided(message, pending)
+            if refused is not None:
+                await self._tell(refused)
+        finally:
+            if not pending.running:
+                self._pending.pop(message.id, None)
+            self._quiet.set()
+
+    async def _decided(self, message: JSONRPCRequest, pending: Call) -> SessionMessage | None:
+        """What the client is told at once; None when the call went on to the server."""
+        call = pending.call
+        if not self._desk.visibility.knows(call.name):
+            self._desk.warn(f"refused `{call.name}`: it was not offered when its server's annotations were read")
+            return wire.refusal(message.id, tell_model_default(call.name))
+        answer = await self._desk.gate(call)
+        if not answer.allowed:
+            return wire.refusal(message.id, answer.tell_model or tell_model_default(call.name))
+        if answer.input is not None:
+            params = {**(message.params or {}), "arguments": answer.input}
+            message = message.model_copy(update={"params": params})
+        pending.running = True
+        await self._pass_on(message)
+        return None
+
+    async def _withdrawn(self, message: JSONRPCNotification) -> None:
+        request_id: Any = (message.params or {}).get("requestId")
+        asked = self._pending.get(request_id) if isinstance(request_id, str | int) else None
+        if isinstance(asked, Call) and not asked.running:
+            asked.scope.cancel()
+            return
+        if isinstance(asked, Call):
+            del self._pending[request_id]
+            await self._failed(asked, "cancelled by the client")
+        await self._pass_on(message)
+
+    async def _tell(self, item: SessionMessage) -> None:
+        try:
+            await self._to_client.send(item)
+        except (anyio.ClosedResourceError, anyio.BrokenResourceError):
+            return  # the client's end is dealt with where its messages are read
+
+    async def _pass_on(self, message: Any) -> None:
+        headers = {"mcp-protocol-version": self._version} if self._version else None
+        try:
+            await self._to_server.send(wire.outgoing(message, ClientMessageMetadata(headers=headers)))
+        except (anyio.ClosedResourceError, anyio.BrokenResourceError):
+            return  # the server's end is dealt with where its messages are read
+
+    async def _serve_server(self, tasks: TaskGroup) -> None:
+        async for item in self._from_server:
+            if isinstance(item, Exception):
+                self._desk.warn(f"the MCP server wrote what is no message: {wire.printable(str(item))}")
+                continue
+            await self._tell(await self._said(item))
+        self._lost = True
+        await self._answer_for_the_server()
+        tasks.cancel_scope.cancel()
+
+    async def _said(self, item: SessionMessage) -> SessionMessage:
+        message = item.message
+        if not isinstance(message, JSONRPCResponse | JSONRPCError):
+            return wire.outgoing(message, self._about(message))
+        asked = self._pending.pop(message.id, None) if message.id is not None else None
+        if isinstance(asked, Call):
+            await self._outcome(asked, message)
+        if isinstance(message, JSONRPCResponse):
+            if isinstance(asked, Handshake):
+                message = message.model_copy(update={"result": self._greeting(message.result)})
+            elif isinstance(asked, Listing):
+                message = message.model_copy(update={"result": self._tools.page(message.result, first=asked.first)})
+        return wire.outgoing(message)
+
+    def _about(self, message: Any) -> MessageMetadata:
+        """Which request a notice of progress belongs to: over HTTP it travels with that request's answer."""
+        token = (message.params or {}).get("progressToken")
+        if token is None:
+            return None
+        found = (key for key, asked in self._pending.items() if isinstance(asked, Call) and asked.progress == token)
+        request_id = next(found, None)
+        return None if request_id is None else ServerMessageMetadata(related_request_id=request_id)
+
+    def _greeting(self, result: dict[str, Any]) -> dict[str, Any]:
+        self._version = result.get("protocolVersion")
+        capabilities = {key: value for key, value in (result.get("capabilities") or {}).items() if key != "tasks"}
+        if isinstance(capabilities.get("tools"), dict):
+            capabilities["tools"] = {**capabilities["tools"], "listChanged": True}
+        return {**result, "capabilities": capabilities}
+
+    async def _announce(self) -> None:
+        seen = 0
+        while True:
+            seen = await self._tools.changed(seen)
+            await self._tell(wire.tools_changed())
+
+    async def _outcome(self, asked: Call, message: JSONRPCResponse | JSONRPCError) -> None:
+        call = asked.call
+        if isinstance(message, JSONRPCError):
+            await self._failed(asked, {"code": message.error.code, "message": message.error.message})
+        elif message.result.get("isError") is True:
+            await self._failed(asked, wire.output_of(message.result))
+        else:
+            output = wire.output_of(message.result)
+            await self._desk.report(ToolCallCompleted(tool_call_id=call.id, tool_name=call.name, tool_output=output))
+
+    async def _failed(self, asked: Call, error: Any) -> None:
+        await self._desk.report(ToolCallFailed(tool_call_id=asked.call.id, tool_name=asked.call.name, error=error))
+
+    async def _answer_for_the_server(self) -> None:
+        for request_id, asked in list(self._pending.items()):
+            if isinstance(asked, Call) and not asked.running:
+                asked.scope.cancel()
+                await self._tell(wire.refusal(request_id, LOST))
+            elif isinstance(asked, Call):
+                await self._failed(asked, LOST)
+                await self._tell(wire.refusal(request_id, LOST))
+            else:
+                await self._tell(wire.failure(request_id, wire.INTERNAL_ERROR, LOST))
+        self._pending.clear()
+
+
+def _progress_token(params: dict[str, Any]) -> wire.RequestId | None:
+    meta = params.get("_meta")
+    token = meta.get("progressToken") if isinstance(meta, dict) else None
+    return token if isinstance(token, str | int) else None
+
+
+def _kind(message: JSONRPCRequest) -> Asked:
+    if message.method == "initialize":
+        return Handshake()
+    if message.method == "tools/list":
+        return Listing(first=not (message.params or {}).get("cursor"))
+    return Asked()

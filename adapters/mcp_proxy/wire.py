@@ -1,0 +1,79 @@
+"""What the two sides of a connection say to each other: messages as the MCP transports carry them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator, Mapping
+from typing import Any, Protocol, TypeAlias
+
+from mcp.shared.message import MessageMetadata, SessionMessage
+from mcp.types import (
+    ErrorData,
+    JSONRPCError,
+    JSONRPCMessage,
+    JSONRPCNotification,
+    JSONRPCResponse,
+)
+
+RequestId: TypeAlias = str | int
+
+PARSE_ERROR = -32700
+INVALID_REQUEST = -32600
+METHOD_NOT_FOUND = -32601
+INVALID_PARAMS = -32602
+INTERNAL_ERROR = -32603
+
+_ANSI = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
+
+
+class Incoming(Protocol):
+    """Messages of one side; an exception among them is something it sent that is no message."""
+
+    def __aiter__(self) -> AsyncIterator[SessionMessage | Exception]: ...
+
+
+class Outgoing(Protocol):
+    """Where messages to one side go."""
+
+    async def send(self, item: SessionMessage, /) -> None: ...
+
+
+def outgoing(message: JSONRPCMessage, metadata: MessageMetadata = None) -> SessionMessage:
+    """A message to send."""
+    return SessionMessage(message, metadata)
+
+
+def failure(request_id: RequestId | None, code: int, message: str) -> SessionMessage:
+    """A request answered with an error."""
+    error = JSONRPCError(jsonrpc="2.0", id=request_id, error=ErrorData(code=code, message=message))
+    return outgoing(error)
+
+
+def refusal(request_id: RequestId, text: str) -> SessionMessage:
+    """A tool call answered with a tool error that the model reads."""
+    result = {"content": [{"type": "text", "text": text}], "isError": True}
+    return outgoing(JSONRPCResponse(jsonrpc="2.0", id=request_id, result=result))
+
+
+def tools_changed() -> SessionMessage:
+    """The notice that the tools on offer have changed."""
+    return outgoing(JSONRPCNotification(jsonrpc="2.0", method="notifications/tools/list_changed"))
+
+
+def output_of(result: Mapping[str, Any]) -> Any:
+    """What a tool returned: its structured content, else its text, else its content blocks."""
+    if result.get("structuredContent") is not None:
+        return result["structuredContent"]
+    content = result.get("content")
+    if isinstance(content, list) and content and all(_is_text(block) for block in content):
+        return "\n".join(block["text"] for block in content)
+    return content
+
+
+def printable(text: str, limit: int = 200) -> str:
+    """A foreign text as one short line for a terminal."""
+    return _ANSI.sub(" ", text.replace("\n", " "))[:limit]
+
+
+def _is_text(block: Any) -> bool:
+    return isinstance(block, dict) and block.get("type") == "text" and isinstance(block.get("text"), str)
