@@ -4,6 +4,13 @@ steps                what a fake agent does
 fake_adapter         an agent in memory
 twins                an approver and a publisher in memory
 faulty_store         a store that fails on purpose
+driving              runs an adapter by hand
+adapter_checks       what the tests of the Adapter port share
+adapter_gating       tests of order, the gate, refusal, usage
+adapter_cancelling   tests of ending an agent, whatever it is doing
+adapter_crashing     tests of a client that is killed, or writes what is no message
+adapter_showing      tests of what an adapter says it can do
+adapter_conformance  all of them: the suite to run against an Adapter
 store_checks         what the tests of the Store port share
 store_appending      tests of storing events
 store_finding        tests of finding what is stored

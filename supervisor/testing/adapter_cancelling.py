@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 
 import anyio
 import anyio.lowlevel
 
 from proctor.policies.calls import ToolCall
-from proctor.policies.events import RunCompleted
+from proctor.policies.events import TERMINAL, Event, MessageReceived, MessageStreamed, RunCompleted, TurnStarted
 from proctor.policies.model import Deny, Limits, Policy
+from proctor.supervisor.errors import ProviderError
 from proctor.supervisor.ports import Adapter, GateAnswer, Launch, Provider
 
 from .adapter_checks import PATIENCE_S, AdapterChecks, Agent
@@ -60,7 +61,7 @@ class CancellingChecks(AdapterChecks):
         agent = self.staying()
         if agent is None:
             return
-        done = await self._cancelled(agent, self._up)
+        done = await self._cancelled(agent, self.up)
 
         assert not any(event.type == "tool_call_completed" for event in done.events)
         assert self.processes() == []
@@ -74,10 +75,45 @@ class CancellingChecks(AdapterChecks):
 
         assert not any(isinstance(event, RunCompleted) for event in done.events)
 
+    async def test_it_can_be_cancelled_once_it_has_said_something(self) -> None:
+        """In the middle of a response that never ends."""
+        agent = self.silent()
+        if agent is None:
+            return
+        said = anyio.Event()
+
+        def watch(event: Event) -> bool:
+            if isinstance(event, (MessageReceived, MessageStreamed, TurnStarted)):
+                said.set()
+            return said.is_set()
+
+        with anyio.fail_after(PATIENCE_S):
+            done = await Drive(agent.adapter, cancel_when=watch).run(agent.prompt)
+
+        assert said.is_set()
+        assert done.rungs
+        assert not any(isinstance(event, RunCompleted) for event in done.events)
+        assert self.processes() == []
+
+    async def test_a_cancel_after_the_end_finds_nothing_to_do(self) -> None:
+        """The end and a cancel may cross: the first step is harmless then, and bounded."""
+        agent = self.making("a")
+        launch = Launch(run_id="late", session_id="s", prompt=agent.prompt, gate=_allow)
+        await agent.adapter.prepare()
+        with anyio.fail_after(PATIENCE_S):
+            async with agent.adapter.open(launch) as provider:
+                seen = [event async for event in provider.events()]
+                rung = provider.ladder()[0]
+                with anyio.move_on_after(rung.bound_s), suppress(ProviderError):
+                    await rung.act()
+
+        assert [event.type for event in seen if isinstance(event, TERMINAL)] == ["run_completed"]
+        assert self.processes() == []
+
     async def test_leaving_the_context_releases_everything(self) -> None:
         """Without the ladder: the one who read the stream just goes away."""
         agent = self.staying()
-        moment: Callable[[], Awaitable[object]] = self._up if agent else _soon
+        moment: Callable[[], Awaitable[object]] = self.up if agent else _soon
         agent = agent or self.making("a")
         launch = Launch(run_id="left", session_id="s", prompt=agent.prompt, gate=_allow)
         await agent.adapter.prepare()
@@ -113,10 +149,6 @@ class CancellingChecks(AdapterChecks):
                 drive.cancel()
         assert self.processes() == []
         return drive.done
-
-    async def _up(self) -> None:
-        while "up" not in self.made():
-            await anyio.lowlevel.checkpoint()
 
 
 async def _allow(call: ToolCall) -> GateAnswer:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import anyio
 import msgspec
@@ -16,6 +17,8 @@ from proctor.supervisor.ports import Adapter
 from .driving import Drive, Driven
 
 PATIENCE_S = 30
+POLL_S = 0.005
+"""Another process makes the file that is waited for; nothing tells of it."""
 TOKENS = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "reasoning_tokens")
 
 
@@ -26,16 +29,33 @@ class Agent(msgspec.Struct, frozen=True):
     prompt: str = "go"
 
 
+class Shown(msgspec.Struct, frozen=True, kw_only=True):
+    """What an adapter was seen to do, by the names of Capabilities; None where its agents show nothing of it."""
+
+    gate: Literal["all", "none"] | None = None
+    rewrite: bool | None = None
+    deny_ends_turn: bool | None = None
+    usage: Literal["per_turn", "at_end", "none"] | None = None
+    reports_cost: bool | None = None
+    cancel_kills_children: bool | None = None
+    resume: bool | None = None
+
+
 class AdapterChecks:
     """The start of every group of tests.
 
     Set `workspace` to an empty directory. `acts` is false when the agent's calls have no effect of their
-    own (a replay); `all_or_nothing` is true when one refused call keeps its siblings from running.
+    own (a replay); `all_or_nothing` is true when one refused call keeps its siblings from running;
+    `has_client` is true when the agent is a process of its own that works in the workspace. `row` names
+    the row of a capability matrix that `shown` is for, once its test has run.
     """
 
     workspace: Path
     acts = True
     all_or_nothing = False
+    has_client = False
+    row: str | None = None
+    shown: Shown | None = None
 
     def making(self, *files: str, together: bool = False) -> Agent:
         """An agent that makes these files in the workspace, a call for each, and then completes; `together`
@@ -54,11 +74,21 @@ class AdapterChecks:
         return None
 
     def using(self) -> tuple[Agent, Usage] | None:
-        """An agent that reports usage, and what it adds up to; None if it reports none."""
+        """An agent that reports usage, and what it adds up to; None if it reports none. Two responses of it
+        are told apart from one report at the end.
+        """
         return None
 
     def failing(self) -> Agent | None:
         """An agent whose client fails; None if it cannot."""
+        return None
+
+    def garbling(self, *files: str) -> Agent | None:
+        """As `making`, by a client that also writes lines that are no messages; None if there is no wire."""
+        return None
+
+    def truncating(self) -> Agent | None:
+        """An agent whose client ends in the middle of a message; None if there is no wire."""
         return None
 
     def made(self) -> list[str]:
@@ -76,10 +106,20 @@ class AdapterChecks:
                 continue
         return found
 
+    def client(self) -> list[psutil.Process]:
+        """The agent's client: the processes in the workspace that this process has started."""
+        found = [psutil.Process(pid) for pid in self.processes()]
+        return [process for process in found if process.ppid() == os.getpid()]
+
     async def run(self, agent: Agent, **gate: Any) -> Driven:
         """Run an agent to its end, in bounded time."""
         with anyio.fail_after(PATIENCE_S):
             return await Drive(agent.adapter, **gate).run(agent.prompt)
+
+    async def up(self) -> None:
+        """Wait for the call of a staying agent to run."""
+        while "up" not in self.made():  # noqa: ASYNC110
+            await anyio.sleep(POLL_S)
 
     def effects(self, *files: str) -> list[str]:
         """What the workspace holds when calls for these files have run."""

@@ -18,11 +18,13 @@ empty workspace, on asyncio and on trio.
 from __future__ import annotations
 
 from .adapter_cancelling import CancellingChecks
-from .adapter_checks import Agent
+from .adapter_checks import Agent, Shown
+from .adapter_crashing import CrashingChecks
 from .adapter_gating import GatingChecks
+from .adapter_showing import ShowingChecks
 
-__all__ = ["AdapterConformance", "Agent"]
+__all__ = ["AdapterConformance", "Agent", "Shown"]
 
 
-class AdapterConformance(GatingChecks, CancellingChecks):
+class AdapterConformance(GatingChecks, CancellingChecks, CrashingChecks, ShowingChecks):
     """All the tests. An agent that is not provided (None) leaves out the tests that need it."""

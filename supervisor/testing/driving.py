@@ -53,6 +53,7 @@ class Drive:
         answer: the gate, instead of `refuse`.
         stop: whether a refusal says that nothing more may be asked for.
         cancel_when: the ladder is walked once an event satisfies this.
+        resume: the agent's own session to take up.
     """
 
     def __init__(
@@ -64,6 +65,7 @@ class Drive:
         stop: bool = False,
         cancel_when: Watching | None = None,
         options: LaunchOptions | None = None,
+        resume: str | None = None,
     ) -> None:
         self.done = Driven()
         self._adapter = adapter
@@ -72,13 +74,21 @@ class Drive:
         self._stop = stop
         self._cancel_when = cancel_when
         self._options = options or LaunchOptions()
+        self._resume = resume
         self._ended = anyio.Event()
         self._cancelled = anyio.Event()
 
     async def run(self, prompt: str = "go", *, run_id: str = "run-1") -> Driven:
         """Start the adapter, read it to its end and give what happened; an error of the client is kept."""
         await self._adapter.prepare()
-        launch = Launch(run_id=run_id, session_id="s-1", prompt=prompt, gate=self._gate, options=self._options)
+        launch = Launch(
+            run_id=run_id,
+            session_id="s-1",
+            prompt=prompt,
+            gate=self._gate,
+            options=self._options,
+            resume=self._resume,
+        )
         async with self._adapter.open(launch) as provider, anyio.create_task_group() as tasks:
             tasks.start_soon(self._walk, provider)
             try:
