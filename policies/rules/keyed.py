@@ -38,6 +38,7 @@ class Keyed(Machine):
         self.ordinals = machine.ordinals
         self.outcomes = machine.outcomes
         self.attempts = machine.attempts
+        self._counts_denials = type(machine).denied is not Machine.denied
         # An instance counts its own calls, whatever their names.
         self.every_call = machine.every_call or machine.ordinals
         self._key = key
@@ -105,7 +106,9 @@ class Keyed(Machine):
         return next(filter(None, findings), None)
 
     def denied(self, state: KeyedState, call: Call, mask: int) -> Finding | None:
-        """Tell the instances; the first finding stands for all."""
+        """Tell the instances; the first finding stands for all. Where denials say nothing, none begins."""
+        if not self._counts_denials:
+            return None
         findings = [self.inner.denied(self._row(state, key), call, mask) for key in self._keys(call)]
         return next(filter(None, findings), None)
 
