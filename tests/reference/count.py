@@ -23,13 +23,13 @@ def exceeds(rule: Rule, world: World, call: Call) -> bool:
     others = [c for c in counted(rule, world) if c is not call]
     if "within_turns" in rule:
         others = [c for c in others if c.turn > call.turn - rule["within_turns"]]
-    return len(others) + 1 > most
+    return bool(len(others) + 1 > most)
 
 
 def owes(rule: Rule, world: World) -> bool:
     """Fewer than `exact`, or `min`, at the end."""
     least = rule.get("exact", rule.get("min", 0))
-    return len(counted(rule, world)) < least
+    return bool(len(counted(rule, world)) < least)
 
 
 def required(rule: Rule, world: World) -> bool:

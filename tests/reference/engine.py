@@ -90,7 +90,7 @@ class Engine:
     def status(self, clause: Clause, world: World, violated: set[str], *, complete: bool = True) -> str:
         """How a clause stands."""
         world = world.under(clause.policy)
-        key, owes = clause.rule.get("key"), OWES.get(clause.kind, lambda rule, world: False)
+        key, owes = clause.rule.get("key"), OWES.get(clause.kind, _owes_nothing)
         worlds = [world] if key is None else [w for w in instances(key, world) if self._begun(clause, w)]
         owed = any(owes(clause.rule, each) for each in worlds)
         if clause.id in violated or (owed and complete):
@@ -116,6 +116,10 @@ class Engine:
         else:
             selector = clause.rule.get(RESTRICTED.get(clause.kind, "tool"), "*")
         return any(meets(selector, call, world, permits=False) for call in world.calls)
+
+
+def _owes_nothing(rule: Rule, world: World) -> bool:
+    return False
 
 
 def _strictness(action: str) -> int:

@@ -7,7 +7,6 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
-from .trace import Rule
 from .twins import Step
 
 TOOLS = ["a", "b", "c", "D.x"]
@@ -90,15 +89,15 @@ sources = st.one_of(
 
 
 @st.composite
-def loops(draw: Any) -> Rule:
+def loops(draw: Any) -> Any:
     """`loop` rules whose threshold fits in their window."""
     window = draw(st.integers(1, 5))
     made = draw(rule("loop", {"window": st.just(window), "threshold": st.integers(1, window)}, {"tool": selectors}))
-    return dict(made)
+    return made
 
 
 @st.composite
-def nets(draw: Any) -> Rule:
+def nets(draw: Any) -> Any:
     """Nets of three places; transitions without tools lead from `x` to `y` to `z`, so that they end."""
     places = st.lists(st.sampled_from("xyz"), max_size=2)
     named = st.fixed_dictionaries(

@@ -15,7 +15,7 @@ def loop(rule: Rule, world: World, call: Call) -> bool:
         return False
     window = [*world.started(), call][-rule["window"] :]
     alike = [c for c in window if _alike(c, call) and meets(selector, c, world, permits=False)]
-    return len(alike) >= rule["threshold"]
+    return bool(len(alike) >= rule["threshold"])
 
 
 def _alike(left: Call, right: Call) -> bool:

@@ -56,4 +56,4 @@ def _action(rule: Rule, policy: Rule, stack: list[Rule]) -> str:
 
 def strictest(actions: list[Any]) -> str:
     """The strictest of some actions; `allow` of none."""
-    return max(["allow", *actions], key=STRICTNESS.index)
+    return str(max(["allow", *actions], key=STRICTNESS.index))

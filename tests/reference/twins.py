@@ -98,7 +98,7 @@ class Twins:
         assert shown or action in ("deny", "cancel"), f"narrow hid a call that is answered {action}"
 
         if action == "request_approval":
-            held = {"approval_id": f"a-{call.id}", "tool_call_id": call.id, "tool_name": call.tool}
+            held: dict[str, Any] = {"approval_id": f"a-{call.id}", "tool_call_id": call.id, "tool_name": call.tool}
             self._observe(ev.ToolApprovalRequested(**held, tool_input=call.input), [])
             if step.approval == "granted":
                 self._observe(ev.ToolApprovalGranted(**held, input_digest=input_digest(call.input)), [])
@@ -140,7 +140,8 @@ class Twins:
     def _end_of(self, call: Call, step: Step) -> None:
         if step.outcome == "in flight":
             return
-        at, common = self.world.tick(), {"tool_call_id": call.id, "tool_name": call.tool}
+        at = self.world.tick()
+        common: dict[str, Any] = {"tool_call_id": call.id, "tool_name": call.tool}
         if step.outcome == "completed":
             call.completed, call.output = at, step.output
             self._observe(ev.ToolCallCompleted(**common, tool_output=step.output), [])
