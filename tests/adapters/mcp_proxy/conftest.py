@@ -1,0 +1,129 @@
+"""A proxy in this process, on the test's own backend, between a real MCP client and a real server process."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+
+pytest.importorskip("mcp", reason="needs the MCP library: pip install 'proctor[mcp]'")
+
+from mcp import Client
+
+from proctor.adapters.mcp_proxy.serving import Serving, serve
+from proctor.adapters.mcp_proxy.upstream import CommandUpstream
+from proctor.adapters.stores import SQLiteStore
+from proctor.policies import parse_policies
+from proctor.policies.events import Event
+from proctor.supervisor import MemoryStore, Store
+
+QUICK = Path(__file__).with_name("quick_server.py")
+REAL = Path(__file__).with_name("server.py")
+
+
+class _Pair:
+    """Two ends of a connection in memory, the client's and the proxy's."""
+
+    ends_with_client = True
+
+    def __init__(self) -> None:
+        self._to_proxy: tuple[MemoryObjectSendStream[Any], MemoryObjectReceiveStream[Any]]
+        self._to_proxy = anyio.create_memory_object_stream[Any](0)
+        self._to_client: tuple[MemoryObjectSendStream[Any], MemoryObjectReceiveStream[Any]]
+        self._to_client = anyio.create_memory_object_stream[Any](0)
+
+    async def take(self, serve: Callable[[Any], Any]) -> None:
+        with self._to_proxy[1] as incoming, self._to_client[0] as outgoing:
+            await serve((incoming, outgoing))
+
+    @asynccontextmanager
+    async def client(self) -> AsyncIterator[Any]:
+        with self._to_client[1] as incoming, self._to_proxy[0] as outgoing:
+            yield incoming, outgoing
+
+
+class Proxied:
+    """A client behind the proxy, and what is to be seen of it."""
+
+    def __init__(self, client: Client, store: Store, notices: list[str], warnings: list[str]) -> None:
+        self.client = client
+        self.store = store
+        self.notices = notices
+        self.warnings = warnings
+        self.noticed = anyio.Event()
+
+    async def tools(self) -> list[str]:
+        """The names the client is shown."""
+        return [tool.name for tool in (await self.client.list_tools()).tools]
+
+    async def call(self, name: str, **arguments: Any) -> Any:
+        """The result of one call."""
+        return await self.client.call_tool(name, arguments)
+
+    async def said(self, name: str, **arguments: Any) -> tuple[bool, str]:
+        """Whether a call is a tool error, and its text."""
+        result = await self.call(name, **arguments)
+        return bool(result.is_error), result.content[0].text
+
+    async def events(self, *types: str) -> list[Event]:
+        """What is stored, of these types if any are given."""
+        [run] = await self.store.runs()
+        found = [event async for event in self.store.read(run.session_id)]
+        return [event for event in found if not types or event.type in types]
+
+
+class Bench:
+    """Makes proxies; `error` is what the last one ended with."""
+
+    def __init__(self, tmp_path: Path) -> None:
+        self.dir = tmp_path
+        self.command = [sys.executable, "-S", str(QUICK)]
+        self.real_command = [sys.executable, str(REAL)]
+        self.error: BaseException | None = None
+
+    def sqlite(self) -> SQLiteStore:
+        """A store in a file that other processes can open."""
+        return SQLiteStore(self.dir / "store.db")
+
+    @asynccontextmanager
+    async def proxied(
+        self, policy: str, *, store: Store | None = None, command: list[str] | None = None, **serving: Any
+    ) -> AsyncIterator[Proxied]:
+        """A connected client. Leaving it hangs up and waits for the proxy's end."""
+        pair, kept, warnings = _Pair(), store or MemoryStore(), list[str]()
+        upstream = CommandUpstream(command or self.command)
+        order = Serving(upstream=upstream, downstream=pair, policies=parse_policies(policy), **serving)
+        notices: list[str] = []
+        seen: list[Proxied] = []
+
+        async def on_message(message: Any) -> None:
+            method = getattr(message, "method", None)
+            if method is not None:
+                notices.append(method)
+                if seen:
+                    seen[0].noticed.set()
+
+        async def run() -> None:
+            try:
+                await serve(kept, order, warn=warnings.append)
+            except Exception as error:
+                self.error = error
+
+        with anyio.fail_after(30):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(run)
+                async with Client(pair.client(), mode="legacy", message_handler=on_message) as client:
+                    seen.append(Proxied(client, kept, notices, warnings))
+                    yield seen[0]
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    """Proxies before the small server."""
+    return Bench(tmp_path)

@@ -1,0 +1,170 @@
+"""The proxy's gate: what is refused never reaches the server, and what is allowed is recorded first."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from proctor.policies.errors import PolicyViolationError
+from proctor.supervisor import StoreError
+from proctor.supervisor.inbox import pending
+from proctor.supervisor.testing import FaultyStore
+
+pytestmark = pytest.mark.anyio
+
+DENY_WRITE = """
+name: p
+on_violation: deny
+tool_rules: [{deny: [write], tell_model: not here}]
+"""
+
+
+async def test_a_denied_call_never_reaches_the_server(bench: Any) -> None:
+    """The file is not written, the model reads the policy's words, and the session goes on."""
+    target = bench.dir / "never"
+    async with bench.proxied(DENY_WRITE) as proxied:
+        refused = await proxied.said("write", path=str(target))
+        allowed = await proxied.call("add", a=1, b=2)
+        recorded = [event.type for event in await proxied.events("tool_call_denied", "tool_call_completed")]
+
+    assert refused == (True, "not here")
+    assert not target.exists()
+    assert allowed.structured_content == {"sum": 3}
+    assert recorded == ["tool_call_denied", "tool_call_completed"]
+    assert bench.error is None
+
+
+async def test_a_call_is_recorded_before_it_runs(bench: Any) -> None:
+    """While the server still works on a call, its start is in the store, with its input."""
+    target = bench.dir / "started"
+    async with bench.proxied(DENY_WRITE) as proxied, anyio.create_task_group() as tasks:
+        tasks.start_soon(partial(proxied.call, "hang", path=str(target)))
+        while not target.exists():
+            await anyio.lowlevel.checkpoint()
+        [started] = await proxied.events("tool_call_started")
+        tasks.cancel_scope.cancel()
+
+    assert started.tool_name == "hang"
+    assert started.tool_input == {"path": str(target)}
+
+
+async def test_parallel_calls_share_one_budget(bench: Any) -> None:
+    """Of eight calls at once under a limit of three, three run."""
+    policy = "{name: p, limits: {max_tool_calls: {max: 3, action: deny}}}"
+    async with bench.proxied(policy) as proxied, anyio.create_task_group() as tasks:
+        for n in range(8):
+            tasks.start_soon(partial(proxied.call, "write", path=str(bench.dir / f"out-{n}")))
+
+    assert len(list(bench.dir.glob("out-*"))) == 3
+
+
+async def test_a_tool_that_fails_is_recorded_as_failed_and_told_as_it_is(bench: Any) -> None:
+    """The server's own error reaches the client; a rule that needs success is not satisfied by it."""
+    policy = "{name: p, on_violation: deny, rules: [{type: before, first: fail, then: add}]}"
+    async with bench.proxied(policy) as proxied:
+        is_error, text = await proxied.said("fail")
+        after, _ = await proxied.said("add", a=1, b=1)
+        [failed] = await proxied.events("tool_call_failed")
+
+    assert is_error
+    assert "it does not work" in text
+    assert "it does not work" in failed.error
+    assert after
+
+
+async def test_another_process_approves_a_held_call(bench: Any) -> None:
+    """The call runs after the answer came through the store's file, and not before."""
+    target = bench.dir / "approved"
+    policy = "{name: p, tool_rules: [{deny: [write], action: request_approval}]}"
+    code = (
+        "import sys, anyio\n"
+        "from proctor.adapters.stores import SQLiteStore\n"
+        "from proctor.supervisor import ApprovalAnswer\n"
+        "from proctor.supervisor.inbox import answer\n"
+        "async def main():\n"
+        "    async with SQLiteStore(sys.argv[1]) as store:\n"
+        "        await answer(store, sys.argv[2], ApprovalAnswer(granted=True, by='ana'))\n"
+        "anyio.run(main)\n"
+    )
+    existed = True
+    async with bench.sqlite() as store:
+        async with bench.proxied(policy, store=store) as proxied, anyio.create_task_group() as tasks:
+            tasks.start_soon(partial(proxied.call, "write", path=str(target), text="x"))
+            token = 0
+            while not (asked := await pending(store)):
+                token = await store.wait(token, 5)
+            existed = target.exists()
+            command = [sys.executable, "-c", code, str(store.path), asked[0].approval_id]
+            await anyio.run_process(command, stderr=subprocess.STDOUT)
+        granted = [event async for event in store.read(asked[0].session_id) if event.type == "tool_approval_granted"]
+
+    assert not existed
+    assert target.read_text() == "x"
+    assert [event.by for event in granted] == ["ana"]
+
+
+async def test_a_call_the_client_takes_back_while_it_is_held_does_not_run(bench: Any) -> None:
+    """A cancelled request is withdrawn from the gate; a later answer changes nothing."""
+    target = bench.dir / "withdrawn"
+    policy = "{name: p, tool_rules: [{deny: [write], action: request_approval}]}"
+    async with bench.proxied(policy) as proxied:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(partial(proxied.call, "write", path=str(target)))
+            while not await pending(proxied.store):
+                await anyio.lowlevel.checkpoint()
+            tasks.cancel_scope.cancel()
+        await proxied.call("add", a=1, b=1)
+        denied = [event.decision for event in await proxied.events("tool_call_denied")]
+
+    assert denied == ["withdrawn"]
+    assert not target.exists()
+
+
+async def test_a_policy_that_cancels_ends_the_run_and_every_call_has_an_answer(bench: Any) -> None:
+    """The refused call and the one under way are answered; then the server's process is gone."""
+    target, never = bench.dir / "pid", bench.dir / "never"
+    policy = "{name: p, tool_rules: [{deny: [write]}]}"
+    answers: list[tuple[bool, str]] = []
+
+    async def hang(proxied: Any) -> None:
+        answers.append(await proxied.said("hang", path=str(target)))
+
+    async with bench.proxied(policy) as proxied, anyio.create_task_group() as tasks:
+        tasks.start_soon(hang, proxied)
+        while not target.exists() or not target.read_text():
+            await anyio.lowlevel.checkpoint()
+        answers.append(await proxied.said("write", path=str(never)))
+
+    assert [is_error for is_error, _ in answers] == [True, True]
+    assert not never.exists()
+    assert isinstance(bench.error, PolicyViolationError)
+    assert not Path(f"/proc/{target.read_text()}").exists()
+
+
+async def test_a_store_that_cannot_be_written_refuses(bench: Any) -> None:
+    """No record, no call: the file is not written and the proxy ends with the store's error."""
+    target = bench.dir / "never"
+    store = FaultyStore(fails_at=2, stays_broken=True)
+    async with bench.proxied("{name: p}", store=store) as proxied:
+        is_error, _ = await proxied.said("write", path=str(target))
+
+    assert is_error
+    assert not target.exists()
+    assert isinstance(bench.error, StoreError)
+
+
+async def test_a_call_as_a_task_is_refused(bench: Any) -> None:
+    """A task would be over before its work is: it is no evidence that the call completed."""
+    from mcp import MCPError
+    from mcp.types import CallToolRequest, CallToolRequestParams, CallToolResult
+
+    params = CallToolRequestParams.model_validate({"name": "add", "arguments": {"a": 1, "b": 2}, "task": {"ttl": 1}})
+    async with bench.proxied("{name: p}") as proxied:
+        with pytest.raises(MCPError, match="task"):
+            await proxied.client.session.send_request(CallToolRequest(params=params), CallToolResult)
