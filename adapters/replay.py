@@ -13,6 +13,7 @@ import anyio.lowlevel
 import msgspec
 
 from proctor.policies.calls import Capabilities, ToolCall
+from proctor.policies.codec import decode_event
 from proctor.policies.errors import EventError
 from proctor.policies.events import (
     ApprovalEvent,
@@ -31,7 +32,6 @@ from proctor.policies.events import (
     ToolCallRequested,
     ToolCallStarted,
     ToolOutcome,
-    decode_event,
 )
 from proctor.policies.model import Policy
 from proctor.supervisor.errors import UsageError

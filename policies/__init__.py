@@ -2,7 +2,7 @@
 
 Rows, each importing only those above it:
     errors
-    calls, events
+    calls, events, codec
     language/       values, regular expressions, paths, conditions, tool names
     nets/           how nets are written
     model           how a policy is written
@@ -17,9 +17,10 @@ Rows, each importing only those above it:
 """
 
 from .calls import Capabilities, Decision, LimitWarning, RunContext, ToolCall, Usage, Violation
+from .codec import decode_event, encode_event
 from .compiled import CompiledPolicy, compile_policy
 from .errors import EventError, PolicyError, PolicyViolationError, Problem, ProctorError
-from .events import Event, decode_event, encode_event
+from .events import Event
 from .merge import merge_policies
 from .model import Allow, Deny, Limits, Policy
 from .monitor import Monitor

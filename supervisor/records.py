@@ -7,14 +7,13 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
+from proctor.policies.codec import decode_event, encode_event
 from proctor.policies.events import (
     Event,
     RunCancelled,
     RunCompleted,
     RunFailed,
     Unrecognized,
-    decode_event,
-    encode_event,
 )
 
 from .errors import EventError, StoreError

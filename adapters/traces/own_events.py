@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import msgspec
 
+from proctor.policies.codec import decode_event
 from proctor.policies.errors import EventError
 from proctor.policies.events import (
     TERMINAL,
@@ -14,7 +15,6 @@ from proctor.policies.events import (
     ToolCallDenied,
     ToolCallStarted,
     Unrecognized,
-    decode_event,
 )
 
 from .lines import TraceLines

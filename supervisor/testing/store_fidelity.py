@@ -5,7 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from proctor.policies.events import RunStarted, ToolCallStarted, Unrecognized, decode_event, encode_event
+from proctor.policies.codec import decode_event, encode_event
+from proctor.policies.events import RunStarted, ToolCallStarted, Unrecognized
 
 from .store_checks import StoreChecks, kind_of_refusal, message, stored, texts
 

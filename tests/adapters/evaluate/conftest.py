@@ -9,8 +9,8 @@ from typing import Any, TypeAlias
 import pytest
 
 from proctor.adapters.traces import Session
+from proctor.policies.codec import decode_event
 from proctor.policies.compiled import CompiledPolicy, compile_policy
-from proctor.policies.events import decode_event
 from proctor.policies.merge import merge_policies
 from proctor.policies.reading import parse_policies
 
