@@ -39,10 +39,15 @@ class Finding(msgspec.Struct, frozen=True):
 class Output(Protocol):
     """What a tool returned."""
 
-    value: Any
-    """As paths see it: text that holds JSON is parsed."""
-    text: str
-    """As it came; the JSON text of what was no text."""
+    @property
+    def value(self) -> Any:
+        """As paths see it: text that holds JSON is parsed."""
+        ...
+
+    @property
+    def text(self) -> str:
+        """As it came; the JSON text of what was no text."""
+        ...
 
 
 class Call(Subject, Protocol):
