@@ -7,7 +7,7 @@ sight of a tool's name and remembered, so an event visits only the rules that na
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 
@@ -38,7 +38,7 @@ TOOLS_REMEMBERED = 4_096
 """How many tool names the index remembers; a model may invent any number."""
 
 
-class Compiled(NamedTuple):
+class Compiled(msgspec.Struct, frozen=True, kw_only=True):
     """One rule, tool rule or net of the stack, compiled: `policy` is the member it came from."""
 
     number: int
@@ -55,7 +55,7 @@ class Compiled(NamedTuple):
     spends: bool = True
 
 
-class Visit(NamedTuple):
+class Visit(msgspec.Struct, frozen=True):
     """A rule that looks at calls of a tool: the slots they meet by name alone, and those to ask about."""
 
     number: int
@@ -63,27 +63,46 @@ class Visit(NamedTuple):
     mask: int
     asks: tuple[tuple[int, Callable[[Subject], bool]], ...]
     maybe: int
-    id: str
-    restricts: int
 
 
-Visits: TypeAlias = Sequence[tuple[Compiled, int]]
-"""The rules that a call concerns, each with the slots the call meets."""
+Met: TypeAlias = tuple[Compiled, int]
+"""A rule that a call concerns, with the slots the call meets."""
 
 
-class Plan(NamedTuple):
+class Visits(msgspec.Struct, frozen=True):
+    """The rules that a call concerns, in the stack's order, and which of them have more to do than judge it.
+
+    `spending` change when it starts, `attempts` when it is asked for; `outcomes` (by number) want to know how
+    it ends; `exercised` are the ids of those that restrict it.
+    """
+
+    rules: Sequence[Met]
+    spending: Sequence[Met]
+    attempts: Sequence[Met]
+    outcomes: list[tuple[int, int]]
+    exercised: frozenset[str]
+
+
+def visits_of(rules: Sequence[Met]) -> Visits:
+    """What these rules have to do."""
+    return Visits(
+        rules=rules,
+        spending=[met for met in rules if met[0].spends],
+        attempts=[met for met in rules if met[1] and met[0].machine.attempts],
+        outcomes=[(rule.number, mask) for rule, mask in rules if mask and rule.machine.outcomes],
+        exercised=frozenset(rule.id for rule, mask in rules if mask & rule.machine.restricts),
+    )
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """What calls of one tool concern: rules, and references that remember their outputs.
 
-    Where the name alone decides, `fixed` is the answer for every call, with the rules that it exercises, those
-    that want to know how it ends, and whether one counts attempts.
+    Where the name alone decides, `fixed` is the answer for every call.
     """
 
     visits: tuple[Visit, ...]
     remembers: tuple[tuple[OutputRef, Callable[[Any], list[Any]]], ...]
     fixed: Visits | None
-    exercised: frozenset[str]
-    outcomes: list[tuple[int, int]]
-    attempts: bool
 
 
 Validators: TypeAlias = Mapping[str, Validator]
@@ -97,6 +116,7 @@ class CompiledPolicy:
         self.policy = policy
         self.name = policy.name
         self.rules = rules
+        self.by_number = {rule.number: rule for rule in rules}
         self.limits = limits
         self.approval = policy.approval or Approval()
         self.prices = PriceBook(policy.prices) if limits.needs_prices or policy.prices else None
@@ -121,14 +141,11 @@ class CompiledPolicy:
         looked = [(rule, visit_of(rule, tool)) for rule in self.rules]
         looked = [(rule, visit) for rule, visit in looked if visit.maybe or visit.machine.every_call]
         remembers = ((ref, path) for ref, (matches, path) in self.references.items() if matches(tool))
-        fixed = None if any(visit.asks for _, visit in looked) else [(rule, v.mask) for rule, v in looked]
+        asks = any(visit.asks for _, visit in looked)
         return Plan(
             visits=tuple(visit for _, visit in looked),
             remembers=tuple(remembers),
-            fixed=fixed,
-            exercised=frozenset(rule.id for rule, v in looked if v.mask & v.restricts),
-            outcomes=[(rule.number, v.mask) for rule, v in looked if v.mask and v.machine.outcomes],
-            attempts=any(v.machine.attempts for _, v in looked),
+            fixed=None if asks else visits_of([(rule, visit.mask) for rule, visit in looked]),
         )
 
     def at(self, context: RunContext) -> CompiledPolicy:
@@ -204,7 +221,7 @@ def visit_of(rule: Compiled, tool: str) -> Visit:
             sure |= 1 << n
         else:
             asks.append((1 << n, bound))
-    return Visit(rule.number, rule.machine, sure, tuple(asks), maybe, rule.id, rule.machine.restricts)
+    return Visit(rule.number, rule.machine, sure, tuple(asks), maybe)
 
 
 def compile_policy(

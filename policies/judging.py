@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from .calls import Action, Enforcement, RunContext, Violation
-from .compiled import Compiled, CompiledPolicy, Visits
+from .compiled import Compiled, CompiledPolicy, Met, Plan, Visits, visits_of
 from .language.conditions import OutputRef
 from .limits import Exceeded
 from .memory import Returned, UserWords
 from .rules.machine import Finding
 from .session import REQUESTED, Call, Output, Session
+
+
+class States(dict[int, Any]):
+    """The state of each rule by number, made when it is first asked for."""
+
+    __slots__ = ("rules",)
+
+    def __init__(self, rules: Mapping[int, Compiled]) -> None:
+        self.rules = rules
+
+    def __missing__(self, number: int) -> Any:
+        state = self[number] = self.rules[number].machine.fresh()
+        return state
 
 
 class Judging:
@@ -20,26 +33,23 @@ class Judging:
     def __init__(self, compiled: CompiledPolicy, context: RunContext) -> None:
         self.compiled = compiled
         self.context = context
+        self.limited = bool(compiled.limits.entries)
         self.session = Session()
         self.calls: dict[str, Call] = {}
         self.returned: dict[OutputRef, Returned] = {ref: Returned() for ref in compiled.references}
-        self.rules: dict[int, Compiled] = {rule.number: rule for rule in compiled.rules}
-        self.states: dict[int, Any] = {rule.number: rule.machine.fresh() for rule in compiled.rules}
+        self.rules: Mapping[int, Compiled] = compiled.by_number
+        self.states = States(compiled.by_number)
         self._due: dict[int, int] = {}
         self._due_at: dict[int, set[int]] = {}
-        for number in self.states:
-            self.reschedule(number)
+        self.reschedule_all()
 
     def adopt(self, compiled: CompiledPolicy) -> None:
         """Go on under another set of rules; a rule that is in both keeps its state, so does one that is gone."""
         self.compiled = compiled
-        self.rules = {rule.number: rule for rule in compiled.rules}
+        self.rules = self.states.rules = compiled.by_number
         for ref in compiled.references:
             self.returned.setdefault(ref, Returned())
-        for rule in compiled.rules:
-            if rule.number not in self.states:
-                self.states[rule.number] = rule.machine.fresh()
-            self.reschedule(rule.number)
+        self.reschedule_all()
 
     def due_next(self) -> set[int]:
         """The rules that the next call concerns whatever its name."""
@@ -58,32 +68,29 @@ class Judging:
         """A call was asked for: known by its id from now on, and counted as an attempt once."""
         session = self.session
         first = id not in self.calls and id not in session.finished
-        call = self.calls[id] = Call(id=id, name=name, input=input, turn=session.session_turn(turn), memory=self)
+        turn = session.session_turn(turn)
+        call = self.calls[id] = Call(id=id, name=name, input=input, turn=turn, memory=self)
         session.asked = True
-        session.reach_turn(call.turn)
-        visits = self.visits(call)
+        if turn > session.turn:
+            session.reach_turn(turn)
+        plan = self.compiled.plan(name)
+        visits = self._visits(call, plan)
         if first:
-            plan = self.compiled.plan(name)
-            if visits is plan.fixed:
-                session.exercised |= plan.exercised
-            else:
-                session.exercised.update(rule.id for rule, mask in visits if mask & rule.machine.restricts)
-            if plan.attempts:
-                self._attempted(call, visits)
-        return call, visits
-
-    def _attempted(self, call: Call, visits: Visits) -> None:
-        for rule, mask in visits:
-            if rule.machine.attempts and mask:
+            if not visits.exercised <= session.exercised:
+                session.exercised |= visits.exercised
+            for rule, mask in visits.attempts:
                 rule.machine.asked(self.states[rule.number], call, mask)
+        return call, visits
 
     def visits(self, call: Call) -> Visits:
         """The rules that a call concerns, in the stack's order."""
-        plan = self.compiled.plan(call.name)
-        due = self._due_at.get(self.session.count + 1)
+        return self._visits(call, self.compiled.plan(call.name))
+
+    def _visits(self, call: Call, plan: Plan) -> Visits:
+        due = self._due_at.get(self.session.count + 1) if self._due_at else None
         if plan.fixed is not None and not due:
             return plan.fixed
-        found: list[tuple[Compiled, int]] = []
+        found: list[Met] = []
         for visit in plan.visits:
             mask = visit.mask
             for bit, ask in visit.asks:
@@ -94,8 +101,8 @@ class Judging:
         if due:
             named = {rule.number for rule, _ in found}
             found += [(self.rules[number], 0) for number in due - named if number in self.rules]
-            found.sort(key=lambda item: item[0].number)
-        return found
+            found.sort(key=lambda met: met[0].number)
+        return visits_of(found)
 
     def judged(self, call: Call, visits: Visits, *, repeat: bool) -> tuple[list[Violation], list[str]]:
         """What limits and rules find against a call; a rule that raises objects, and is named.
@@ -103,10 +110,10 @@ class Judging:
         `repeat`: also name limits that were reported in this run already.
         """
         session = self.session
-        found = self._limited(call, repeat) if self.compiled.limits.entries else []
+        found = self._limited(call, repeat) if self.limited else []
         errors: list[str] = []
         now, broken, states = session.count, session.broken, self.states
-        for rule, mask in visits:
+        for rule, mask in visits.rules:
             try:
                 if broken and rule.id in broken:
                     raise RuntimeError(broken[rule.id])
@@ -174,22 +181,17 @@ class Judging:
         if session.granted:
             session.granted.pop(call.id, None)
         now, states = session.count, self.states
-        for rule, mask in visits:
-            if rule.spends:
-                try:
-                    rule.machine.started(states[rule.number], call, mask, now)
-                except Exception as error:
-                    self._broke(rule, error)
+        for rule, mask in visits.spending:
+            try:
+                rule.machine.started(states[rule.number], call, mask, now)
+            except Exception as error:
+                self._broke(rule, error)
         session.count = now + 1
         session.limits.calls += 1
-        plan = self.compiled.plan(call.name)
-        if visits is plan.fixed:
-            call.visits = plan.outcomes
-        else:
-            call.visits = [(r.number, m) for r, m in visits if m and r.machine.outcomes]
+        call.visits = visits.outcomes
         if self.compiled.has_ordinals:
             self._due_at.pop(now + 1, None)
-            for rule, _ in visits:
+            for rule, _ in visits.rules:
                 if rule.machine.ordinals:
                     self.reschedule(rule.number)
 
@@ -199,29 +201,35 @@ class Judging:
         found: list[Violation] = []
         if call.visits or self.compiled.references:
             output = Output(raw_output)
-            more = (output,) if how == "completed" else ()
             for number, mask in call.visits:
-                if rule := self.rules.get(number):
-                    act = getattr(rule.machine, how)
-                    if finding := self._acted(rule, act, self.states[number], call, mask, *more):
-                        found.append(self.violation(rule, finding, None))
-            if how == "completed":
+                rule = self.rules.get(number)
+                if rule is None:
+                    continue
+                state, finding = self.states[number], None
+                try:
+                    if how == "completed":
+                        rule.machine.completed(state, call, mask, output)
+                    else:
+                        finding = getattr(rule.machine, how)(state, call, mask)
+                except Exception as error:
+                    self._broke(rule, error)
+                if finding is not None:
+                    found.append(self.violation(rule, finding, None))
+            if how == "completed" and self.compiled.references:
                 for ref, values_at in self.compiled.plan(call.name).remembers:
                     self.returned[ref].add(values_at(output.value))
         self.session.finish(call)
         return found
 
-    def _acted(self, rule: Compiled, act: Callable[..., Any], *arguments: Any) -> Finding | None:
-        try:
-            found: Finding | None = act(*arguments)
-        except Exception as error:
-            self._broke(rule, error)
-            return None
-        return found
-
     def _broke(self, rule: Compiled, error: Exception) -> None:
         """A machine that raised while it moved cannot be trusted: it refuses from now on."""
         self.session.broken[rule.id] = f"{type(error).__name__}: {str(error)[:200]}"
+
+    def reschedule_all(self) -> None:
+        """Find out anew which rules are due when."""
+        if self.compiled.has_ordinals:
+            for number in self.rules:
+                self.reschedule(number)
 
     def reschedule(self, number: int) -> None:
         old = self._due.pop(number, None)
@@ -238,7 +246,7 @@ class Judging:
 
     def describe(self, visits: Visits) -> dict[str, str]:
         """The states of rules in words, by id."""
-        return {rule.id: rule.machine.describe(self.states[rule.number]) for rule, _ in visits}
+        return {rule.id: rule.machine.describe(self.states[rule.number]) for rule, _ in visits.rules}
 
 
 def _raised(rule: Compiled, error: Exception) -> Finding:

@@ -27,7 +27,7 @@ from .compiled import Compiled, CompiledPolicy, Visits
 from .ids import net_name
 from .judging import Judging
 from .nets.records import Net, NetLine
-from .observing import HANDLERS, run_started
+from .observing import HANDLERS, Handler, run_started
 from .report import Report, settle
 from .rules.check import CheckMachine
 from .rules.machine import Finding
@@ -46,7 +46,6 @@ class Monitor(Judging):
         self.added_nets: list[str | NetLine | Net] = []
         self.removed_nets: dict[str, Compiled] = {}
         self._clocked = compiled.limits.has_clocks
-        self._limited_at_all = bool(compiled.limits.entries)
 
     @property
     def usage(self) -> Usage:
@@ -72,7 +71,7 @@ class Monitor(Judging):
     def async_checks(self, call: ToolCall) -> list[tuple[str, Callable[[ToolCall], Any]]]:
         """The asynchronous checks that concern a call, by rule id: ask them, then propose with the answers."""
         visits = self.visits(self.call(call.id, call.name, call.input, call.turn))
-        machines = [(rule.id, rule.machine) for rule, _ in visits if isinstance(rule.machine, CheckMachine)]
+        machines = [(rule.id, rule.machine) for rule, _ in visits.rules if isinstance(rule.machine, CheckMachine)]
         return [(id, machine.check) for id, machine in machines if machine.is_async]
 
     def propose(self, call: ToolCall, checks: Mapping[str, Any] = _NO_ANSWERS) -> Decision:
@@ -97,7 +96,8 @@ class Monitor(Judging):
         violations, errors = self.judged(subject, visits, repeat=True)
         if subject.approved:
             violations = [v for v in violations if v.action != "request_approval"]
-        violations.sort(key=lambda violation: -STRICTNESS[violation.action])
+        if len(violations) > 1:
+            violations.sort(key=lambda violation: -STRICTNESS[violation.action])
         decision = self._decision(call, violations, tuple(errors))
         before = self.describe(visits) if self.explain else None
         if decision.action in ("allow", "warn"):
@@ -176,6 +176,15 @@ class Monitor(Judging):
     def observe(self, event: ev.Event) -> list[Violation]:
         """Take in an event that happened; returns what it violates."""
         handler = HANDLERS.get(type(event))
+        if self.limited:
+            found = self._observe_limited(event, handler)
+        else:
+            found = handler(self, event) if handler is not None else []
+        if found:
+            self.mark_violated(found)
+        return found
+
+    def _observe_limited(self, event: ev.Event, handler: Handler | None) -> list[Violation]:
         found: list[Violation] = []
         if self._clocked and event.at is not None:
             if handler is run_started:  # a new run's clocks begin with it
@@ -186,10 +195,7 @@ class Monitor(Judging):
             found += self._newly_exceeded(self.compiled.limits.moved_by_time())
         if handler is not None:
             found += handler(self, event)
-        if self._limited_at_all:
-            found += self._newly_exceeded(self.compiled.limits.moved_by(event))
-        if found:
-            self.mark_violated(found)
+        found += self._newly_exceeded(self.compiled.limits.moved_by(event))
         return found
 
     def tick(self, now_ms: int) -> list[Violation]:
@@ -201,7 +207,7 @@ class Monitor(Judging):
 
     def deadline(self) -> int | None:
         """When to tick if nothing happens before, in milliseconds since the epoch."""
-        if self.session.ended:
+        if self.session.ended or not self._clocked:
             return None
         return self.compiled.limits.deadline(self.session.limits, self.waiting())
 

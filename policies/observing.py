@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeAlias
 
 from . import events as ev
 from .calls import Violation, input_digest
@@ -97,7 +97,7 @@ def denied(on: Judging, event: ev.ToolCallDenied) -> list[Violation]:
         return []
     if call.status in (ALLOWED, STARTED):
         return on.ended(call, "failed")
-    call.visits = [(rule.number, mask) for rule, mask in on.visits(call) if rule.machine.outcomes]
+    call.visits = [(rule.number, mask) for rule, mask in on.visits(call).rules if rule.machine.outcomes]
     on.session.denied.add(call.id)
     return on.ended(call, "denied")
 
@@ -133,7 +133,9 @@ def ended(on: Judging, event: ev.Event) -> list[Violation]:
     return []
 
 
-HANDLERS: dict[type[ev.Event], Callable[[Judging, Any], list[Violation]]] = {
+Handler: TypeAlias = Callable[[Judging, Any], list[Violation]]
+
+HANDLERS: dict[type[ev.Event], Handler] = {
     ev.RunStarted: run_started,
     ev.MessageSent: message,
     ev.MessageReceived: message,

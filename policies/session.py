@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
+from itertools import islice
 from typing import Any
 
 import msgspec
@@ -20,7 +21,7 @@ from .memory import Returned, UserWords
 from .usage import Meter
 
 FINISHED_KEPT = 65_536
-"""How many finished calls of a run are remembered by id; an older id counts as a new call."""
+"""The most finished calls of a run that are remembered by id; an older id counts as a new call."""
 
 MARK_LENGTH = 64
 """Up to how many bytes an input stands in its mark as it is; beyond, as a digest."""
@@ -152,22 +153,20 @@ class Session(msgspec.Struct, kw_only=True, omit_defaults=True):
         """A call is over; only its id and its mark stay."""
         self.finished[call.id] = mark(call.name, call.input)
         if len(self.finished) > FINISHED_KEPT:
-            oldest = next(iter(self.finished))
-            del self.finished[oldest]
-            self.denied.discard(oldest)
+            # Many at a time: finding the first key of a dict steps over all that were deleted before it.
+            for oldest in list(islice(self.finished, FINISHED_KEPT // 8)):
+                del self.finished[oldest]
+                self.denied.discard(oldest)
 
 
 _UNPARSED: Any = object()
 
 
-class Output:
+class Output(msgspec.Struct):
     """What a tool returned, parsed when a rule first looks."""
 
-    __slots__ = ("_parsed", "raw")
-
-    def __init__(self, raw: Any) -> None:
-        self.raw = raw
-        self._parsed = _UNPARSED
+    raw: Any
+    _parsed: Any = _UNPARSED
 
     @property
     def value(self) -> Any:

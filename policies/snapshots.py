@@ -58,13 +58,19 @@ def write(monitor: Monitor) -> bytes:
             StoredCall(id=c.id, name=c.name, input=c.input, turn=c.turn, status=c.status, visits=c.visits)
             for c in monitor.calls.values()
         ],
-        states=monitor.states,
+        states=_all_states(monitor),
         rules={number: rule.id for number, rule in monitor.rules.items()},
         returned=list(monitor.returned.values()),
         added=list(monitor.added_nets),
         removed=list(monitor.removed_nets),
     )
     return _encoder.encode(snapshot)
+
+
+def _all_states(monitor: Monitor) -> dict[int, Any]:
+    """Those not asked for yet too, in one order, so that the same state is the same bytes."""
+    present = {number: monitor.states[number] for number in monitor.rules}
+    return dict(sorted((monitor.states | present).items()))
 
 
 def read(compiled: CompiledPolicy, data: bytes, *, explain: bool = False) -> Monitor:
@@ -98,8 +104,7 @@ def _restored(compiled: CompiledPolicy, snapshot: Snapshot, explain: bool) -> Mo
     for stored in snapshot.calls:
         call = Call(**msgspec.structs.asdict(stored), memory=monitor)
         monitor.calls[call.id] = call
-    for number in monitor.rules:
-        monitor.reschedule(number)
+    monitor.reschedule_all()
     return monitor
 
 

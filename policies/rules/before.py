@@ -67,6 +67,11 @@ class BeforeMachine(Machine):
         self.on_start = rule.first_must == "started"
         self.outcomes = not self.on_start
 
+    @property
+    def spends(self) -> bool:
+        """Whether a call that starts changes its state."""
+        return self.on_start
+
     def judge(self, state: BeforeState, call: Call, mask: int, now: int) -> Finding | None:
         """Refuse `then` while `first` has not come."""
         if state.satisfied or not mask & THEN:

@@ -79,18 +79,16 @@ class CountMachine(Machine):
         self.attempts = rule.of == "attempted"
 
     def _used(self, state: State, turn: int) -> int:
-        if self.of == "attempted" and self.within is None:
-            return state.attempts
-        if self.within is None:
-            return state.total
-        return sum(n for seen, n in state.turns.items() if seen > turn - self.within)
+        if self.within is not None:
+            return sum(n for seen, n in state.turns.items() if seen > turn - self.within)
+        return state.attempts if self.attempts else state.total
 
     def judge(self, state: State, call: Call, mask: int, now: int) -> Finding | None:
         """Refuse the call that would exceed the maximum."""
         if self.max is None:
             return None
         # An attempt is counted when it is asked for, so the one being judged is in the figure already.
-        number = self._used(state, call.turn) + (self.of != "attempted")
+        number = self._used(state, call.turn) + (not self.attempts)
         if number <= self.max:
             return None
         names = listed(self.slots[0].names)
@@ -104,14 +102,14 @@ class CountMachine(Machine):
 
     def asked(self, state: State, call: Call, mask: int) -> None:
         """One attempt more."""
-        if self.of == "attempted":
+        if self.attempts:
             state.attempts += 1
             self._add(state, call.turn, 1)
 
     def started(self, state: State, call: Call, mask: int, now: int) -> None:
         """One call more."""
         state.total += 1
-        if self.of != "attempted":
+        if self.within is not None and not self.attempts:
             self._add(state, call.turn, 1)
 
     def failed(self, state: State, call: Call, mask: int) -> Finding | None:
