@@ -6,6 +6,8 @@ A file imports only files listed above it; folders count as rows.
     processes          ends whole process trees; the last rungs of the cancel ladder
     policy_parts       the parts of a policy by name
     event_stream       the events of an adapter whose work runs in tasks of its own
+    plain              values of a program as records hold them
+    named_object       Python objects by name
     commands           shell commands that really run, bounded
     local_work         a provider that works in this process and runs commands
     scripted_steps     what a scripted agent may do
@@ -26,6 +28,12 @@ A file imports only files listed above it; folders count as rows.
     background         helper tasks beside a body of code that must not notice them
     codex/             CodexAdapter: the Codex client
     claude/            ClaudeAdapter: Claude Code
+    in_process         a provider whose agent is a task of this process
+    function/          FunctionAdapter and supervise: anybody's own agent loop
+    conversation       a session's events as a model would be shown them
+    framework_calls    the outcomes of a framework's calls, and which call a sub-agent's is inside
+    pydantic_ai/       PydanticAIAdapter: agents of pydantic-ai
+    openai_agents/     OpenAIAgentsAdapter: agents of the OpenAI Agents SDK
     registry           adapters by the names the command line knows them by
 """
 
@@ -37,6 +45,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .claude import ClaudeAdapter
     from .codex import CodexAdapter
+    from .function import FunctionAdapter, LoopGate, ToolRefused, supervise
+    from .openai_agents import OpenAIAgentsAdapter
+    from .pydantic_ai import PydanticAIAdapter
     from .replay import ReplayAdapter
     from .scripted import ScriptedAdapter
     from .shell import ShellAdapter
@@ -44,12 +55,30 @@ if TYPE_CHECKING:
 _MODULES = {
     "ClaudeAdapter": "claude",
     "CodexAdapter": "codex",
+    "FunctionAdapter": "function",
+    "LoopGate": "function",
+    "OpenAIAgentsAdapter": "openai_agents",
+    "PydanticAIAdapter": "pydantic_ai",
     "ReplayAdapter": "replay",
     "ScriptedAdapter": "scripted",
     "ShellAdapter": "shell",
+    "ToolRefused": "function",
+    "supervise": "function",
 }
 
-__all__ = ["ClaudeAdapter", "CodexAdapter", "ReplayAdapter", "ScriptedAdapter", "ShellAdapter"]
+__all__ = [
+    "ClaudeAdapter",
+    "CodexAdapter",
+    "FunctionAdapter",
+    "LoopGate",
+    "OpenAIAgentsAdapter",
+    "PydanticAIAdapter",
+    "ReplayAdapter",
+    "ScriptedAdapter",
+    "ShellAdapter",
+    "ToolRefused",
+    "supervise",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -23,6 +23,9 @@ class Entry(msgspec.Struct, frozen=True):
 ADAPTERS: dict[str, Entry] = {
     "claude": Entry("proctor.adapters.claude", "ClaudeAdapter", "claude"),
     "codex": Entry("proctor.adapters.codex", "CodexAdapter", "codex"),
+    "function": Entry("proctor.adapters.function", "FunctionAdapter"),
+    "openai-agents": Entry("proctor.adapters.openai_agents", "OpenAIAgentsAdapter", "openai-agents"),
+    "pydantic-ai": Entry("proctor.adapters.pydantic_ai", "PydanticAIAdapter", "pydantic-ai"),
     "replay": Entry("proctor.adapters.replay", "ReplayAdapter"),
     "scripted": Entry("proctor.adapters.scripted", "ScriptedAdapter"),
     "shell": Entry("proctor.adapters.shell", "ShellAdapter"),

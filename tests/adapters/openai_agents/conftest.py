@@ -1,0 +1,115 @@
+"""A scripted Responses API on loopback, for the real SDK and its real client."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    """The SDK runs on asyncio only."""
+    return "asyncio"
+
+
+class ScriptedAPI:
+    """Answers each request with the first response of its script that the conversation does not have yet.
+
+    Set `script` to lists of output items (`text` and `calls` make those) or HTTP statuses, and `scripts`
+    for agents with instructions of their own. `bodies` has what was asked.
+    """
+
+    def __init__(self) -> None:
+        self.script: list[list[dict[str, Any]] | int] = []
+        self.scripts: dict[str, list[list[dict[str, Any]] | int]] = {}
+        self.bodies: list[dict[str, Any]] = []
+        self.url = ""
+
+    def text(self, said: str) -> list[dict[str, Any]]:
+        """A response that says something."""
+        content = [{"type": "output_text", "text": said, "annotations": []}]
+        return [{"type": "message", "id": "m", "role": "assistant", "status": "completed", "content": content}]
+
+    def calls(self, *asked: tuple[str, str, dict[str, Any]]) -> list[dict[str, Any]]:
+        """A response that asks for calls: id, name and arguments of each."""
+        return [
+            {"type": "function_call", "id": f"fc_{n}", "call_id": n, "name": name, "arguments": json.dumps(arguments)}
+            for n, name, arguments in asked
+        ]
+
+    def answer(self, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+        """The answer to a request."""
+        self.bodies.append(body)
+        script = self.scripts.get(body.get("instructions") or "", self.script)
+        known = json.dumps(body["input"])
+        given = next(response for response in script if isinstance(response, int) or not _in(response, known))
+        if isinstance(given, int):
+            return given, {"error": {"message": "scripted failure", "type": "server_error"}}
+        used = {"input_tokens": 100, "output_tokens": 10}
+        details = {"input_tokens_details": {"cached_tokens": 4}, "output_tokens_details": {"reasoning_tokens": 3}}
+        return 200, {
+            "id": f"resp_{len(self.bodies)}",
+            "object": "response",
+            "created_at": 1,
+            "model": body["model"],
+            "status": "completed",
+            "output": given,
+            "parallel_tool_calls": True,
+            "tool_choice": "auto",
+            "tools": [],
+            "usage": {**used, **details, "total_tokens": 110},
+        }
+
+
+def _in(response: list[dict[str, Any]], conversation: str) -> bool:
+    said = [item["call_id"] if "call_id" in item else item["content"][0]["text"] for item in response]
+    return all(json.dumps(text) in conversation for text in said)
+
+
+@pytest.fixture
+def api() -> Iterator[ScriptedAPI]:
+    """The API, and a server for it."""
+    scripted = ScriptedAPI()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+            status, answer = scripted.answer(body)
+            stream = bool(body.get("stream")) and status == 200
+            data = _sse(answer) if stream else json.dumps(answer).encode()
+            self.send_response(status)
+            self.send_header("content-type", "text/event-stream" if stream else "application/json")
+            self.send_header("content-length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
+
+        def log_message(self, format: str, *args: Any) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    scripted.url = f"http://127.0.0.1:{server.server_address[1]}/v1"
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
+    thread.start()
+    yield scripted
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+def _sse(answer: dict[str, Any]) -> bytes:
+    events: list[dict[str, Any]] = [{"type": "response.created", "response": {**answer, "output": []}}]
+    for n, item in enumerate(answer["output"]):
+        events.append({"type": "response.output_item.added", "output_index": n, "item": item})
+        if item["type"] == "message":
+            delta = {"item_id": item["id"], "output_index": n, "content_index": 0, "logprobs": []}
+            text = item["content"][0]["text"]
+            events.append({"type": "response.output_text.delta", "delta": text, **delta})
+        events.append({"type": "response.output_item.done", "output_index": n, "item": item})
+    events.append({"type": "response.completed", "response": answer})
+    lines = (f"event: {e['type']}\ndata: {json.dumps({**e, 'sequence_number': n})}\n\n" for n, e in enumerate(events))
+    return "".join(lines).encode()

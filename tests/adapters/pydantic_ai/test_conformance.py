@@ -1,0 +1,91 @@
+"""The shipped conformance suite of the Adapter port, on a real pydantic-ai agent with a scripted model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from proctor.policies.calls import Usage
+from proctor.supervisor.testing.adapter_conformance import AdapterConformance, Agent
+
+pydantic_ai = pytest.importorskip(
+    "pydantic_ai", reason="pydantic-ai is not installed: pip install 'proctor[pydantic-ai]'"
+)
+from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart  # noqa: E402
+from pydantic_ai.models.function import AgentInfo, FunctionModel  # noqa: E402
+from pydantic_ai.usage import RequestUsage  # noqa: E402
+
+from proctor.adapters import PydanticAIAdapter  # noqa: E402
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    """The framework runs on asyncio only."""
+    return "asyncio"
+
+
+def playing(*responses: ModelResponse | Exception) -> Callable[..., ModelResponse]:
+    """A model that gives these responses, one after another; which one, the conversation tells."""
+
+    def respond(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        response = responses[sum(isinstance(message, ModelResponse) for message in messages)]
+        if isinstance(response, Exception):
+            raise response
+        return response
+
+    return respond
+
+
+@pytest.mark.anyio
+class TestPydanticAIAdapter(AdapterConformance):
+    """An agent whose tool makes files."""
+
+    @pytest.fixture(autouse=True)
+    def place(self, tmp_path: Path) -> None:
+        """An empty workspace."""
+        self.workspace = tmp_path
+
+    def making(self, *files: str, together: bool = False) -> Agent:
+        """A call for each file, then a text."""
+        calls = [ToolCallPart("make", {"path": file}, tool_call_id=file) for file in files]
+        asked = [calls] if together else [[call] for call in calls]
+        return self._agent(*(ModelResponse(parts=parts) for parts in asked), _said("made"))
+
+    def silent(self) -> Agent:
+        """A tool that never ends."""
+        return self._agent(ModelResponse(parts=[TextPart("hm"), ToolCallPart("wait", {}, tool_call_id="w")]))
+
+    def using(self) -> tuple[Agent, Usage]:
+        """Two responses that say what they used."""
+        call = ToolCallPart("make", {"path": "a"}, tool_call_id="a")
+        first = ModelResponse(parts=[call], usage=RequestUsage(input_tokens=10, cache_read_tokens=4, output_tokens=2))
+        second = ModelResponse(parts=[TextPart("x")], usage=RequestUsage(input_tokens=20, output_tokens=3))
+        expected = Usage(input_tokens=30, output_tokens=5, cache_read_tokens=4)
+        return self._agent(first, second), expected
+
+    def failing(self) -> Agent:
+        """A model that fails."""
+        return self._agent(RuntimeError("no more"))
+
+    def _agent(self, *responses: ModelResponse | Exception) -> Agent:
+        agent: Any = pydantic_ai.Agent(FunctionModel(playing(*responses)))
+
+        @agent.tool_plain
+        def make(path: str) -> str:
+            (self.workspace / path).touch()
+            return "made"
+
+        @agent.tool_plain
+        async def wait() -> str:
+            await anyio.sleep_forever()
+            raise AssertionError
+
+        return Agent(PydanticAIAdapter(agent))
+
+
+def _said(text: str) -> ModelResponse:
+    return ModelResponse(parts=[TextPart(text)])
