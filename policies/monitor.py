@@ -32,7 +32,7 @@ from .report import Report, settle
 from .rules.check import CheckMachine
 from .rules.machine import Finding
 from .rules.net import NetMachine
-from .session import ALLOWED, HELD, STARTED, mark
+from .session import ALLOWED, HELD, STARTED, Call, mark
 
 _NO_ANSWERS: Mapping[str, Any] = {}
 
@@ -233,7 +233,8 @@ class Monitor(Judging):
         return [tool for tool in tools if not self._closed(tool)]
 
     def _closed(self, tool: str) -> bool:
-        count, turn = self.session.count, self.session.turn + 1
+        count = self.session.count
+        ahead = Call(id="", name=tool, input=None, turn=self.session.turn + 1, memory=self)
         visits = self.compiled.plan(tool).visits
         named = {visit.number for visit in visits}
         due = [(number, 0, 0) for number in self.due_next() if number not in named]
@@ -241,7 +242,7 @@ class Monitor(Judging):
             rule = self.rules[number]
             if STRICTNESS[rule.action] < STRICTNESS["deny"] and rule.id not in self.session.broken:
                 continue
-            if rule.machine.closed(self.states[number], sure, maybe, count, turn):
+            if rule.machine.closed(self.states[number], sure, maybe, count, ahead):
                 return True
         return False
 

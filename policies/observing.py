@@ -68,6 +68,8 @@ def started(on: Judging, event: ev.ToolCallStarted) -> list[Violation]:
     call.observed = True
     call.approved = granted is not None and granted == input_digest(event.tool_input)
     violations, _ = on.judged(call, visits, repeat=False)
+    if call.approved:
+        violations = [v for v in violations if v.action != "request_approval"]
     on.start(call, visits, STARTED)
     return violations
 

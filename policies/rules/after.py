@@ -8,7 +8,7 @@ from ..language.records import Complaint, Positive
 from ..language.selectors import Scope, Selector, selector_problems
 from ..model import Rule
 from .lists import keyless_problems
-from .machine import Call, Finding, Machine, listed, slots_of
+from .machine import Ahead, Call, Finding, Machine, listed, slots_of
 from .machine import State as NoState
 
 TRIGGER, THEN = 1, 2
@@ -99,7 +99,7 @@ class AfterMachine(Machine):
             suggestion=f"call {then} next",
         )
 
-    def closed(self, state: AfterState, sure: int, maybe: int, now: int, turn: int) -> bool:
+    def closed(self, state: AfterState, sure: int, maybe: int, now: int, ahead: Ahead) -> bool:
         """The next call must be the answer, and this tool is none."""
         return bool(state.due) and state.due[0] <= now + 1 and not maybe & THEN
 
@@ -153,6 +153,6 @@ class EventuallyMachine(Machine):
             f"call {names} now",
         )
 
-    def closed(self, state: EventuallyState, sure: int, maybe: int, now: int, turn: int) -> bool:
+    def closed(self, state: EventuallyState, sure: int, maybe: int, now: int, ahead: Ahead) -> bool:
         """The next call must be the tool, and this is another."""
         return not (state.called or state.passed) and now + 1 >= self.within and not maybe

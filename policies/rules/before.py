@@ -8,7 +8,7 @@ from typing import Literal
 from ..language.records import Complaint
 from ..language.selectors import Scope, Selector, selector_problems
 from ..model import Rule
-from .machine import Call, Finding, Machine, Output, listed, slots_of
+from .machine import Ahead, Call, Finding, Machine, Output, listed, slots_of
 from .machine import State as NoState
 
 FIRST, THEN = 1, 2
@@ -95,7 +95,7 @@ class BeforeMachine(Machine):
         if not self.on_start and mask & FIRST:
             state.satisfied = True
 
-    def closed(self, state: BeforeState, sure: int, maybe: int, now: int, turn: int) -> bool:
+    def closed(self, state: BeforeState, sure: int, maybe: int, now: int, ahead: Ahead) -> bool:
         """`first` has not come."""
         return bool(sure & THEN) and not state.satisfied
 
@@ -137,6 +137,6 @@ class ImmediatelyBeforeMachine(Machine):
         if mask & FIRST:
             state.last_first = now + 1
 
-    def closed(self, state: AdjacentState, sure: int, maybe: int, now: int, turn: int) -> bool:
+    def closed(self, state: AdjacentState, sure: int, maybe: int, now: int, ahead: Ahead) -> bool:
         """The last call is not `first`."""
         return bool(sure & THEN) and not self._ready(state, now)

@@ -8,7 +8,7 @@ from typing import Literal
 from ..language.records import Complaint, Natural, Positive
 from ..language.selectors import Scope, Selector, selector_problems
 from ..model import Rule
-from .machine import Call, Finding, Machine, listed, slots_of
+from .machine import Ahead, Call, Finding, Machine, listed, slots_of
 from .machine import State as NoState
 
 
@@ -139,6 +139,6 @@ class CountMachine(Machine):
             suggestion=f"call it {self.min - count} times more before the end",
         )
 
-    def closed(self, state: State, sure: int, maybe: int, now: int, turn: int) -> bool:
+    def closed(self, state: State, sure: int, maybe: int, now: int, ahead: Ahead) -> bool:
         """One more would exceed the maximum."""
-        return self.max is not None and bool(sure & 1) and self._used(state, turn) >= self.max
+        return self.max is not None and bool(sure & 1) and self._used(state, ahead.turn) >= self.max

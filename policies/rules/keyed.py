@@ -9,7 +9,7 @@ import msgspec
 from ..language import paths
 from ..language.conditions import OutputRef
 from ..language.values import asking
-from .machine import BOUND, Call, Finding, Machine, Output, State
+from .machine import BOUND, Ahead, Call, Finding, Machine, Output, State
 
 SHARED = ""
 """The instance of calls without a value at `key`."""
@@ -116,12 +116,12 @@ class Keyed(Machine):
         """What an instance still owes."""
         return next(filter(None, map(self.inner.settle, state.rows.values())), None)
 
-    def closed(self, state: KeyedState, sure: int, maybe: int, now: int, turn: int) -> bool:
+    def closed(self, state: KeyedState, sure: int, maybe: int, now: int, ahead: Ahead) -> bool:
         """Every instance refuses the tool, and so would a new one."""
-        if not self.inner.closed(self.inner.fresh(), sure, maybe, 0, turn):
+        if not self.inner.closed(self.inner.fresh(), sure, maybe, 0, ahead):
             return False
         return all(
-            self.inner.closed(row, sure, maybe, state.counts.get(key, 0), turn) for key, row in state.rows.items()
+            self.inner.closed(row, sure, maybe, state.counts.get(key, 0), ahead) for key, row in state.rows.items()
         )
 
     def describe(self, state: KeyedState) -> str:

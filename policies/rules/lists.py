@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from ..language.records import Complaint, Name
 from ..language.selectors import Scope, Slot, ToolWhere, selector_problems
 from ..model import Rule
-from .machine import Call, Finding, Machine, State, listed
+from .machine import Ahead, Call, Finding, Machine, State, listed
 
 Tools = Sequence[Name | ToolWhere]
 
@@ -75,7 +75,7 @@ class AllowlistMachine(Machine):
             suggestion=f"add `{call.name}` to the allow list, or use one of its tools",
         )
 
-    def closed(self, state: State, sure: int, maybe: int, now: int, turn: int) -> bool:
+    def closed(self, state: State, sure: int, maybe: int, now: int, ahead: Ahead) -> bool:
         """No entry could admit the tool."""
         return not maybe & self.ADMITS
 
@@ -100,6 +100,6 @@ class BlocklistMachine(Machine):
             suggestion=f"do without `{call.name}`, or take it from the list",
         )
 
-    def closed(self, state: State, sure: int, maybe: int, now: int, turn: int) -> bool:
+    def closed(self, state: State, sure: int, maybe: int, now: int, ahead: Ahead) -> bool:
         """An entry names the tool whatever its input."""
         return bool(sure & self.LISTED)

@@ -10,7 +10,7 @@ from msgspec import Meta
 from ..language.records import Complaint, Natural, Positive
 from ..language.selectors import Scope, Selector, selector_problems
 from ..model import Rule
-from .machine import BOUND, Call, Finding, Machine, Output, slots_of
+from .machine import BOUND, Ahead, Call, Finding, Machine, Output, slots_of
 from .machine import State as NoState
 
 Window: TypeAlias = Annotated[int, Meta(ge=1, le=BOUND)]
@@ -86,6 +86,10 @@ class LoopMachine(Machine):
         if mask:
             state.recent.append((now + 1, call.loose_fingerprint()))
 
+    def closed(self, state: LoopState, sure: int, maybe: int, now: int, ahead: Ahead) -> bool:
+        """Not even one call is allowed."""
+        return bool(sure) and self.threshold == 1
+
 
 class MaxParallel(Rule, tag="max_parallel", frozen=True):
     """At most `max` calls of one model response."""
@@ -138,7 +142,7 @@ class MaxParallelMachine(Machine):
         while len(state.turns) > _TURNS_KEPT:
             del state.turns[min(state.turns)]
 
-    def closed(self, state: ParallelState, sure: int, maybe: int, now: int, turn: int) -> bool:
+    def closed(self, state: ParallelState, sure: int, maybe: int, now: int, ahead: Ahead) -> bool:
         """Not even one call is allowed."""
         return bool(sure) and self.max == 0
 
@@ -210,6 +214,6 @@ class CircuitBreakerMachine(Machine):
             suggestion="stop and look at what keeps failing",
         )
 
-    def closed(self, state: BreakerState, sure: int, maybe: int, now: int, turn: int) -> bool:
+    def closed(self, state: BreakerState, sure: int, maybe: int, now: int, ahead: Ahead) -> bool:
         """It has tripped."""
         return state.open

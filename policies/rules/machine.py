@@ -77,6 +77,16 @@ class Call(Subject, Protocol):
         ...
 
 
+class Ahead(Protocol):
+    """What is known of calls that are still to come: the next response's number, and what users have said."""
+
+    turn: int
+
+    def user_said(self, pattern: str, latest: bool) -> bool:
+        """As a call's."""
+        ...
+
+
 class State(msgspec.Struct, kw_only=True, omit_defaults=True):
     """What one session needs for one rule; a rule that needs nothing has this."""
 
@@ -148,9 +158,9 @@ class Machine:
         """What is still owed, were the session to end now."""
         return None
 
-    def closed(self, state: Any, sure: int, maybe: int, now: int, turn: int) -> bool:
+    def closed(self, state: Any, sure: int, maybe: int, now: int, ahead: Ahead) -> bool:
         """Whether every call of a tool would be refused next: `sure` slots it meets whatever its input,
-        `maybe` slots some input meets (sure ones included); `turn` is the next response's number.
+        `maybe` slots some input meets (sure ones included).
         """
         return False
 

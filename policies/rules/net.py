@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from ..language.selectors import Scope, Slot
 from ..nets.records import Net, Transition
-from .machine import Call, Finding, Machine, Output, State
+from .machine import Ahead, Call, Finding, Machine, Output, State
 
 Validator: TypeAlias = Callable[[Call, Transition, "NetState"], bool | str | None]
 """False, or a text that says why, blocks the call; `state.meta` is the validator's to keep."""
@@ -179,7 +179,7 @@ class NetMachine(Machine):
         self._advance(state.marking)
         return None
 
-    def closed(self, state: NetState, sure: int, maybe: int, now: int, turn: int) -> bool:
+    def closed(self, state: NetState, sure: int, maybe: int, now: int, ahead: Ahead) -> bool:
         """The tool's own name is blocked whatever the input."""
         own = self._views[0]
         if maybe & own.free or not any(sure & named for named in own.names):

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from ..language.records import Complaint, Name
 from ..language.selectors import Scope, Selector, ToolWhere, selector_problems
 from ..model import Rule
-from .machine import Call, Finding, Machine, listed, slots_of
+from .machine import Ahead, Call, Finding, Machine, listed, slots_of
 from .machine import State as NoState
 
 TRIGGER, FORBIDDEN = 1, 2
@@ -89,6 +89,6 @@ class NeverAfterMachine(Machine):
             state.standing -= 1
         return None
 
-    def closed(self, state: State, sure: int, maybe: int, now: int, turn: int) -> bool:
+    def closed(self, state: State, sure: int, maybe: int, now: int, ahead: Ahead) -> bool:
         """A trigger stands."""
         return bool(sure & FORBIDDEN) and state.standing > 0

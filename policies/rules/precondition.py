@@ -12,7 +12,7 @@ from ..language.conditions import Condition, OutputRef
 from ..language.records import Complaint, Natural, Record
 from ..language.selectors import Scope, Selector, selector_problems
 from ..model import Rule
-from .machine import Call, Finding, Machine, Output, State, listed, slots_of
+from .machine import Ahead, Call, Finding, Machine, Output, State, listed, slots_of
 from .prior import Evidence, PriorTest
 
 TOOL = 1
@@ -170,17 +170,17 @@ class PreconditionMachine(Machine):
                 evidence = state.priors.setdefault(test.number, Evidence())
                 test.note(evidence, call, mask, output)
 
-    def closed(self, state: PreconditionState, sure: int, maybe: int, now: int, turn: int) -> bool:
+    def closed(self, state: PreconditionState, sure: int, maybe: int, now: int, ahead: Ahead) -> bool:
         """Some requirement holds for no input."""
-        return bool(sure & TOOL) and not all(self._meetable(r, state, turn) for r in self.requires)
+        return bool(sure & TOOL) and not all(self._meetable(r, state, ahead) for r in self.requires)
 
-    def _meetable(self, requirement: Requirement, state: PreconditionState, turn: int) -> bool:
+    def _meetable(self, requirement: Requirement, state: PreconditionState, ahead: Ahead) -> bool:
         if requirement.any_of is not UNSET:
-            return any(self._meetable(inner, state, turn) for inner in requirement.any_of)
+            return any(self._meetable(inner, state, ahead) for inner in requirement.any_of)
         if requirement.turns_gte is not UNSET:
-            return turn - 1 >= requirement.turns_gte
+            return ahead.turn - 1 >= requirement.turns_gte
         if requirement.user_said is not UNSET:
-            return True
+            return ahead.user_said(requirement.user_said, requirement.in_ == "latest")
         test = self._priors[id(requirement)]
         evidence = state.priors.get(test.number)
         return evidence is not None and test.meetable(evidence)

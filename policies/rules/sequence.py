@@ -8,7 +8,7 @@ from typing import Literal
 from ..language.records import Complaint, Name
 from ..language.selectors import Scope, Slot, ToolWhere, VirtualName, selector_problems
 from ..model import Rule
-from .machine import Call, Finding, Machine, slots_of
+from .machine import Ahead, Call, Finding, Machine, slots_of
 from .machine import State as NoState
 
 Tools = tuple[Name | ToolWhere | tuple[Name | ToolWhere, ...], ...]
@@ -128,7 +128,7 @@ class SequenceMachine(Machine):
         """Violated if it was begun and not finished."""
         return self._finding(state, "the session ended") if 0 < state.reached < self.length else None
 
-    def closed(self, state: SequenceState, sure: int, maybe: int, now: int, turn: int) -> bool:
+    def closed(self, state: SequenceState, sure: int, maybe: int, now: int, ahead: Ahead) -> bool:
         """The tool can only be a member too early, or strict and under way, is not the next."""
         if state.reached == self.length:
             return False
@@ -179,6 +179,6 @@ class ForbiddenSequenceMachine(Machine):
         state.prefixes = longer if self.strict else before | longer
         state.at = now + 1
 
-    def closed(self, state: ForbiddenState, sure: int, maybe: int, now: int, turn: int) -> bool:
+    def closed(self, state: ForbiddenState, sure: int, maybe: int, now: int, ahead: Ahead) -> bool:
         """Any call of the tool would complete the sequence."""
         return bool(((self._prefixes(state, now) << 1) | 1) & sure & self.last)
