@@ -29,9 +29,10 @@ A file imports only files listed above it; folders count as rows.
     codex/             CodexAdapter: the Codex client
     claude/            ClaudeAdapter: Claude Code
     in_process         a provider whose agent is a task of this process
+    framework_calls    the outcomes of a framework's calls, and which call a sub-agent's is inside
     function/          FunctionAdapter and supervise: anybody's own agent loop
     conversation       a session's events as a model would be shown them
-    framework_calls    the outcomes of a framework's calls, and which call a sub-agent's is inside
+    histories          the exact conversations of sessions that ran in this process
     pydantic_ai/       PydanticAIAdapter: agents of pydantic-ai
     openai_agents/     OpenAIAgentsAdapter: agents of the OpenAI Agents SDK
     registry           adapters by the names the command line knows them by

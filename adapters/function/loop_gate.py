@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 import functools
-import inspect
 import itertools
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Literal, ParamSpec, TypeAlias, TypeVar, overload
+from typing import Any, Literal, ParamSpec, TypeVar, overload
 
-import anyio.to_thread
 from anyio.lowlevel import checkpoint
 
-from proctor.policies.calls import ToolCall, tell_model_default
+from proctor.policies.calls import tell_model_default
 from proctor.policies.events import (
     Event,
     MessageReceived,
     MessageSent,
     RunCompleted,
     TokenUsageUpdated,
-    ToolCallCompleted,
-    ToolCallFailed,
-    ToolOutcome,
     TurnCompleted,
     TurnStarted,
 )
@@ -28,14 +23,14 @@ from proctor.supervisor.errors import UsageError
 from proctor.supervisor.ports import Launch
 
 from ..event_stream import EventStream
+from ..framework_calls import FrameworkCalls
 from ..in_process import TaskProvider
 from ..plain import plain
 from .errors import ToolRefused
-from .inputs import Arguments
+from .tools import OnRefusal, asking
 
 P = ParamSpec("P")
 T = TypeVar("T")
-OnRefusal: TypeAlias = Literal["raise", "tell"]
 
 
 class LoopGate:
@@ -53,6 +48,7 @@ class LoopGate:
         self._provider = provider
         self._turn = 0
         self._numbers = itertools.count(1)
+        self._calls = FrameworkCalls(stream)
         self.output: Any = None
 
     @property
@@ -94,26 +90,7 @@ class LoopGate:
             raise UsageError(f"refused=`{refused}` is neither `raise` nor `tell`")
         if function is None:
             return functools.partial(self.tool, name=name, refused=refused)
-        tool_name, inner = name or getattr(function, "__name__", ""), function
-        if not tool_name:
-            raise UsageError("the function has no name; say `gate.tool(name=...)`")
-
-        @functools.wraps(inner)
-        async def asking(*args: Any, **kwargs: Any) -> Any:
-            arguments = Arguments(inner, args, kwargs)
-
-            async def act(tool_input: dict[str, Any]) -> Any:
-                arguments.change(tool_input)
-                return await _result(inner, arguments)
-
-            try:
-                return await self.call(tool_name, arguments.as_input(), act)
-            except ToolRefused as refusal:
-                if refused == "raise":
-                    raise
-                return refusal.tell_model
-
-        return asking
+        return asking(function, name=name, refused=refused, call=self.call)
 
     async def call(
         self,
@@ -135,12 +112,20 @@ class LoopGate:
             ToolRefused: it did not run.
         """
         await self._begun()
-        asked: dict[str, Any] = plain(dict(tool_input))
-        call = ToolCall(id=call_id or f"call-{next(self._numbers)}", name=name, input=asked, turn=self._turn)
+        call = self._calls.proposed(call_id or f"call-{next(self._numbers)}", name, dict(tool_input), self._turn)
         answer = await self._provider.ask(call)
         if not answer.allowed:
             raise ToolRefused(call, answer.tell_model or tell_model_default(name))
-        return await self._run(call, asked if answer.input is None else answer.input, act)
+        self._calls.allowed(call)
+        with self._calls.inside(call.id):
+            try:
+                result = await act(call.input if answer.input is None else answer.input)
+            except BaseException as error:
+                self._calls.failed(call.id, error)
+                raise
+        await self._calls.completed(call.id, result)
+        await checkpoint()
+        return result
 
     async def turn(self) -> None:
         """The next response of the model begins; the first begins by itself."""
@@ -171,9 +156,8 @@ class LoopGate:
     ) -> None:
         """Report tokens used since the last report, or, if `cumulative`, by the run so far.
 
-        Args:
-            input_tokens: with what was read from or written to the cache.
-            cost_usd: what the provider says it cost; left out, the price of `model` is used.
+        `input_tokens` includes what was read from or written to the cache. Without `cost_usd` (what the
+        provider says it cost) the price of `model` is used.
         """
         await self._begun()
         await self._tell(
@@ -206,29 +190,3 @@ class LoopGate:
     async def _tell(self, event: Event) -> None:
         await self._stream.emit(event)
         await checkpoint()  # where the run was cancelled because of the event, the loop ends here
-
-    async def _run(self, call: ToolCall, tool_input: dict[str, Any], act: Callable[[dict[str, Any]], Awaitable[T]]) -> T:
-        outcome: ToolOutcome = _failed(call, "ended before it was done")
-        try:
-            result = await act(tool_input)
-            outcome = ToolCallCompleted(tool_call_id=call.id, tool_name=call.name, tool_output=plain(result))
-        except Exception as error:
-            outcome = _failed(call, f"{type(error).__name__}: {error}")
-            raise
-        finally:
-            self._stream.post(outcome)
-        await self._stream.settled()
-        await checkpoint()
-        return result
-
-
-async def _result(function: Callable[..., Any], arguments: Arguments) -> Any:
-    if inspect.iscoroutinefunction(function):
-        return await function(*arguments.args, **arguments.kwargs)
-    bare = functools.partial(function, *arguments.args, **arguments.kwargs)
-    result = await anyio.to_thread.run_sync(bare, abandon_on_cancel=True)
-    return await result if isinstance(result, Awaitable) else result
-
-
-def _failed(call: ToolCall, error: str) -> ToolCallFailed:
-    return ToolCallFailed(tool_call_id=call.id, tool_name=call.name, error=error)

@@ -56,7 +56,7 @@ async def supervise(
     tools: Sequence[str] | None = None,
     model: str | None = None,
 ) -> AsyncIterator[Supervised]:
-    """Supervise the block as one run: `async with supervise(policies=[...], prompt="...") as gate:`.
+    """Supervise a block of code as one run; `async with` gives its gate.
 
     The block is cancelled where a limit, a deadline, a refusal or anybody ends the run. What it assigns to
     `gate.output` is the run's output; `gate.supervisor` answers approvals. The arguments are those of

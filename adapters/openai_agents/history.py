@@ -22,9 +22,7 @@ def items_of(transcript: Iterable[Event]) -> list[dict[str, Any]]:
         items += [{"role": "assistant", "content": text} for text in part.texts]
         for call in part.calls:
             arguments = msgspec.json.encode(call.input).decode()
-            items.append(
-                {"type": "function_call", "call_id": call.id, "name": call.name, "arguments": arguments}
-            )
+            items.append({"type": "function_call", "call_id": call.id, "name": call.name, "arguments": arguments})
         items += [
             {"type": "function_call_output", "call_id": call.id, "output": call.result or ""} for call in part.calls
         ]

@@ -153,6 +153,8 @@ class OpenAIAgentsSession(TaskProvider):
         return bool(self._launch.narrow([name]))
 
     def _max_turns(self) -> int | None:
+        own: int | None
+        cap: int | None
         own, cap = self._own.get("max_turns", DEFAULT_TURNS), self._launch.options.options.get("max_turns")
         return own if cap is None else cap if own is None else min(own, cap)
 
@@ -178,7 +180,7 @@ class OpenAIAgentsSession(TaskProvider):
         result = Runner.run_streamed(self._agent, self._input(), **options)
         try:
             async for event in result.stream_events():
-                data = getattr(event, "data", None)
+                data: Any = getattr(event, "data", None)
                 if getattr(data, "type", "") == "response.output_text.delta":
                     await self._stream.emit(MessageStreamed(delta=data.delta))
         finally:
