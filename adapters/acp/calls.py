@@ -38,7 +38,7 @@ class KnownCall(msgspec.Struct, kw_only=True):
 
     def hear(self, fields: Mapping[str, Any]) -> None:
         """Take in what the agent says of the call: what is absent or null has not changed."""
-        self.told.update({key: fields[key] for key in _KEPT if fields.get(key) is not None})
+        self.told.update(given(fields))
         self.first_title = self.first_title or str(fields.get("title") or "")
 
     @property
@@ -50,6 +50,11 @@ class KnownCall(msgspec.Struct, kw_only=True):
     def input(self) -> dict[str, Any]:
         """The tool's input."""
         return tool_input(self.told)
+
+
+def given(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """What an update or a question says of a call, without what it leaves open."""
+    return {key: fields[key] for key in _KEPT if fields.get(key) not in (None, {}, [])}
 
 
 def tool_name(told: Mapping[str, Any], first_title: str = "") -> str:
@@ -84,7 +89,7 @@ def output_of(fields: Mapping[str, Any]) -> Any:
     texts = [_text(block) for block in _dicts(fields.get("content"))]
     if texts and all(text is not None for text in texts):
         return "".join(text for text in texts if text)
-    return fields.get("rawOutput", fields.get("content"))
+    return fields.get("rawOutput", fields.get("content") or None)
 
 
 def shows_output(fields: Mapping[str, Any]) -> bool:

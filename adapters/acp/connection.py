@@ -71,7 +71,7 @@ class Connection:
     def _refused(self, method: str, error: RpcError) -> ProviderError:
         more = error.data.get("details") if isinstance(error.data, dict) else error.data
         said = f"{error.message}: {more}" if more else error.message
-        details = {"method": method, "code": error.code, "data": error.data}
+        details = {"method": method, "code": error.code, "data": error.data, "said": said}
         if error.code == AUTH_REQUIRED:
             return ProviderUnavailableError(f"`{self.name}` is not logged in: {said}", details=details)
         return ProviderError(f"`{self.name}` refused `{method}`: {said}", details=details)

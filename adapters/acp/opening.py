@@ -70,10 +70,11 @@ async def load_session(
     try:
         answer = await connection.ask("session/load", {**place, "sessionId": session_id}, timeout_s=timeout_s)
     except ProviderError as error:
-        if "code" not in error.details:
+        said = error.details.get("said")
+        if said is None:
             raise
         raise ProviderError(
-            f"`{connection.name}` does not take up session `{session_id}`: {error.__cause__}",
+            f"`{connection.name}` does not take up session `{session_id}`: {said}",
             details={**error.details, "kind": "unknown_session"},
         ) from error
     return {**answer, "sessionId": session_id}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from .calls import KnownCall, tool_input, tool_name
+from .calls import KINDS, KnownCall, given, tool_input, tool_name
 
 CANCELLED: Final[dict[str, Any]] = {"outcome": {"outcome": "cancelled"}}
 """The answer when the prompt is being cancelled; it permits nothing."""
@@ -32,18 +32,19 @@ def refusal(options: Any) -> dict[str, Any]:
 def proposal(call: KnownCall, fields: Mapping[str, Any]) -> tuple[str, str, dict[str, Any]]:
     """The id, name and input to put to the gate.
 
-    A second question about one call for something else, or one about a call that runs already, is a call of
-    its own.
+    The input is what the agent announced, with what the question says over it. A second question about one
+    call for something else, or one about a call that runs already, is a call of its own.
 
     Args:
-        call: the call, with what the agent said of it before and in the question.
+        call: the call, with what the agent said of it before.
         fields: the question's own description of the call.
     """
-    if call.asked:
-        told = {**call.told, **{key: value for key, value in fields.items() if value is not None}}
-        name, tool_input_ = tool_name(told, str(fields.get("title") or "")), tool_input(told)
-    else:
-        name, tool_input_ = call.name, call.input
+    kind = fields.get("kind") if fields.get("kind") in KINDS else call.told.get("kind")
+    told = {**call.told, **given(fields), "kind": kind}
+    raw = [said.get("rawInput") for said in (call.told, fields)]
+    if all(isinstance(part, dict) for part in raw):
+        told["rawInput"] = {**raw[0], **raw[1]}  # type: ignore[dict-item]
+    name, tool_input_ = tool_name(told, call.first_title), tool_input(told)
     for call_id, known in call.asked.items():
         if known == (name, tool_input_):
             return call_id, name, tool_input_

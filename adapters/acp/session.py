@@ -25,7 +25,7 @@ from .usage import CostMeter, prompt_usage
 BACKLOG: Final = 1024
 """Events that may wait for the supervisor before the agent's output is left unread."""
 INTERRUPT_S: Final = 3.0
-UNASKED_S: Final = 1.0
+UNASKED_S: Final = 5.0
 """Seconds a call may be in progress without a question before it counts as running unasked."""
 _STOPS: Final = {
     "cancelled": "the agent cancelled its turn by itself",
@@ -129,7 +129,7 @@ class AcpSession:
 
     async def _permission(self, params: dict[str, Any]) -> dict[str, Any]:
         fields = params.get("toolCall")
-        if not isinstance(fields, dict) or not self._live or self._over:
+        if not isinstance(fields, dict) or not self._live or self._over or self._cancelled.is_set():
             return permissions.CANCELLED
         for event in (*self._said.response_begins(), *self._said.said()):
             self._stream.post(event)
@@ -204,7 +204,7 @@ class AcpSession:
     async def _prompt(self) -> None:
         text = [{"type": "text", "text": self._launch.prompt}]
         params = {"sessionId": self._session_id, "prompt": text}
-        if self._interrupted is not None:
+        if self._cancelled.is_set():
             self._end()
             return
         self._prompted = True
@@ -246,10 +246,9 @@ class AcpSession:
         if self._interrupted is not None or self._over:
             return
         self._interrupted = by
-        if not self._prompted:
-            return  # there is nothing to cancel, and nothing will be asked for
         try:
-            await self._connection.peer.notify("session/cancel", {"sessionId": self._session_id})
+            if self._prompted:
+                await self._connection.peer.notify("session/cancel", {"sessionId": self._session_id})
         except RpcClosedError:
             return
         finally:

@@ -27,7 +27,8 @@ KNOWN: Final[dict[str, AgentTraits]] = {
     "claude-agent-acp": AgentTraits(usage="at_end", reports_cost=True, loads=True),
     "codex-acp": AgentTraits(deny_ends_turn=True, usage="at_end", loads=True),
     "gemini": AgentTraits(usage="at_end", loads=True),
-    "opencode": AgentTraits(deny_ends_turn=True, usage="at_end", reports_cost=True, loads=True),
+    # of the tokens of a prompt it only tells those of the last model response
+    "opencode": AgentTraits(deny_ends_turn=True, reports_cost=True, loads=True),
 }
 """Agents by the name of their executable."""
 

@@ -75,11 +75,12 @@ class Translation:
             self.cost.take(update)
 
     def known(self, fields: Mapping[str, Any]) -> KnownCall:
-        """The call an update or a question is about, with what it says taken in."""
+        """The call an update or a question is about; the first one tells what it is."""
         call_id = str(fields.get("toolCallId") or "")
-        call = self.calls.setdefault(call_id, KnownCall(id=call_id))
-        call.hear(fields)
-        return call
+        if call_id not in self.calls:
+            self.calls[call_id] = KnownCall(id=call_id)
+            self.calls[call_id].hear(fields)
+        return self.calls[call_id]
 
     def response_begins(self, *, speaks: bool = False) -> Iterator[Event]:
         """A sign of the model; words after an outcome are a new response."""
@@ -130,6 +131,7 @@ class Translation:
     def _call(self, update: Mapping[str, Any]) -> Iterator[Event]:
         new = str(update.get("toolCallId") or "") not in self.calls
         call = self.known(update)
+        call.hear(update)
         if new:
             yield from self.response_begins()
             yield from self.said()

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
+import subprocess
 import sys
-from collections.abc import Callable
+import uuid
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +19,8 @@ from proctor.adapters.acp import AcpAdapter
 from proctor.supervisor.testing.driving import Drive, Driven
 
 AGENT = Path(__file__).parent / "scripted_agent.py"
+APIS = Path(__file__).parent / "model_apis.py"
+INSTALLED = Path(__file__).parents[3] / ".ci" / "node" / "node_modules" / ".bin"
 
 
 class Scripts:
@@ -40,7 +46,7 @@ class Scripts:
     async def run(self, adapter: AcpAdapter, **gate: Any) -> Driven:
         """Run it to its end, in bounded time."""
         with anyio.fail_after(30):
-            return await Drive(adapter, **gate).run()
+            return await Drive(adapter, **gate).run(run_id=f"run-{uuid.uuid4().hex}")
 
     def told(self, method: str | None = None) -> list[dict[str, Any]]:
         """The messages that the agent received: those of a method, or the answers."""
@@ -55,6 +61,106 @@ class Scripts:
     def made(self) -> list[str]:
         """The files in the working folder."""
         return sorted(path.name for path in self.cwd.iterdir())
+
+
+class Bench:
+    """Real agents, each against a scripted API of its own, in throw-away homes and without any other network."""
+
+    def __init__(self, root: Path) -> None:
+        self.cwd = root / "work"
+        self.home = root / "home"
+        self.requests = root / "requests.jsonl"
+        self._apis: list[subprocess.Popen[str]] = []
+        for folder in (self.cwd, self.home / ".gemini"):
+            folder.mkdir(parents=True)
+
+    def agent(self, name: str, *replies: dict[str, Any], **options: Any) -> AcpAdapter:
+        """An adapter for an installed agent whose model gives these replies."""
+        program = shutil.which(name, path=f"{INSTALLED}{os.pathsep}{os.environ['PATH']}")
+        if program is None:
+            pytest.skip(f"needs the agent `{name}`: run .ci/npm-agents")
+        url = self._serve(replies)
+        own = self._opencode(url) if name == "opencode" else self._gemini(url)
+        env = {**self._environment(), **own}
+        word = "acp" if name == "opencode" else "--acp"
+        return AcpAdapter([program, word], **{"name": name, "cwd": self.cwd, "env": env, **options})
+
+    def made(self) -> list[str]:
+        """The files in the working folder."""
+        return sorted(path.name for path in self.cwd.iterdir())
+
+    def asked_model(self) -> list[dict[str, Any]]:
+        """The requests the model got."""
+        return [json.loads(line) for line in self.requests.read_text().splitlines()]
+
+    def close(self) -> None:
+        """Stop the APIs."""
+        for api in self._apis:
+            api.kill()
+            api.communicate()
+
+    def _serve(self, replies: tuple[dict[str, Any], ...]) -> str:
+        command = [sys.executable, str(APIS), json.dumps(replies), str(self.requests)]
+        api = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        self._apis.append(api)
+        assert api.stdout is not None
+        return f"http://127.0.0.1:{int(api.stdout.readline())}"
+
+    def _environment(self) -> dict[str, str]:
+        nowhere = "http://127.0.0.1:9"
+        folders = {name: str(self.home / name) for name in ("CONFIG", "DATA", "CACHE", "STATE")}
+        return {
+            "PATH": os.environ["PATH"],
+            "HOME": str(self.home),
+            "TMPDIR": str(self.home),
+            **{f"XDG_{name}_HOME": path for name, path in folders.items()},
+            "HTTP_PROXY": nowhere,
+            "HTTPS_PROXY": nowhere,
+            "NO_PROXY": "127.0.0.1,localhost",
+        }
+
+    def _opencode(self, url: str) -> dict[str, str]:
+        model = {
+            "name": "m1",
+            "tool_call": True,
+            "cost": {"input": 3, "output": 15},
+            "limit": {"context": 100000, "output": 8000},
+        }
+        provider = {
+            "npm": "@ai-sdk/openai-compatible",
+            "name": "Scripted",
+            "options": {"baseURL": f"{url}/v1", "apiKey": "none"},
+            "models": {"m1": model},
+        }
+        config = {
+            "model": "scripted/m1",
+            "small_model": "scripted/m1",
+            "autoupdate": False,
+            "share": "disabled",
+            "permission": {"*": "ask", "read": "allow"},
+            "provider": {"scripted": provider},
+        }
+        off = ("AUTOUPDATE", "MODELS_FETCH", "LSP_DOWNLOAD", "DEFAULT_PLUGINS")
+        return {"OPENCODE_CONFIG_CONTENT": json.dumps(config), **{f"OPENCODE_DISABLE_{name}": "1" for name in off}}
+
+    def _gemini(self, url: str) -> dict[str, str]:
+        settings = {
+            "security": {"auth": {"selectedType": "gemini-api-key"}},
+            "telemetry": {"enabled": False},
+            "privacy": {"usageStatisticsEnabled": False},
+            "general": {"enableAutoUpdate": False},
+            "model": {"name": "gemini-2.5-pro"},
+        }
+        (self.home / ".gemini" / "settings.json").write_text(json.dumps(settings))
+        return {"GEMINI_API_KEY": "none", "GOOGLE_GEMINI_BASE_URL": url}
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Bench]:
+    """Real agents."""
+    made = Bench(tmp_path)
+    yield made
+    made.close()
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 SCRIPT is JSON: `prompts` (a list of steps for each prompt), `at` (steps to take when a method arrives, in its
 place), `loads`, `greeting`, `session` (more fields of the answers). RECEIVED is a file that gets every line.
 
-Steps: {"say"}, {"think"}, {"update"}, {"raw"}, {"cut"}, {"exit"}, {"silence"}, {"call", ...}, {"together": [calls]},
+Steps: {"say"}, {"think"}, {"update"}, {"raw"}, {"long"}, {"cut"}, {"exit"}, {"silence"}, {"call", ...}, {"together": [calls]},
 {"answer": result}, {"error": error}, {"stop": reason, ...}, {"ask": method}, {"ask_late": call}.
 A call: "call" (id), "title", "kind", "rawInput", "run" (a command), "asks" (true), "options", "fields".
 """
@@ -52,6 +52,8 @@ class Agent:
                 for process in self.running:
                     process.terminate()
             else:
+                if message["method"] == "session/prompt":
+                    self.cancelled.clear()
                 self.requests.put(message)
         self.requests.put(None)
         if not self.script.get("stays"):
@@ -80,7 +82,6 @@ class Agent:
             return {"result": {**own, **self.script.get("session", {})}}
         if method != "session/prompt":
             return {"result": {}}
-        self.cancelled.clear()
         ended = self.play(next(self.prompts, []))
         return ended or {"result": {"stopReason": "cancelled" if self.cancelled.is_set() else "end_turn"}}
 
@@ -103,6 +104,8 @@ class Agent:
             self.send({"method": "session/update", "params": {"sessionId": "ses-1", "update": step["update"]}})
         elif "raw" in step:
             self.write(step["raw"].encode() + b"\n")
+        elif "long" in step:
+            self.write(b"x" * step["long"])
         elif "cut" in step:
             self.write(step["cut"].encode())
             os._exit(0)

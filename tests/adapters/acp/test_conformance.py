@@ -15,6 +15,7 @@ from proctor.supervisor.testing.adapter_conformance import AdapterConformance, A
 
 STAY = "trap '' TERM HUP; setsid sleep 73002 & (setsid sleep 73002 &); touch up; sleep 73002"
 USED = {"inputTokens": 10, "outputTokens": 2, "cachedReadTokens": 4, "totalTokens": 16}
+TRAITS = AgentTraits(gate="all", usage="at_end", reports_cost=True)
 AGENT = Path(__file__).parent / "scripted_agent.py"
 
 
@@ -52,4 +53,4 @@ class TestAcpAdapter(AdapterConformance):
 
     def _agent(self, steps: list[dict[str, Any]]) -> Agent:
         command = [sys.executable, str(AGENT), json.dumps({"prompts": [steps]})]
-        return Agent(AcpAdapter(command, cwd=self.workspace, traits=AgentTraits(gate="all")))
+        return Agent(AcpAdapter(command, cwd=self.workspace, traits=TRAITS))
