@@ -39,8 +39,12 @@ class _Pair:
         self._to_client = anyio.create_memory_object_stream[Any](0)
 
     async def take(self, serve: Callable[[Any], Any]) -> None:
-        with self._to_proxy[1] as incoming, self._to_client[0] as outgoing:
-            await serve((incoming, outgoing))
+        await serve((self._to_proxy[1], self._to_client[0]))
+
+    def hang_up(self) -> None:
+        """Close the proxy's end, as the end of its process does."""
+        self._to_proxy[1].close()
+        self._to_client[0].close()
 
     @asynccontextmanager
     async def client(self) -> AsyncIterator[Any]:
@@ -111,9 +115,12 @@ class Bench:
 
         async def run() -> None:
             try:
-                await serve(kept, order, warn=warnings.append)
+                with anyio.CancelScope(shield=True):  # it ends when its client has hung up
+                    await serve(kept, order, warn=warnings.append)
             except Exception as error:
                 self.error = error
+            finally:
+                pair.hang_up()
 
         with anyio.fail_after(30):
             async with anyio.create_task_group() as tasks:

@@ -1,0 +1,118 @@
+"""What the proxy shows: tools that could be called now, and everything else as the server sent it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.anyio
+
+ALL = {"read", "write", "add", "fail", "crash", "babble", "hang"}
+
+
+async def test_tools_that_could_not_be_called_are_not_shown(bench: Any) -> None:
+    """Denied tools are left out, over all pages of the server's list."""
+    async with bench.proxied("{name: p, tool_rules: [{deny: [write, babble]}]}") as proxied:
+        first = await proxied.client.list_tools()
+        second = await proxied.client.list_tools(cursor=first.next_cursor)
+
+    shown = {tool.name for tool in [*first.tools, *second.tools]}
+    assert shown == ALL - {"write", "babble"}
+
+
+async def test_the_client_is_told_when_the_list_changes(bench: Any) -> None:
+    """The notice comes when a rule closes a tool, and not for a call that closes none."""
+    policy = "{name: p, on_violation: deny, rules: [{type: count, tool: add, max: 2}]}"
+    async with bench.proxied(policy) as proxied:
+        assert proxied.client.server_capabilities.tools.list_changed
+        before = await proxied.tools()
+        await proxied.call("add", a=1, b=1)
+        await proxied.call("fail")
+        early = list(proxied.notices)
+        await proxied.call("add", a=1, b=1)
+        await proxied.noticed.wait()
+        after = await proxied.tools()
+
+    assert early == []
+    assert proxied.notices == ["notifications/tools/list_changed"]
+    assert ("add" in before, "add" in after) == (True, False)
+
+
+async def test_a_named_servers_tools_are_judged_as_agents_spell_them(bench: Any) -> None:
+    """With a server name the policy sees `mcp__NAME__tool`; the agent and the server see the tool's own name."""
+    policy = "{name: p, on_violation: deny, tool_rules: [{allow: ['mcp__files__a*', write]}]}"
+    async with bench.proxied(policy, server="files") as proxied:
+        shown = await proxied.tools()
+        refused, _ = await proxied.said("write", path=str(bench.dir / "never"))
+        allowed = await proxied.call("add", a=1, b=2)
+        [started] = await proxied.events("tool_call_started")
+
+    assert shown == ["add"]
+    assert refused
+    assert allowed.structured_content == {"sum": 3}
+    assert started.tool_name == "mcp__files__add"
+
+
+async def test_annotations_mean_nothing_unless_the_policy_trusts_the_server(bench: Any) -> None:
+    """`read-only` is a name like any other: without trust no tool has it, so nothing is allowed by it."""
+    policy = "{name: p, on_violation: deny, tool_rules: [{allow: [read-only]}]}"
+    async with bench.proxied(policy, server="quick") as proxied:
+        shown = await proxied.tools()
+
+    assert shown == []
+
+
+@pytest.mark.parametrize("rule", ["allow: [read-only]", "deny: [destructive, '*add']"])
+async def test_a_trusted_servers_annotations_name_its_tools(bench: Any, rule: str) -> None:
+    """What says nothing of itself is destructive; the policy that trusts the server may go by that."""
+    policy = f"{{name: p, on_violation: deny, metadata: {{trusted_servers: [quick]}}, tool_rules: [{{{rule}}}]}}"
+    async with bench.proxied(policy, server="quick") as proxied:
+        shown = await proxied.tools()
+
+    assert shown == ["read"]
+
+
+async def test_a_server_that_offers_more_than_when_it_was_read_is_not_believed(bench: Any) -> None:
+    """A tool that appears later has no annotation the policy could go by: it is neither shown nor called."""
+    from proctor.adapters.mcp_proxy.visibility import Visibility
+    from proctor.policies import parse_policies
+    from proctor.policies.events import RunStarted
+
+    visibility = Visibility({"read"})
+    visibility.under(parse_policies("{name: p}")[0])
+    visibility(RunStarted(run_id="r", session_id="s"))
+
+    assert visibility.narrow(["read", "late"]) == ["read"]
+    assert not visibility.knows("late")
+
+
+async def test_everything_but_tools_goes_through_untouched(bench: Any) -> None:
+    """Resources, prompts and progress of a server made with the MCP library, though a policy allows no tool."""
+    policy = "{name: p, tool_rules: [{allow: [count]}]}"
+    steps: list[float] = []
+
+    async def on_progress(done: float, total: float | None, message: str | None) -> None:
+        steps.append(done)
+
+    async with bench.proxied(policy, command=bench.real_command) as proxied:
+        shown = await proxied.tools()
+        read = await proxied.client.read_resource("small://greeting")
+        prompt = await proxied.client.get_prompt("ask", {"topic": "fish"})
+        counted = await proxied.client.call_tool("count", {"to": 3}, progress_callback=on_progress)
+
+    assert shown == ["count"]
+    assert read.contents[0].text == "hello"
+    assert prompt.messages[0].content.text == "tell me about fish"
+    assert counted.structured_content == {"result": 3}
+    assert steps == [1, 2, 3]
+
+
+async def test_what_cannot_be_counted_is_said_beforehand(bench: Any) -> None:
+    """MCP carries no usage: a cost limit is named to the operator, a call limit is not."""
+    policy = "{name: org, limits: {max_cost_usd: 5, max_tool_calls: 9}}"
+    async with bench.proxied(policy) as proxied:
+        warnings = list(proxied.warnings)
+
+    assert len(warnings) == 1
+    assert "`org`: `max_cost_usd` cannot be held here" in warnings[0]

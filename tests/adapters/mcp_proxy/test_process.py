@@ -1,0 +1,131 @@
+"""`proctor mcp` as a process of its own: exit codes, signals, standard input and output, HTTP."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from mcp import Client, StdioServerParameters
+
+CODE = "from proctor.adapters.mcp_proxy.command import mcp; mcp()"
+QUICK = [sys.executable, "-S", str(Path(__file__).with_name("quick_server.py"))]
+
+
+def arguments(folder: Path, policy: str, *more: str) -> list[str]:
+    """A command line of the proxy."""
+    file = folder / "policy.yaml"
+    file.write_text(policy)
+    return [sys.executable, "-c", CODE, "--policy", str(file), "--store", str(folder / "store.db"), *more]
+
+
+@asynccontextmanager
+async def listening(command: list[str]) -> AsyncIterator[str]:
+    """A proxy that takes clients over HTTP, until it is told to end; gives its URL."""
+    async with await anyio.open_process(command, stdin=subprocess.DEVNULL) as process:
+        assert process.stderr is not None
+        said = ""
+        while "listening on " not in said or not said.endswith("\n"):
+            said += (await process.stderr.receive()).decode()
+        yield said.rpartition("listening on ")[2].strip()
+        process.send_signal(signal.SIGTERM)
+        await process.wait()
+
+
+def test_bad_usage_and_bad_policies_exit_with_2(tmp_path: Path) -> None:
+    """Neither starts a server; the message says what is wrong, and there is no traceback."""
+    both = subprocess.run(
+        arguments(tmp_path, "{name: p}", "--url", "http://127.0.0.1:1/mcp", "--", "x"), capture_output=True, text=True
+    )
+    bad = subprocess.run(arguments(tmp_path, "{nmae: p}", "--", *QUICK), capture_output=True, text=True)
+
+    assert (both.returncode, bad.returncode) == (2, 2)
+    assert "--url" in both.stderr
+    assert "nmae" in bad.stderr
+    assert "Traceback" not in both.stderr + bad.stderr
+
+
+def test_only_loopback_is_listened_on(tmp_path: Path) -> None:
+    """Whoever can connect can call tools."""
+    ended = subprocess.run(
+        arguments(tmp_path, "{name: p}", "--listen", "0.0.0.0:0", "--", *QUICK), capture_output=True, text=True
+    )
+
+    assert ended.returncode == 2
+    assert "not on loopback" in ended.stderr
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_a_signal_ends_the_proxy_and_its_server(tmp_path: Path, anyio_backend: str) -> None:
+    """The server's process does not outlive the proxy."""
+    pid_file = tmp_path / "pid"
+    call = {"name": "hang", "arguments": {"path": str(pid_file)}}
+    line = '{"jsonrpc":"2.0","id":1,"method":"tools/call","params":%s}\n' % str(call).replace("'", '"')
+    command = arguments(tmp_path, "{name: p}", "--", *QUICK)
+    with anyio.fail_after(20):
+        async with await anyio.open_process(command) as process:
+            assert process.stdin is not None
+            await process.stdin.send(line.encode())
+            while not (pid_file.exists() and pid_file.read_text()):
+                await anyio.lowlevel.checkpoint()
+            process.send_signal(signal.SIGTERM)
+            await process.wait()
+
+    assert process.returncode == 0
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(pid_file.read_text()), 0)
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_clients_over_http_share_one_run(tmp_path: Path, anyio_backend: str) -> None:
+    """Two sessions of the protocol spend one budget; the server itself is reached over HTTP too."""
+    policy = "{name: p, limits: {max_tool_calls: {max: 2, action: deny}}}"
+    (tmp_path / "inner").mkdir()
+    inner = arguments(tmp_path / "inner", "{name: open}", "--listen", "127.0.0.1:0", "--", *QUICK)
+    results: list[Any] = []
+    notices: list[str] = []
+
+    async def on_message(message: Any) -> None:
+        notices.append(getattr(message, "method", ""))
+
+    with anyio.fail_after(30):
+        async with listening(inner) as upstream:
+            outer = arguments(tmp_path, policy, "--listen", "127.0.0.1:0", "--url", upstream)
+            async with listening(outer) as url:
+                async with Client(url) as one, Client(url, message_handler=on_message) as two:
+                    before = await two.list_tools()
+                    for client in (one, two, one):
+                        results.append(await client.call_tool("add", {"a": 1, "b": 2}))
+                    after = await two.list_tools()
+
+    assert [bool(result.is_error) for result in results] == [False, False, True]
+    assert len(before.tools) > 0
+    assert after.tools == []
+    assert "notifications/tools/list_changed" in notices
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_a_cancelled_run_exits_with_1_after_its_answer(tmp_path: Path, anyio_backend: str) -> None:
+    """Over its own pipes: the refused call is answered, then the process says why it ended."""
+    target = tmp_path / "never"
+    command, *rest = arguments(tmp_path, "{name: p, tool_rules: [{deny: [write]}]}", "--", *QUICK)
+    script = f"{command} {' '.join(f'{chr(39)}{part}{chr(39)}' for part in rest)} 2>{tmp_path}/err; echo $? >{tmp_path}/rc"
+    parameters = StdioServerParameters(command="sh", args=["-c", script])
+    with anyio.fail_after(20):
+        async with Client(parameters) as client:
+            result = await client.call_tool("write", {"path": str(target)})
+
+    assert result.is_error
+    assert not target.exists()
+    assert (tmp_path / "rc").read_text().strip() == "1"
+    assert "policy `p`" in (tmp_path / "err").read_text()
