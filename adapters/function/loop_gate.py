@@ -7,6 +7,7 @@ import itertools
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Literal, ParamSpec, TypeVar, overload
 
+import anyio
 from anyio.lowlevel import checkpoint
 
 from proctor.policies.calls import tell_model_default
@@ -47,6 +48,7 @@ class LoopGate:
         self._stream = stream
         self._provider = provider
         self._turn = 0
+        self._beginning = anyio.Lock()
         self._numbers = itertools.count(1)
         self._calls = FrameworkCalls(stream)
         self.output: Any = None
@@ -184,8 +186,9 @@ class LoopGate:
         await self._tell(RunCompleted(output=plain(self.output)))
 
     async def _begun(self) -> None:
-        if not self._turn:
-            await self.turn()
+        async with self._beginning:  # siblings wait until the turn they belong to was told
+            if not self._turn:
+                await self.turn()
 
     async def _tell(self, event: Event) -> None:
         await self._stream.emit(event)
