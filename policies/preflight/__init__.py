@@ -9,7 +9,8 @@ Rows, each importing only those above it:
     net_needs, needs     what each kind of call needs to have come before
     net_model, net_search
     order_models, order_search
-    admitting, capping, netting, reachable, ordering
+    admitting, capping, evading, netting, providing, reachable, shadowing
+    ordering
     run
 """
 

@@ -21,8 +21,8 @@ class Need(NamedTuple):
 Needs: TypeAlias = Mapping[Node, Sequence[Need]]
 
 
-def derivable(needs: Needs) -> set[Node]:
-    """The nodes that can come about: each needs one alternative of every need to have come about before."""
+def derivable(needs: Needs) -> dict[Node, int]:
+    """The nodes that can come about, with their rank: one alternative of every need has a lower one."""
     open_needs = {node: len(given) for node, given in needs.items()}
     waiting: dict[Node, list[tuple[Node, int]]] = {}
     for node, given in needs.items():
@@ -30,19 +30,34 @@ def derivable(needs: Needs) -> set[Node]:
             for alternative in need.alternatives:
                 waiting.setdefault(alternative, []).append((node, n))
     ready = [node for node, count in open_needs.items() if not count]
-    found = set(ready)
+    found = {node: rank for rank, node in enumerate(ready)}
     met: set[tuple[Node, int]] = set()
     while ready:
-        for waiter in waiting.get(ready.pop(), ()):
+        for waiter in waiting.get(ready.pop(0), ()):
             if waiter in met:
                 continue
             met.add(waiter)
             node = waiter[0]
             open_needs[node] -= 1
             if not open_needs[node]:
-                found.add(node)
+                found[node] = len(found)
                 ready.append(node)
     return found
+
+
+def way_to(node: Node, needs: Needs, found: Mapping[Node, int]) -> list[Node]:
+    """What comes about on one way to a node, in order, the node last."""
+    way: dict[Node, None] = {}
+    stack: list[tuple[Node, bool]] = [(node, False)]
+    while stack:
+        at, needed = stack.pop()
+        if needed:
+            way[at] = None
+        elif at not in way:
+            stack.append((at, True))
+            first = [min(need.alternatives, key=lambda n: found.get(n, len(found))) for need in needs[at]]
+            stack += [(other, False) for other in reversed(first)]
+    return list(way)
 
 
 class Step(NamedTuple):

@@ -77,7 +77,8 @@ class NetModel:
 
     def firing(self, state: NetState, looks: Looks) -> tuple[int, ...] | None:
         """The transitions that such a call fires; None if it is blocked."""
-        left, firing = list(state.marking), []
+        left = list(state.marking)
+        firing: list[int] = []
         for view in looks:
             if any(n in view.covering for n in firing):
                 continue

@@ -1,4 +1,4 @@
-"""What a net can do by itself, whatever is called: the transitions that ever fire, and whether its tokens are bounded.
+"""What a net can do by itself, whatever is called: which transitions ever fire, and whether its tokens are bounded.
 
 The markings are walked through breadth first. Where one grows out of an earlier one, the steps between are repeated
 until every growing place holds more than any transition looks for: if they still can be repeated then, they always

@@ -26,10 +26,17 @@ MOST = 20
 
 
 class OrderModel(Protocol):
-    """A rule: `slots` are its selectors, bit n of a mask stands for the nth."""
+    """A rule; bit n of a mask stands for the nth of its slots."""
 
-    slots: Sequence[Selector]
-    start: Hashable
+    @property
+    def slots(self) -> Sequence[Selector]:
+        """What the rule names."""
+        ...
+
+    @property
+    def start(self) -> Hashable:
+        """The state before the first call."""
+        ...
 
     def admits(self, state: ModelState, mask: int) -> bool:
         """Whether a call that meets these slots may come next."""
@@ -73,6 +80,13 @@ def _unkeyed(record: Any) -> OrderModel | None:
             if most is not None and most <= MOST:
                 return _AtMost(record.tool, most, counts_failed=record.of != "completed")
     return None
+
+
+def forgives(model: OrderModel) -> bool:
+    """Whether a call that fails may be followed by more than one that succeeds."""
+    if isinstance(model, _NeverAfter):
+        return not model.on_failure
+    return isinstance(model, _AtMost) and not model.counts_failed
 
 
 class _Before:
@@ -146,13 +160,13 @@ class _NeverAfter:
 
     def __init__(self, trigger: Selector, forbidden: Selector, *, on_failure: bool) -> None:
         self.slots = (trigger, forbidden)
-        self._on_failure = on_failure
+        self.on_failure = on_failure
 
     def admits(self, state: bool, mask: int) -> bool:
         return not state or not mask & 2
 
     def after(self, state: bool, mask: int, ok: bool) -> bool:
-        return state or bool(mask & 1 and (ok or self._on_failure))
+        return state or bool(mask & 1 and (ok or self.on_failure))
 
 
 class _InOrder:
@@ -217,10 +231,10 @@ class _AtMost:
     def __init__(self, tool: Selector, most: int, *, counts_failed: bool) -> None:
         self.slots = (tool,)
         self._most = most
-        self._counts_failed = counts_failed
+        self.counts_failed = counts_failed
 
     def admits(self, state: int, mask: int) -> bool:
         return not mask & 1 or state < self._most
 
     def after(self, state: int, mask: int, ok: bool) -> int:
-        return state + 1 if mask & 1 and (ok or self._counts_failed) else state
+        return state + 1 if mask & 1 and (ok or self.counts_failed) else state

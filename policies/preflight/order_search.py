@@ -6,19 +6,22 @@ step of it are added, and it is looked for again: until one stands under all rul
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections import deque
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Container, Hashable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 from ..nets.records import Net
 from .clauses import Clause
 from .kinds import Facet, Kind, Kinds, Reach
 from .net_model import NetModel, NetState
-from .order_models import LASTING, OrderModel, order_model
+from .order_models import LASTING, OrderModel, forgives, order_model
 
-MAX_STATES = 4_000
-"""How many states one search looks at before it gives up."""
+MAX_WORK = 200_000
+"""How often one search asks a clause about a call before it gives up."""
+MAX_WORK_IN_ALL = 600_000
+"""The same for all searches of one preflight together."""
 MAX_FACETS = 4
 """Up to so many facets of a tool's input all combinations are looked at; with more, those of two, and all at once."""
 
@@ -53,6 +56,7 @@ class Judge:
             self.start = model.start
         reaches = [reach for slot in self._slots for reach in slot]
         self.lasting = isinstance(model, LASTING)
+        self.forgives = isinstance(model, NetModel) or forgives(model)
         self.names = frozenset(name for reach in reaches for name in reach.names)
         self._facets = [(reach.names, reach.facets) for reach in reaches if reach.facets]
         self._looks: dict[tuple[str, frozenset[Facet]], Any] = {}
@@ -109,11 +113,12 @@ def _followable(net: Net) -> bool:
 
 
 class OrderSearch:
-    """Searches over the calls that are possible as far as needs go."""
+    """Searches over the calls that are possible as far as needs go; `work` is what earlier searches took."""
 
-    def __init__(self, judges: list[Judge], kinds: Kinds, possible: set[Any]) -> None:
+    def __init__(self, judges: list[Judge], kinds: Kinds, possible: Container[Any], work: int = 0) -> None:
         self._judges = judges
         self._kinds = kinds
+        self.work = work
         self._never: dict[str, list[frozenset[Facet]]] = {}
         for kind in kinds.all:
             if kind not in possible:
@@ -141,8 +146,9 @@ class OrderSearch:
             return None
         for judge in list(judges):
             fewer = [other for other in judges if other is not judge]
-            if fewer and self._trace(kind, fewer) is None:
-                judges = fewer
+            with contextlib.suppress(GaveUp):
+                if fewer and self._trace(kind, fewer) is None:
+                    judges = fewer
         return [judge.clause for judge in judges]
 
     def _refined(self, kind: Kind) -> list[Judge] | None:
@@ -165,6 +171,11 @@ class OrderSearch:
                 return True
         return False
 
+    def goes(self, calls: Sequence[Kind]) -> bool:
+        """Whether these calls in this order, all successful, are let through by every clause."""
+        trace = [Letter(call.name, call.facets, ok=True) for call in calls]
+        return not any(self._refuses(judge, trace) for judge in self._judges)
+
     def _trace(self, kind: Kind, judges: Sequence[Judge]) -> list[Letter] | None:
         """A shortest trace that ends with a call of the kind, under some of the clauses. Raises GaveUp."""
         trace = self._shortest(self._letters(kind, judges), judges)
@@ -177,8 +188,13 @@ class OrderSearch:
         start = tuple(judge.start for judge in judges)
         before: dict[tuple[Any, ...], tuple[tuple[Any, ...], Letter] | None] = {start: None}
         queue = deque([start])
+        work = min(MAX_WORK, MAX_WORK_IN_ALL - self.work)
         while queue:
             at = queue.popleft()
+            self.work += len(letters) * len(judges)
+            work -= len(letters) * len(judges)
+            if work < 0:
+                raise GaveUp
             for looks, letter, wanted in letters:
                 after = _next(judges, at, looks, letter.ok)
                 if after is None:
@@ -188,20 +204,19 @@ class OrderSearch:
                 if after not in before:
                     before[after] = (at, letter)
                     queue.append(after)
-            if len(before) > MAX_STATES:
-                raise GaveUp
         return None
 
     def _letters(self, kind: Kind, judges: Sequence[Judge]) -> list[Entry]:
         """The calls that the clauses can tell apart, one of each; those of the kind are wanted, and come first."""
         found: dict[tuple[Any, ...], Entry] = {}
+        outcomes = (True, False) if any(judge.forgives for judge in judges) else (True,)
         named = {name for judge in judges for name in judge.names} | {kind.name}
         others = (name for name in self._kinds.names.all if name not in named and name not in self._closed)
         for name in (*sorted(named), *itertools.islice(others, 1)):
             for facets in self._inputs(name, kind, judges):
                 looks = tuple(judge.look(name, facets) for judge in judges)
                 wanted = name == kind.name and kind.facets <= facets
-                for ok in (True, False):
+                for ok in outcomes:
                     found.setdefault((looks, ok, wanted), (looks, Letter(name, facets, ok), wanted))
         return sorted(found.values(), key=lambda entry: not entry[2])
 

@@ -5,52 +5,71 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from .clauses import Clause
+from .derivation import way_to
 from .findings import PreflightFinding
 from .kinds import Kind
-from .order_search import MAX_STATES, GaveUp, Judge, OrderSearch
+from .order_search import GaveUp, Judge, OrderSearch
 from .reachable import Possible
-
-ROUNDS = 4
-"""What one tool loses may cost another its order; so often is that followed up."""
 
 
 def find_orders(possible: Possible, judges: list[Judge]) -> Iterator[PreflightFinding]:
     """Look for an order in which each kind of call is let through; those without one are excluded.
 
-    Returns the kinds that could not be told, as findings.
+    Returns what could not be told, as a finding.
     """
     if all(judge.lasting for judge in judges):
         return  # what is met once stays met: needs say it all
-    gave_up: dict[str, Clause] = {}
-    for _ in range(ROUNDS):
-        search = OrderSearch(judges, possible.kinds, possible.found)
-        cores = {}
-        for kind, alike in _groups(possible, search):
-            try:
-                core = search.core(kind)
-            except GaveUp:
-                gave_up.setdefault(possible.kinds.label(kind), search.concerned(kind)[0].clause)
-                continue
-            if core is not None:
-                cores.update(dict.fromkeys(alike, core))
+    settled: set[Kind] = set()
+    gave_up: list[Kind] = []
+    work = 0
+    while True:
+        search = OrderSearch(judges, possible.kinds, possible.found, work)
+        cores = _first_without_order(possible, search, settled, gave_up)
+        work = search.work
         if not cores:
             break
         possible.exclude(cores)
-    for label, clause in gave_up.items():
+    if gave_up:
+        labels = tuple(dict.fromkeys(possible.kinds.label(kind) for kind in gave_up))
         yield PreflightFinding(
             code="gave_up",
             severity="report",
-            message=f"whether `{label}` can be called was not found out within {MAX_STATES:,} states",
-            policy=clause.policy,
-            rule=clause.id,
+            message="there are too many orders of calls to tell whether these can ever be called: "
+            + ", ".join(f"`{label}`" for label in labels),
+            policy=search.concerned(gave_up[0])[0].clause.policy,
+            witness=labels,
         )
 
 
-def _groups(possible: Possible, search: OrderSearch) -> Iterator[tuple[Kind, list[Kind]]]:
-    """The kinds that some clause looks at, those together that every clause sees alike."""
+def _first_without_order(
+    possible: Possible, search: OrderSearch, settled: set[Kind], gave_up: list[Kind]
+) -> dict[Kind, list[Clause]]:
+    """Kinds that come in no order, with the clauses that leave none; what others need is looked at first."""
+    for alike in _unproven(possible, search, settled):
+        settled.update(alike)
+        try:
+            core = search.core(alike[0])
+        except GaveUp:
+            gave_up.append(alike[0])
+            continue
+        if core is not None:
+            return dict.fromkeys(alike, core)
+    return {}
+
+
+def _unproven(possible: Possible, search: OrderSearch, settled: set[Kind]) -> list[list[Kind]]:
+    """The kinds for which calling just what they need does not do; together those that every clause sees alike."""
     groups: dict[object, list[Kind]] = {}
-    for kind in possible.kinds.all:
-        if kind in possible.found and (sight := search.sight(kind)):
+    for kind in possible.calls:
+        if sight := search.sight(kind):
             groups.setdefault(sight, []).append(kind)
-    for alike in groups.values():
-        yield alike[0], alike
+    unproven = []
+    for alike in sorted(groups.values(), key=lambda group: -possible.found[group[0]]):
+        if settled.intersection(alike):
+            continue
+        way = [node for node in way_to(alike[0], possible.stated.needs, possible.found) if isinstance(node, Kind)]
+        if search.goes(way):
+            settled.update(way)
+        else:
+            unproven.append(alike)
+    return unproven[::-1]

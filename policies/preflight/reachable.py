@@ -28,6 +28,11 @@ class Possible:
         self.cores: dict[Kind, list[Clause]] = {}
         self.found = derivable(stated.needs)
 
+    @property
+    def calls(self) -> tuple[Kind, ...]:
+        """The kinds that can be let through."""
+        return tuple(kind for kind in self.kinds.all if kind in self.found)
+
     def exclude(self, cores: dict[Kind, list[Clause]]) -> None:
         """Take in that some kinds can come in no order, and so what needs them neither."""
         self.cores |= cores
@@ -105,6 +110,8 @@ def _why(possible: Possible, steps: list[Step]) -> str:
     last = steps[-1].node
     core = possible.cores.get(last) if isinstance(last, Kind) and steps[-1].wanted is None else None
     words = [possible.words(step) for step in steps]
+    if len(words) > 4:
+        words = [*words[:2], "so on", words[-1]]
     return ", and ".join(words) + (f" ({'; '.join(map(says, core))})" if core else "")
 
 
@@ -136,7 +143,7 @@ def never_satisfied(clauses: Iterable[Clause], possible: Possible) -> Iterator[P
             case _:
                 continue
         kinds = possible.kinds.of(wanted, clause)
-        if not clause.binds or kinds & possible.found or not kinds or not possible.kinds.names.complete:
+        if not clause.binds or kinds & possible.found.keys() or not kinds or not possible.kinds.names.complete:
             continue
         names = " or ".join(f"`{item if isinstance(item, str) else item.tool}`" for item in items_of(wanted))
         steps = possible.steps(min(kinds, key=lambda kind: (len(kind.facets), kind.name)))

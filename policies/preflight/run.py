@@ -8,13 +8,16 @@ from ..model import Policy, members_of
 from .admitting import allow_findings
 from .capping import limit_findings
 from .clauses import clauses_of
+from .evading import evasion_findings
 from .findings import Findings
 from .kinds import Kinds
 from .needs import stated_needs
 from .netting import net_findings
 from .order_search import judges_of
 from .ordering import find_orders
+from .providing import adapter_findings
 from .reachable import Possible, never_callable, never_satisfied
+from .shadowing import shadow_findings
 
 
 def preflight(policy: Policy, capabilities: Capabilities | None = None) -> Findings:
@@ -36,11 +39,14 @@ def preflight(policy: Policy, capabilities: Capabilities | None = None) -> Findi
     given_up = list(find_orders(possible, judges_of(clauses, kinds, large)))
     return Findings(
         [
+            *adapter_findings(stack, clauses, capabilities),
             *limit_findings(stack, capabilities),
             *allow_findings(clauses, kinds),
             *nets,
             *given_up,
             *never_callable(possible),
             *never_satisfied(clauses, possible),
+            *shadow_findings(clauses, kinds),
+            *evasion_findings(clauses),
         ]
     )
