@@ -13,7 +13,6 @@
     session         one run
     adapter         McpProxyAdapter
     serving         a run from its options
-    command         `proctor mcp`
 
-Importing this package needs no MCP library; using it needs `proctor[mcp]`.
+Importing this package needs no MCP library; using it needs `proctor[mcp]`. The command is `proctor mcp`.
 """

@@ -9,8 +9,9 @@ from contextlib import suppress
 import anyio
 import msgspec
 
+from proctor.policies.calls import RunContext
 from proctor.policies.model import Policy
-from proctor.supervisor.errors import PolicyViolationError, UsageError
+from proctor.supervisor.errors import UsageError
 from proctor.supervisor.handle import RunHandle
 from proctor.supervisor.launching import new_id
 from proctor.supervisor.ports import Store
@@ -36,6 +37,7 @@ class Serving(msgspec.Struct, frozen=True, kw_only=True):
     upstream: Upstream
     downstream: Downstream
     policies: Sequence[Policy]
+    context: RunContext | None = None
     server: str | None = None
     trust_annotations: bool = False
 
@@ -52,7 +54,7 @@ async def serve(store: Store, serving: Serving, *, warn: Callable[[str], None]) 
     adapter = McpProxyAdapter(serving.upstream, serving.downstream, server=serving.server, offered=offered, warn=warn)
     async with Supervisor(store, publishers=[adapter.visibility]) as supervisor:
         metadata = {"upstream": serving.upstream.label, "server": serving.server}
-        handle = await supervisor.start(adapter, "", policies=policies, metadata=metadata)
+        handle = await supervisor.start(adapter, "", policies=policies, context=serving.context, metadata=metadata)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(_end_on_signal, handle)
             await handle.finished()
@@ -87,6 +89,3 @@ async def _end_on_signal(handle: RunHandle) -> None:
         async for number in signals:
             await handle.cancel(reason=f"the proxy got {signal.Signals(number).name}")
             return
-
-
-__all__ = ["PolicyViolationError", "Serving", "serve"]

@@ -15,7 +15,7 @@ import anyio
 import pytest
 from mcp import Client, StdioServerParameters
 
-CODE = "from proctor.adapters.mcp_proxy.command import mcp; mcp()"
+CODE = "from proctor.adapters.cli import main; main()"
 QUICK = [sys.executable, "-S", str(Path(__file__).with_name("quick_server.py"))]
 
 
@@ -23,7 +23,7 @@ def arguments(folder: Path, policy: str, *more: str) -> list[str]:
     """A command line of the proxy."""
     file = folder / "policy.yaml"
     file.write_text(policy)
-    return [sys.executable, "-c", CODE, "--policy", str(file), "--store", str(folder / "store.db"), *more]
+    return [sys.executable, "-c", CODE, "mcp", "--policy", str(file), "--store", str(folder / "store.db"), *more]
 
 
 @asynccontextmanager
