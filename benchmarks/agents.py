@@ -33,19 +33,20 @@ class Agent:
 
     @asynccontextmanager
     async def open(self, launch: Launch) -> AsyncIterator[Provider]:
-        yield _Running(self._session(launch), self._cancelled)
+        with anyio.CancelScope() as scope:
+            yield _Running(self._session(launch), scope, self._cancelled)
 
 
 class _Running:
-    def __init__(self, session: AsyncIterator[Event], cancelled: Callable[[], None]) -> None:
+    def __init__(
+        self, session: AsyncIterator[Event], scope: anyio.CancelScope, cancelled: Callable[[], None]
+    ) -> None:
         self._session = session
+        self._scope = scope
         self._cancelled = cancelled
-        self._scope = anyio.CancelScope()
 
-    async def events(self) -> AsyncIterator[Event]:
-        with self._scope:
-            async for event in self._session:
-                yield event
+    def events(self) -> AsyncIterator[Event]:
+        return self._session
 
     def ladder(self) -> Sequence[Rung]:
         return [Rung(name="interrupt", act=self._interrupt, bound_s=1.0)]

@@ -178,17 +178,18 @@ class RunActor:
         await self._last_attempt()
 
     def _take(self, event: Event) -> Awaitable[None] | bool:
-        self._feed(inputs.Reported(now_ms=self.now_ms(), event=event))
+        self._feed(inputs.Reported(now_ms=self._around.clock.now_ms(), event=event))
         if self._machine.provider_done:
             return False
         return self._writer.room() if self._writer.full else True
 
     def _feed(self, told: inputs.Input) -> None:
+        writer = self._writer
         for command in self._machine.handle(told):
             if type(command) is Append:
-                self._writer.put(command)
-                if self._writer.idle and self._tasks is not None:
-                    self._writer.idle = False
+                writer.put(command)
+                if writer.idle and self._tasks is not None:
+                    writer.idle = False
                     self._tasks.start_soon(self._flush)
             else:
                 self._carry_out(command)

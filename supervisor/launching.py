@@ -86,6 +86,7 @@ async def launched(order: Order, around: Surroundings) -> tuple[RunActor, Begin]
         model=can_do.model,
         notes=_notes(plan),
         warns=plan.warns,
+        clocked=plan.compiled.limits.has_clocks,
     )
     begin = Begin(
         now_ms=around.clock.now_ms(),

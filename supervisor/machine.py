@@ -58,10 +58,12 @@ class RunMachine:
 
     `approval` says how long a held call waits and what then; `standing` are grants an earlier run of the
     session left (see `approvals.standing_grants`); `model` is the provider's, where it is
-    known; `notes` go into the report's metadata; `warns` is false when no limit has a `warn_at`.
+    known; `notes` go into the report's metadata; `warns` is false when no limit has a `warn_at`, `clocked` when
+    none is about time.
     """
 
     __slots__ = (
+        "_clocked",
         "_core",
         "_deadline",
         "_ending",
@@ -83,12 +85,14 @@ class RunMachine:
         model: str | None = None,
         notes: Mapping[str, Any] | None = None,
         warns: bool = True,
+        clocked: bool = True,
     ) -> None:
         self._core = RunCore(identity, judge)
         self._gate = GateKeeper(self._core, approval or Approval(), standing)
         self._reports = Reports(self._core, self._gate.calls, model=model)
         self._notes = notes or {}
         self._warns = warns
+        self._clocked = clocked
         self._deadline: int | None = None
         self._stopping = False
         self._ending: AdapterEnded | None = None
@@ -110,7 +114,7 @@ class RunMachine:
         commands = core.outbox.take()
         # Only calls, approvals and the start can bring a deadline nearer; what moves it further is seen when
         # the alarm rings early.
-        if type(told) is not Reported or type(told.event) not in _MOVES_NO_DEADLINE_NEARER:
+        if type(told) is not Reported or (self._clocked and type(told.event) not in _MOVES_NO_DEADLINE_NEARER):
             self._arm(commands)
         return commands
 

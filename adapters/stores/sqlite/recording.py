@@ -135,9 +135,12 @@ class Recorder:
 
     def _gather(self, event: Event, data: bytes) -> None:
         session = self._session(event.session_id)
-        self._note_session(event, session)
+        if not session.key or not session.provider or isinstance(event, SessionEvent):
+            self._note_session(event, session)
         if event.run_id:
-            self._note_run(event)
+            run = self._runs.get(event.run_id)
+            if run is None or run[0] != status_after(event) or not run[1]:
+                self._note_run(event)
         session.last_seq = event.seq
         self._rows += (
             session.key,
