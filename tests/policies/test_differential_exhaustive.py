@@ -1,0 +1,46 @@
+"""Every session of up to five calls over three tools, for every rule that speaks of order."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from reference.twins import Step, Twins, compiled
+
+TOOLS = "abc"
+LENGTHS = range(6)
+PAIRS = [("a", "b"), ("a", "a"), (["a", "b"], "b"), ("a", "*"), ("*", "a")]
+MEMBERS = [["a"], ["a", "b"], ["a", "a"], ["a", "b", "c"], ["a", "b", "a"], ["a", "a", "b"], [["a", "b"], "c"], ["*", "b"]]
+
+
+def order_rules() -> Iterator[dict[str, Any]]:
+    """The rules of order over three tools, those that overlap included."""
+    for left, right in PAIRS:
+        yield {"type": "before", "first": left, "then": right}
+        yield {"type": "immediately_before", "first": left, "then": right}
+        yield {"type": "never_after", "trigger": left, "forbidden": right}
+        for within in (1, 2, 3):
+            yield {"type": "after", "trigger": left, "then": right, "within": within}
+    for within in (1, 3, 5):
+        yield {"type": "eventually", "tool": "a", "within": within}
+    for members in MEMBERS:
+        yield {"type": "sequence", "tools": members}
+        yield {"type": "sequence", "tools": members, "strict": True}
+        yield {"type": "forbidden_sequence", "sequence": members}
+        yield {"type": "forbidden_sequence", "sequence": members, "adjacency": "any"}
+
+
+RULES = list(order_rules())
+
+
+@pytest.mark.parametrize("action", ["deny", "warn"])
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: "-".join(str(value) for value in rule.values()))
+def test_a_rule_of_order_is_judged_as_its_text_says_on_every_short_session(rule: dict[str, Any], action: str) -> None:
+    """Decisions and statuses agree on every session: where a call is refused, and where it is only reported."""
+    stack = [{"name": "p", "rules": [{**rule, "action": action}]}]
+    policy = compiled(stack)
+    for length in LENGTHS:
+        for tools in itertools.product(TOOLS, repeat=length):
+            Twins(stack, policy).play([Step(do="ask", tool=tool) for tool in tools])

@@ -1,0 +1,239 @@
+"""Theorems of the policy language: what holds for every policy and every session."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import os
+from typing import Any
+
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+from reference.generating import FAMILIES, inputs, nets, policies, sessions, tool_rules
+from reference.twins import Step, Twins, compiled, state
+
+from proctor.policies import Decision, Monitor, PolicyError, ToolCall, compile_policy, merge_policies, parse_policies
+from proctor.policies import events as ev
+from proctor.policies.calls import STRICTNESS
+
+LONG = int(os.environ.get("PROCTOR_LONG") or 0)
+"""Examples of each property in a long run; 0 for the usual number."""
+
+checked = settings(max_examples=LONG or 80, deadline=None, suppress_health_check=list(HealthCheck))
+
+any_rule = st.one_of(*FAMILIES.values())
+any_policy = policies(
+    st.lists(any_rule, max_size=3), tools=st.lists(tool_rules, max_size=2), all_nets=st.lists(nets(), max_size=1)
+)
+stacks = st.lists(any_policy, min_size=1, max_size=3).map(
+    lambda stack: [{**policy, "name": name} for policy, name in zip(stack, "pqr", strict=False)]
+)
+limits = st.fixed_dictionaries(
+    {}, optional={"max_tool_calls": st.integers(0, 3), "max_turns": st.integers(0, 3), "max_total_tokens": st.just(5)}
+)
+pasts = st.lists(st.tuples(st.sampled_from("abc"), inputs, st.sampled_from(["done", "failed", "flying"])), max_size=6)
+TOOLS = ["a", "b", "c", "D.x"]
+
+
+def started(stack: list[Any]) -> Monitor:
+    """A monitor of a stack; what does not load is no example."""
+    try:
+        return compiled(stack).monitor()
+    except PolicyError:
+        assume(False)
+        raise
+
+
+def lived(monitor: Monitor, past: list[Any]) -> Monitor:
+    """The monitor after a record of calls that ran, and what the user said."""
+    monitor.observe(ev.MessageSent(role="user", content="pay 1"))
+    monitor.observe(ev.TokenUsageUpdated(input_tokens=3, output_tokens=1))
+    for n, (tool, input, end) in enumerate(past):
+        call: dict[str, Any] = {"tool_call_id": f"c{n}", "tool_name": tool}
+        monitor.observe(ev.ToolCallStarted(**call, tool_input=input, turn=n // 2 + 1))
+        if end == "done":
+            monitor.observe(ev.ToolCallCompleted(**call, tool_output=input))
+        elif end == "failed":
+            monitor.observe(ev.ToolCallFailed(**call, error="boom"))
+    return monitor
+
+
+def answer(monitor: Monitor, tool: str, input: dict[str, Any], turn: int = 9) -> Decision:
+    """The answer to one proposal."""
+    return monitor.propose(ToolCall(id="new", name=tool, input=copy.deepcopy(input), turn=turn))
+
+
+def never_weaker(stack: list[Any], more: list[Any], past: list[Any], tool: str, input: dict[str, Any]) -> None:
+    """The longer stack's answer is at least as strict on the same past."""
+    before = answer(lived(started(stack), past), tool, input)
+    after = answer(lived(started(more), past), tool, input)
+
+    assert STRICTNESS[after.action] >= STRICTNESS[before.action]
+    assert len(after.violations) >= len(before.violations)
+
+
+@checked
+@given(stacks, tool_rules, st.booleans(), pasts, st.sampled_from(TOOLS), inputs)
+def test_adding_a_deny_or_an_allow_list_never_weakens_an_answer(
+    stack: list[Any], clause: Any, first: bool, past: list[Any], tool: str, input: dict[str, Any]
+) -> None:
+    """Section 7: denies unite, allow lists intersect, wherever in the stack they stand."""
+    added = {"name": "s", "tool_rules": [clause]}
+    never_weaker(stack, [added, *stack] if first else [*stack, added], past, tool, input)
+
+
+@checked
+@given(stacks, any_rule, st.booleans(), pasts, st.sampled_from(TOOLS), inputs)
+def test_adding_a_rule_never_weakens_an_answer(
+    stack: list[Any], rule: Any, first: bool, past: list[Any], tool: str, input: dict[str, Any]
+) -> None:
+    """Section 7: whatever the order and the number of policies."""
+    added = {"name": "s", "rules": [rule]}
+    never_weaker(stack, [added, *stack] if first else [*stack, added], past, tool, input)
+
+
+@checked
+@given(stacks, nets(), st.booleans(), pasts, st.sampled_from(TOOLS), inputs)
+def test_adding_a_net_never_weakens_an_answer(
+    stack: list[Any], net: Any, first: bool, past: list[Any], tool: str, input: dict[str, Any]
+) -> None:
+    """Section 7: one blocked net refuses, whatever the others say."""
+    added = {"name": "s", "nets": [net]}
+    never_weaker(stack, [added, *stack] if first else [*stack, added], past, tool, input)
+
+
+@checked
+@given(stacks, limits, any_policy, limits, st.integers(0, 3), pasts, st.sampled_from(TOOLS), inputs)
+def test_adding_a_locked_policy_never_weakens_an_answer(
+    stack: list[Any],
+    caps: Any,
+    locked: Any,
+    ceilings: Any,
+    place: int,
+    past: list[Any],
+    tool: str,
+    input: dict[str, Any],
+) -> None:
+    """Section 7: a locked value is a ceiling wherever it stands, and replaces no tighter one."""
+    stack = [{**stack[0], "limits": caps}, *stack[1:]]
+    added = {**locked, "name": "s", "locked": True, "limits": ceilings}
+    never_weaker(stack, [*stack[:place], added, *stack[place:]], past, tool, input)
+
+
+@checked
+@given(stacks, pasts, st.sampled_from(TOOLS), inputs)
+def test_the_order_of_policies_does_not_change_what_is_denied(
+    stack: list[Any], past: list[Any], tool: str, input: dict[str, Any]
+) -> None:
+    """Section 7: the same objections with the same actions in every order."""
+    answers = set()
+    for order in itertools.permutations(stack):
+        found = answer(lived(started(list(order)), past), tool, input)
+        answers.add((found.action, tuple(sorted((v.policy, v.rule, v.action) for v in found.violations))))
+
+    assert len(answers) == 1
+
+
+ATTEMPTS = ("circuit_breaker",)
+
+
+def spent(monitor: Monitor) -> Any:
+    """What a call can spend: the states of rules without breakers and counters of attempts, counts and outputs."""
+    kinds = {rule.number: rule.machine for rule in monitor.compiled.rules}
+    states = {
+        number: kept
+        for number, kept in state(monitor).get("states", {}).items()
+        if kinds[int(number)].kind not in ATTEMPTS and not kinds[int(number)].attempts
+    }
+    return states, monitor.session.count, monitor.session.limits.calls, state(monitor).get("returned")
+
+
+@checked
+@given(stacks, limits, pasts, st.sampled_from(TOOLS), inputs)
+def test_a_denied_call_changes_no_state_but_attempts_and_breakers(
+    stack: list[Any], caps: Any, past: list[Any], tool: str, input: dict[str, Any]
+) -> None:
+    """Sections 1 and 8: if any rule refuses, nothing is spent."""
+    monitor = lived(started([{**stack[0], "limits": caps}, *stack[1:]]), past)
+    before = spent(monitor)
+    decision = answer(monitor, tool, input)
+    assume(decision.action in ("deny", "cancel", "request_approval"))
+    monitor.observe(ev.ToolCallDenied(tool_call_id="new", tool_name=tool, decision="deny"))
+
+    assert spent(monitor) == before
+
+
+@checked
+@given(stacks, sessions)
+def test_judging_live_and_judging_the_record_agree(stack: list[Any], steps: list[Step]) -> None:
+    """Section 1: after every step the state folded from the record is the live one, and goes on as it would."""
+    try:
+        policy = compiled(stack)
+    except PolicyError:
+        return
+    Twins(stack, policy, "fold").play(steps)
+
+
+@checked
+@given(stacks, pasts, st.sampled_from(TOOLS), st.lists(inputs, min_size=1, max_size=4))
+def test_narrowing_never_hides_a_call_that_would_be_allowed(
+    stack: list[Any], past: list[Any], tool: str, tried: list[dict[str, Any]]
+) -> None:
+    """Section 10: what is hidden is refused in the next response, whatever its input."""
+    policy = lived(started(stack), past)
+    visible = policy.narrow([tool])
+    for input in tried:
+        again = lived(started(stack), past)
+        action = answer(again, tool, input, turn=again.session.turn + 1).action
+
+        assert visible or action in ("deny", "cancel")
+
+
+def simple(value: Any) -> bool:
+    """Whether a rule has no conditions on inputs, no key and no binding."""
+    return not any(word in str(value) for word in ("where", "key", "same", "arg", "Both", "vp"))
+
+
+PROBES: list[dict[str, Any]] = [{}, {"o": 1}, {"o": 2}, {"o": "unheard-of"}, {"t": "x"}, {"t": "x", "o": 1}, {"u": 1}]
+
+
+@checked
+@given(any_rule.filter(simple), pasts, st.sampled_from(TOOLS))
+def test_narrowing_hides_what_a_single_rule_refuses_for_every_input(rule: Any, past: list[Any], tool: str) -> None:
+    """Section 10: for rules that look at names alone."""
+    stack = [{"name": "p", "rules": [{**rule, "action": "deny"}]}]
+    for input in PROBES:
+        monitor = lived(started(stack), past)
+        if answer(monitor, tool, input, turn=monitor.session.turn + 1).action == "allow":
+            return
+
+    assert lived(started(stack), past).narrow([tool]) == []
+
+
+@checked
+@given(stacks, sessions)
+def test_duplicates_by_id_never_count_twice(stack: list[Any], steps: list[Step]) -> None:
+    """Section 1: every record of a call told twice leaves the state of it told once, and finds nothing more."""
+    try:
+        policy = compiled(stack)
+    except PolicyError:
+        return
+    twins = Twins(stack, policy)
+    twins.play(steps)
+    once, twice = (policy.monitor() for _ in range(2))
+    for event in twins.record:
+        once.observe(event)
+        twice.observe(event)
+        if not isinstance(event, ev.MessageSent | ev.PolicyViolated):
+            assert twice.observe(event) == []
+
+    assert state(twice) == state(once)
+
+
+def test_a_policy_twice_in_a_stack_refuses_what_it_refuses_once() -> None:
+    """Sections 5 and 7: duplicates change the ids that are shown, not the answer."""
+    document = {"version": 1, "name": "p", "on_violation": "deny", "tool_rules": [{"deny": ["a"]}]}
+    twice = compile_policy(merge_policies(parse_policies(document) * 2)).monitor()
+    found = twice.propose(ToolCall(id="1", name="a"))
+
+    assert (found.action, len({violation.rule for violation in found.violations})) == ("deny", 2)
