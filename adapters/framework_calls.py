@@ -13,7 +13,8 @@ from proctor.policies.events import ToolCallCompleted, ToolCallFailed
 from .event_stream import EventStream
 from .plain import plain
 
-_inside: ContextVar[str | None] = ContextVar("proctor_inside_call", default=None)
+_inside: ContextVar[tuple[str, ...]] = ContextVar("proctor_inside_calls", default=())
+"""The calls whose tools run this code, outermost first."""
 
 
 class FrameworkCalls:
@@ -31,17 +32,20 @@ class FrameworkCalls:
             name=name,
             input=given if isinstance(given, dict) else {"input": given},
             turn=turn,
-            parent_tool_call_id=self.parent(),
+            parent_tool_call_id=self.parent(call_id),
         )
 
-    def parent(self) -> str | None:
-        """The call whose tool this is run by, if any."""
-        return _inside.get()
+    def parent(self, call_id: str | None = None) -> str | None:
+        """The call whose tool this is run by, if any; of a call, the one around it."""
+        path = _inside.get()
+        if path and path[-1] == call_id:
+            path = path[:-1]
+        return path[-1] if path else None
 
     @contextmanager
     def inside(self, call_id: str) -> Iterator[None]:
         """What is done here is done by the tool of this call."""
-        token = _inside.set(call_id)
+        token = _inside.set((*_inside.get(), call_id))
         try:
             yield
         finally:
@@ -49,7 +53,8 @@ class FrameworkCalls:
 
     def enter(self, call_id: str) -> None:
         """What this task does from here on is done by the tool of this call."""
-        _inside.set(call_id)
+        if self.parent() != call_id:
+            _inside.set((*_inside.get(), call_id))
 
     def allowed(self, call: ToolCall) -> None:
         """The gate allowed a call: it owes an outcome."""

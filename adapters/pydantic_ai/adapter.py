@@ -6,7 +6,7 @@ import asyncio
 import inspect
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, Final
 
 from proctor.policies.calls import Capabilities
 from proctor.policies.model import Policy
@@ -17,6 +17,9 @@ from ..histories import Histories
 from ..in_process import at_work
 from ..named_object import named_object
 from .compiling import LIMITS, compile_limits
+
+HARMLESS: Final = ("tool_search",)
+"""Native tools that do nothing but find other tools; every agent has this one."""
 
 
 class PydanticAIAdapter:
@@ -117,5 +120,6 @@ class PydanticAIAdapter:
 
     def _has_native_tools(self) -> bool:
         agents = (self._agent, *self._sub_agents)
-        given = [*(self._own.get("capabilities") or ()), *(getattr(each, "root_capability", None) for each in agents)]
-        return any(each is not None and bool(each.get_native_tools()) for each in given)
+        roots = (getattr(each, "root_capability", None) for each in agents)
+        given = [each for each in (*(self._own.get("capabilities") or ()), *roots) if each is not None]
+        return any(getattr(tool, "kind", "") not in HARMLESS for each in given for tool in each.get_native_tools())

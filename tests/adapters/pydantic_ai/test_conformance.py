@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import anyio
 import pytest
@@ -12,20 +11,13 @@ import pytest
 from proctor.policies.calls import Usage
 from proctor.supervisor.testing.adapter_conformance import AdapterConformance, Agent
 
-pydantic_ai = pytest.importorskip(
-    "pydantic_ai", reason="pydantic-ai is not installed: pip install 'proctor[pydantic-ai]'"
-)
-from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart  # noqa: E402
-from pydantic_ai.models.function import AgentInfo, FunctionModel  # noqa: E402
-from pydantic_ai.usage import RequestUsage  # noqa: E402
+pytest.importorskip("pydantic_ai", reason="pydantic-ai is not installed: pip install 'proctor[pydantic-ai]'")
+from pydantic_ai import Agent as Framework
+from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart
+from pydantic_ai.models.function import AgentInfo, FunctionModel
+from pydantic_ai.usage import RequestUsage
 
-from proctor.adapters import PydanticAIAdapter  # noqa: E402
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    """The framework runs on asyncio only."""
-    return "asyncio"
+from proctor.adapters import PydanticAIAdapter
 
 
 def playing(*responses: ModelResponse | Exception) -> Callable[..., ModelResponse]:
@@ -72,7 +64,7 @@ class TestPydanticAIAdapter(AdapterConformance):
         return self._agent(RuntimeError("no more"))
 
     def _agent(self, *responses: ModelResponse | Exception) -> Agent:
-        agent: Any = pydantic_ai.Agent(FunctionModel(playing(*responses)))
+        agent = Framework(FunctionModel(playing(*responses)))
 
         @agent.tool_plain
         def make(path: str) -> str:
