@@ -1,0 +1,92 @@
+"""`proctor hook`: a person's own Claude Code under policies, through the hooks of its settings."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from .common import context_option, policy_option, store_option
+
+
+@click.group("hook")
+def hook() -> None:
+    """Hold a person's own Claude Code to policies.
+
+    `install` writes the hooks into its settings, `settings` prints them, `remove` takes them out. A hook
+    itself is started by the client.
+    """
+
+
+@hook.command("install")
+@policy_option
+@store_option
+@context_option
+@click.option(
+    "--user/--project", default=False, help="For this person everywhere, or in this folder. [default: folder]"
+)
+def install(policies: tuple[str, ...], store: str | None, context: tuple[str, ...], user: bool) -> None:
+    """Write the hooks into the client's settings; everything else in them stays."""
+    from proctor.adapters.hook.settings import installed, settings_path
+
+    path = settings_path(user=user, folder=Path.cwd())
+    changed = installed(path, _wanted(policies, store, context))
+    click.echo(f"wrote the hooks into {path}" if changed else f"the hooks are in {path} already")
+
+
+@hook.command("settings")
+@policy_option
+@store_option
+@context_option
+def settings(policies: tuple[str, ...], store: str | None, context: tuple[str, ...]) -> None:
+    """Print the hooks as they stand in the client's settings."""
+    import json
+
+    click.echo(json.dumps({"hooks": _wanted(policies, store, context)}, indent=2))
+
+
+@hook.command("remove")
+@click.option(
+    "--user/--project", default=False, help="For this person everywhere, or in this folder. [default: folder]"
+)
+def remove(user: bool) -> None:
+    """Take the hooks out of the client's settings; everything else in them stays."""
+    from proctor.adapters.hook.settings import removed, settings_path
+
+    path = settings_path(user=user, folder=Path.cwd())
+    click.echo(f"took the hooks out of {path}" if removed(path) else f"there are none of our hooks in {path}")
+
+
+def _wanted(policies: tuple[str, ...], store: str | None, context: tuple[str, ...]) -> dict[str, Any]:
+    """The hooks, once the policies are known to be good and the store to be one."""
+    from proctor.adapters.hook.settings import hooks
+    from proctor.adapters.stores import SQLiteStore
+    from proctor.adapters.uncounted import USAGE, uncounted
+    from proctor.policies import Capabilities, merge_policies, preflight
+    from proctor.supervisor.errors import UsageError
+
+    from .inputs import read_context, read_policies
+    from .places import store_path
+
+    if "-" in policies:
+        raise UsageError("a hook reads its policies each time; name files")
+    read = read_policies(policies)
+    preflight(merge_policies(read), Capabilities(gate="all")).check()
+    why = "a hook is told nothing of tokens or cost"
+    for line in uncounted(read, USAGE, why=why):
+        click.echo(f"note: {line}", err=True)
+    path = store_path(store)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return hooks([Path(file) for file in policies], _checked(SQLiteStore, path), read_context(context))
+
+
+def _checked(store: Any, path: Path) -> Path:
+    """The path, once a store could be opened there."""
+    from .common import run_async
+
+    async def look() -> None:
+        await store(path).aclose()
+
+    run_async(look)
+    return path

@@ -1,0 +1,12 @@
+"""A person's own Claude Code under policies, through the hooks of its settings.
+
+    asked       what the client tells a hook
+    answers     what the client is told
+    record      the session's record, one hook at a time
+    session     a session folded from its record
+    deciding    what one hook means for its session
+    settings    the client's settings file
+    __main__    one hook, as the client starts it
+
+Each hook is a process of its own, so importing this package imports nothing else.
+"""

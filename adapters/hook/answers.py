@@ -1,0 +1,43 @@
+"""What the client is told, in its words. No answer at all leaves the client to its own permissions."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+
+Verdict = Literal["allow", "ask", "deny"]
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True):
+    """What follows from one hook.
+
+    `allow` never opens what the client's own permissions keep shut. `reason` is public: the person and the
+    model read it. `stop` ends the response; `notes` are for the person only.
+    """
+
+    verdict: Verdict = "allow"
+    reason: str = ""
+    stop: bool = False
+    notes: tuple[str, ...] = ()
+
+
+STOPPED = "A policy ended this response."
+
+
+def said(answer: Answer, hook: str) -> dict[str, Any]:
+    """The hook's output; empty when there is nothing to say."""
+    told: dict[str, Any] = {}
+    if answer.notes:
+        told["systemMessage"] = "\n".join(answer.notes)
+    if answer.stop:
+        told |= {"continue": False, "stopReason": STOPPED}
+    if answer.verdict != "allow" and hook == "PreToolUse":
+        told["hookSpecificOutput"] = {
+            "hookEventName": hook,
+            "permissionDecision": answer.verdict,
+            "permissionDecisionReason": answer.reason,
+        }
+    elif answer.verdict == "deny" and hook == "UserPromptSubmit":
+        told |= {"decision": "block", "reason": answer.reason}
+    return told

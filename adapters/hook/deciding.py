@@ -1,0 +1,285 @@
+"""What one hook means for its session: what is recorded, and what the client is told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from proctor.policies.calls import Decision, ToolCall, Violation, tell_model_default
+from proctor.policies.events import (
+    Event,
+    MessageSent,
+    RunCancelled,
+    RunCompleted,
+    RunStarted,
+    SessionCreated,
+    SessionResumed,
+    ToolApprovalDenied,
+    ToolApprovalRequested,
+    ToolCallCompleted,
+    ToolCallFailed,
+    ToolCallRequested,
+    TurnCompleted,
+    at_ms,
+)
+from proctor.supervisor.verdicts import denied, labelled, reach, violated, warned
+
+from .answers import Answer
+from .asked import Asked
+from .record import Record
+from .session import OpenCall, Session, granted, started
+
+PROVIDER = "claude"
+
+
+class Deciding:
+    """One hook of one session.
+
+    Args:
+        asked: what the client said.
+        session: the session so far.
+        record: where what follows is written.
+        at: now.
+    """
+
+    def __init__(self, asked: Asked, session: Session, record: Record, at: datetime, policy: str) -> None:
+        self._asked = asked
+        self._session = session
+        self._record = record
+        self._at = at
+        self._policy = policy
+        self._violations: list[Violation] = []
+
+    def answer(self) -> Answer:
+        """Record what follows from the hook and say what the client is told."""
+        handler = _HANDLERS.get(self._asked.hook_event_name)
+        answer = Answer() if handler is None else handler(self)
+        for warning in self._session.monitor.warnings():
+            self._add(warned(warning))
+            used = f"{warning.used:g} of {warning.max:g}"
+            answer = msgspec.structs.replace(answer, notes=(*answer.notes, f"`{warning.limit}`: {used} used"))
+        return answer
+
+    def _prompted(self) -> Answer:
+        self._end_run(RunCompleted())
+        self._begin_run()
+        return Answer()
+
+    def _proposed(self) -> Answer:
+        asked, session = self._asked, self._session
+        call = ToolCall(id=asked.tool_use_id, name=asked.tool_name, input=asked.tool_input, turn=session.turn)
+        if session.ended is RunCancelled and session.prompt_id == asked.prompt_id:
+            return Answer(verdict="deny", reason=tell_model_default(call.name), stop=True)
+        self._go_on()
+        if call.id in session.open:
+            return self._repeated(session.open[call.id], call)
+        self._pass_time()
+        self._add(ToolCallRequested(tool_call_id=call.id, tool_name=call.name, tool_input=call.input, turn=call.turn))
+        session.suppose_answered()
+        return self._decided(call, session.monitor.propose(call))
+
+    def _repeated(self, known: OpenCall, call: ToolCall) -> Answer:
+        """The same call asked about again: it counts once, and any other under its id is refused."""
+        if not known.started or (known.call.name, known.call.input) != (call.name, call.input):
+            return Answer(verdict="deny", reason=tell_model_default(call.name))
+        return Answer()
+
+    def _decided(self, call: ToolCall, decision: Decision) -> Answer:
+        for violation in decision.violations:
+            self._note(violation)
+        notes = tuple(f"policy `{v.policy}`: {v.message}" for v in decision.violations if v.action == "warn")
+        if decision.action in ("allow", "warn"):
+            self._write(started(call))
+            return Answer(notes=notes)
+        public = decision.tell_model or tell_model_default(call.name)
+        if decision.action == "request_approval":
+            self._write(self._request(call, decision))
+            return Answer(verdict="ask", reason=public)
+        self._write(denied(call, decision.action, public))
+        cause = next((v for v in decision.violations if v.action == "cancel"), None)
+        if cause is None:
+            return Answer(verdict="deny", reason=public)
+        self._cancel(cause)
+        return Answer(verdict="deny", reason=public, stop=True)
+
+    def _request(self, call: ToolCall, decision: Decision) -> ToolApprovalRequested:
+        """The client asks its person; nobody else can answer, so the request stands in the record as a signal."""
+        because = next(v for v in decision.violations if v.action == "request_approval")
+        return ToolApprovalRequested(
+            approval_id=f"{self._session.run_id}.{call.id}",
+            tool_call_id=call.id,
+            tool_name=call.name,
+            tool_input=call.input,
+            policy_name=because.policy,
+            violation_kind=because.kind,
+            reason=because.reason or because.message,
+            held=False,
+        )
+
+    def _completed(self) -> Answer:
+        asked = self._asked
+        if not self._ran():
+            return Answer()
+        self._add(
+            ToolCallCompleted(
+                tool_call_id=asked.tool_use_id, tool_name=asked.tool_name, tool_output=asked.tool_response
+            )
+        )
+        return self._after_the_fact()
+
+    def _failed(self) -> Answer:
+        asked = self._asked
+        if not self._ran():
+            return Answer()
+        self._add(ToolCallFailed(tool_call_id=asked.tool_use_id, tool_name=asked.tool_name, error=asked.error))
+        return self._after_the_fact()
+
+    def _ran(self) -> bool:
+        """See that the record says the call ran, with the input it ran with; False when its run is over."""
+        asked, session = self._asked, self._session
+        if session.ended is not None or asked.tool_use_id in session.over:
+            return False
+        self._go_on()
+        known = session.open.get(asked.tool_use_id)
+        call = ToolCall(
+            id=asked.tool_use_id,
+            name=asked.tool_name,
+            input=asked.tool_input or (known.call.input if known else {}),
+            turn=known.call.turn if known else session.turn,
+        )
+        if known is not None and known.approval is not None:
+            self._add(granted(known.approval))
+        if known is None or not known.started or known.call.input != call.input:
+            self._add(started(call))
+        return True
+
+    def _after_the_fact(self) -> Answer:
+        stops = (v for v in self._violations if reach(v, gates_all=True) in ("cancel", "escalate"))
+        cause = next(stops, None)
+        if cause is None:
+            return Answer()
+        self._cancel(cause)
+        return Answer(stop=True)
+
+    def _batch(self) -> Answer:
+        """A response's calls are over: one without an outcome never ran, whoever refused it."""
+        if self._session.ended is not None:
+            return Answer()
+        for call in self._asked.tool_calls:
+            known = self._session.open.get(call.tool_use_id)
+            if known is None:
+                continue
+            if known.approval is not None:
+                self._add(self._refused(known.approval))
+                self._add(denied(known.call, "approval_denied", ""))
+            else:
+                error = "the client did not run it"
+                self._add(ToolCallFailed(tool_call_id=call.tool_use_id, tool_name=known.call.name, error=error))
+        if self._asked.agent_id is None:
+            self._add(TurnCompleted(turn=self._session.turn))
+        return self._after_the_fact()
+
+    def _refused(self, asked: ToolApprovalRequested) -> ToolApprovalDenied:
+        return ToolApprovalDenied(
+            approval_id=asked.approval_id,
+            tool_call_id=asked.tool_call_id,
+            tool_name=asked.tool_name,
+            tool_input=asked.tool_input,
+            policy_name=asked.policy_name,
+            violation_kind=asked.violation_kind,
+            by="claude-code",
+        )
+
+    def _stopped(self) -> Answer:
+        if self._session.ended is None and self._session.runs:
+            self._add(TurnCompleted(turn=self._session.turn))
+        self._end_run(RunCompleted(output=self._asked.last_assistant_message))
+        notes = (f"policy `{v.policy}`: {v.message}" for v in self._violations)
+        return Answer(notes=tuple(notes))
+
+    def _session_over(self) -> Answer:
+        self._end_run(RunCancelled(reason=f"the session ended: {self._asked.reason or 'no reason given'}"))
+        return Answer()
+
+    def _go_on(self) -> None:
+        """A run goes on, or begins: with a prompt that was not seen, or after the response to one."""
+        session = self._session
+        if session.ended is not None or not session.runs:
+            self._begin_run()
+
+    def _begin_run(self) -> None:
+        asked, session = self._asked, self._session
+        number = session.runs + 1
+        run_id = f"{asked.session_id}-{number}"
+        first = not session.runs
+        self._record.begin_run(run_id, PROVIDER, self._at)
+        session.run_id = run_id
+        told: dict[str, Any] = {"prompt_id": asked.prompt_id, "cwd": asked.cwd, "policy": self._policy}
+        told["context"] = msgspec.to_builtins(session.monitor.context)
+        born = SessionCreated if first else SessionResumed
+        self._add(born(provider_session_id=asked.session_id))
+        self._add(RunStarted(metadata=told))
+        if asked.hook_event_name == "UserPromptSubmit":
+            self._add(MessageSent(content=asked.prompt))
+
+    def _end_run(self, terminal: Event) -> None:
+        session = self._session
+        if session.ended is not None or not session.runs:
+            return
+        if isinstance(terminal, RunCompleted):
+            seen = {(v.policy, v.rule) for v in self._violations}
+            stamped = self._stamped(terminal)
+            session.monitor.observe(stamped)
+            owed = [v for v in session.monitor.finish().violations if v.tool_call_id is None]
+            for violation in owed:
+                if (violation.policy, violation.rule) not in seen:
+                    self._note(labelled(violation, "observed"))
+        self._write(terminal)
+        session.ended = type(terminal)
+
+    def _cancel(self, cause: Violation) -> None:
+        self._write(RunCancelled(reason=f"policy `{cause.policy}`: {cause.message or cause.kind}"))
+        self._session.ended = RunCancelled
+
+    def _pass_time(self) -> None:
+        """Limits on time are noticed when something happens: a hook is no clock."""
+        for violation in self._session.monitor.tick(at_ms(self._at)):
+            self._note(labelled(violation, "observed"))
+
+    def _add(self, event: Event) -> None:
+        """Record an event and judge it as something that happened."""
+        stamped = self._stamped(event)
+        self._record.append([stamped])
+        for violation in self._session.take(stamped):
+            self._note(labelled(violation, "observed"))
+
+    def _note(self, violation: Violation) -> None:
+        self._violations.append(violation)
+        self._write(violated(violation))
+
+    def _write(self, event: Event) -> None:
+        """Record an event that follows from a judgement."""
+        self._record.append([self._stamped(event)])
+
+    def _stamped(self, event: Event) -> Event:
+        return msgspec.structs.replace(
+            event,
+            run_id=self._session.run_id,
+            session_id=self._asked.session_id,
+            provider=PROVIDER,
+            at=self._at,
+        )
+
+
+_HANDLERS: dict[str, Callable[[Deciding], Answer]] = {
+    "UserPromptSubmit": Deciding._prompted,
+    "PreToolUse": Deciding._proposed,
+    "PostToolUse": Deciding._completed,
+    "PostToolUseFailure": Deciding._failed,
+    "PostToolBatch": Deciding._batch,
+    "Stop": Deciding._stopped,
+    "SessionEnd": Deciding._session_over,
+}
