@@ -23,6 +23,8 @@ from proctor.adapters import OpenAIAgentsAdapter  # noqa: E402
 class TestOpenAIAgentsAdapter(AdapterConformance):
     """An agent whose tool makes files, over a loopback API."""
 
+    row = "openai-agents"
+
     stream = False
 
     @pytest.fixture(autouse=True)
@@ -73,5 +75,7 @@ class TestOpenAIAgentsAdapter(AdapterConformance):
 @pytest.mark.anyio
 class TestStreamingOpenAIAgentsAdapter(TestOpenAIAgentsAdapter):
     """The same, with text as it is written."""
+
+    row = None
 
     stream = True

@@ -36,6 +36,8 @@ def playing(*responses: ModelResponse | Exception) -> Callable[..., ModelRespons
 class TestPydanticAIAdapter(AdapterConformance):
     """An agent whose tool makes files."""
 
+    row = "pydantic-ai"
+
     @pytest.fixture(autouse=True)
     def place(self, tmp_path: Path) -> None:
         """An empty workspace."""

@@ -359,7 +359,7 @@ async def test_a_sub_agents_calls_count_and_its_usage_too(tmp_path: Path) -> Non
     outer = Agent(model([call("1", "delegate")], ["outer done"]))
 
     @outer.tool
-    async def delegate(ctx: RunContext[None]) -> str:
+    async def delegate(ctx: RunContext[object]) -> str:
         return str((await inner.run("sub", usage=ctx.usage)).output)
 
     result = await run_once(PydanticAIAdapter(outer, sub_agents=[inner]), "go", policy=NO_RM)
