@@ -1,0 +1,147 @@
+"""Cases of the policy language as data, which any engine can run (tests/policies/cases/*.json).
+
+A case has a sentence (`it`), a `policy` or a stack of them, and steps:
+`ask` a tool (`input`, `turn`, `id`): the `answer`, the `objects` by id; what runs then `completes` with `returns`,
+`fails`, or stays in flight (`then`); `start: false` leaves it allowed only. `saw` a call nobody proposed: `finds` by id. `ends` an id. `user` says
+something. `event` happens: `finds`. `approve` an id. `narrow` a list: `leaves`. `end`: the statuses by id.
+A policy that does not say otherwise denies; `on_violation: null` says nothing.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from proctor.policies import (
+    Event,
+    Monitor,
+    RunContext,
+    ToolCall,
+    compile_policy,
+    decode_event,
+    merge_policies,
+    parse_policies,
+)
+
+FILES = sorted((Path(__file__).parent / "cases").glob("*.json"))
+CASES = [(f"{file.stem}: {case['it']}", case) for file in FILES for case in json.loads(file.read_text())]
+ENDINGS = {"completes": "tool_call_completed", "fails": "tool_call_failed", "is refused": "tool_call_denied"}
+
+
+class Played:
+    """One case on one monitor, made anew after every step as the variant says."""
+
+    def __init__(self, case: dict[str, Any], variant: str) -> None:
+        stack = case["policy"] if isinstance(case["policy"], list) else [case["policy"]]
+        documents = [{"version": 1, "name": f"p{n}", "on_violation": "deny", **each} for n, each in enumerate(stack)]
+        documents = [{key: value for key, value in each.items() if value is not None} for each in documents]
+        self.compiled = compile_policy(merge_policies([p for each in documents for p in parse_policies(each)]))
+        self.context = RunContext(**case.get("context", {}))
+        self.monitor: Monitor = self.compiled.monitor(self.context)
+        self.variant = variant
+        self.record: list[Event] = []
+        self.calls: dict[str, dict[str, Any]] = {}
+        self.digests: dict[str, str] = {}
+        self.turn = 0
+
+    def play(self, step: dict[str, Any]) -> None:
+        """One step, compared, and the monitor made anew."""
+        kind = next(iter(step))
+        getattr(self, f"_{kind}")(step)
+        if self.variant == "snapshot":
+            self.monitor = self.compiled.restore(self.monitor.snapshot())
+        elif self.variant == "fold":
+            self.monitor = self.compiled.monitor(self.context)
+            for event in self.record:
+                self.monitor.observe(event)
+
+    def _send(self, type: str, **fields: Any) -> list[str]:
+        event = decode_event(json.dumps({"type": type, "run_id": "r", "session_id": "s", **fields}).encode())
+        self.record.append(event)
+        return [self._found(violation) for violation in self.monitor.observe(event)]
+
+    def _found(self, violation: Any) -> str:
+        fields = {"policy": violation.policy, "rule": violation.rule, "kind": violation.kind}
+        event = {"type": "policy_violation", "action": violation.action, "enforcement": "observed", **fields}
+        self.record.append(decode_event(json.dumps({"run_id": "r", "session_id": "s", **event}).encode()))
+        return str(violation.rule)
+
+    def _called(self, step: dict[str, Any], tool: str) -> dict[str, Any]:
+        self.turn = step.get("turn", self.turn + 1)
+        id = step.get("id", f"c{len(self.calls)}")
+        self.calls[id] = {
+            "tool_call_id": id,
+            "tool_name": tool,
+            "tool_input": step.get("input", {}),
+            "turn": self.turn,
+        }
+        return self.calls[id]
+
+    def _ask(self, step: dict[str, Any]) -> None:
+        call = self._called(step, step["ask"])
+        id, tool, input, turn = call.values()
+        self.record.append(decode_event(json.dumps({"type": "tool_call_requested", "run_id": "r", **call}).encode()))
+        decision = self.monitor.propose(ToolCall(id=id, name=tool, input=input, turn=turn))
+        objections = [self._found(violation) for violation in decision.violations]
+
+        assert decision.action == step.get("answer", "allow"), step
+        assert objections == step.get("objects", objections), step
+
+        self.digests[id] = decision.input_digest
+        if decision.action in ("deny", "cancel"):
+            self._send("tool_call_denied", tool_call_id=id, tool_name=tool, decision=decision.action)
+        elif decision.action in ("allow", "warn") and step.get("start", True):
+            self._send("tool_call_started", **call)
+            self._ended(id, step)
+
+    def _saw(self, step: dict[str, Any]) -> None:
+        call = self._called(step, step["saw"])
+
+        assert self._send("tool_call_started", **call) == step.get("finds", []), step
+
+        self._ended(call["tool_call_id"], step)
+
+    def _ends(self, step: dict[str, Any]) -> None:
+        self._ended(step["ends"], {"then": "completes", **step})
+
+    def _ended(self, id: str, step: dict[str, Any]) -> None:
+        if "then" in step or "returns" in step:
+            outcome: dict[str, Any] = {"tool_call_id": id, "tool_name": self.calls[id]["tool_name"]}
+            type = ENDINGS[step.get("then", "completes")]
+            more = {"tool_output": step.get("returns")} if type == "tool_call_completed" else {}
+            self._send(type, **outcome, **more)
+
+    def _user(self, step: dict[str, Any]) -> None:
+        self._send("message_sent", role="user", content=step["user"])
+
+    def _event(self, step: dict[str, Any]) -> None:
+        fields = dict(step["event"])
+
+        assert self._send(fields.pop("type"), **fields) == step.get("finds", []), step
+
+    def _approve(self, step: dict[str, Any]) -> None:
+        id = step["approve"]
+        fields = {"tool_call_id": id, "tool_name": self.calls[id]["tool_name"], "input_digest": self.digests[id]}
+        self._send("tool_approval_granted", approval_id=f"a-{id}", **fields)
+
+    def _narrow(self, step: dict[str, Any]) -> None:
+        assert self.monitor.narrow(step["narrow"]) == step["leaves"], step
+
+    def _end(self, step: dict[str, Any]) -> None:
+        rules = self.monitor.finish().rules
+
+        assert {id: rules[id].status for id in step["end"]} == step["end"]
+
+
+@pytest.mark.parametrize("variant", ["live", "snapshot", "fold"])
+@pytest.mark.parametrize("case", [case for _, case in CASES], ids=[id for id, _ in CASES])
+def test_a_case_of_the_language_is_answered_as_written(case: dict[str, Any], variant: str) -> None:
+    """Every step's answer, live and where the state is restored or folded from the record after each."""
+    if variant == "fold" and any(step.get("start") is False for step in case["steps"]):
+        pytest.skip("an allowance that has not started is not in the record")
+    played = Played(case, variant)
+    for step in case["steps"]:
+        played.play(step)
