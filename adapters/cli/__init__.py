@@ -1,0 +1,24 @@
+"""The command line: `proctor`.
+
+One file a command (or a few that belong together), imported when it is used. To add one: a file with a click
+command, and one line in `app.COMMANDS`. Rows, each importing only those above it:
+
+    exits           errors to exit codes and one message
+    problems        problems in a policy text, with the line they are in
+    output          text for people, JSON for programs
+    places          where the store is
+    inputs          policies, contexts and traces named on the command line
+    events          one event as a line
+    live            events as they come, then how the run ended
+    asking          approvals asked at the prompt
+    folding         recorded runs judged once more
+    common          options that several commands have
+    check, migrating, evaluating, comparing, narrowing, drawing, explaining, demo, running, reading,
+    answering, killing, proxying, hooking
+                    the commands
+    app             the commands by name, and `main`
+"""
+
+from .app import main
+
+__all__ = ["main"]

@@ -1,0 +1,118 @@
+"""The commands by name, imported when they are used, and `main`."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from typing import Any
+
+import click
+
+from .exits import BAD_INPUT, report
+
+COMMANDS: dict[str, tuple[str, str]] = {
+    "demo": ("demo:demo", "See it work: a supervised session, live, with nothing to set up."),
+    "run": ("running:run", "Supervise one session of an agent."),
+    "check": ("check:check", "Check policy files before anything runs."),
+    "eval": ("evaluating:evaluate", "Judge recorded sessions by a policy."),
+    "diff": ("comparing:diff", "What a new policy would judge otherwise."),
+    "explain": ("explaining:explain", "Why each decision of a run was taken."),
+    "narrow": ("narrowing:narrow", "Which tools could be called after a trace."),
+    "graph": ("drawing:graph", "Draw a policy's rules and nets."),
+    "runs": ("reading:runs", "List the stored runs."),
+    "show": ("reading:show", "Show a stored run."),
+    "tail": ("reading:tail", "Show the latest events, and follow them."),
+    "approvals": ("answering:approvals", "List the calls that wait for a person."),
+    "approve": ("answering:approve", "Let a waiting call run."),
+    "deny": ("answering:deny", "Refuse a waiting call."),
+    "kill": ("killing:kill", "End runs, whatever process they are in."),
+    "mcp": ("proxying:mcp", "Enforce policies between agents and an MCP server."),
+    "hook": ("hooking:hook", "Hold a person's own Claude Code to policies."),
+    "mcp": ("proxying:mcp", "Put a policy-enforcing proxy before an MCP server."),
+    "migrate": ("migrating:migrate", "Rewrite an old policy file in today's spelling."),
+    "schema": ("migrating:schema", "Print the JSON Schema of policy files."),
+}
+"""Name -> where the command is, and its one line of help."""
+
+
+class _Commands(click.Group):
+    """Imports a command when it is called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        entry = COMMANDS.get(cmd_name)
+        if entry is None:
+            return None
+        module, _, attribute = entry[0].partition(":")
+        command: click.Command = getattr(importlib.import_module(f".{module}", __package__), attribute)
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        from difflib import get_close_matches
+
+        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+            near = get_close_matches(args[0], COMMANDS, n=1)
+            hint = f"did you mean `{near[0]}`?" if near else "`proctor --help` lists the commands"
+            raise click.UsageError(f"there is no command `{args[0]}`; {hint}", ctx)
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
+
+
+def _version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        click.echo(f"proctor {version('proctor')}")
+        ctx.exit()
+
+
+@click.command(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.option("--debug", is_flag=True, help="Show where an error came from.")
+@click.option(
+    "--version", is_flag=True, callback=_version, expose_value=False, is_eager=True, help="Show the version."
+)
+def app(debug: bool) -> None:
+    """Supervise AI agents: policies judged on every event, calls held at a gate, runs ended in flight.
+
+    Exit codes: 0 fine, 1 a policy was violated, 2 bad input or usage, 3 the provider or the machine failed,
+    or the run was ended by somebody. Wherever a file is read, - is standard input.
+    """
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """The entry point: runs one command and exits with its code; an error is one message, never a traceback."""
+    given = sys.argv[1:] if arguments is None else arguments
+    sys.exit(_finished(given))
+
+
+def _finished(given: list[str]) -> int:
+    try:
+        result: Any = app.main(args=given, prog_name="proctor", standalone_mode=False)
+        sys.stdout.flush()
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message(), err=True)
+        return BAD_INPUT
+    except click.ClickException as error:
+        click.echo(f"error: {error.format_message()}", err=True)
+        return BAD_INPUT
+    except BrokenPipeError:
+        return _nobody_reads()
+    except click.Abort:
+        return report(KeyboardInterrupt(), debug=False)
+    except (Exception, KeyboardInterrupt) as error:
+        return report(error, debug="--debug" in given[:1])
+    return result if isinstance(result, int) else 0
+
+
+def _nobody_reads() -> int:
+    """Whoever read our output has had enough, which is fine; nothing more is written on exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 0

@@ -1,0 +1,46 @@
+"""Approvals asked at the prompt of a terminal."""
+
+from __future__ import annotations
+
+import getpass
+import sys
+
+import anyio
+import msgspec
+
+from proctor.adapters.evaluate.calls import printable
+from proctor.supervisor.ports import ApprovalAnswer, ApprovalRequest
+
+
+class PromptApprover:
+    """Shows a held call with its whole input and waits for y or n; one question at a time.
+
+    It waits without blocking: an answer from elsewhere, or the end of the wait, takes the question away.
+    """
+
+    def __init__(self) -> None:
+        self._turn = anyio.Lock()
+
+    async def __call__(self, request: ApprovalRequest) -> ApprovalAnswer | None:
+        async with self._turn:
+            _show(request)
+            while True:
+                print("  run it? [y/n] ", end="", flush=True)
+                await anyio.wait_readable(sys.stdin)
+                line = sys.stdin.readline()
+                if not line:  # the terminal is gone: somebody else may answer
+                    return None
+                answer = line.strip().lower()
+                if answer in ("y", "yes", "n", "no"):
+                    return ApprovalAnswer(
+                        granted=answer[0] == "y", by=getpass.getuser(), input_digest=request.input_digest
+                    )
+
+
+def _show(request: ApprovalRequest) -> None:
+    print(f"  {printable(request.call.name)} wants to run, and {printable(request.policy_name)} asks for a person")
+    for key, value in request.call.input.items():
+        shown = value if isinstance(value, str) else msgspec.json.encode(value).decode()
+        print(f"    {printable(key)}: {printable(shown)}")
+    if request.reason:
+        print(f"  why: {printable(request.reason)}")

@@ -1,0 +1,85 @@
+"""`check`: read, merge, preflight."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from .common import json_option
+from .exits import BAD_INPUT, FINE, VIOLATED
+from .output import console, say_json
+
+if TYPE_CHECKING:
+    from proctor.policies import Policy, PolicyError
+    from proctor.policies.preflight import Findings
+
+
+@click.command()
+@click.argument("files", nargs=-1, required=True, metavar="FILE...")
+@click.option("--adapter", metavar="NAME", help="Also check what this adapter can hold.")
+@json_option
+def check(files: tuple[str, ...], adapter: str | None, as_json: bool) -> int:
+    """Read policy files, merge them in the order given, and run the checks that come before a run.
+
+    Problems in a file are exit code 2, a policy that could never work is 1.
+    """
+    from proctor.policies import PolicyError, merge_policies, preflight
+
+    from .inputs import read_policies
+
+    capabilities = _capabilities(adapter) if adapter else None
+    try:
+        policies = read_policies(files)
+        merged = merge_policies(policies)
+    except PolicyError as error:
+        if not as_json:
+            raise
+        say_json(_refused(error))
+        return BAD_INPUT
+    findings = preflight(merged, capabilities)
+    if as_json:
+        say_json({"ok": not findings.refusals, "name": merged.name, "problems": [], "findings": list(findings)})
+    else:
+        _show(policies, findings)
+    return VIOLATED if findings.refusals else FINE
+
+
+def _capabilities(name: str) -> Any:
+    """What an adapter can do, as far as its class tells: no client is started."""
+    from proctor.adapters.registry import adapter_named
+
+    needed: dict[str, Any] = {"scripted": {"script": {"steps": [{"say": ""}]}}, "replay": {"recording": []}}
+    return adapter_named(name, **needed.get(name, {})).capabilities
+
+
+def _refused(error: PolicyError) -> dict[str, Any]:
+    return {"ok": False, "name": None, "problems": list(error.problems), "findings": []}
+
+
+def _show(policies: list[Policy], findings: Findings) -> None:
+    out = console()
+    for policy in policies:
+        out.print(f"{policy.name}: {_contents(policy)}")
+    for finding in findings:
+        refuses = finding.severity == "refuse"
+        out.print("refused " if refuses else "note    ", style="bold red" if refuses else "yellow", end="")
+        out.print(str(finding))
+        for step in finding.witness:
+            out.print(f"          {step}", style="dim")
+    if findings.refusals:
+        out.print(f"{len(findings.refusals)} of {len(findings)} findings refuse every run", style="bold red")
+    else:
+        out.print("ok", style="bold green")
+
+
+def _contents(policy: Policy) -> str:
+    limits = sum(1 for _ in policy.limits.given())
+    counts = {
+        "limit": limits,
+        "tool rule": len(policy.tool_rules),
+        "rule": len(policy.rules),
+        "net": len(policy.nets),
+    }
+    parts = [f"{count} {noun}{'' if count == 1 else 's'}" for noun, count in counts.items() if count]
+    return ", ".join(parts + ["locked"] * policy.locked) or "nothing in it"

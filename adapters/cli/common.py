@@ -1,0 +1,52 @@
+"""Options that several commands have."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+import click
+
+T = TypeVar("T")
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+json_option = click.option("--json", "as_json", is_flag=True, help="JSON for programs instead of text.")
+store_option = click.option(
+    "--store",
+    metavar="PATH",
+    help="The store: a SQLite file. [default: PROCTOR_STORE, else proctor/runs.db in XDG_STATE_HOME (~/.local/state)]",
+)
+policy_option = click.option(
+    "--policy",
+    "policies",
+    metavar="FILE",
+    multiple=True,
+    required=True,
+    help="A policy file; say it again to stack more on it, left to right.",
+)
+context_option = click.option(
+    "--context",
+    metavar="KEY=VALUE",
+    multiple=True,
+    help="What rules name in `when`: user_role=admin, tenant=acme, labels.env=prod.",
+)
+format_option = click.option("--format", metavar="NAME", help="Of the traces: events, sessions, claude, codex, otel.")
+
+
+def run_async(function: Callable[[], Awaitable[T]]) -> T:
+    """Run a coroutine function to its end."""
+    import anyio
+
+    return anyio.run(function)
+
+
+def check_format(name: str | None) -> None:
+    """Raises UsageError naming the formats when there is none of that name."""
+    from difflib import get_close_matches
+
+    from proctor.adapters.traces import FORMATS
+
+    if name is not None and name not in FORMATS:
+        near = get_close_matches(name, FORMATS, n=1)
+        hint = f"did you mean `{near[0]}`?" if near else f"there are {', '.join(f'`{f}`' for f in FORMATS)}"
+        raise click.UsageError(f"no trace format is called `{name}`; {hint}")

@@ -1,0 +1,69 @@
+"""Errors to exit codes and one message on standard error; the only place that does so.
+
+0  fine
+1  a policy was violated
+2  bad input or usage
+3  the provider or the machine failed, or somebody ended it
+"""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from collections.abc import Iterator
+
+FINE, VIOLATED, BAD_INPUT, FAILED = 0, 1, 2, 3
+_CODES = {
+    "policy_violation": VIOLATED,
+    "store_error": FAILED,
+    "provider_error": FAILED,
+    "provider_unavailable": FAILED,
+}
+"""By the `code` of an error; every other error raised on purpose is about what was given."""
+_NOT_A_STORE = ("not_a_store", "newer_schema", "run_exists")
+"""Kinds of store errors that are about what was given, not about the machine."""
+
+
+def report(error: BaseException, *, debug: bool) -> int:
+    """Say on standard error what went wrong and give the exit code for it."""
+    if debug:
+        traceback.print_exception(error)
+    leaves = list(_leaves(error))
+    shown = next((leaf for leaf in leaves if not isinstance(leaf, KeyboardInterrupt)), leaves[0])
+    code, text = _told(shown)
+    print(text, file=sys.stderr)
+    return code
+
+
+def _leaves(error: BaseException) -> Iterator[BaseException]:
+    """The errors in an error group, or the error itself."""
+    if isinstance(error, BaseExceptionGroup):
+        for inner in error.exceptions:
+            yield from _leaves(inner)
+    else:
+        yield error
+
+
+def _told(error: BaseException) -> tuple[int, str]:
+    from proctor.policies.errors import PolicyError, ProctorError
+
+    if isinstance(error, PolicyError):
+        from .problems import problem_text
+
+        return BAD_INPUT, problem_text(error.problems)
+    if isinstance(error, ProctorError):
+        return code_of(error), f"error: {error}"
+    if isinstance(error, KeyboardInterrupt):
+        return FAILED, "interrupted"
+    if isinstance(error, OSError) and error.filename is not None:
+        return BAD_INPUT, f"error: `{error.filename}`: {(error.strerror or str(error)).lower()}"
+    first = (str(error).splitlines() or [""])[0]
+    kind = type(error).__name__
+    return FAILED, f"error: this should not have happened: {kind}: {first}\nsay `proctor --debug ...` for details"
+
+
+def code_of(error: BaseException) -> int:
+    """The exit code for an error that is raised on purpose."""
+    if getattr(error, "kind", None) in _NOT_A_STORE:
+        return BAD_INPUT
+    return _CODES.get(str(getattr(error, "code", "")), BAD_INPUT)

@@ -1,0 +1,78 @@
+"""Recorded runs judged once more: every decision with its steps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from proctor.policies.calls import RunContext, ToolCall, Violation
+from proctor.policies.events import (
+    BudgetWarned,
+    Event,
+    PolicyViolated,
+    ToolApprovalGranted,
+    ToolCallRequested,
+    ToolCallStarted,
+)
+
+if TYPE_CHECKING:
+    from proctor.policies import CompiledPolicy, Decision, Monitor
+
+
+class Explained(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What was judged at one event: a call, by its `decision`, or something that happened, by `violations`."""
+
+    seq: int
+    event: str
+    decision: Any = None
+    violations: tuple[Violation, ...] = ()
+
+
+def observed(compiled: CompiledPolicy, events: Iterable[Event], context: RunContext) -> Monitor:
+    """A monitor in the state these events lead to."""
+    monitor = compiled.monitor(context)
+    for event in events:
+        monitor.observe(event)
+    return monitor
+
+
+def explained(compiled: CompiledPolicy, events: Sequence[Event], context: RunContext) -> Iterator[Explained]:
+    """Fold recorded events and tell each decision with its steps.
+
+    A call is proposed to a copy of the state that was there before it, so that what is told never changes
+    what follows. A call that waited for a person is told again when it was approved.
+    """
+    monitor = compiled.monitor(context, explain=True)
+    waiting: dict[str, ToolCall] = {}
+    asked: set[str] = set()
+    for event in events:
+        before = None
+        if _asks(event, asked):
+            call = _call(event)
+            asked.add(call.id)
+            waiting[call.id] = call
+            before = _proposed(compiled, monitor, call)
+        violations = () if isinstance(event, PolicyViolated | BudgetWarned) else monitor.observe(event)
+        if isinstance(event, ToolApprovalGranted) and event.tool_call_id in waiting:
+            before = _proposed(compiled, monitor, waiting[event.tool_call_id])
+        if before is not None:
+            yield Explained(seq=event.seq, event=event.type, decision=before)
+        elif violations:
+            yield Explained(seq=event.seq, event=event.type, violations=tuple(violations))
+
+
+def _asks(event: Event, asked: set[str]) -> bool:
+    """Whether a call is met for the first time."""
+    return isinstance(event, ToolCallRequested | ToolCallStarted) and event.tool_call_id not in asked
+
+
+def _call(event: Any) -> ToolCall:
+    return ToolCall(id=event.tool_call_id, name=event.tool_name, input=event.tool_input, turn=event.turn)
+
+
+def _proposed(compiled: CompiledPolicy, monitor: Monitor, call: ToolCall) -> Decision:
+    copy = compiled.restore(monitor.snapshot())
+    copy.explain = True
+    return copy.propose(call)

@@ -1,0 +1,94 @@
+"""What is named on the command line: policies, contexts, options. `-` is standard input."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from proctor.policies import CompiledPolicy, Policy, RunContext
+
+
+def read_policies(files: Sequence[str]) -> list[Policy]:
+    """The policies of files, in the order given. Raises PolicyError with the problems of all of them."""
+    from proctor.policies import PolicyError, load_policies, parse_policies
+    from proctor.policies.errors import Problem
+
+    found: list[Policy] = []
+    problems: list[Problem] = []
+    for file in files:
+        try:
+            given = parse_policies(_standard_input(), file="<stdin>") if file == "-" else load_policies(file)
+            found += given
+        except PolicyError as error:
+            problems += error.problems
+    if problems:
+        raise PolicyError(problems)
+    return found
+
+
+def read_compiled(files: Sequence[str]) -> CompiledPolicy:
+    """The policies of files as one compiled stack. Raises PolicyError."""
+    from proctor.policies import compile_policy, merge_policies
+
+    return compile_policy(merge_policies(read_policies(files)))
+
+
+def read_text(file: str) -> tuple[str, str]:
+    """A file's text and the name problems are reported under. Raises PolicyError when it is no text."""
+    from pathlib import Path
+
+    from proctor.policies.errors import PolicyError, Problem
+
+    name = "<stdin>" if file == "-" else file
+    try:
+        data = _standard_input() if file == "-" else Path(file).read_bytes()
+        return data.decode("utf-8"), name
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise PolicyError([Problem(message="the text is not UTF-8", file=name, line=line)]) from None
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise PolicyError([Problem(message=f"cannot read the file: {reason}", file=name)]) from None
+
+
+def _standard_input() -> bytes:
+    return sys.stdin.buffer.read()
+
+
+def key_values(given: Sequence[str], option: str) -> dict[str, Any]:
+    """`KEY=VALUE`, several of them; a value that is JSON is read as JSON, anything else is text."""
+    import msgspec
+
+    found: dict[str, Any] = {}
+    for pair in given:
+        key, equals, value = pair.partition("=")
+        if not key or not equals:
+            raise click.UsageError(f"`{option} {pair}` is not KEY=VALUE")
+        try:
+            found[key] = msgspec.json.decode(value)
+        except (msgspec.DecodeError, UnicodeError):
+            found[key] = value
+    return found
+
+
+def read_context(given: Sequence[str]) -> RunContext:
+    """The context rules name in `when`: its own fields by name, `labels.env=prod`, anything else as metadata."""
+    from proctor.policies import RunContext
+
+    fields: dict[str, Any] = {}
+    for key, value in key_values(given, "--context").items():
+        group, dot, name = key.partition(".")
+        if dot and group in ("labels", "metadata"):
+            fields.setdefault(group, {})[name] = value
+        elif key in RunContext.__struct_fields__ and key not in ("labels", "metadata"):
+            fields[key] = str(value)
+        else:
+            known = ", ".join(
+                f"`{name}`" for name in RunContext.__struct_fields__ if name not in ("labels", "metadata")
+            )
+            raise click.UsageError(f"`--context {key}=...`: there are {known}, `labels.NAME` and `metadata.NAME`")
+    return RunContext(**fields)

@@ -1,0 +1,40 @@
+"""Runs in a store, found by what people type."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from proctor.supervisor.ports import RunInfo, Store
+
+LOOKED_THROUGH = 10_000
+
+
+async def run_named(store: Store, name: str) -> RunInfo:
+    """The run of that id, or the one run whose id begins so; `last` is the newest. Raises UsageError."""
+    from proctor.supervisor.errors import UsageError
+
+    exact = await store.run(name)
+    if exact is not None:
+        return exact
+    if name == "last":
+        newest = await store.runs(limit=1)
+        if not newest:
+            raise UsageError("the store holds no runs")
+        return newest[0]
+    wanted = name.removeprefix("run_")
+    runs = await store.runs(limit=LOOKED_THROUGH)
+    near = [run for run in runs if wanted and run.run_id.removeprefix("run_").startswith(wanted)]
+    if len(near) == 1:
+        return near[0]
+    if near:
+        raise UsageError(f"{len(near)} runs begin with `{name}`; type more of the id")
+    raise UsageError(f"there is no run `{name}`; `proctor runs` lists them")
+
+
+async def approval_named(store: Store, name: str) -> str:
+    """The approval's id from what people type: the beginning of the run's id and the number. Raises UsageError."""
+    run, dot, number = name.rpartition(".")
+    if not dot or await store.run(run) is not None:
+        return name
+    return f"{(await run_named(store, run)).run_id}.{number}"
