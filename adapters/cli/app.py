@@ -29,7 +29,6 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "kill": ("killing:kill", "End runs, whatever process they are in."),
     "mcp": ("proxying:mcp", "Enforce policies between agents and an MCP server."),
     "hook": ("hooking:hook", "Hold a person's own Claude Code to policies."),
-    "mcp": ("proxying:mcp", "Put a policy-enforcing proxy before an MCP server."),
     "migrate": ("migrating:migrate", "Rewrite an old policy file in today's spelling."),
     "schema": ("migrating:schema", "Print the JSON Schema of policy files."),
 }

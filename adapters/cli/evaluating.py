@@ -99,8 +99,8 @@ class _Report:
 
         junit, sarif = self._files
         if self._junit is not None and junit:
-            Path(junit).write_text(self._junit.xml(), encoding="utf-8")
+            Path(junit).write_bytes(self._junit.xml())
         if self._sarif is not None and sarif:
-            Path(sarif).write_text(self._sarif.json(), encoding="utf-8")
+            Path(sarif).write_bytes(self._sarif.json())
         if not self._as_json:
             self._console.print(summary_table(self.tally))

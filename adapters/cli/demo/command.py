@@ -14,6 +14,7 @@ from ..output import console
 
 if TYPE_CHECKING:
     from proctor.adapters.scripted import ScriptedAdapter
+    from proctor.policies import Policy
     from proctor.supervisor import RunResult
 
 HERE = Path(__file__).parent
@@ -74,7 +75,7 @@ def _paced(steps: list[dict[str, Any]], pause_s: float) -> list[dict[str, Any]]:
 
 
 async def _supervised(
-    adapter: ScriptedAdapter, policies: list[Any], store: str | None, *, as_json: bool
+    adapter: ScriptedAdapter, policies: list[Policy], store: str | None, *, as_json: bool
 ) -> RunResult:
     """The run; it is ended by a policy, as is meant. Raises what else it may raise."""
     from proctor.supervisor import PolicyViolationError, run_once
