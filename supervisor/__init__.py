@@ -39,40 +39,84 @@ A file imports only rows above its own:
     handle          a run as its caller holds it
     supervisor      many runs
     runs            one run, awaited
+
+The names below are looked up when they are used: a program that only needs the errors or the records of a store
+starts without the rest.
 """
 
-from .errors import (
-    EventError,
-    PolicyError,
-    PolicyViolationError,
-    ProctorError,
-    ProviderError,
-    ProviderUnavailableError,
-    StoreError,
-    UsageError,
-)
-from .handle import RunHandle
-from .memory_store import MemoryStore
-from .ports import (
-    Adapter,
-    ApprovalAnswer,
-    ApprovalRequest,
-    Approver,
-    GateAnswer,
-    Launch,
-    LaunchOptions,
-    Mail,
-    Provider,
-    Publisher,
-    Rung,
-    RunInfo,
-    SessionInfo,
-    Store,
-)
-from .result import PolicyReport, RunResult
-from .roster import Statistics
-from .runs import cancel_for_approval, create_run, execute_run, run_once
-from .supervisor import Supervisor
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .errors import (
+        EventError,
+        PolicyError,
+        PolicyViolationError,
+        ProctorError,
+        ProviderError,
+        ProviderUnavailableError,
+        StoreError,
+        UsageError,
+    )
+    from .handle import RunHandle
+    from .memory_store import MemoryStore
+    from .ports import (
+        Adapter,
+        ApprovalAnswer,
+        ApprovalRequest,
+        Approver,
+        GateAnswer,
+        Launch,
+        LaunchOptions,
+        Mail,
+        Provider,
+        Publisher,
+        Rung,
+        RunInfo,
+        SessionInfo,
+        Store,
+    )
+    from .result import PolicyReport, RunResult
+    from .roster import Statistics
+    from .runs import cancel_for_approval, create_run, execute_run, run_once
+    from .supervisor import Supervisor
+
+_MODULES = {
+    "Adapter": "ports",
+    "ApprovalAnswer": "ports",
+    "ApprovalRequest": "ports",
+    "Approver": "ports",
+    "EventError": "errors",
+    "GateAnswer": "ports",
+    "Launch": "ports",
+    "LaunchOptions": "ports",
+    "Mail": "ports",
+    "MemoryStore": "memory_store",
+    "PolicyError": "errors",
+    "PolicyReport": "result",
+    "PolicyViolationError": "errors",
+    "ProctorError": "errors",
+    "Provider": "ports",
+    "ProviderError": "errors",
+    "ProviderUnavailableError": "errors",
+    "Publisher": "ports",
+    "RunHandle": "handle",
+    "RunInfo": "ports",
+    "RunResult": "result",
+    "Rung": "ports",
+    "SessionInfo": "ports",
+    "Statistics": "roster",
+    "Store": "ports",
+    "StoreError": "errors",
+    "Supervisor": "supervisor",
+    "UsageError": "errors",
+    "cancel_for_approval": "runs",
+    "create_run": "runs",
+    "execute_run": "runs",
+    "run_once": "runs",
+}
 
 __all__ = [
     "Adapter",
@@ -108,3 +152,14 @@ __all__ = [
     "execute_run",
     "run_once",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    module = _MODULES.get(name)
+    if module is None:
+        raise AttributeError(f"module `{__name__}` has no attribute `{name}`")
+    return getattr(importlib.import_module(f".{module}", __name__), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_MODULES})
