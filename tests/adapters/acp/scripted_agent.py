@@ -3,9 +3,10 @@
 SCRIPT is JSON: `prompts` (a list of steps for each prompt), `at` (steps to take when a method arrives, in its
 place), `loads`, `greeting`, `session` (more fields of the answers). RECEIVED is a file that gets every line.
 
-Steps: {"say"}, {"think"}, {"update"}, {"raw"}, {"long"}, {"cut"}, {"exit"}, {"silence"}, {"call", ...}, {"together": [calls]},
-{"answer": result}, {"error": error}, {"stop": reason, ...}, {"ask": method}, {"ask_late": call}.
-A call: "call" (id), "title", "kind", "rawInput", "run" (a command), "asks" (true), "options", "fields".
+Steps: {"say"}, {"think"}, {"update"}, {"raw"}, {"long"}, {"cut"}, {"exit"}, {"silence"}, {"call", ...},
+{"together": [calls]}, {"answer": result}, {"error": error}, {"stop": reason, ...}, {"ask": method}; with "late",
+they are taken after a cancel too. A call: "call" (id), "title", "kind", "run" (a command), "asks" (true),
+"announced" (true), "options", "fields" (more that is said of it), "question" (the same, in the question).
 """
 
 from __future__ import annotations

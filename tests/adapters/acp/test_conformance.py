@@ -23,6 +23,8 @@ AGENT = Path(__file__).parent / "scripted_agent.py"
 class TestAcpAdapter(AdapterConformance):
     """Commands, each asked about."""
 
+    has_client = True
+
     @pytest.fixture(autouse=True)
     def place(self, tmp_path: Path) -> None:
         """An empty workspace."""

@@ -161,7 +161,7 @@ async def test_a_call_that_waits_behind_another_question_does_not_count_as_runni
 
     adapter = scripts.adapter(
         {"update": {"sessionUpdate": "tool_call", "toolCallId": "c-b", "title": "b", "kind": "execute"}},
-        {"together": [touch("a", before=[progress])]},
+        {"together": [touch("a")]},
         progress,
         touch("b"),
         adapter={"unasked_s": 0.1},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import uuid
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +58,9 @@ async def drive(adapter: Any, **gate: Any) -> Driven:
         return await Drive(adapter, **gate).run("please go", run_id=f"run-{uuid.uuid4().hex}")
 
 
-@pytest.mark.parametrize("name", ["opencode", "gemini"])
+@pytest.mark.parametrize(
+    ("name", "anyio_backend"), [("opencode", "asyncio"), ("gemini", "trio")], indirect=["anyio_backend"]
+)
 async def test_it_asks_before_it_runs_commands_and_writes_files(bench: Any, name: str) -> None:
     """Nothing of a call is there before its answer; what it does not ask about is reported."""
     (bench.cwd / "note.txt").write_text("n")
@@ -84,7 +87,9 @@ async def test_it_asks_before_it_runs_commands_and_writes_files(bench: Any, name
         assert [(event.input_tokens, event.output_tokens) for event in used] == [(3100, 50)]
 
 
-@pytest.mark.parametrize("name", ["opencode", "gemini"])
+@pytest.mark.parametrize(
+    ("name", "anyio_backend"), [("opencode", "trio"), ("gemini", "asyncio")], indirect=["anyio_backend"]
+)
 async def test_a_refused_command_does_not_run(bench: Any, name: str) -> None:
     """What the supervisor makes of it; whether the model hears of it is the agent's kind."""
     adapter = bench.agent(name, shell(name, "touch a"), {"text": "so be it"})
@@ -108,7 +113,7 @@ async def test_a_cancel_ends_the_command_that_runs(bench: Any, tmp_path: Path, n
     runner = Drive(bench.agent(name, shell(name, f"echo up > {pipe}; tail -f /dev/null")))
     with anyio.fail_after(50):
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(runner.run, "please go")
+            tasks.start_soon(partial(runner.run, "please go", run_id=f"run-{uuid.uuid4().hex}"))
             await anyio.to_thread.run_sync(pipe.read_text, abandon_on_cancel=True)
             runner.cancel()
 

@@ -1,0 +1,51 @@
+"""The program that Amp asks before a tool call: it asks the supervisor and says what the supervisor says.
+
+Run as `delegate.py FOLDER`, where FOLDER has the supervisor's `socket` and the `token` to ask with. The
+client gives the tool's name in AGENT_TOOL_NAME and its input on standard input. The exit code is 0 for a
+call that may run and 2 for one that may not, with the text for the model on standard error.
+
+Standard library only, and no import of this package: it starts for every call, in a folder the agent writes.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import sys
+from typing import Any
+
+MAY_RUN = 0
+MAY_NOT = 2
+UNREACHABLE = "The supervisor of this run cannot be reached."
+
+
+def main() -> int:
+    """Ask and answer; whatever goes wrong, the call may not run."""
+    try:
+        # all of it, first: the client ends without a word when nobody reads what it says
+        given = sys.stdin.buffer.read()
+        answer = ask(sys.argv[1], os.environ["AGENT_TOOL_NAME"], given)
+        allowed, text = answer.get("allowed") is True, str(answer.get("tell_model") or "")
+    except Exception:  # an exit code of 1 would have the client ask somebody else
+        allowed, text = False, UNREACHABLE
+    if not allowed:
+        print(text, file=sys.stderr)
+    return MAY_RUN if allowed else MAY_NOT
+
+
+def ask(folder: str, tool: str, given: bytes) -> dict[str, Any]:
+    """The supervisor's answer for one call."""
+    with open(os.path.join(folder, "token")) as file:
+        token = file.read()
+    question = {"token": token, "tool": tool, "input": json.loads(given or b"{}")}
+    with socket.socket(socket.AF_UNIX) as asking:
+        asking.connect(os.path.join(folder, "socket"))
+        asking.sendall(json.dumps(question).encode() + b"\n")
+        with asking.makefile("rb") as replies:
+            answer = json.loads(replies.readline())
+    return answer if isinstance(answer, dict) else {}
+
+
+if __name__ == "__main__":
+    sys.exit(main())

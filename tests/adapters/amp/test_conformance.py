@@ -1,0 +1,67 @@
+"""The shipped conformance suite of the Adapter port, on the stand-in."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from proctor.adapters.amp import AmpAdapter
+from proctor.policies.calls import Usage
+from proctor.supervisor.testing.adapter_conformance import AdapterConformance, Agent
+
+STAY = "trap '' TERM HUP; setsid sleep 73003 & (setsid sleep 73003 &); touch up; sleep 73003"
+STAND_IN = Path(__file__).parent / "stand_in.py"
+
+
+@pytest.mark.anyio
+class TestAmpAdapter(AdapterConformance):
+    """Commands, each put to the gate by the delegate."""
+
+    @pytest.fixture(autouse=True)
+    def place(self, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+        """An empty workspace, and a place for what the stand-in keeps."""
+        self.workspace = tmp_path
+        self.kept = tmp_path_factory.mktemp("kept") / "kept.json"
+
+    def making(self, *files: str, together: bool = False) -> Agent:
+        """A command for each file."""
+        same = {"message": "m"} if together else {}
+        return self._agent([self._use(file, f"touch {file}", **same) for file in files])
+
+    def staying(self) -> Agent:
+        """A command that never ends."""
+        return self._agent([self._use("stay", STAY)])
+
+    def silent(self) -> Agent:
+        """Silence for ever."""
+        return self._agent([{"say": "hm"}, {"silence": True}])
+
+    def using(self) -> tuple[Agent, Usage]:
+        """The same report with both parts of a message, then another message's, then a total."""
+        first = {"input_tokens": 10, "cache_read_input_tokens": 4, "output_tokens": 2}
+        total = {"input_tokens": 15, "cache_read_input_tokens": 4, "output_tokens": 9}
+        steps = [
+            {"say": "a", "message": "m", "usage": first},
+            {"say": "b", "message": "m", "usage": first},
+            {"say": "c", "message": "n", "usage": {"input_tokens": 5, "output_tokens": 3}},
+            {"result": {"result": "end", "usage": total}},
+        ]
+        return self._agent(steps), Usage(input_tokens=19, output_tokens=9, cache_read_tokens=4)
+
+    def failing(self) -> Agent:
+        """A client that says it failed."""
+        return self._agent([{"say": "x"}, {"result": {"is_error": True, "subtype": "error_during_execution"}}])
+
+    def _use(self, call_id: str, command: str, **more: Any) -> dict[str, Any]:
+        return {"use": [call_id, "shell_command", {"command": command}], "run": command, **more}
+
+    def _agent(self, steps: list[dict[str, Any]]) -> Agent:
+        path = os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"]))
+        env = {"PATH": path, "AMP_API_KEY": "none", "STAND_IN_KEPT": str(self.kept)}
+        script = ["--script", json.dumps(steps)]
+        return Agent(AmpAdapter(amp_path=STAND_IN, cwd=self.workspace, env=env, arguments=script))
