@@ -128,7 +128,7 @@ class Judging:
     def _limited(self, call: Call, repeat: bool) -> list[Violation]:
         session = self.session
         turn = call.turn - session.turn_base
-        reported = frozenset() if repeat else frozenset(session.limits.reported)
+        reported: frozenset[int] = frozenset() if repeat else session.limits.reported
         exceeded = self.compiled.limits.judge(session.limits, session.meter, turn)
         return [self.exceeded(e, call) for e in exceeded if e.number not in reported]
 
@@ -152,7 +152,7 @@ class Judging:
 
     def exceeded(self, exceeded: Exceeded, call: Call | None) -> Violation:
         entry = self.compiled.limits.entries[exceeded.number]
-        self.session.limits.reported.add(exceeded.number)
+        self.session.limits.reported |= {exceeded.number}
         return Violation(
             policy=entry.policy,
             stack=self.compiled.name,
@@ -170,7 +170,7 @@ class Judging:
 
     def mark_violated(self, violations: Iterable[Violation]) -> None:
         for violation in violations:
-            self.session.violated.add(violation.rule)
+            self.session.violated |= {violation.rule}
 
     def start(self, call: Call, visits: Visits, status: str) -> None:
         """The call runs: every rule spends, and those that want to know how it ends are noted."""

@@ -38,9 +38,9 @@ class LimitState(msgspec.Struct, kw_only=True, omit_defaults=True):
     earlier_turns: int = 0
     earlier_ms: int = 0
     longest_idle: int = 0
-    exceeded: set[int] = set()
-    reported: set[int] = set()
-    warned: set[int] = set()
+    exceeded: frozenset[int] = frozenset()
+    reported: frozenset[int] = frozenset()
+    warned: frozenset[int] = frozenset()
 
     def acted(self, now: int, *, over: bool) -> None:
         """Something happened at `now`; the first thing of a run starts its clock."""
@@ -78,7 +78,7 @@ class LimitJudge:
             state.earlier_ms += state.active_at - state.started_at
         state.calls = state.turns = state.longest_idle = 0
         state.started_at = state.active_at = None
-        state.exceeded, state.reported, state.warned = set(), set(), set()
+        state.exceeded = state.reported = state.warned = frozenset()
 
     def used(self, number: int, state: LimitState, meter: Meter) -> float:
         """How much of a limit is used."""
@@ -108,9 +108,9 @@ class LimitJudge:
             used = self.used(number, state, meter)
             rejected = self._reject_unpriced and entry.name == "max_cost_usd" and bool(meter.unpriced)
             if used > entry.limit.max or rejected:
-                state.exceeded.add(number)
+                state.exceeded |= {number}
                 if number not in state.reported:
-                    state.reported.add(number)
+                    state.reported |= {number}
                     yield Exceeded(number, self._finding(number, used, meter if rejected else None))
 
     def judge(self, state: LimitState, meter: Meter, turn: int) -> Iterator[Exceeded]:
@@ -138,7 +138,7 @@ class LimitJudge:
             entry = self.entries[number]
             used = self.used(number, state, meter)
             if number not in state.warned and used >= entry.limit.max * (entry.limit.warn_at or 1):
-                state.warned.add(number)
+                state.warned |= {number}
                 fraction = used / entry.limit.max if entry.limit.max else 1.0
                 yield LimitWarning(limit=entry.name, used=used, max=entry.limit.max, fraction=fraction)
 

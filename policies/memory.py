@@ -59,12 +59,12 @@ class UserWords(msgspec.Struct, kw_only=True, omit_defaults=True):
 
     texts: list[str] = []
     size: int = 0
-    ever: set[str] = set()
-    last: set[str] = set()
+    ever: frozenset[str] = frozenset()
+    last: frozenset[str] = frozenset()
 
     def add(self, text: str, phrases: dict[str, Regex], keep: bool) -> None:
         """A user message; its text is kept where some rule looks values up in it."""
-        found = {pattern for pattern, regex in phrases.items() if regex.found_in(text)}
+        found = frozenset(pattern for pattern, regex in phrases.items() if regex.found_in(text))
         self.ever |= found
         self.last = found
         if not keep:

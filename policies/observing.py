@@ -121,11 +121,11 @@ def granted(on: Judging, event: ev.ToolApprovalGranted) -> list[Violation]:
 
 def violated(on: Judging, event: ev.PolicyViolated) -> list[Violation]:
     """What the live session found is known when its record is folded."""
-    on.session.violated.add(event.rule)
+    on.session.violated |= {event.rule}
     if event.kind in UNITS:
         for number, entry in enumerate(on.compiled.limits.entries):
             if entry.name == event.kind and entry.policy == event.policy:
-                on.session.limits.reported.add(number)
+                on.session.limits.reported |= {number}
     return []
 
 

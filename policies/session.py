@@ -116,8 +116,8 @@ class Session(msgspec.Struct, kw_only=True, omit_defaults=True):
     finished: dict[str, str] = {}
     denied: set[str] = set()
     granted: dict[str, str] = {}
-    exercised: set[str] = set()
-    violated: set[str] = set()
+    exercised: frozenset[str] = frozenset()
+    violated: frozenset[str] = frozenset()
     broken: dict[str, str] = {}
     meter: Meter = msgspec.field(default_factory=Meter)
     limits: LimitState = msgspec.field(default_factory=LimitState)
