@@ -31,6 +31,7 @@ A file imports only files listed above it; folders count as rows.
     in_process         a provider whose agent is a task of this process
     framework_calls    the outcomes of a framework's calls, and which call a sub-agent's is inside
     function/          FunctionAdapter and supervise: anybody's own agent loop
+    langchain          agents of langchain and langgraph under supervise
     conversation       a session's events as a model would be shown them
     histories          the exact conversations of sessions that ran in this process
     pydantic_ai/       PydanticAIAdapter: agents of pydantic-ai

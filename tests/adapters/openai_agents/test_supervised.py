@@ -335,7 +335,7 @@ async def test_on_trio_it_says_that_it_cannot_run(worker: Making) -> None:
 
 async def test_what_makes_no_sense_is_said_at_once(api: Any, worker: Making) -> None:
     """Options that do not exist, and things that are no agents."""
-    with pytest.raises(UsageError, match="`Runner.run` takes no `no_such`"):
+    with pytest.raises(UsageError, match=r"`Runner\.run` takes no `no_such`"):
         OpenAIAgentsAdapter(worker(), no_such=1)
     with pytest.raises(UsageError, match="has no tools"):
         OpenAIAgentsAdapter(object())
