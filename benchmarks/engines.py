@@ -1,15 +1,18 @@
 """One decision at 10 and at 100 rules, beside engines from PyPI (`pip install -r benchmarks/requirements.txt`).
 
-Every rule forbids one tool for paths under `/etc/`. The call is of a tool that two rules name, and its path is
-another, so it is allowed. Each engine is used in the fastest way it offers: parsed once, asked many times.
+`by name`: every rule forbids one tool, the call is of another; all engines can say that. `by input`: every rule
+forbids a tool for paths under `/etc/`; the call is of a tool that two rules name, with another path. Each engine
+is used in the fastest way it offers: parsed once, asked many times.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 from importlib import import_module
+from typing import Any, NamedTuple
 
-from proctor.policies import CompiledPolicy, ToolCall, compile_policy, merge_policies, parse_policies
+from proctor.policies import ToolCall, compile_policy, merge_policies, parse_policies
 
 from .rows import Row, Size
 from .timing import Prepared, interleaved
@@ -18,64 +21,69 @@ RULES = (10, 100)
 _PATH = "/home/ana/notes.txt"
 
 
+class Task(NamedTuple):
+    """What an engine is asked: which tools its rules name, and whether they look at the path."""
+
+    tools: list[str]
+    by_input: bool
+
+
+Engine = Callable[[Task, int], Prepared]
+
+
 def run(size: Size) -> list[Row]:
     """Microseconds a decision, and how much faster proctor's is than the fastest other."""
-    decisions = size.of(500, 5)
-    engines: dict[str, Callable[[int, int], Prepared]] = {
+    by_name: Mapping[str, Engine] = {
         "proctor": _proctor,
         "cedarpy": _cedarpy,
         "agent-governance-toolkit": _toolkit,
     }
+    by_input: Mapping[str, Engine] = {"proctor": _proctor, "cedarpy": _cedarpy}
+    return [*_rows("by name", by_name, size), *_rows("by input", by_input, size)]
+
+
+def _rows(how: str, engines: Mapping[str, Engine], size: Size) -> list[Row]:
+    decisions = size.of(500, 5)
     works = {
-        (name, rules): _maker(engine, rules, decisions) for name, engine in engines.items() for rules in RULES
+        f"{name}, {rules} rules {how}": partial(engine, _task(rules, how), decisions)
+        for name, engine in engines.items()
+        for rules in RULES
     }
-    least = interleaved(
-        {f"{name}, {rules} rules, a decision": work for (name, rules), work in works.items()},
-        rounds=size.of(7, 1),
-    )
+    least = interleaved(works, rounds=size.of(7, 1))
     us = {name: seconds / decisions * 1e6 for name, seconds in least.items()}
-    ours = us["proctor, 100 rules, a decision"]
-    fastest = min(us[f"{name}, 100 rules, a decision"] for name in engines if name != "proctor")
+    fastest = min(us[f"{name}, 100 rules {how}"] for name in engines if name != "proctor")
+    ratio = fastest / us[f"proctor, 100 rules {how}"]
     return [
-        *(Row(name, figure, "us") for name, figure in us.items()),
-        Row("fastest other engine / proctor, 100 rules", fastest / ours, "x", 20, at_least=True),
+        *(Row(f"{name}, a decision", figure, "us") for name, figure in us.items()),
+        Row(f"fastest other / proctor, 100 rules {how}", ratio, "x", 20, at_least=True),
     ]
 
 
-def _maker(engine: Callable[[int, int], Prepared], rules: int, decisions: int) -> Callable[[], Prepared]:
-    return lambda: engine(rules, decisions)
+def _task(rules: int, how: str) -> Task:
+    if how == "by name":
+        return Task([f"tool_{n}" for n in range(1, rules + 1)], by_input=False)
+    return Task(["tool_0", *(f"tool_{n}" for n in range(rules - 1))], by_input=True)
 
 
-def _tools(rules: int) -> list[str]:
-    """The tool each rule names: one of them is named twice."""
-    return ["tool_0", *(f"tool_{n}" for n in range(rules - 1))]
-
-
-def _policy(rules: int) -> CompiledPolicy:
+def _proctor(task: Task, decisions: int) -> Prepared:
     under_etc = [{"path": "$.path", "regex": "^/etc/"}]
-    denied = [{"deny": [{"tool": tool, "where": under_etc}]} for tool in _tools(rules)]
-    return compile_policy(merge_policies(parse_policies({"name": "benchmark", "tool_rules": denied})))
-
-
-def _proctor(rules: int, decisions: int) -> Prepared:
-    monitor = _policy(rules).monitor()
+    rules = [{"deny": [{"tool": tool, "where": under_etc} if task.by_input else tool]} for tool in task.tools]
+    policy = compile_policy(merge_policies(parse_policies({"name": "benchmark", "tool_rules": rules})))
+    monitor = policy.monitor()
     calls = [ToolCall(id=f"call-{n}", name="tool_0", input={"path": _PATH}, turn=n + 1) for n in range(decisions)]
 
     def work() -> None:
         for call in calls:
-            if monitor.propose(call).action != "allow":
-                raise AssertionError("proctor refused the call")
+            _check(monitor.propose(call).action == "allow")
 
     return work
 
 
-def _cedarpy(rules: int, decisions: int) -> Prepared:
-    cedarpy = import_module("cedarpy")
-    forbids = "\n".join(
-        f'forbid(principal, action, resource == Tool::"{tool}") when {{ context.path like "/etc/*" }};'
-        for tool in _tools(rules)
-    )
-    policies = cedarpy.PolicySet.from_str("permit(principal, action, resource);\n" + forbids)
+def _cedarpy(task: Task, decisions: int) -> Prepared:
+    cedarpy: Any = import_module("cedarpy")
+    when = ' when { context.path like "/etc/*" }' if task.by_input else ""
+    forbids = [f'forbid(principal, action, resource == Tool::"{tool}"){when};' for tool in task.tools]
+    policies = cedarpy.PolicySet.from_str("\n".join(["permit(principal, action, resource);", *forbids]))
     entities = cedarpy.Entities.from_json_str("[]")
     request = {
         "principal": {"type": "Agent", "id": "a"},
@@ -86,22 +94,20 @@ def _cedarpy(rules: int, decisions: int) -> Prepared:
 
     def work() -> None:
         for _ in range(decisions):
-            if not cedarpy.is_authorized(request, policies, entities).allowed:
-                raise AssertionError("cedarpy refused the call")
+            _check(cedarpy.is_authorized(request, policies, entities).allowed)
 
     return work
 
 
-def _toolkit(rules: int, decisions: int) -> Prepared:
-    """A rule of the toolkit has one condition, so each only names its tool; none of them is the call's."""
-    toolkit = import_module("agent_os.policies")
+def _toolkit(task: Task, decisions: int) -> Prepared:
+    toolkit: Any = import_module("agent_os.policies")
     named = [
         toolkit.PolicyRule(
-            name=f"rule-{n}",
-            condition=toolkit.PolicyCondition(field="tool_name", operator="eq", value=f"{tool}_of_etc"),
+            name=tool,
+            condition=toolkit.PolicyCondition(field="tool_name", operator="eq", value=tool),
             action="deny",
         )
-        for n, tool in enumerate(_tools(rules))
+        for tool in task.tools
     ]
     document = toolkit.PolicyDocument(rules=named, defaults=toolkit.PolicyDefaults(action="allow"))
     evaluator = toolkit.PolicyEvaluator(policies=[document])
@@ -109,7 +115,11 @@ def _toolkit(rules: int, decisions: int) -> Prepared:
 
     def work() -> None:
         for _ in range(decisions):
-            if not evaluator.evaluate(context).allowed:
-                raise AssertionError("the toolkit refused the call")
+            _check(evaluator.evaluate(context).allowed)
 
     return work
+
+
+def _check(allowed: bool) -> None:
+    if not allowed:
+        raise AssertionError("an engine refused a call that no rule forbids")

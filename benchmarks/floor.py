@@ -23,7 +23,8 @@ class Closures(NamedTuple):
 def closures(rules: int) -> Closures:
     """Fresh state of so many rules."""
     read_before_edit, read_is_over = _before()
-    allowed, started, completed = {"edit": [read_before_edit]}, {}, {"read": [read_is_over]}
+    allowed, completed = {"edit": [read_before_edit]}, {"read": [read_is_over]}
+    started: dict[str, list[Callable[[], None]]] = {}
     counts = [["read", "edit"], *([f"tool_{n}"] for n in range(rules - 2))]
     for tools in counts:
         within, one_more = _at_most(MANY)

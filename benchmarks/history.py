@@ -19,19 +19,32 @@ def run(size: Size) -> list[Row]:
     """Microseconds an event after 10, 1,000 and 100,000 calls."""
     lengths = LENGTHS[: size.of(3, 2)]
     batch = size.of(200, 20)
-    policies = {"ordinary": ordinary(RULES), "resource-keyed": keyed(RULES)}
-    works = {
-        f"{kind} {calls}": _Session(policy, calls, batch)
-        for kind, policy in policies.items()
-        for calls in lengths
-    }
-    least = interleaved({name: work.prepared for name, work in works.items()}, rounds=size.of(25, 2))
-    us = {name: seconds / batch / 2 * 1e6 for name, seconds in least.items()}
-    rows = [Row(f"{name.replace(' ', ' rules, after ')} calls, an event", us[name], "us") for name in us]
+    us = _measured(lengths, batch, size.of(25, 2))
+    rows = [Row(f"{kind} rules, after {calls:,} calls, an event", us[kind, calls], "us") for kind, calls in us]
     for kind, bound in (("ordinary", 1.2), ("resource-keyed", 2.0)):
-        ratio = us[f"{kind} {lengths[-1]}"] / us[f"{kind} {lengths[0]}"]
+        ratio = us[kind, lengths[-1]] / us[kind, lengths[0]]
         rows.append(Row(f"{kind} rules, after {lengths[-1]:,} / {lengths[0]} calls", ratio, "x", bound))
-    return [*rows, *(rescan(calls) for calls in lengths)]
+    rescans = (Row(f"naive rescan after {calls:,} calls, a call", _rescan(calls), "us") for calls in lengths)
+    return [*rows, *rescans]
+
+
+def by_history() -> dict[str, list[tuple[int, float]]]:
+    """Microseconds against the length of the session, for the plot."""
+    lengths = (10, 100, 1_000, 10_000, 100_000)
+    curves: dict[str, list[tuple[int, float]]] = {}
+    for (kind, calls), us in _measured(lengths, 200, 10).items():
+        curves.setdefault(f"{kind} rules, an event", []).append((calls, us))
+    curves["naive rescan, a call"] = [(calls, _rescan(calls)) for calls in lengths]
+    return curves
+
+
+def _measured(lengths: Sequence[int], batch: int, rounds: int) -> dict[tuple[str, int], float]:
+    policies = {"ordinary": ordinary(RULES), "resource-keyed": keyed(RULES)}
+    sessions = {
+        f"{kind} {calls}": _Session(policy, calls, batch) for kind, policy in policies.items() for calls in lengths
+    }
+    least = interleaved({name: session.prepared for name, session in sessions.items()}, rounds=rounds)
+    return {(kind, calls): least[f"{kind} {calls}"] / batch / 2 * 1e6 for kind in policies for calls in lengths}
 
 
 class _Session:
@@ -66,11 +79,9 @@ def _observe(monitor: Monitor, session: Sequence[Step]) -> None:
         observe(step.completed)
 
 
-def rescan(calls: int) -> Row:
-    """The same two rules asked of the whole list of earlier calls."""
-    past: list[tuple[str, str, Any]] = [
-        (step.call.name, step.call.id, step.call.input) for step in steps(0, calls)
-    ]
+def _rescan(calls: int) -> float:
+    """Microseconds of the same two rules asked of the whole list of earlier calls."""
+    past: list[tuple[str, str, Any]] = [(step.call.name, step.call.id, step.call.input) for step in steps(0, calls)]
 
     again = max(1, 10_000 // calls)
 
@@ -82,4 +93,4 @@ def rescan(calls: int) -> Row:
                 raise AssertionError("a rule objects")
 
     least = interleaved({"rescan": lambda: work}, rounds=5)
-    return Row(f"naive rescan after {calls:,} calls, a call", least["rescan"] / again * 1e6, "us")
+    return least["rescan"] / again * 1e6

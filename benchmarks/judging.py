@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from proctor.policies import CompiledPolicy
 
@@ -20,12 +21,12 @@ def run(size: Size) -> list[Row]:
     few, many = ordinary(FEW), ordinary(MANY_RULES)
     least = interleaved(
         {
-            "floor": lambda: bare(session, FEW),
-            "duties": lambda: known(session, FEW),
-            "observe": lambda: observing(session, few),
-            "propose": lambda: proposing(session, few),
-            "observe_many": lambda: observing(session, many),
-            "propose_many": lambda: proposing(session, many),
+            "floor": partial(bare, session, FEW),
+            "duties": partial(known, session, FEW),
+            "observe": partial(observing, session, few),
+            "propose": partial(proposing, session, few),
+            "observe_many": partial(observing, session, many),
+            "propose_many": partial(proposing, session, many),
         },
         rounds=size.of(15, 2),
     )
@@ -41,6 +42,23 @@ def run(size: Size) -> list[Row]:
         Row("observe, 1,000 rules / 10 rules", us["observe_many"] / us["observe"], "x", 1.2),
         Row("propose, 1,000 rules / 10 rules", us["propose_many"] / us["propose"], "x", 1.2),
     ]
+
+
+def by_rules() -> dict[str, list[tuple[int, float]]]:
+    """Microseconds an event against the number of rules, for the plot."""
+    session = steps(0, 1_000)
+    curves: dict[str, list[tuple[int, float]]] = {}
+    for rules in (2, 10, 100, 1_000):
+        policy = ordinary(rules)
+        works = {
+            "proctor, observe": partial(observing, session, policy),
+            "proctor, propose": partial(proposing, session, policy),
+            "closures with the same duties": partial(known, session, rules),
+            "closures, rule state only": partial(bare, session, rules),
+        }
+        for name, seconds in interleaved(works, rounds=10).items():
+            curves.setdefault(name, []).append((rules, seconds / len(session) / 2 * 1e6))
+    return curves
 
 
 def bare(session: Sequence[Step], rules: int) -> Prepared:

@@ -46,11 +46,12 @@ def run(size: Size) -> list[Row]:
     ]
 
 
-def _supervised(
-    policy: Policy, session: list[Event], store: Store, best: dict[str, float], name: str
-) -> list[Event]:
+def _supervised(policy: Policy, session: list[Event], store: Store, best: dict[str, float], name: str) -> list[Event]:
     """Judge, record and publish the session in many runs at once; returns what was published."""
     seen: list[Event] = []
+
+    def publish(event: Event) -> None:
+        seen.append(event)
 
     async def said(launch: Launch) -> AsyncIterator[Event]:
         for event in session:
@@ -60,7 +61,7 @@ def _supervised(
     async def supervise() -> float:
         agent = Agent(said)
         begun = time.perf_counter()
-        async with Supervisor(store, publishers=[seen.append]) as supervisor:
+        async with Supervisor(store, publishers=[publish]) as supervisor:
             for _ in range(RUNS):
                 await supervisor.start(agent, "go", policies=[policy])
         return time.perf_counter() - begun

@@ -1,0 +1,39 @@
+"""Every benchmark runs, as `python -m benchmarks --quick` does; what it measures is not asserted."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import msgspec
+import pytest
+
+ROOT = Path(__file__).parents[2]
+FEWEST_ROWS = {
+    "judging": 9,
+    "history": 8,
+    "engines": 12,
+    "stream": 5,
+    "memory": 1,
+    "gate": 12,
+    "deadline": 3,
+    "startup": 5,
+}
+PEERS = ("cedarpy", "agent_os")
+"""What `benchmarks/requirements.txt` installs."""
+
+
+@pytest.mark.parametrize("name", FEWEST_ROWS)
+def test_a_benchmark_yields_its_rows(name: str) -> None:
+    """No file is written by a quick run, and no figure is held against its bound."""
+    if name == "engines" and not all(find_spec(peer) for peer in PEERS):
+        pytest.skip("needs `pip install -r benchmarks/requirements.txt`")
+    command = [sys.executable, "-m", "benchmarks", "--quick", "--json", name]
+    done = subprocess.run(command, capture_output=True, cwd=ROOT, check=False, timeout=120)
+
+    assert done.returncode == 0, done.stderr.decode()
+    rows = msgspec.json.decode(done.stdout)[name]
+    assert len(rows) >= FEWEST_ROWS[name]
+    assert all(row[1] >= 0 for row in rows)
