@@ -69,10 +69,11 @@ class Step(NamedTuple):
 
 
 def why_never(node: Node, needs: Needs, found: Iterable[Node]) -> list[Step]:
-    """A shortest chain of needs from a node to one that nothing can meet, or to one that stands in the chain."""
+    """A shortest chain of needs from a node to one that nothing can meet; if all go round, to one in the chain."""
     possible = set(found)
     chains: list[tuple[Node, list[Step]]] = [(node, [])]
     seen = {node}
+    circle: list[Step] = []
     for at, chain in chains:
         for need in needs.get(at, ()):
             if need.alternatives & possible:
@@ -80,10 +81,10 @@ def why_never(node: Node, needs: Needs, found: Iterable[Node]) -> list[Step]:
             if not need.alternatives:
                 return [*chain, Step(at, need.clause, None)]
             for wanted in sorted(need.alternatives, key=repr):
-                step = Step(at, need.clause, wanted)
-                if wanted in (node, at) or any(wanted == earlier.node for earlier in chain):
-                    return [*chain, step]
+                longer = [*chain, Step(at, need.clause, wanted)]
                 if wanted not in seen:
                     seen.add(wanted)
-                    chains.append((wanted, [*chain, step]))
-    return []
+                    chains.append((wanted, longer))
+                elif not circle and any(wanted == step.node for step in longer):
+                    circle = longer
+    return circle

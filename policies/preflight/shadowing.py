@@ -103,6 +103,8 @@ def _subject(clause: Clause, kinds: Kinds) -> tuple[object, ...] | None:
 def _tighter(other: Clause, clause: Clause, kinds: Kinds) -> bool:
     """Whether both count the same calls, and the other one to no more."""
     mine, others = _most(clause), _most(other)
+    if isinstance(clause.record, Count) and clause.record.min is not None:
+        return False
     if mine is None or others is None or mine[0] < others[0] or mine[1:] != others[1:]:
         return False
     assert isinstance(clause.record, Count | MaxCalls)
@@ -114,6 +116,6 @@ def _most(clause: Clause) -> tuple[int, str, int | None, str | None] | None:
     match clause.record:
         case MaxCalls(max=most, key=key):
             return (most, "started", None, key)
-        case Count(max=int(most), min=None, exact=None, of=of, within_turns=within, key=key):
+        case Count(max=int(most), exact=None, of=of, within_turns=within, key=key):
             return (most, of, within, key)
     return None

@@ -1,0 +1,480 @@
+"""Preflight: each finding, with what shows it; and what must not be refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from proctor.policies import (
+    Capabilities,
+    PolicyViolationError,
+    merge_policies,
+    parse_policies,
+    preflight,
+)
+from proctor.policies.preflight import Findings, PreflightFinding
+
+
+def found(*documents: dict[str, Any], capabilities: Capabilities | None = None) -> Findings:
+    """The findings on a stack."""
+    stack = [p for n, d in enumerate(documents) for p in parse_policies({"version": 1, "name": f"p{n}", **d})]
+    return preflight(merge_policies(stack), capabilities)
+
+
+def refused(*documents: dict[str, Any], capabilities: Capabilities | None = None) -> list[str]:
+    """The codes of what is refused."""
+    return [finding.code for finding in found(*documents, capabilities=capabilities).refusals]
+
+
+def the(code: str, findings: Findings) -> PreflightFinding:
+    """The one finding of a code."""
+    (finding,) = [finding for finding in findings if finding.code == code]
+    return finding
+
+
+def rules(*records: dict[str, Any], **policy: Any) -> dict[str, Any]:
+    return {"rules": list(records), **policy}
+
+
+WHERE = {"path": "$.x", "equals": 1}
+TENANT = {"path": "$.tenant", "equals": "x"}
+
+
+def before(first: Any, then: Any, **more: Any) -> dict[str, Any]:
+    return {"type": "before", "first": first, "then": then, **more}
+
+
+def needs(tool: Any, *requires: Any, **more: Any) -> dict[str, Any]:
+    return {"type": "precondition", "tool": tool, "requires": list(requires), **more}
+
+
+def net(*transitions: dict[str, Any], **more: Any) -> dict[str, Any]:
+    places = dict.fromkeys(place for t in transitions for s in ("inputs", "outputs") for place in t.get(s, ()))
+    named = [{"name": f"t{n}", **t} for n, t in enumerate(transitions)]
+    return {"nets": [{"name": "n", "places": list(places), "transitions": named, **more}]}
+
+
+def test_a_check_that_refuses_names_every_finding() -> None:
+    """One error, with all refusals in its text and in `findings`."""
+    with pytest.raises(PolicyViolationError) as raised:
+        found({"tool_rules": [{"allow": []}], "limits": {"max_turns": 0}}).check()
+
+    assert raised.value.code == "policy_violation"
+    assert [finding.code for finding in raised.value.findings] == ["zero_limit", "empty_allow_list"]
+    assert "`max_turns` is 0" in str(raised.value)
+    assert "the allow list is empty" in str(raised.value)
+
+
+def test_what_is_only_reported_does_not_raise() -> None:
+    """Reports come after refusals and stop nothing."""
+    findings = found(rules({"type": "forbidden_sequence", "sequence": ["a", "b"]}))
+
+    findings.check()
+    assert [finding.severity for finding in findings] == ["report"]
+
+
+@pytest.mark.parametrize(
+    ("documents", "code"),
+    [
+        ([{"tool_rules": [{"allow": []}]}], "empty_allow_list"),
+        ([rules({"type": "allowlist", "tools": []})], "empty_allow_list"),
+        ([{"tool_rules": [{"allow": ["read"]}, {"allow": ["write"]}]}], "disjoint_allow_lists"),
+        ([{"tool_rules": [{"allow": ["re*"]}]}, {"tool_rules": [{"allow": ["*[!e]"]}, {"allow": ["???"]}]}], None),
+        ([{"tool_rules": [{"allow": ["read*"]}]}, {"tool_rules": [{"allow": ["*file"]}]}], None),
+        ([{"tool_rules": [{"allow": ["a*b"]}]}, {"tool_rules": [{"allow": ["b*"]}]}], "disjoint_allow_lists"),
+        ([{"tool_rules": [{"allow": ["READ"]}]}, {"tool_rules": [{"allow": ["read"]}]}], None),
+        ([{"tool_rules": [{"allow": ["A"]}], "aliases": {"A": ["x"]}}, {"tool_rules": [{"allow": ["x"]}]}], None),
+        (
+            [{"tool_rules": [{"allow": ["A"]}], "aliases": {"A": ["x"]}}, {"tool_rules": [{"allow": ["A"]}]}],
+            "disjoint_allow_lists",
+        ),
+        ([{"tool_rules": [{"allow": ["a"]}, {"allow": ["b"], "action": "warn"}]}], None),
+        (
+            [{"tool_rules": [{"allow": ["a"]}, {"allow": ["b"], "when": [TENANT]}]}],
+            None,
+        ),
+    ],
+)
+def test_allow_lists_must_have_a_name_in_common(documents: list[dict[str, Any]], code: str | None) -> None:
+    """Globs intersect, aliases belong to their policy, lists that may not hold do not count."""
+    assert refused(*documents) == ([code] if code else [])
+
+
+@pytest.mark.parametrize(
+    ("documents", "refuses"),
+    [
+        ([{"tool_rules": [{"allow": ["bash"]}, {"deny": ["bash"]}]}], True),
+        ([{"tool_rules": [{"deny": ["bash"]}, {"allow": ["bash", "read"]}]}], True),
+        ([{"tool_rules": [{"deny": ["mcp__*"]}]}, {"tool_rules": [{"allow": ["mcp__x", "read"]}]}], True),
+        ([{"tool_rules": [{"allow": ["mcp__x", "read"]}]}, {"tool_rules": [{"deny": ["mcp__*"]}]}], False),
+        ([{"tool_rules": [{"allow": ["mcp__*"]}, {"deny": ["mcp__x__delete*"]}]}], False),
+        ([{"tool_rules": [{"allow": ["ab*", "read"]}, {"deny": ["a*", "b*"]}]}], True),
+        ([{"tool_rules": [{"allow": ["[ab]x", "read"]}, {"deny": ["ax", "bx"]}]}], True),
+        ([{"tool_rules": [{"allow": ["[abc]x", "read"]}, {"deny": ["ax", "bx"]}]}], False),
+        ([{"tool_rules": [{"allow": ["bash"]}, {"deny": ["bash"], "action": "request_approval"}]}], False),
+        (
+            [
+                {
+                    "tool_rules": [
+                        {"allow": ["bash"]},
+                        {"deny": [{"tool": "bash", "where": [WHERE]}]},
+                    ]
+                }
+            ],
+            False,
+        ),
+        (
+            [
+                {
+                    "tool_rules": [
+                        {"allow": ["bash"]},
+                        {"deny": ["bash"], "when": [TENANT]},
+                    ]
+                }
+            ],
+            False,
+        ),
+    ],
+)
+def test_an_allow_entry_must_not_be_denied_by_the_same_or_an_earlier_policy(
+    documents: list[dict[str, Any]], refuses: bool
+) -> None:
+    """A later deny narrows; a deny of some names, of some inputs, or for some runs leaves the rest."""
+    assert refused(*documents) == (["denied_allow_entry"] if refuses else [])
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["max_total_tokens", "max_cost_usd", "max_duration_ms", "max_idle_ms", "max_tool_calls", "max_turns"],
+)
+def test_a_limit_of_zero_is_refused(name: str) -> None:
+    """Of any kind."""
+    finding = the("zero_limit", found({"limits": {name: 0}}))
+
+    assert (finding.policy, finding.rule) == ("p0", name)
+
+
+def test_only_the_limits_that_hold_count() -> None:
+    """A zero that a later policy replaced does no harm, unless it is locked."""
+    assert refused({"limits": {"max_turns": 0}}, {"limits": {"max_turns": 5}}) == []
+    assert refused({"limits": {"max_turns": 0}, "locked": True}, {"limits": {"max_turns": 5}}) == ["zero_limit"]
+
+
+@pytest.mark.parametrize(
+    ("policy", "capabilities", "refuses"),
+    [
+        ({}, None, True),
+        ({}, Capabilities(reports_cost=True), False),
+        ({}, Capabilities(model="no-such-model"), True),
+        ({"prices": {"m*": {"input_usd_per_mtok": 1, "output_usd_per_mtok": 1}}}, Capabilities(model="m1"), False),
+        ({"prices": {"m*": {"input_usd_per_mtok": 1, "output_usd_per_mtok": 1}}}, Capabilities(model="zz-no"), True),
+        ({"prices": {"m*": {"input_usd_per_mtok": 1, "output_usd_per_mtok": 1}}}, None, False),
+        ({"unpriced": "warn"}, None, False),
+    ],
+)
+def test_a_cost_limit_wants_a_price_where_the_policy_says_so(
+    policy: dict[str, Any], capabilities: Capabilities | None, refuses: bool
+) -> None:
+    """`unpriced: reject` without a price."""
+    document = {"limits": {"max_cost_usd": 1}, "unpriced": "reject", **policy}
+
+    assert refused(document, capabilities=capabilities) == (["unpriced"] if refuses else [])
+
+
+@pytest.mark.parametrize(("gate", "refuses"), [("all", False), ("some", True), ("none", True)])
+def test_required_enforcement_wants_a_gate_for_every_call(gate: Any, refuses: bool) -> None:
+    """`enforcement: required`; without an adapter nothing is known."""
+    document = {"enforcement": "required"}
+
+    assert refused(document, capabilities=Capabilities(gate=gate)) == (["cannot_gate"] if refuses else [])
+    assert refused(document) == []
+
+
+@pytest.mark.parametrize(
+    ("document", "witness"),
+    [
+        (
+            rules(before("a", "b"), before("b", "a")),
+            ("`a` needs `b` (`before-2`)", "`b` needs `a` (`before-1`)"),
+        ),
+        (rules(before("a", "a")), ("`a` needs `a` (`before-1`)",)),
+        (
+            {"nets": ["require a before b", "require b before a"]},
+            ("`a` needs `b` (`require b before a`)", "`b` needs `a` (`require a before b`)"),
+        ),
+        (
+            {"nets": ["require a before b"], **rules(needs("a", {"prior": "b"}))},
+            ("`b` needs `a` (`require a before b`)", "`a` needs `b` (`precondition-1`)"),
+        ),
+        (
+            rules({"type": "sequence", "tools": ["a", "b"]}, before("b", "a")),
+            ("`a` needs `b` (`before-1`)", "`b` needs `a` (`sequence-1`)"),
+        ),
+        (
+            rules(
+                needs("a", {"prior": {"tool": "b", "where": [WHERE]}}),
+                needs({"tool": "b", "where": [WHERE]}, {"prior": "a"}),
+            ),
+            (
+                '`a` needs `b where [{"path":"$.x","equals":1}]` (`precondition-1`)',
+                '`b where [{"path":"$.x","equals":1}]` needs `a` (`precondition-2`)',
+            ),
+        ),
+        (
+            rules(before("a", ["b", "mcp__*"]), tool_rules=[{"deny": ["a"]}]),
+            ("`b` needs `a` (`before-1`)", "`a` is kept out (`deny-1`)"),
+        ),
+        (
+            rules(before("a", "b"), tool_rules=[{"allow": ["b"]}]),
+            ("`b` needs `a` (`before-1`)", "`a` is kept out (`allow-1`)"),
+        ),
+        (
+            {"nets": ["block a", "require a before b"]},
+            ("`b` needs `a` (`require a before b`)", "`a` is kept out (`block a`)"),
+        ),
+        (
+            rules(
+                needs("b", {"any_of": [{"prior": "a"}, {"prior": "b"}]}),
+                {"type": "max_calls", "tool": "a", "max": 0},
+            ),
+            ("`b` needs `a` (`precondition-1`)", "`a` is kept out (`max_calls-1`)"),
+        ),
+        (
+            rules(before("a", "b"), {"type": "never_after", "trigger": "a", "forbidden": "b"}),
+            ("`before-1`: `a` before `b`", "`never_after-1`: no `b` after `a`"),
+        ),
+        (
+            rules(
+                {"type": "immediately_before", "first": "a", "then": "c"},
+                {"type": "immediately_before", "first": "b", "then": "c"},
+            ),
+            ("`immediately_before-1`: `a` right before `c`", "`immediately_before-2`: `b` right before `c`"),
+        ),
+        (
+            rules(
+                {"type": "after", "trigger": "a", "then": "b"},
+                {"type": "immediately_before", "first": "a", "then": "c"},
+            ),
+            ("`immediately_before-1`: `a` right before `c`", "`after-1`: `b` within 1 calls after `a`"),
+        ),
+        (
+            {
+                "nets": [
+                    "limit a to 1 per session",
+                    *net(
+                        {"inputs": ["p", "p"], "tools": ["c"]},
+                        {"outputs": ["p"], "tools": ["a"]},
+                        capacity={"p": 2},
+                    )["nets"],
+                ]
+            },
+            ("`n`: net `n`", "`limit a to 1 per session`: net `limit a to 1 per session`"),
+        ),
+    ],
+)
+def test_a_tool_that_can_never_be_let_through_is_refused(document: dict[str, Any], witness: tuple[str, ...]) -> None:
+    """Circles, denied prerequisites, orders that exclude each other; over rules and nets; with what shows it."""
+    findings = found(document)
+
+    assert {finding.code for finding in findings.refusals} == {"never_callable"}
+    assert findings.refusals[0].witness == witness
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        rules(before("a", "b"), before("b", "c")),
+        rules(before(["a", "b"], "b")),
+        rules(before("git-*", "git-push")),
+        rules(before("a", "b"), before("b", "a", action="warn")),
+        rules(before("a", "b"), before("b", "a", action="request_approval")),
+        rules(before("a", "b"), before("b", "a", when=[TENANT])),
+        rules(needs("b", {"any_of": [{"prior": "b"}, {"user_said": "go"}]})),
+        rules(needs("b", {"any_of": [{"prior": "b"}, {"turns_gte": 2}]})),
+        rules(needs("a", {"prior": "b"}), needs({"tool": "b", "where": [WHERE]}, {"prior": "a"})),
+        rules({"type": "never_after", "trigger": "a", "forbidden": "b"}, before("b", "a")),
+        rules({"type": "forbids_after", "tool": "a", "tools": ["b"]}, before("a", "b", first_must="started")),
+        rules({"type": "never_after", "trigger": "a", "forbidden": "b", "key": "$.x"}, before("a", "b")),
+        rules({"type": "immediately_before", "first": "a", "then": "c"}, before("b", "c")),
+        rules({"type": "sequence", "tools": ["a", "b", "a"]}),
+        rules(
+            {"type": "immediately_before", "first": "a", "then": "c"},
+            {"type": "immediately_before", "first": "b", "then": "c"},
+            virtual_tools=[
+                {"tool": "bash", "path": "$.command", "match": "x", "as": "a"},
+                {"tool": "bash", "path": "$.command", "match": "y", "as": "b"},
+            ],
+        ),
+        rules({"type": "eventually", "tool": "a", "within": 2}, before("b", "a")),
+        {"nets": ["require a before a"]},
+        {"nets": ["limit a to 2 per b", "require a before b"]},
+        {"tool_rules": [{"deny": ["rm"]}], "nets": ["block rm", "limit push to 0 per session"]},
+        rules({"type": "max_calls", "tool": "rm", "max": 0}),
+        rules({"type": "forbidden_sequence", "sequence": ["rm"]}),
+        net(
+            {"inputs": ["p"], "outputs": ["q"], "tools": ["a"]},
+            {"inputs": ["q"], "tools": ["b"], "type": "manual"},
+            initial_marking={"p": 1},
+        ),
+        net({"inputs": ["p"], "tools": ["a"]}, {"outputs": ["p"], "tools": ["a"]}),
+    ],
+)
+def test_what_some_order_or_some_input_lets_through_is_not_refused(document: dict[str, Any]) -> None:
+    """Conditions count as met by some input, what holds only for some runs as absent."""
+    assert refused(document) == []
+
+
+@pytest.mark.parametrize(
+    "wanting",
+    [
+        {"type": "require", "tool": "x"},
+        {"type": "require", "tool": ["x", "y"]},
+        {"type": "count", "tool": "x", "min": 2},
+        {"type": "count", "tool": "x", "exact": 1},
+        {"type": "eventually", "tool": "x", "within": 3},
+    ],
+)
+def test_a_required_tool_must_be_callable(wanting: dict[str, Any]) -> None:
+    """Denied, it never can be called; a warning, a maximum or another way leave a run possible."""
+    denied = [{"deny": ["x", "y"]}]
+
+    assert refused(rules(wanting, tool_rules=denied)) == ["never_satisfied"]
+    assert refused(rules(wanting | {"action": "warn"}, tool_rules=denied)) == []
+    assert refused(rules(wanting | {"tool": ["x", "z"]}, tool_rules=denied)) == []
+
+
+def test_a_required_tool_that_needs_a_denied_one_shows_the_way() -> None:
+    """The witness goes from the requirement to the deny."""
+    findings = found(rules({"type": "require", "tool": "x"}, before("a", "x"), tool_rules=[{"deny": ["a"]}]))
+
+    assert the("never_satisfied", findings).witness == ("`x` needs `a` (`before-1`)", "`a` is kept out (`deny-1`)")
+
+
+def test_a_transition_that_never_fires_is_refused() -> None:
+    """Its places never hold what it takes."""
+    findings = found(net({"inputs": ["p"], "outputs": ["q"], "tools": ["a"]}, {"inputs": ["r"], "tools": ["a"]},
+                         initial_marking={"p": 1}))  # fmt: skip
+
+    assert the("dead_transition", findings).witness == ("takes from r", "at most p: 1, q: 1, r: 0")
+
+
+def test_a_transition_that_another_one_always_precedes_is_refused() -> None:
+    """The first declared fires, so one after it that asks for more never does."""
+    findings = found(net({"tools": ["a"]}, {"inputs": ["p"], "tools": ["a"]}, initial_marking={"p": 1}))
+
+    assert "`t1`" in the("dead_transition", findings).message
+
+
+def test_a_net_that_grows_without_bound_is_refused_with_what_repeats() -> None:
+    """The lead, then the transitions that can be repeated for ever."""
+    grows = (
+        {"inputs": ["p"], "outputs": ["q"], "tools": ["a"]},
+        {"inputs": ["q"], "outputs": ["q", "r"], "tools": ["b"]},
+        {"inputs": ["r"], "outputs": ["r"], "tools": ["c"]},
+    )
+    finding = the("unbounded_net", found(net(*grows, initial_marking={"p": 1})))
+
+    assert finding.witness == ("t0", "t1")
+    assert "`r` gains tokens" in finding.message
+    assert refused(net(*grows, initial_marking={"p": 1}, capacity={"r": 5})) == []
+
+
+def test_a_net_with_too_many_markings_is_reported() -> None:
+    """Preflight says where it gave up."""
+    spending = [{"inputs": [place], "tools": [place]} for place in "abcdef"]
+    findings = found(net(*spending, initial_marking=dict.fromkeys("abcdef", 9)))
+
+    assert [finding.code for finding in findings] == ["gave_up"]
+
+
+@pytest.mark.parametrize(
+    ("documents", "code", "witness"),
+    [
+        (
+            [rules({"type": "forbidden_sequence", "sequence": ["a", "b"]})],
+            "evaded_by_one_call",
+            ("`a`", "any other call", "`b`"),
+        ),
+        (
+            [rules(before("git-test", "push"), nets=['map bash.command "git test" as git-test'])],
+            "virtual_evidence",
+            ("git-test",),
+        ),
+        (
+            [{"nets": ["require git-test before push", 'map bash.command "git test" as git-test']}],
+            "virtual_evidence",
+            ("git-test",),
+        ),
+        (
+            [{"tool_rules": [{"deny": ["ba*"]}]}, rules(before("x", "bash"))],
+            "shadowed",
+            ("`before-1`: `x` before `bash`", "`deny-1`: no `ba*`"),
+        ),
+        (
+            [rules({"type": "max_calls", "tool": "x", "max": 5}, {"type": "count", "tool": "X", "max": 3})],
+            "shadowed",
+            ("`max_calls-1`: `x` at most 5 times", "`count-1`: `X` at most 3 times"),
+        ),
+        (
+            [rules(before("x", "y")), rules(before("x", "y"))],
+            "shadowed",
+            ("`p1/before-1`: `x` before `y`", "`p0/before-1`: `x` before `y`"),
+        ),
+    ],
+)
+def test_what_is_doubtful_is_reported(documents: list[dict[str, Any]], code: str, witness: tuple[str, ...]) -> None:
+    """Reported, with what shows it, and not refused."""
+    findings = found(*documents)
+
+    assert findings.refusals == ()
+    assert the(code, findings).witness == witness
+
+
+@pytest.mark.parametrize(
+    "documents",
+    [
+        [rules({"type": "forbidden_sequence", "sequence": ["a", "b"], "adjacency": "any"})],
+        [rules(before("bash", "push"), nets=['map bash.command "git test" as git-test'])],
+        [rules(before("x", "bash")), {"tool_rules": [{"deny": ["ba*"]}]}],
+        [{"tool_rules": [{"deny": ["bash"], "action": "warn"}]}, rules(before("x", "bash"))],
+        [rules({"type": "max_calls", "tool": "x", "max": 5}, {"type": "count", "tool": "x", "max": 7, "min": 1})],
+    ],
+)
+def test_what_holds_is_not_reported(documents: list[dict[str, Any]]) -> None:
+    """Rules that decide something, or that a later policy only happens to cover."""
+    assert found(*documents) == []
+
+
+def test_a_looser_limit_than_a_locked_one_is_reported() -> None:
+    """It has no effect."""
+    findings = found({"locked": True, "limits": {"max_turns": 3}}, {"limits": {"max_turns": 9}})
+
+    assert the("loosened_limit", findings).policy == "p1"
+    assert findings.refusals == ()
+
+
+def test_names_that_the_adapter_does_not_offer_are_reported_with_the_nearest() -> None:
+    """Virtual names of its tools are offered."""
+    document = rules(
+        before("bsh", "push"),
+        virtual_tools=[{"tool": "bash", "path": "$.command", "match": "git push", "as": "push"}],
+    )
+    finding = the("unknown_tool", found(document, capabilities=Capabilities(gate="all", tools=("bash", "read"))))
+
+    assert (finding.witness, finding.suggestion) == (("bsh",), "did you mean `bash`?")
+
+
+def test_rules_that_the_adapter_can_only_observe_are_reported() -> None:
+    """Those it compiles into its own options are held; those that ask only signal."""
+    document = rules(
+        before("a", "b"),
+        {"type": "max_calls", "tool": "a", "max": 3, "action": "request_approval"},
+        tool_rules=[{"deny": ["rm"]}],
+    )
+    some = Capabilities(gate="some", compiles=("deny",))
+    findings = [f for f in found(document, capabilities=some) if f.code == "only_observed"]
+
+    assert [finding.witness for finding in findings] == [("before-1",), ("max_calls-1",)]
+    assert "only signal" in findings[1].message
+    assert not found(document, capabilities=Capabilities(gate="all"))

@@ -1,0 +1,226 @@
+"""Preflight against the monitor: what it calls impossible never happens, and what happens it does not call so."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from proctor.policies import CompiledPolicy, Monitor, ToolCall, compile_policy, merge_policies, parse_policies
+from proctor.policies import events as ev
+from proctor.policies.language.globs import matcher
+from proctor.policies.nets.records import Transition, silent_cycle
+from proctor.policies.preflight.clauses import clauses_of
+from proctor.policies.preflight.kinds import Kinds
+from proctor.policies.preflight.names import Names
+from proctor.policies.preflight.needs import stated_needs
+from proctor.policies.preflight.net_model import NetModel
+from proctor.policies.preflight.net_search import walk
+from proctor.policies.preflight.order_search import judges_of
+from proctor.policies.preflight.ordering import find_orders
+from proctor.policies.preflight.reachable import Possible
+
+TOOLS = ("a", "b", "c")
+OTHER = "d"
+"""A tool that only globs name."""
+MENTIONED = {"type": "max_calls", "id": "mentioned", "tool": list(TOOLS), "max": 99, "action": "warn"}
+DEPTH = 5
+BASE = {"version": 1, "name": "p", "on_violation": "deny"}
+
+tool = st.sampled_from(TOOLS)
+some = st.one_of(tool, st.lists(tool, min_size=1, max_size=2, unique=True), st.just("*"))
+rule = st.one_of(
+    st.builds(lambda f, t, m: {"type": "before", "first": f, "then": t, "first_must": m},
+              some, some, st.sampled_from(["started", "completed"])),
+    st.builds(lambda f, t: {"type": "immediately_before", "first": f, "then": t}, tool, tool),
+    st.builds(lambda f, t: {"type": "never_after", "trigger": f, "forbidden": t}, some, tool),
+    st.builds(lambda f, t: {"type": "forbids_after", "tool": f, "tools": [t]}, some, tool),
+    st.builds(lambda t, f: {"type": "precondition", "tool": t, "requires": [{"prior": f}]}, tool, some),
+    st.builds(lambda t, *p: {"type": "precondition", "tool": t, "requires": [{"any_of": [{"prior": f} for f in p]}]},
+              tool, tool, tool),
+    st.builds(lambda t, s: {"type": "sequence", "tools": t, "strict": s},
+              st.lists(tool, min_size=2, max_size=3), st.booleans()),
+    st.builds(lambda t, s: {"type": "forbidden_sequence", "sequence": t, "adjacency": s},
+              st.lists(tool, min_size=2, max_size=3), st.sampled_from(["strict", "any"])),
+    st.builds(lambda t, n, of: {"type": "count", "tool": t, "max": n, "of": of},
+              some, st.integers(0, 2), st.sampled_from(["started", "completed"])),
+    st.builds(lambda f, t, n: {"type": "after", "trigger": f, "then": t, "within": n}, tool, some, st.integers(1, 2)),
+    st.builds(lambda t, n: {"type": "eventually", "tool": t, "within": n}, tool, st.integers(1, 3)),
+)  # fmt: skip
+line = st.one_of(
+    st.builds("require {} before {}".format, tool, tool),
+    st.builds("limit {} to {} per {}".format, tool, st.integers(0, 2), st.sampled_from([*TOOLS, "session"])),
+    st.builds("block {}".format, tool),
+)
+place = st.sampled_from(["p", "q", "r"])
+transition = st.builds(
+    lambda i, o, t, d: {"inputs": i, "outputs": o, "tools": t, "deferred": d and bool(t)},
+    st.lists(place, max_size=2), st.lists(place, max_size=2), st.lists(tool, max_size=2, unique=True), st.booleans(),
+)  # fmt: skip
+
+
+def without_silent_circles(net: dict[str, Any]) -> bool:
+    """Whether the reader accepts the net."""
+    return not silent_cycle(msgspec.convert(net["transitions"], tuple[Transition, ...]))
+
+
+written_net = st.builds(
+    lambda transitions, marking, capacity: {
+        "name": "n",
+        "places": ["p", "q", "r"],
+        "initial_marking": marking,
+        "capacity": capacity,
+        "transitions": [{"name": f"t{n}", **each} for n, each in enumerate(transitions)],
+    },
+    st.lists(transition, min_size=1, max_size=4),
+    st.dictionaries(place, st.integers(0, 2)),
+    st.dictionaries(place, st.integers(1, 2)),
+).filter(without_silent_circles)
+policy = st.builds(
+    lambda rules, nets: {
+        "version": 1,
+        "name": "p",
+        "on_violation": "deny",
+        "rules": [*rules, MENTIONED],
+        "nets": nets,
+    },
+    st.lists(rule, min_size=1, max_size=4),
+    st.lists(line, max_size=2, unique=True),
+)
+quick = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+
+def judged(document: dict[str, Any]) -> tuple[CompiledPolicy, set[str]]:
+    """The policy compiled, and the tools that preflight takes to be callable."""
+    stack = merge_policies(parse_policies(document))
+    clauses = clauses_of(stack)
+    kinds = Kinds(stack, clauses)
+    possible = Possible(stated_needs(clauses, kinds), kinds)
+    assert list(find_orders(possible, judges_of(clauses, kinds, frozenset()))) == []
+    return compile_policy(stack), {kind.name for kind in possible.calls} & set(TOOLS)
+
+
+def step(monitor: Monitor, number: int, tool: str, ok: bool) -> bool:
+    """Propose a call and let it end; whether it was let through."""
+    id = f"c{number}"
+    decision = monitor.propose(ToolCall(id=id, name=tool, turn=number + 1))
+    if decision.action in ("deny", "cancel"):
+        monitor.observe(ev.ToolCallDenied(tool_call_id=id, tool_name=tool, decision=decision.action))
+        return False
+    if ok:
+        monitor.observe(ev.ToolCallCompleted(tool_call_id=id, tool_name=tool, tool_output=None))
+    else:
+        monitor.observe(ev.ToolCallFailed(tool_call_id=id, tool_name=tool, error="boom"))
+    return True
+
+
+def reachable(compiled: CompiledPolicy, wanted: set[str]) -> set[str]:
+    """The tools that some trace of few calls lets through, by trying all until each wanted one was."""
+    found: set[str] = set()
+    level = [compiled.monitor().snapshot()]
+    for number in range(DEPTH):
+        following: dict[bytes, bytes] = {}
+        for snapshot in level:
+            for tool in (*TOOLS, OTHER):
+                for ok in (True, False):
+                    monitor = compiled.restore(snapshot)
+                    if step(monitor, number, tool, ok):
+                        found.add(tool)
+                        following.setdefault(msgspec.json.encode(monitor.states), monitor.snapshot())
+        if found >= wanted:
+            break
+        level = list(following.values())
+    return found
+
+
+@quick
+@given(policy, st.lists(st.tuples(tool | st.just(OTHER), st.booleans()), max_size=25))
+def test_what_is_called_impossible_is_never_let_through(
+    document: dict[str, Any], trace: list[tuple[str, bool]]
+) -> None:
+    """On no trace."""
+    compiled, possible = judged(document)
+    monitor = compiled.monitor()
+    let_through = {tool for n, (tool, ok) in enumerate(trace) if step(monitor, n, tool, ok)}
+
+    assert let_through - {OTHER} <= possible
+
+
+@settings(quick, max_examples=100)
+@given(policy)
+def test_what_is_called_possible_is_let_through_by_some_trace(document: dict[str, Any]) -> None:
+    """By trying all short ones: these policies have no conditions that no input meets."""
+    compiled, possible = judged(document)
+
+    assert possible <= reachable(compiled, possible)
+
+
+@quick
+@given(written_net, st.lists(st.tuples(tool, st.sampled_from(["ok", "failed", "open"])), max_size=12))
+def test_the_model_of_a_net_moves_as_the_net_does(net: dict[str, Any], trace: list[tuple[str, str]]) -> None:
+    """The same answer to each call, and the same marking after it."""
+    stack = merge_policies(parse_policies({**BASE, "nets": [net]}))
+    clauses = clauses_of(stack)
+    model = NetModel(clauses[0], Kinds(stack, clauses))
+    monitor = compile_policy(stack).monitor()
+    state = model.start()[0]
+    for n, (tool, ending) in enumerate(trace):
+        firing = model.firing(state, model.looks(tool, frozenset()))
+        decision = monitor.propose(ToolCall(id=f"c{n}", name=tool, turn=n + 1))
+
+        assert (firing is None) == (decision.action == "deny")
+        if firing is None:
+            continue
+        state = model.call(state, firing)[0]
+        if ending != "open":
+            for waiting in [t for t in firing if net["transitions"][t]["deferred"]]:
+                state = model.end(state, waiting, failed=ending == "failed")[0]
+            monitor.observe(
+                ev.ToolCallCompleted(tool_call_id=f"c{n}", tool_name=tool, tool_output=None)
+                if ending == "ok"
+                else ev.ToolCallFailed(tool_call_id=f"c{n}", tool_name=tool, error="boom")
+            )
+        marking = monitor.states[0].marking
+
+        assert state.marking == tuple(marking.get(place, 0) for place in net["places"])
+
+
+@quick
+@given(written_net, st.lists(st.tuples(tool, st.booleans()), max_size=30))
+def test_a_transition_that_is_called_dead_never_fires(net: dict[str, Any], trace: list[tuple[str, bool]]) -> None:
+    """And a net that is called bounded never holds more than was seen."""
+    stack = merge_policies(parse_policies({**BASE, "nets": [net]}))
+    clauses = clauses_of(stack)
+    kinds = Kinds(stack, clauses)
+    model = NetModel(clauses[0], kinds)
+    walked = walk(model, kinds)
+    if not walked.complete:
+        return
+    state, fired = model.start()
+    for tool, ok in trace:
+        firing = model.firing(state, model.looks(tool, frozenset())) or ()
+        state, silent = model.call(state, firing)
+        fired += (*firing, *silent)
+        while state.waiting:
+            state, silent = model.end(state, state.waiting[0], failed=not ok)
+            fired += silent
+
+        assert set(fired) <= walked.fired
+        assert all(tokens <= most for tokens, most in zip(state.marking, walked.highest, strict=True))
+
+
+glob = st.text("ab*?", min_size=1, max_size=5) | st.sampled_from(["[ab]*", "*[!a]", "[!b]?", "a[a-c]"])
+
+
+@quick
+@given(st.lists(glob, min_size=1, max_size=4), st.text("abcx", min_size=1, max_size=6))
+def test_every_name_has_a_like_one_in_the_universe(globs: list[str], name: str) -> None:
+    """Whatever a tool is called, a name that the same globs match stands for it."""
+    universe = Names(globs)
+    matchers = [matcher([glob]) for glob in globs]
+    matched = [matches(name) for matches in matchers]
+
+    assert universe.complete
+    assert any(matched == [matches(sample) for matches in matchers] for sample in universe.all)
