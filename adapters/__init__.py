@@ -28,6 +28,8 @@ A file imports only files listed above it; folders count as rows.
     background         helper tasks beside a body of code that must not notice them
     codex/             CodexAdapter: the Codex client
     claude/            ClaudeAdapter: Claude Code
+    acp/               AcpAdapter: any agent that speaks the Agent Client Protocol
+    amp/               AmpAdapter: the Amp client
     in_process         a provider whose agent is a task of this process
     framework_calls    the outcomes of a framework's calls, and which call a sub-agent's is inside
     function/          FunctionAdapter and supervise: anybody's own agent loop
@@ -45,6 +47,8 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .acp import AcpAdapter
+    from .amp import AmpAdapter
     from .claude import ClaudeAdapter
     from .codex import CodexAdapter
     from .function import FunctionAdapter, LoopGate, ToolRefused, supervise
@@ -55,6 +59,8 @@ if TYPE_CHECKING:
     from .shell import ShellAdapter
 
 _MODULES = {
+    "AcpAdapter": "acp",
+    "AmpAdapter": "amp",
     "ClaudeAdapter": "claude",
     "CodexAdapter": "codex",
     "FunctionAdapter": "function",
@@ -69,6 +75,8 @@ _MODULES = {
 }
 
 __all__ = [
+    "AcpAdapter",
+    "AmpAdapter",
     "ClaudeAdapter",
     "CodexAdapter",
     "FunctionAdapter",

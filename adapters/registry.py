@@ -21,6 +21,8 @@ class Entry(msgspec.Struct, frozen=True):
 
 
 ADAPTERS: dict[str, Entry] = {
+    "acp": Entry("proctor.adapters.acp", "AcpAdapter"),
+    "amp": Entry("proctor.adapters.amp", "AmpAdapter"),
     "claude": Entry("proctor.adapters.claude", "ClaudeAdapter", "claude"),
     "codex": Entry("proctor.adapters.codex", "CodexAdapter", "codex"),
     "function": Entry("proctor.adapters.function", "FunctionAdapter"),

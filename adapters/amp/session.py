@@ -19,7 +19,7 @@ from .translation import Translator
 
 BACKLOG: Final = 1024
 """Events that may wait for the supervisor before the client's output is left unread."""
-TERMINATE_S: Final = 5.0
+TERMINATE_S: Final = 3.0
 _REFUSED: Final = GateAnswer(allowed=False)
 _decoder = msgspec.json.Decoder(dict[str, Any])
 

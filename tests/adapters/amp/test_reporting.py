@@ -137,8 +137,8 @@ async def test_what_is_missing_is_named_before_anything_starts(bench: Any) -> No
         await bench.adapter(cwd=bench.cwd / "gone").prepare()
     with pytest.raises(ProviderUnavailableError, match="nothing to sign in with"):
         await bench.adapter(env={"PATH": "/usr/bin:/bin", "HOME": str(bench.home)}).prepare()
+    launch = Launch(run_id="r", session_id="s", prompt="x", gate=allow, resume="T-1", fork=True)
     with pytest.raises(UsageError, match="cannot fork"):
-        launch = Launch(run_id="r", session_id="s", prompt="x", gate=allow, resume="T-1", fork=True)
         async with bench.adapter().open(launch):
             raise AssertionError
 
