@@ -68,7 +68,7 @@ def _show(policies: list[Policy], findings: Findings) -> None:
         for step in finding.witness:
             out.print(f"          {step}", style="dim")
     if findings.refusals:
-        out.print(f"{len(findings.refusals)} of {len(findings)} findings refuse every run", style="bold red")
+        out.print("no run can start under this", style="bold red")
     else:
         out.print("ok", style="bold green")
 

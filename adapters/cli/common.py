@@ -14,7 +14,7 @@ json_option = click.option("--json", "as_json", is_flag=True, help="JSON for pro
 store_option = click.option(
     "--store",
     metavar="PATH",
-    help="The store, a SQLite file. [default: PROCTOR_STORE, else proctor/runs.db in XDG_STATE_HOME or ~/.local/state]",
+    help="The store, a SQLite file. [default: PROCTOR_STORE, else proctor/runs.db in XDG_STATE_HOME, ~/.local/state]",
 )
 policy_option = click.option(
     "--policy",

@@ -38,11 +38,6 @@ class Follower:
                 self.over = self.over or (self._only is not None and isinstance(event, TERMINAL))
         return sorted(found, key=lambda event: event.at or _NO_TIME)
 
-    async def skip(self) -> list[Event]:
-        """Pass over what is stored already."""
-        await self.new()
-        return []
-
     @property
     def _run_id(self) -> str | None:
         return self._only.run_id if self._only else None

@@ -33,6 +33,10 @@ class Live:
         except BrokenPipeError:
             self.unread = True  # a run is no less supervised for it
 
+    def know(self, event: Event) -> None:
+        """Take in an event that is not shown: later ones may be about its call."""
+        self._lines.of(event)
+
     def _show(self, event: Event) -> None:
         if self._as_json:
             from proctor.policies import encode_event
@@ -72,6 +76,20 @@ def summary(result: RunResult, live: Live, *, as_json: bool) -> None:
         return
     live.print()
     for name, value in _fields(result):
+        live.print(_field(name, value))
+
+
+def failure(
+    run_id: str, session_id: str, error: Exception, report: PolicyReport | None, live: Live, *, as_json: bool
+) -> None:
+    """How a run ended that failed: there is no result, but what the policies found is known."""
+    if as_json:
+        told = {"type": "run_result", "run_id": run_id, "session_id": session_id, "status": "failed"}
+        say_json({**told, "reason": str(error), "policy": report})
+        return
+    live.print()
+    fields = [("run", run_id), ("session", session_id), ("ended", "failed")]
+    for name, value in [*fields, *(policy_lines(report) if report is not None else ())]:
         live.print(_field(name, value))
 
 

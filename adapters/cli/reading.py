@@ -109,7 +109,11 @@ async def _tail(store: Store, live: Any, run: str | None, lines: int, *, follow:
 
     only = await run_named(store, run) if run else None
     follower = Follower(store, only)
-    for event in (await follower.new())[-lines:] if lines else await follower.skip():
+    before = await follower.new()
+    first = max(len(before) - lines, 0)
+    for event in before[:first]:
+        live.know(event)
+    for event in before[first:]:
         live(event)
     token = 0
     while follow and not follower.over and not live.unread:

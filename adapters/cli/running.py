@@ -7,7 +7,7 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -118,7 +118,8 @@ async def supervised(
             )
             async with _ended_by_signals(handle):
                 await handle.finished()
-    return await _concluded(handle, live, as_json=as_json)
+    refusing_fails = adapter.capabilities.deny_ends_turn
+    return await _concluded(handle, live, as_json=as_json, refusing_fails=refusing_fails)
 
 
 @asynccontextmanager
@@ -139,10 +140,11 @@ async def _ended_by_signals(handle: RunHandle) -> AsyncIterator[None]:
         tasks.cancel_scope.cancel()
 
 
-async def _concluded(handle: RunHandle, live: Live, *, as_json: bool) -> int:
+async def _concluded(handle: RunHandle, live: Live, *, as_json: bool, refusing_fails: bool) -> int:
+    """Show how it ended and give the exit code; `refusing_fails`: the agent fails when a call is refused."""
     from proctor.supervisor import PolicyViolationError, ProctorError
 
-    from .live import summary
+    from .live import failure, summary
 
     try:
         result: RunResult = await handle.wait()
@@ -152,17 +154,10 @@ async def _concluded(handle: RunHandle, live: Live, *, as_json: bool) -> int:
         summary(error.partial, live, as_json=as_json)
         return VIOLATED
     except ProctorError as error:
-        _show_report(error, live, as_json=as_json)
+        report = getattr(error, "policy", None)
+        failure(handle.run_id, handle.session_id, error, report, live, as_json=as_json)
+        if refusing_fails and report is not None and report.action not in ("allow", "warn"):
+            return VIOLATED
         raise
     summary(result, live, as_json=as_json)
     return FINE if result.status == "completed" else FAILED
-
-
-def _show_report(error: Any, live: Live, *, as_json: bool) -> None:
-    """What the policies found before the agent failed."""
-    from .live import policy_lines
-
-    report = getattr(error, "policy", None)
-    if report is not None and not as_json:
-        for name, value in policy_lines(report):
-            live.print(f"{name:<20}{value}")

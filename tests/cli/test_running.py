@@ -1,0 +1,184 @@
+"""`demo` and `run`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Cli = Any
+RUN = ("run", "--adapter", "scripted", "--set", "script=agent.yaml", "--policy", "org.yaml")
+
+
+def test_the_demo_shows_each_way_a_policy_is_enforced(cli: Cli) -> None:
+    """A call allowed, one prevented, one that waited in vain, and a limit that ends the run (README, demo)."""
+    demo = cli("demo")
+
+    assert demo.code == 0
+    for shown in ("allowed   bash", "refused   bash", "Move them to attic/", "waits     deploy", "expired   deploy"):
+        assert shown in demo.out
+    assert "interrupted         org/max_total_tokens" in demo.out
+    assert "This is never said" not in demo.out.partition("0.0s")[2]
+
+
+def test_every_command_the_demo_recommends_works(cli: Cli) -> None:
+    """What it prints to type next is real."""
+    demo = cli("demo")
+    commands = [line.partition("#")[0].split() for line in demo.out.splitlines() if line.startswith("  proctor ")]
+
+    assert len(commands) == 4
+    assert [cli(*command[1:]).code for command in commands] == [0, 0, 0, 0]
+    assert "call-2): deny" in cli(*commands[1][1:]).out
+
+
+def test_the_demo_as_json_is_its_events_and_its_result(cli: Cli) -> None:
+    """One event a line, the result last."""
+    lines = cli("demo", "--json").lines
+
+    assert lines[-1]["type"] == "run_result"
+    assert [line["type"] for line in lines if line["type"].startswith("run_")] == [
+        "run_started",
+        "run_cancelled",
+        "run_result",
+    ]
+
+
+def test_a_run_that_completes_is_shown_and_stored(cli: Cli) -> None:
+    """Refused calls do not make a completed run a failure."""
+    run = cli(*RUN, "Tidy up")
+
+    assert run.code == 0
+    assert 'refused   delete(path="old"); the model is told: Nothing is deleted here.' in run.out
+    assert "100 tokens in, 10 out" in run.out
+    assert "prevented           org/deny-1" in run.out
+    assert cli("show", "last").code == 0
+
+
+def test_a_run_as_json_gives_events_and_a_result(cli: Cli, ran: Any) -> None:
+    """The last line is the result."""
+    assert ran.code == 0
+    assert ran.lines[-1]["status"] == "completed"
+    assert ran.lines[-1]["policy"]["action"] == "deny"
+    assert [line["seq"] for line in ran.lines[:-1]] == list(range(1, len(ran.lines)))
+
+
+def test_what_a_run_prints_can_be_judged_again(cli: Cli, ran: Any) -> None:
+    """`run --json` is a trace for `eval`."""
+    judged = cli("eval", "--json", "--policy", "org.yaml", "-", stdin=ran.out)
+
+    assert [found["rule"] for found in judged.lines[0]["violations"]] == ["deny-1"]
+
+
+def test_a_run_that_a_policy_ends_is_exit_code_1(cli: Cli, place: Path) -> None:
+    """A cancel is a violation, and the summary is shown all the same."""
+    place.joinpath("agent.yaml").write_text("steps:\n  - usage: {input_tokens: 5000}\n  - silence: 30\n")
+    run = cli(*RUN, "Use a lot")
+
+    assert run.code == 1
+    assert "interrupted         org/max_total_tokens" in run.out
+
+
+def test_a_command_line_that_is_refused_is_exit_code_1(cli: Cli, place: Path) -> None:
+    """The shell agent fails when it is refused: that is the policy's doing."""
+    place.joinpath("no-rm.yaml").write_text("name: no-rm\ntool_rules: [{deny: [rm], action: deny}]\n")
+    run = cli("run", "--adapter", "shell", "--policy", "no-rm.yaml", "rm -rf x")
+
+    assert run.code == 1
+    assert "prevented           no-rm/deny-1" in run.out
+
+
+def test_a_policy_that_preflight_refuses_is_exit_code_1(cli: Cli, place: Path) -> None:
+    """Nothing is launched."""
+    place.joinpath("zero.yaml").write_text("name: zero\nlimits: {max_tool_calls: 0}\n")
+    run = cli("run", "--adapter", "shell", "--policy", "zero.yaml", "touch ran")
+
+    assert run.code == 1
+    assert "max_tool_calls" in run.err
+    assert not (place / "ran").exists()
+
+
+def test_an_agent_that_fails_is_exit_code_3(cli: Cli, place: Path) -> None:
+    """Its own message is the error."""
+    place.joinpath("agent.yaml").write_text("steps:\n  - fail: the model is overloaded\n")
+    run = cli(*RUN, "Try")
+
+    assert run.code == 3
+    assert run.err == "error: the model is overloaded\n"
+
+
+def test_a_failed_run_as_json_ends_with_a_result_too(cli: Cli, place: Path) -> None:
+    """Whoever reads lines finds the end."""
+    place.joinpath("agent.yaml").write_text("steps:\n  - fail: the model is overloaded\n")
+    last = cli(*RUN, "--json", "Try").lines[-1]
+
+    assert (last["type"], last["status"], last["reason"]) == ("run_result", "failed", "the model is overloaded")
+
+
+def test_a_session_is_continued(cli: Cli, ran: Any) -> None:
+    """Its totals and its past count on."""
+    session = ran.lines[-1]["session_id"]
+    again = cli(*RUN, "--json", "--session", session, "--continuation", "replay", "Once more")
+
+    assert again.lines[-1]["session_id"] == session
+    assert len(cli("runs", "--json", "--session", session).lines) == 2
+
+
+def test_the_prompt_may_come_from_standard_input(cli: Cli) -> None:
+    """`-` reads it."""
+    assert "Tidy up the attic" in cli(*RUN, "-", stdin="Tidy up the attic").out
+
+
+def test_rules_see_the_context(cli: Cli, place: Path) -> None:
+    """`when` is judged by --context."""
+    place.joinpath("when.yaml").write_text(
+        "name: w\ntool_rules:\n  - {deny: [bash], when: [{path: $.labels.env, equals: prod}], action: deny}\n"
+    )
+    prod = cli(*RUN[:-1], "when.yaml", "--context", "labels.env=prod", "x")
+    test = cli(*RUN[:-1], "when.yaml", "--context", "labels.env=test", "x")
+
+    assert "refused   bash" in prod.out
+    assert "allowed   bash" in test.out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (("--adapter", "scriptd"), 2, "no adapter is called `scriptd`; did you mean `scripted`?"),
+        (("--adapter", "scripted"), 2, "missing 1 required positional argument: 'script'"),
+        (("--adapter", "scripted", "--set", "script"), 2, "`--set script` is not KEY=VALUE"),
+        (("--adapter", "scripted", "--set", "script=none.yaml"), 2, "script `none.yaml` cannot be read"),
+        (("--adapter", "shell", "--context", "role=x"), 2, "`--context role=...`: there are `user_role`"),
+    ],
+)
+def test_wrong_arguments_are_exit_code_2(cli: Cli, arguments: Any, code: int, message: str) -> None:
+    """Each says what is wrong with it."""
+    run = cli("run", *arguments, "--policy", "org.yaml", "x")
+
+    assert run.code == code
+    assert message in run.err
+
+
+def test_a_missing_extra_names_what_to_install(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The provider cannot be used: exit code 3."""
+    monkeypatch.setitem(__import__("sys").modules, "claude_agent_sdk", None)
+    monkeypatch.delitem(__import__("sys").modules, "proctor.adapters.claude.launching", raising=False)
+    run = cli("run", "--adapter", "claude", "--policy", "org.yaml", "x")
+
+    assert run.code == 3
+    assert "pip install 'proctor[claude]'" in run.err
+
+
+def test_a_provider_without_a_login_says_how_to_log_in(
+    cli: Cli, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Found before anything starts."""
+    pytest.importorskip("claude_agent_sdk")
+    for name in ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(place))
+    monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(place))
+    run = cli("run", "--adapter", "claude", "--policy", "org.yaml", "x")
+
+    assert run.code == 3
+    assert "set ANTHROPIC_API_KEY, or run `claude` once and log in" in run.err
