@@ -14,6 +14,7 @@ import trio.testing
 from proctor.adapters import ReplayAdapter
 from proctor.adapters.traces.errors import TraceError
 from proctor.policies.calls import ToolCall
+from proctor.policies.codec import encode_event
 from proctor.policies.events import (
     BudgetWarned,
     Event,
@@ -32,7 +33,6 @@ from proctor.policies.events import (
     ToolCallRequested,
     ToolCallStarted,
     TurnStarted,
-    encode_event,
 )
 from proctor.policies.model import Policy
 from proctor.supervisor.errors import UsageError
