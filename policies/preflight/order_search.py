@@ -57,6 +57,7 @@ class Judge:
         reaches = [reach for slot in self._slots for reach in slot]
         self.lasting = isinstance(model, LASTING)
         self.forgives = isinstance(model, NetModel) or forgives(model)
+        self.awaits = not isinstance(model, NetModel) and not model.admits(self.start, 0)
         self.names = frozenset(name for reach in reaches for name in reach.names)
         self._facets = [(reach.names, reach.facets) for reach in reaches if reach.facets]
         self._looks: dict[tuple[str, frozenset[Facet]], Any] = {}
@@ -126,15 +127,15 @@ class OrderSearch:
         self._closed = {name for name, facets in self._never.items() if frozenset() in facets}
 
     def concerned(self, kind: Kind) -> list[Judge]:
-        """The clauses that look at every call of a kind."""
-        return [judge for judge in self._judges if judge.look(kind.name, kind.facets)]
+        """The clauses that look at every call of a kind, or at every first call."""
+        return [judge for judge in self._judges if judge.awaits or judge.look(kind.name, kind.facets)]
 
     def sight(self, kind: Kind) -> tuple[Hashable, ...]:
-        """How each clause that looks at a kind sees it; kinds of one sight fare alike."""
+        """How each clause that names a kind sees it; kinds of one sight fare alike."""
         seen = [(n, judge.look(kind.name, kind.facets)) for n, judge in enumerate(self._judges)]
         looked = [(n, look) for n, look in seen if look]
         extra = [(n, judge.facets(kind.name)) for n, judge in enumerate(self._judges) if judge.facets(kind.name)]
-        return (*looked, *extra) if looked else ()
+        return (*looked, *extra)
 
     def core(self, kind: Kind) -> list[Clause] | None:
         """The fewest clauses that together never let calls of a kind through; None if some order does.

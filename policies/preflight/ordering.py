@@ -61,8 +61,8 @@ def _unproven(possible: Possible, search: OrderSearch, settled: set[Kind]) -> li
     """The kinds for which calling just what they need does not do; together those that every clause sees alike."""
     groups: dict[object, list[Kind]] = {}
     for kind in possible.calls:
-        if sight := search.sight(kind):
-            groups.setdefault(sight, []).append(kind)
+        if search.concerned(kind):
+            groups.setdefault(search.sight(kind), []).append(kind)
     unproven = []
     for alike in sorted(groups.values(), key=lambda group: -possible.found[group[0]]):
         if settled.intersection(alike):
