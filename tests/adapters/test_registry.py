@@ -22,7 +22,7 @@ def test_an_adapter_is_made_by_name_with_its_options() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "said"), [("scriptd", "did you mean `scripted`?"), ("zzz", "there are `claude`"), ("", "no adapter is")]
+    ("name", "said"), [("scriptd", "did you mean `scripted`?"), ("zzz", "there are `acp`"), ("", "no adapter is")]
 )
 def test_an_unknown_name_comes_with_suggestions(name: str, said: str) -> None:
     """Near names are suggested, or else all are listed."""
