@@ -9,6 +9,7 @@ A file imports only files listed above it.
     compiling       policy -> launch options
     approvals       what the client asks -> calls, and answers
     translation     what the client reports -> events
+    starting        clients that share a home start one after another
     connection      the client's process and the conversation with it
     terms           whether the client took the terms of the run
     session         one running thread: gate answers, events, the cancel ladder

@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal
+from uuid import uuid4
 
 from proctor.policies.calls import Capabilities
 from proctor.policies.events import TurnEvent
@@ -102,7 +103,7 @@ class CodexAdapter:
                 command,
                 cwd=self._folder(),
                 env=self._environment(),
-                run_id="prepare",
+                run_id=f"prepare-{uuid4().hex}",
                 on_request=_no_requests,
                 on_notification=_no_interest,
                 on_garbage=_no_garbage,

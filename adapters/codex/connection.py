@@ -17,6 +17,8 @@ from proctor.supervisor.errors import ProviderError, ProviderUnavailableError
 
 from ..jsonrpc import OnGarbage, OnNotification, OnRequest, Peer, RpcClosedError, RpcError
 from ..processes import ProcessTree, marked_environment
+from .settings import home
+from .starting import StartTurn, turn_to_start
 
 ANSWER_S: Final = 30.0
 """Seconds the client may take to answer; it answers at once or not at all."""
@@ -32,6 +34,7 @@ class Connection:
         self,
         process: anyio.abc.Process,
         tree: ProcessTree,
+        starting: StartTurn,
         *,
         on_request: OnRequest,
         on_notification: OnNotification,
@@ -41,6 +44,7 @@ class Connection:
         assert process.stdout is not None
         self.tree = tree
         self.process = process
+        self._starting = starting
         self.peer = Peer(
             process.stdout,
             process.stdin,
@@ -69,6 +73,7 @@ class Connection:
     async def greet(self) -> None:
         """Open the conversation. Raises ProviderUnavailableError when the client cannot sign in."""
         await self.ask("initialize", {"clientInfo": _CLIENT, "capabilities": {"experimentalApi": True}})
+        self._starting.over()
         await self.peer.notify("initialized")
         account = await self.ask("account/read", {})
         if account.get("requiresOpenaiAuth") and account.get("account") is None:
@@ -124,28 +129,31 @@ async def connect(
 
     Nothing is read before the caller runs `connection.peer.run`.
     """
+    starting = await turn_to_start(home(env))
     try:
-        process = await anyio.open_process(
-            list(command),
-            stdin=PIPE,
-            stdout=PIPE,
-            stderr=PIPE,
-            cwd=cwd,
-            env=marked_environment(run_id, env),
-            start_new_session=True,
+        process = await _started(command, cwd, marked_environment(run_id, env))
+        connection = Connection(
+            process,
+            ProcessTree(process.pid, run_id=run_id),
+            starting,
+            on_request=on_request,
+            on_notification=on_notification,
+            on_garbage=on_garbage,
+        )
+        try:
+            yield connection
+        finally:
+            await connection.end()
+    finally:
+        starting.over()
+
+
+async def _started(command: Sequence[str], cwd: Path, env: Mapping[str, str]) -> anyio.abc.Process:
+    try:
+        return await anyio.open_process(
+            list(command), stdin=PIPE, stdout=PIPE, stderr=PIPE, cwd=cwd, env=env, start_new_session=True
         )
     except OSError as error:
         raise ProviderUnavailableError(
             f"codex cannot be started: {error}; install it with `pip install 'proctor[codex]'`"
         ) from error
-    connection = Connection(
-        process,
-        ProcessTree(process.pid, run_id=run_id),
-        on_request=on_request,
-        on_notification=on_notification,
-        on_garbage=on_garbage,
-    )
-    try:
-        yield connection
-    finally:
-        await connection.end()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing, suppress
+from uuid import uuid4
 
 import anyio
 import anyio.lowlevel
@@ -36,7 +37,7 @@ class CancellingChecks(AdapterChecks):
 
     async def test_it_can_be_cancelled_before_it_does_anything(self) -> None:
         """The ladder works from the start."""
-        done = await self._cancelled(self.making("a"), _at_once)
+        done = await self._cancelled(self.silent() or self.making("a"), _at_once)
 
         assert not any(isinstance(event, RunCompleted) for event in done.events) or done.rungs == []
 
@@ -98,7 +99,7 @@ class CancellingChecks(AdapterChecks):
     async def test_a_cancel_after_the_end_finds_nothing_to_do(self) -> None:
         """The end and a cancel may cross: the first step is harmless then, and bounded."""
         agent = self.making("a")
-        launch = Launch(run_id="late", session_id="s", prompt=agent.prompt, gate=_allow)
+        launch = Launch(run_id=f"late-{uuid4().hex}", session_id="s", prompt=agent.prompt, gate=_allow)
         await agent.adapter.prepare()
         with anyio.fail_after(PATIENCE_S):
             async with agent.adapter.open(launch) as provider:
@@ -115,7 +116,7 @@ class CancellingChecks(AdapterChecks):
         agent = self.staying()
         moment: Callable[[], Awaitable[object]] = self.up if agent else _soon
         agent = agent or self.making("a")
-        launch = Launch(run_id="left", session_id="s", prompt=agent.prompt, gate=_allow)
+        launch = Launch(run_id=f"left-{uuid4().hex}", session_id="s", prompt=agent.prompt, gate=_allow)
         await agent.adapter.prepare()
         with anyio.fail_after(PATIENCE_S):
             async with agent.adapter.open(launch) as provider, anyio.create_task_group() as tasks:
@@ -130,13 +131,13 @@ class CancellingChecks(AdapterChecks):
         agent = self.making("a")
         done: list[Driven] = []
 
-        async def one(run_id: str) -> None:
-            done.append(await Drive(agent.adapter).run(agent.prompt, run_id=run_id))
+        async def one() -> None:
+            done.append(await Drive(agent.adapter).run(agent.prompt))
 
         with anyio.fail_after(PATIENCE_S):
             async with anyio.create_task_group() as tasks:
-                for n in range(3):
-                    tasks.start_soon(one, f"run-{n}")
+                for _ in range(3):
+                    tasks.start_soon(one)
 
         assert [one.types[-1] for one in done] == ["run_completed"] * 3
 

@@ -10,7 +10,7 @@ import anyio
 import msgspec
 import psutil
 
-from proctor.policies.calls import Usage
+from proctor.policies.calls import Capabilities, Usage
 from proctor.policies.events import TERMINAL, Event, TokenUsageUpdated
 from proctor.supervisor.ports import Adapter
 
@@ -47,7 +47,7 @@ class AdapterChecks:
     Set `workspace` to an empty directory. `acts` is false when the agent's calls have no effect of their
     own (a replay); `all_or_nothing` is true when one refused call keeps its siblings from running;
     `has_client` is true when the agent is a process of its own that works in the workspace. `row` names
-    the row of a capability matrix that `shown` is for, once its test has run.
+    the row of a capability matrix that `declared` and `shown` are for, once its test has run.
     """
 
     workspace: Path
@@ -55,6 +55,7 @@ class AdapterChecks:
     all_or_nothing = False
     has_client = False
     row: str | None = None
+    declared: Capabilities | None = None
     shown: Shown | None = None
 
     def making(self, *files: str, together: bool = False) -> Agent:

@@ -28,7 +28,7 @@ class ShowingChecks(AdapterChecks):
         if declared.gate == "some":
             said["gate"] = seen["gate"]
         assert said == seen, f"declared {said}, seen {seen}"
-        self.shown = shown
+        self.declared, self.shown = declared, shown
 
     async def show(self) -> Shown:
         """Try out everything the agents of this suite can show."""

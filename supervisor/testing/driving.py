@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection
 from typing import Any, TypeAlias
+from uuid import uuid4
 
 import anyio
 import msgspec
 
 from proctor.policies.calls import ToolCall, tell_model_default
 from proctor.policies.events import Event, ToolOutcome
+from proctor.supervisor.errors import ProviderError
 from proctor.supervisor.ports import Adapter, GateAnswer, Launch, LaunchOptions, Provider
 
 Answering: TypeAlias = Callable[[ToolCall], Awaitable[GateAnswer]]
@@ -78,24 +80,27 @@ class Drive:
         self._ended = anyio.Event()
         self._cancelled = anyio.Event()
 
-    async def run(self, prompt: str = "go", *, run_id: str = "run-1") -> Driven:
+    async def run(self, prompt: str = "go", *, run_id: str | None = None) -> Driven:
         """Start the adapter, read it to its end and give what happened; an error of the client is kept."""
         await self._adapter.prepare()
         launch = Launch(
-            run_id=run_id,
+            run_id=run_id or f"run-{uuid4().hex}",
             session_id="s-1",
             prompt=prompt,
             gate=self._gate,
             options=self._options,
             resume=self._resume,
         )
-        async with self._adapter.open(launch) as provider, anyio.create_task_group() as tasks:
-            tasks.start_soon(self._walk, provider)
-            try:
-                await self._read(provider)
-            finally:
-                self._ended.set()
-                tasks.cancel_scope.cancel()
+        try:
+            async with self._adapter.open(launch) as provider, anyio.create_task_group() as tasks:
+                tasks.start_soon(self._walk, provider)
+                try:
+                    await self._read(provider)
+                finally:
+                    self._ended.set()
+                    tasks.cancel_scope.cancel()
+        except ProviderError as error:
+            self.done.error = error
         return self.done
 
     def cancel(self) -> None:

@@ -35,6 +35,7 @@ class Placed(AdapterConformance):
 class TestScriptedAdapter(Placed):
     """A script, its calls gated."""
 
+    row = "scripted"
     gated = True
 
     def making(self, *files: str, together: bool = False) -> Agent:
@@ -71,6 +72,7 @@ class TestScriptedAdapter(Placed):
 class TestUngatedScriptedAdapter(TestScriptedAdapter):
     """The same, only reporting."""
 
+    row = None
     gated = False
 
 
@@ -78,6 +80,7 @@ class TestUngatedScriptedAdapter(TestScriptedAdapter):
 class TestShellAdapter(Placed):
     """A command line: refused as a whole if any part is."""
 
+    row = "shell"
     all_or_nothing = True
 
     def making(self, *files: str, together: bool = False) -> Agent:
@@ -93,6 +96,7 @@ class TestShellAdapter(Placed):
 class TestReplayAdapter(Placed):
     """A recording: its calls have no effects."""
 
+    row = "replay"
     acts = False
     gated = True
 
@@ -117,4 +121,5 @@ class TestReplayAdapter(Placed):
 class TestObservingReplayAdapter(TestReplayAdapter):
     """The same, only reporting."""
 
+    row = None
     gated = False

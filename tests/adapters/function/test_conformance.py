@@ -18,6 +18,8 @@ from proctor.supervisor.testing.adapter_conformance import AdapterConformance, A
 class TestFunctionAdapter(AdapterConformance):
     """A loop whose tool makes files."""
 
+    row = "function"
+
     @pytest.fixture(autouse=True)
     def place(self, tmp_path: Path) -> None:
         """An empty workspace."""

@@ -23,7 +23,7 @@ from proctor.adapters import OpenAIAgentsAdapter  # noqa: E402
 class TestOpenAIAgentsAdapter(AdapterConformance):
     """An agent whose tool makes files, over a loopback API."""
 
-    row = "openai-agents"
+    row: str | None = "openai-agents"
 
     stream = False
 

@@ -1,0 +1,37 @@
+"""What the conformance suite has shown of each adapter, as it is kept beside this file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from proctor.policies.calls import Capabilities
+
+RECORD = Path(__file__).with_name("record.yaml")
+_HEADER = "# What the conformance suite has shown. Written by: PROCTOR_MATRIX=write pytest tests/adapters\n"
+
+
+class Shown(msgspec.Struct, frozen=True, kw_only=True):
+    """What an adapter declares, and the names of those capabilities that the suite saw to be so."""
+
+    declared: Capabilities
+    shown: tuple[str, ...] = ()
+
+
+def read_record() -> dict[str, Shown]:
+    """The record by the adapter's name."""
+    if not RECORD.exists():
+        return {}
+    return msgspec.yaml.decode(RECORD.read_bytes(), type=dict[str, Shown])
+
+
+def write_record(name: str, shown: Shown) -> None:
+    """Put one adapter's results in the place of its earlier ones."""
+    record = {**read_record(), name: shown}
+    RECORD.write_text(_HEADER + msgspec.yaml.encode(dict(sorted(record.items()))).decode())
+
+
+def settled(capabilities: Capabilities) -> Capabilities:
+    """What an adapter can do, without what differs from one use of it to the next."""
+    return msgspec.structs.replace(capabilities, tools=None, model=None)

@@ -1,0 +1,100 @@
+"""The adapters of the matrix by name: what each needs, where it is described."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Subject(msgspec.Struct, frozen=True, kw_only=True):
+    """One adapter, or an agent that one runs.
+
+    `modules` must all be importable, one of `programs` must be on PATH; `install` says how to get them.
+    `page` is its page of the documentation.
+    """
+
+    name: str
+    about: str
+    modules: tuple[str, ...] = ()
+    programs: tuple[str, ...] = ()
+    install: str = ""
+    page: str | None = None
+    acp: str | None = None
+
+
+SUBJECTS: tuple[Subject, ...] = (
+    Subject(
+        name="claude",
+        about="Claude Code",
+        modules=("claude_agent_sdk",),
+        install="pip install 'proctor[claude]'",
+        page="claude.md",
+    ),
+    Subject(
+        name="codex",
+        about="Codex",
+        modules=("codex_cli_bin",),
+        programs=("codex",),
+        install="pip install 'proctor[codex]'",
+        page="codex.md",
+    ),
+    Subject(name="amp", about="Amp", programs=("amp",), install="npm install -g @sourcegraph/amp", page="amp.md"),
+    Subject(
+        name="acp: opencode",
+        about="opencode over ACP",
+        programs=("opencode",),
+        install="npm install -g opencode-ai",
+        page="acp.md",
+        acp="opencode",
+    ),
+    Subject(
+        name="acp: gemini",
+        about="Gemini CLI over ACP",
+        programs=("gemini",),
+        install="npm install -g @google/gemini-cli",
+        page="acp.md",
+        acp="gemini",
+    ),
+    Subject(
+        name="acp: claude-agent-acp",
+        about="Claude Code over ACP",
+        programs=("claude-agent-acp",),
+        install="npm install -g @agentclientprotocol/claude-agent-acp",
+        page="acp.md",
+        acp="claude-agent-acp",
+    ),
+    Subject(
+        name="acp: codex-acp",
+        about="Codex over ACP",
+        programs=("codex-acp",),
+        install="npm install -g @agentclientprotocol/codex-acp",
+        page="acp.md",
+        acp="codex-acp",
+    ),
+    Subject(name="acp", about="any other ACP agent", page="acp.md", acp="agent"),
+    Subject(
+        name="pydantic-ai",
+        about="agents of pydantic-ai",
+        modules=("pydantic_ai",),
+        install="pip install 'proctor[pydantic-ai]'",
+        page="pydantic-ai.md",
+    ),
+    Subject(
+        name="openai-agents",
+        about="agents of the OpenAI Agents SDK",
+        modules=("agents",),
+        install="pip install 'proctor[openai-agents]'",
+        page="openai-agents.md",
+    ),
+    Subject(name="function", about="your own agent loop", page="function.md"),
+    Subject(
+        name="mcp",
+        about="the proxy before an MCP server",
+        modules=("mcp",),
+        install="pip install 'proctor[mcp]'",
+        page="mcp.md",
+    ),
+    Subject(name="shell", about="bash command lines", programs=("bash",), install="install bash", page="shell.md"),
+    Subject(name="scripted", about="scripts", page="scripted-agents.md"),
+    Subject(name="replay", about="recorded sessions"),
+)
+"""In the order of the table."""

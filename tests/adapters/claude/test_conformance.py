@@ -1,0 +1,163 @@
+"""The shipped conformance suite of the Adapter port, on the real client and a scripted model."""
+
+from __future__ import annotations
+
+import re
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from proctor.policies.calls import Usage
+from proctor.supervisor.testing.adapter_cancelling import CancellingChecks
+from proctor.supervisor.testing.adapter_checks import AdapterChecks
+from proctor.supervisor.testing.adapter_conformance import AdapterConformance, Agent
+from proctor.supervisor.testing.adapter_crashing import CrashingChecks
+
+SLEEP = "tail -f /dev/null --sleep-interval=73003"
+STAY = f"trap '' TERM HUP; setsid {SLEEP} & (setsid {SLEEP} &); touch up; {SLEEP}"
+CUT = """
+import os
+while got := os.read(0, 65536):
+    at = got.find(b'tool_use')
+    os.write(1, got if at < 0 else got[:at])
+    if at >= 0:
+        break
+"""
+SCENE = re.compile(r"scene-\d+")
+
+Replies = list[Callable[[], Any]]
+
+
+def real_client() -> str:
+    """The path of the client that the SDK carries."""
+    import claude_agent_sdk
+
+    return str(Path(claude_agent_sdk.__file__).parent / "_bundled" / "claude")
+
+
+class Scenes:
+    """Scripted conversations, each known by its prompt; which reply is due, the conversation tells."""
+
+    def __init__(self, api: Any) -> None:
+        self._api = api
+        self._scripts: dict[str, Replies] = {}
+        api.next_reply = self._next_reply
+
+    def add(self, replies: Replies) -> str:
+        """A conversation's replies; gives its prompt."""
+        prompt = f"scene-{len(self._scripts)}"
+        self._scripts[prompt] = replies
+        return prompt
+
+    def _next_reply(self, body: dict[str, Any]) -> Any:
+        if not body.get("tools"):
+            return self._api.reply(self._api.text("ok"), input_tokens=0, output_tokens=0)
+        given = 0
+        replies: Replies = []
+        for message in body["messages"]:
+            found = SCENE.findall(_text(message))
+            if message["role"] == "user" and found:
+                given, replies = 0, self._scripts[found[-1]]
+            given += message["role"] == "assistant"
+        return replies[given]() if given < len(replies) else self._api.reply(self._api.text("end"))
+
+
+def _text(message: dict[str, Any]) -> str:
+    content = message["content"]
+    return content if isinstance(content, str) else " ".join(block.get("text", "") for block in content)
+
+
+class Claude(AdapterChecks):
+    """Agents that run real commands."""
+
+    has_client = True
+
+    @pytest.fixture(autouse=True)
+    def place(self, bench: Any, tmp_path: Path) -> None:
+        """The client's working folder and its scripted model."""
+        self.bench = bench
+        self.scratch = tmp_path
+        self.workspace = bench.cwd
+        self.scenes = Scenes(bench.api)
+
+    def making(self, *files: str, together: bool = False) -> Agent:
+        """A command for each file."""
+        return self._agent(self._commands(*files, together=together))
+
+    def staying(self) -> Agent:
+        """A command that never ends."""
+        return self._agent([lambda: self.bench.api.reply(self.bench.api.bash(STAY))])
+
+    def silent(self) -> Agent:
+        """A response that never ends."""
+        api = self.bench.api
+        reply = api.reply(api.text("hm"), hold=threading.Event())
+        api.say(reply)
+        return self._agent([lambda: reply])
+
+    def using(self) -> tuple[Agent, Usage]:
+        """Two responses, cached input among it."""
+        api = self.bench.api
+        first: Callable[[], Any] = lambda: api.reply(api.bash("touch a"), input_tokens=100, cache_read=40)  # noqa: E731
+        second: Callable[[], Any] = lambda: api.reply(api.text("x"), input_tokens=10, output_tokens=5)  # noqa: E731
+        cost = 110 * 3e-6 + 40 * 0.3e-6 + 25 * 15e-6
+        used = Usage(input_tokens=150, output_tokens=25, cache_read_tokens=40, cost_usd=pytest.approx(cost))
+        return self._agent([first, second]), used
+
+    def failing(self) -> Agent:
+        """An API that refuses every request."""
+        return self._agent([lambda: self.bench.api.reply(status=400)])
+
+    def garbling(self, *files: str) -> Agent:
+        """A line of text before the first message."""
+        return self._agent(self._commands(*files), cli_path=self._stand_in('echo "no message"; exec {client} "$@"'))
+
+    def truncating(self) -> Agent:
+        """The output ends within a message, and the client with it."""
+        cut = self._stand_in('exec > >({python} -c "{cut}"; kill -9 $$); exec {client} "$@"')
+        return self._agent(self._commands("a"), cli_path=cut)
+
+    def _commands(self, *files: str, together: bool = False) -> Replies:
+        api = self.bench.api
+
+        def reply(*names: str) -> Callable[[], Any]:
+            return lambda: api.reply(*(api.bash(f"touch {name}") for name in names))
+
+        return [reply(*files)] if together else [reply(file) for file in files]
+
+    def _agent(self, replies: Replies, **options: Any) -> Agent:
+        return Agent(self.bench.adapter(**options), self.scenes.add(replies))
+
+    def _stand_in(self, script: str) -> str:
+        path = self.scratch / "stand-in"
+        path.write_text("#!/bin/bash\n" + script.format(client=real_client(), python=sys.executable, cut=CUT) + "\n")
+        path.chmod(0o755)
+        return str(path)
+
+
+@pytest.mark.claude
+@pytest.mark.anyio
+class TestClaudeAdapter(Claude, AdapterConformance):
+    """All of the suite; what the backend could change is below."""
+
+    row = "claude"
+
+    @pytest.fixture
+    def anyio_backend(self) -> str:
+        """The first backend."""
+        return "asyncio"
+
+
+@pytest.mark.claude
+@pytest.mark.anyio
+class TestEndingClaudeOnTrio(Claude, CancellingChecks, CrashingChecks):
+    """Every way to end a run."""
+
+    @pytest.fixture
+    def anyio_backend(self) -> str:
+        """The second backend."""
+        return "trio"

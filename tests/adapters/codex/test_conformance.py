@@ -1,0 +1,175 @@
+"""The shipped conformance suite of the Adapter port, on the real client and a scripted model."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from proctor.policies.calls import Usage
+from proctor.supervisor.testing.adapter_cancelling import CancellingChecks
+from proctor.supervisor.testing.adapter_checks import AdapterChecks
+from proctor.supervisor.testing.adapter_conformance import AdapterConformance, Agent
+from proctor.supervisor.testing.adapter_crashing import CrashingChecks
+
+SLEEP = "sleep 73004"
+STAY = f"trap '' TERM HUP; setsid {SLEEP} & (setsid {SLEEP} &); touch up; {SLEEP}"
+CUT = """
+import os
+while got := os.read(0, 65536):
+    at = got.find(b'turn/started')
+    os.write(1, got if at < 0 else got[:at])
+    if at >= 0:
+        break
+"""
+SCENE = re.compile(r"scene-\d+")
+
+
+def real_client() -> str:
+    """The path of the client that the package carries."""
+    import codex_cli_bin
+
+    return str(codex_cli_bin.bundled_codex_path())
+
+
+class Script:
+    """The responses of one conversation, each with how many calls it asks for."""
+
+    def __init__(self, *responses: Callable[[], tuple[list[dict[str, Any]], dict[str, Any]]]) -> None:
+        self._responses = responses
+
+    def after(self, calls: int) -> tuple[list[dict[str, Any]], dict[str, Any]] | None:
+        """The items of the response that is due once so many calls were asked for, and how it comes."""
+        for respond in self._responses:
+            items, how = respond()
+            if calls <= 0:
+                return items, how
+            calls -= sum(item["type"] == "function_call" for item in items)
+        return None
+
+
+class Scenes:
+    """Scripted conversations, each known by its prompt; which response is due, the conversation tells."""
+
+    def __init__(self, api: Any) -> None:
+        self._api = api
+        self._otherwise = api.next_reply
+        self._scripts: dict[str, Script] = {}
+        self._reply_class = type(api.next_reply({}))
+        api.next_reply = self._next_reply
+
+    def add(self, script: Script) -> str:
+        """A conversation; gives its prompt."""
+        prompt = f"scene-{len(self._scripts)}"
+        self._scripts[prompt] = script
+        return prompt
+
+    def _next_reply(self, request: dict[str, Any]) -> Any:
+        if not request.get("tools"):
+            return self._otherwise(request)
+        calls, script = 0, Script()
+        for item in request["input"]:
+            found = SCENE.findall(str(item.get("content", "")))
+            if item.get("role") == "user" and found:
+                calls, script = 0, self._scripts[found[-1]]
+            calls += item["type"] == "function_call"
+        items, how = script.after(calls) or ([self._api.text("end")], {})
+        return self._reply_class(*items, **how)
+
+
+class Codex(AdapterChecks):
+    """Agents that run real commands."""
+
+    has_client = True
+
+    @pytest.fixture(autouse=True)
+    def place(self, bench: Any, tmp_path: Path) -> None:
+        """The client's working folder and its scripted model."""
+        self.bench = bench
+        self.scratch = tmp_path
+        self.workspace = bench.cwd
+        self.scenes = Scenes(bench.api)
+
+    def making(self, *files: str, together: bool = False) -> Agent:
+        """A command for each file."""
+        return self._agent(self._commands(*files, together=together))
+
+    def staying(self) -> Agent:
+        """A command that never ends."""
+        call = self.bench.api.shell("stay", STAY, yield_time_ms=30000)
+        return self._agent(Script(lambda: ([call], {})))
+
+    def silent(self) -> Agent:
+        """A response that never ends."""
+        return self._agent(Script(lambda: ([self.bench.api.text("hm")], {"endless": True})))
+
+    def using(self) -> tuple[Agent, Usage]:
+        """Two responses, cached input and reasoning among it."""
+        api = self.bench.api
+        script = Script(
+            lambda: ([api.shell("c1", "touch a")], {"used": (100, 20), "cached": 40, "reasoning": 5}),
+            lambda: ([api.text("x")], {"used": (30, 3)}),
+        )
+        return self._agent(script), Usage(
+            input_tokens=130, output_tokens=23, cache_read_tokens=40, reasoning_tokens=5
+        )
+
+    def failing(self) -> Agent:
+        """An API that refuses every request."""
+        return self._agent(Script(lambda: ([], {"status": 400})))
+
+    def garbling(self, *files: str) -> Agent:
+        """A line of text before the first message."""
+        return self._agent(self._commands(*files), codex_path=self._stand_in('echo "no message"; exec {client} "$@"'))
+
+    def truncating(self) -> Agent:
+        """The output ends within a message, and the client with it."""
+        cut = self._stand_in('exec > >({python} -c "{cut}"; kill -9 $$); exec {client} "$@"')
+        return self._agent(self._commands("a"), codex_path=cut)
+
+    def _commands(self, *files: str, together: bool = False) -> Script:
+        calls = [self.bench.api.shell(f"call-{file}", f"touch {file}") for file in files]
+        if together:
+            return Script(lambda: (calls, {}))
+        return Script(*(_asking(call) for call in calls))
+
+    def _agent(self, script: Script, **options: Any) -> Agent:
+        return Agent(self.bench.adapter(**options), self.scenes.add(script))
+
+    def _stand_in(self, script: str) -> str:
+        path = self.scratch / "stand-in"
+        path.write_text("#!/bin/bash\n" + script.format(client=real_client(), python=sys.executable, cut=CUT) + "\n")
+        path.chmod(0o755)
+        return str(path)
+
+
+def _asking(call: dict[str, Any]) -> Callable[[], tuple[list[dict[str, Any]], dict[str, Any]]]:
+    return lambda: ([call], {})
+
+
+@pytest.mark.codex
+@pytest.mark.anyio
+class TestCodexAdapter(Codex, AdapterConformance):
+    """All of the suite; what the backend could change is below."""
+
+    row = "codex"
+
+    @pytest.fixture
+    def anyio_backend(self) -> str:
+        """The first backend."""
+        return "asyncio"
+
+
+@pytest.mark.codex
+@pytest.mark.anyio
+class TestEndingCodexOnTrio(Codex, CancellingChecks, CrashingChecks):
+    """Every way to end a run."""
+
+    @pytest.fixture
+    def anyio_backend(self) -> str:
+        """The second backend."""
+        return "trio"
