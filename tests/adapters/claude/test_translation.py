@@ -9,6 +9,7 @@ from typing import Any
 from proctor.adapters.claude.calls import CallBook
 from proctor.adapters.claude.meter import SessionMeter
 from proctor.adapters.claude.translation import Translator
+from proctor.policies.codec import decode_event, encode_event
 from proctor.policies.events import (
     ErrorOccurred,
     Event,
@@ -19,8 +20,6 @@ from proctor.policies.events import (
     ToolCallStarted,
     TurnStarted,
     Unrecognized,
-    decode_event,
-    encode_event,
 )
 
 DATA = Path(__file__).parent / "data"
