@@ -38,6 +38,7 @@ A file imports only files listed above it; folders count as rows.
     histories          the exact conversations of sessions that ran in this process
     pydantic_ai/       PydanticAIAdapter: agents of pydantic-ai
     openai_agents/     OpenAIAgentsAdapter: agents of the OpenAI Agents SDK
+    matrix/            what each adapter can do, as said and as shown
     registry           adapters by the names the command line knows them by
 """
 
