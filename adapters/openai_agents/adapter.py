@@ -109,6 +109,8 @@ class OpenAIAgentsAdapter:
             yield session
 
     def _holds_every_call(self) -> bool:
-        from .copies import holds_every_call
-
+        try:
+            from .copies import holds_every_call
+        except ImportError:  # what is not installed holds nothing; `prepare` says so
+            return False
         return holds_every_call(self._agent)

@@ -11,6 +11,8 @@ from typing import Any
 from agents import Agent, FunctionTool, Handoff, RunContextWrapper, ToolInputGuardrail
 from agents.tool import Tool
 
+from ..plain import plain
+
 OnFailure = Callable[[Exception], None]
 
 
@@ -72,6 +74,18 @@ class Copies:
         """A copy that shares the open connection: the SDK takes a server's guardrails from the server."""
         made = copy.copy(server)
         made.tool_input_guardrails = [*(server.tool_input_guardrails or ()), self._guard]
+
+        async def call_tool(*args: Any, **kwargs: Any) -> Any:
+            try:
+                result = await server.call_tool(*args, **kwargs)
+            except Exception as error:
+                self._failed(error)
+                raise
+            if getattr(result, "is_error", getattr(result, "isError", False)):
+                self._failed(RuntimeError(f"the server said that it failed: {plain(result.content)}"))
+            return result
+
+        made.call_tool = call_tool
         return made
 
     def _telling(self, own: Callable[..., Any]) -> Callable[..., Any]:

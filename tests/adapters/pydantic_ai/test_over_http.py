@@ -1,0 +1,132 @@
+"""A real agent with the framework's own OpenAI client, over a loopback API of that form."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from proctor.policies import Deny, Limits, Policy, PolicyViolationError
+from proctor.supervisor import run_once
+from proctor.supervisor.errors import ProviderError
+
+pytest.importorskip("pydantic_ai", reason="pydantic-ai is not installed: pip install 'proctor[pydantic-ai]'")
+pytest.importorskip("openai", reason="the client is not installed: pip install 'pydantic-ai-slim[openai]'")
+from pydantic_ai import Agent
+from pydantic_ai.models.openai import OpenAIChatModel
+from pydantic_ai.providers.openai import OpenAIProvider
+
+from proctor.adapters import PydanticAIAdapter
+
+pytestmark = pytest.mark.anyio
+
+
+class ChatAPI:
+    """Answers requests with the messages of its script, in order; a number is a status."""
+
+    def __init__(self) -> None:
+        self.script: list[dict[str, Any] | int] = []
+        self.bodies: list[dict[str, Any]] = []
+        self.url = ""
+
+    def answer(self, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+        """The next answer."""
+        given = self.script[len(self.bodies)]
+        self.bodies.append(body)
+        if isinstance(given, int):
+            return given, {"error": {"message": "scripted failure"}}
+        reason = "tool_calls" if "tool_calls" in given else "stop"
+        choice = {"index": 0, "finish_reason": reason, "message": {"role": "assistant", **given}}
+        used = {"prompt_tokens": 100, "completion_tokens": 10, "total_tokens": 110}
+        told = {"id": "c", "object": "chat.completion", "created": 1, "model": body["model"]}
+        return 200, {**told, "choices": [choice], "usage": used}
+
+
+@pytest.fixture
+def api() -> Iterator[ChatAPI]:
+    """The API, and a server for it."""
+    scripted = ChatAPI()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            status, answer = scripted.answer(json.loads(self.rfile.read(int(self.headers["content-length"]))))
+            data = json.dumps(answer).encode()
+            self.send_response(status)
+            self.send_header("content-type", "application/json")
+            self.send_header("content-length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
+
+        def log_message(self, format: str, *args: Any) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    scripted.url = f"http://127.0.0.1:{server.server_address[1]}/v1"
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
+    thread.start()
+    yield scripted
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+@pytest.fixture
+def adapter(api: ChatAPI, tmp_path: Path) -> PydanticAIAdapter:
+    """An agent with a tool that makes files."""
+    agent = Agent(OpenAIChatModel("gpt-4o", provider=OpenAIProvider(base_url=api.url, api_key="none")))
+
+    @agent.tool_plain
+    def make(path: str) -> str:
+        (tmp_path / path).touch()
+        return path
+
+    return PydanticAIAdapter(agent)
+
+
+def asking(*paths: str) -> dict[str, Any]:
+    """A message that asks for a call for each file."""
+    calls = [
+        {"id": path, "type": "function", "function": {"name": "make", "arguments": json.dumps({"path": path})}}
+        for path in paths
+    ]
+    return {"content": None, "tool_calls": calls}
+
+
+async def test_a_run_over_http_is_gated_and_priced(api: ChatAPI, adapter: PydanticAIAdapter, tmp_path: Path) -> None:
+    """The refused call's text goes to the model; tokens and their cost are counted."""
+    api.script = [asking("a", "b"), {"content": "done"}]
+    policy = Policy(name="p", tool_rules=(Deny(("make",), action="deny"),))
+
+    result = await run_once(adapter, "go", policy=policy)
+
+    told = [message["content"] for message in api.bodies[1]["messages"] if message["role"] == "tool"]
+    assert told == ["Tool 'make' is not available in this context."] * 2
+    assert (result.output, result.usage.total_tokens) == ("done", 220)
+    assert result.cost_usd > 0
+    assert adapter.capabilities.model == "gpt-4o"
+
+
+async def test_a_cost_limit_stops_the_calls_that_come_after_it(
+    api: ChatAPI, adapter: PydanticAIAdapter, tmp_path: Path
+) -> None:
+    """Before the response's own calls."""
+    api.script = [asking("a")]
+
+    with pytest.raises(PolicyViolationError) as caught:
+        await run_once(adapter, "go", policy=Policy(name="p", limits=Limits(max_cost_usd=0.000001)))
+
+    assert [v.kind for v in caught.value.violations] == ["max_cost_usd"]
+    assert not (tmp_path / "a").exists()
+
+
+async def test_an_api_that_fails_is_the_runs_error(api: ChatAPI, adapter: PydanticAIAdapter) -> None:
+    """In the words of the framework."""
+    api.script = [400]
+
+    with pytest.raises(ProviderError, match="status_code: 400"):
+        await run_once(adapter, "go", policy=Policy(name="open"))

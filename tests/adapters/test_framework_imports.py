@@ -1,0 +1,77 @@
+"""What importing an adapter of a framework costs, and what is said where the framework is missing."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+HEAVY = ("pydantic_ai", "agents", "openai", "langchain", "claude_agent_sdk", "openai_codex")
+
+
+def run(code: str) -> str:
+    """What a fresh interpreter prints."""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+@pytest.mark.parametrize("name", ["PydanticAIAdapter", "OpenAIAgentsAdapter", "FunctionAdapter", "supervise"])
+def test_importing_one_adapter_imports_no_framework(name: str) -> None:
+    """Not even its own, before it is used."""
+    assert (
+        run(f"import sys; from proctor.adapters import {name}; print([m for m in {HEAVY} if m in sys.modules])")
+        == "[]"
+    )
+
+
+@pytest.mark.parametrize(
+    ("adapter", "agent", "mine"),
+    [
+        ("PydanticAIAdapter", "from pydantic_ai import Agent; agent = Agent('test')", "pydantic_ai"),
+        ("OpenAIAgentsAdapter", "from agents import Agent; agent = Agent(name='x')", "agents"),
+    ],
+)
+def test_using_one_framework_imports_no_other(adapter: str, agent: str, mine: str) -> None:
+    """Each adapter comes with its own alone."""
+    pytest.importorskip(mine)
+    code = f"""
+import sys
+{agent}
+import anyio
+from proctor.adapters import {adapter}
+adapter = {adapter}(agent)
+adapter.capabilities
+anyio.run(adapter.prepare)
+others = {{"pydantic_ai", "agents", "langchain", "claude_agent_sdk"}} - {{{mine!r}}}
+print([m for m in others if m in sys.modules])
+"""
+
+    assert run(code) == "[]"
+
+
+@pytest.mark.parametrize(
+    ("adapter", "package", "extra"),
+    [("PydanticAIAdapter", "pydantic_ai", "pydantic-ai"), ("OpenAIAgentsAdapter", "agents", "openai-agents")],
+)
+def test_a_missing_framework_is_named_with_its_extra(adapter: str, package: str, extra: str) -> None:
+    """By `prepare`, in one sentence; what the adapter can do is then still told."""
+    code = f"""
+import sys
+sys.modules[{package!r}] = None
+import anyio
+from types import SimpleNamespace
+from proctor.adapters import {adapter}
+from proctor.supervisor.errors import ProviderUnavailableError
+adapter = {adapter}(SimpleNamespace(run=print, tools=[], handoffs=[], model=None))
+print(adapter.name, adapter.capabilities.usage)
+try:
+    anyio.run(adapter.prepare)
+except ProviderUnavailableError as error:
+    print(error)
+"""
+
+    name, said = run(code).splitlines()
+    assert name == f"{extra} per_turn"
+    assert f"pip install 'proctor[{extra}]'" in said
