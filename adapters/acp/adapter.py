@@ -172,7 +172,8 @@ class AcpAdapter:
 
 
 def _with_ways_to_log_in(error: ProviderError, greeting: Mapping[str, Any]) -> ProviderUnavailableError:
-    methods = [method for method in greeting.get("authMethods") or () if isinstance(method, dict)]
+    listed = greeting.get("authMethods")
+    methods = [method for method in listed if isinstance(method, dict)] if isinstance(listed, list) else []
     ways = "; ".join(str(method.get("description") or method.get("name")) for method in methods)
     message = f"{error}; the agent says how: {ways}" if ways else str(error)
     return ProviderUnavailableError(message, details=error.details)

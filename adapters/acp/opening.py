@@ -112,7 +112,7 @@ def _choices(session: Mapping[str, Any], what: str) -> tuple[list[str], str | No
     for option in options if isinstance(options, list) else ():
         if isinstance(option, dict) and what in (option.get("category"), option.get("id")):
             offered = [str(entry.get("value")) for entry in _entries(option.get("options"))]
-            return offered, option.get("currentValue"), "session/set_config_option", {"configId": option["id"]}
+            return offered, option.get("currentValue"), "session/set_config_option", {"configId": option.get("id")}
     field, entries, key, current, method = _LISTS[what]
     listed = _mapping(session.get(field))
     offered = [str(entry.get(key)) for entry in _entries(listed.get(entries))]

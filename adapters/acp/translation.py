@@ -53,7 +53,13 @@ class Translation:
         self._outcomes = False
 
     def events(self, update: Mapping[str, Any]) -> Iterator[Event]:
-        """The events of one update."""
+        """The events of one update; one that makes no sense is kept as it came."""
+        try:
+            yield from self._read(update)
+        except (AttributeError, LookupError, TypeError, ValueError):
+            yield _kept(update)
+
+    def _read(self, update: Mapping[str, Any]) -> Iterator[Event]:
         kind = update.get("sessionUpdate")
         match kind:
             case "agent_message_chunk":
@@ -67,7 +73,7 @@ class Translation:
                 if (used := self.cost.take(update)) is not None:
                     yield used
             case _ if kind not in _QUIET:
-                yield Unrecognized(raw={"type": f"acp.{kind}", "update": dict(update)})
+                yield _kept(update)
 
     def past(self, update: Mapping[str, Any]) -> None:
         """Take in an update about what happened before this run."""
@@ -164,3 +170,8 @@ class Translation:
         """The ids and names under which a call was started."""
         running = [(call_id, call.asked[call_id][0]) for call_id in call.allowed]
         return [*running, *([(call.id, call.name)] if call.reported else [])]
+
+
+def _kept(update: Mapping[str, Any]) -> Unrecognized:
+    # its own prefix: an update must not read back as an event of ours
+    return Unrecognized(raw={"type": f"acp.{update.get('sessionUpdate')}", "update": dict(update)})

@@ -22,7 +22,8 @@ def prompt_usage(answer: Mapping[str, Any], model: str | None) -> Iterator[Token
     quota = meta.get("quota") if isinstance(meta, dict) else None
     if not isinstance(quota, dict):
         return
-    models = [entry for entry in quota.get("model_usage") or () if isinstance(entry, dict)]
+    listed = quota.get("model_usage")
+    models = [entry for entry in listed if isinstance(entry, dict)] if isinstance(listed, list) else []
     for entry in models or [{"token_count": quota.get("token_count"), "model": model}]:
         counts = entry.get("token_count")
         if isinstance(counts, dict):

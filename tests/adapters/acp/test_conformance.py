@@ -32,7 +32,7 @@ class TestAcpAdapter(AdapterConformance):
 
     def making(self, *files: str, together: bool = False) -> Agent:
         """A command for each file."""
-        calls = [{"call": file, "run": f"touch {file}"} for file in files]
+        calls: list[dict[str, Any]] = [{"call": file, "run": f"touch {file}"} for file in files]
         return self._agent([{"together": calls}] if together else calls)
 
     def staying(self) -> Agent:
@@ -46,7 +46,7 @@ class TestAcpAdapter(AdapterConformance):
     def using(self) -> tuple[Agent, Usage]:
         """Tokens with the answer, the cost before."""
         cost = {"sessionUpdate": "usage_update", "used": 1, "size": 2, "cost": {"amount": 0.5, "currency": "USD"}}
-        steps = [{"update": cost}, {"stop": "end_turn", "fields": {"usage": USED}}]
+        steps: list[dict[str, Any]] = [{"update": cost}, {"stop": "end_turn", "fields": {"usage": USED}}]
         return self._agent(steps), Usage(input_tokens=14, output_tokens=2, cache_read_tokens=4, cost_usd=0.5)
 
     def failing(self) -> Agent:

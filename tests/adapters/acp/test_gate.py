@@ -133,7 +133,7 @@ async def test_what_runs_without_a_question_is_reported_as_started(scripts: Any,
     """Before its outcome, and only then."""
     done = await scripts.run(scripts.adapter(touch("a", asks=False), touch("b")))
 
-    seen = [(event.type, event.tool_call_id) for event in done.events if "tool_call" in event.type]  # type: ignore[attr-defined]
+    seen = [(event.type, event.tool_call_id) for event in done.events if "tool_call" in event.type]
     assert seen == [("tool_call_started", "c-a"), ("tool_call_completed", "c-a"), ("tool_call_completed", "c-b")]
     assert [call.id for call in done.asked] == ["c-b"]
 

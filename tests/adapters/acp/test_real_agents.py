@@ -31,7 +31,7 @@ from proctor.supervisor.testing.driving import Drive, Driven
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
-CALLS = {
+CALLS: dict[str, list[Any]] = {
     "opencode": [
         ["bash", {"command": "touch a", "description": "x"}],
         ["read", {"filePath": "note.txt"}],

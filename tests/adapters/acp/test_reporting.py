@@ -66,6 +66,29 @@ async def test_updates_of_kinds_not_known_are_kept_as_they_came(scripts: Any) ->
 
 
 @pytest.mark.anyio
+@pytest.mark.parametrize(
+    "update",
+    [
+        {"sessionUpdate": ["x"]},
+        {"sessionUpdate": "tool_call", "toolCallId": "c", "kind": []},
+        {"sessionUpdate": "tool_call_update", "toolCallId": {}, "status": "completed", "kind": {"a": 1}},
+        {"sessionUpdate": "tool_call_update", "toolCallId": "c", "status": ["completed"]},
+        {"sessionUpdate": "agent_message_chunk", "content": 3},
+        {"sessionUpdate": "usage_update", "cost": {"currency": [], "amount": "x"}},
+        {},
+    ],
+)
+async def test_an_update_that_makes_no_sense_does_not_end_the_run(scripts: Any, update: dict[str, Any]) -> None:
+    """It is kept, or says nothing; so do a question and an answer of that kind."""
+    odd = {"call": "c", "question": {"kind": [], "locations": 3}, "options": [{"kind": "allow_once"}, 3]}
+    usage = {"usage": {"inputTokens": []}, "_meta": []}
+    done = await scripts.run(scripts.adapter({"update": update}, odd, {"stop": "end_turn", "fields": usage}))
+
+    assert getattr(done.events[-1], "type", None) == "run_completed"
+    assert scripts.made() == []
+
+
+@pytest.mark.anyio
 async def test_a_session_is_taken_up_without_its_past(scripts: Any) -> None:
     """What the agent repeats is not reported again, and past cost is not counted again."""
     past = [{"say": "old words"}, cost(3.0)]

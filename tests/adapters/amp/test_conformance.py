@@ -45,7 +45,7 @@ class TestAmpAdapter(AdapterConformance):
         """The same report with both parts of a message, then another message's, then a total."""
         first = {"input_tokens": 10, "cache_read_input_tokens": 4, "output_tokens": 2}
         total = {"input_tokens": 15, "cache_read_input_tokens": 4, "output_tokens": 9}
-        steps = [
+        steps: list[dict[str, Any]] = [
             {"say": "a", "message": "m", "usage": first},
             {"say": "b", "message": "m", "usage": first},
             {"say": "c", "message": "n", "usage": {"input_tokens": 5, "output_tokens": 3}},
