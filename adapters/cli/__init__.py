@@ -14,7 +14,7 @@ command, and one line in `app.COMMANDS`. Rows, each importing only those above i
     folding         recorded runs judged once more
     common          options that several commands have
     check, migrating, evaluating, comparing, narrowing, drawing, explaining, demo, running, reading,
-    answering, killing, proxying, hooking
+    answering, killing, proxying, hooking, describing
                     the commands
     app             the commands by name, and `main`
 """

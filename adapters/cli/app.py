@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from .exits import BAD_INPUT, report
+from .output import version
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "demo": ("demo:demo", "See it work: a supervised session, live, with nothing to set up."),
@@ -29,6 +30,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "kill": ("killing:kill", "End runs, whatever process they are in."),
     "mcp": ("proxying:mcp", "Enforce policies between agents and an MCP server."),
     "hook": ("hooking:hook", "Hold a person's own Claude Code to policies."),
+    "adapters": ("describing:adapters", "What each adapter can do, and which work here."),
     "migrate": ("migrating:migrate", "Rewrite an old policy file in today's spelling."),
     "schema": ("migrating:schema", "Print the JSON Schema of policy files."),
 }
@@ -67,9 +69,7 @@ class _Commands(click.Group):
 
 def _version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
     if wanted:
-        from importlib.metadata import version
-
-        click.echo(f"proctor {version('proctor')}")
+        click.echo(f"proctor {version()}")
         ctx.exit()
 
 

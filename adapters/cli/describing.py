@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
 import click
+from msgspec import structs
 
 from .common import json_option
 from .output import console, say, say_json
 
 if TYPE_CHECKING:
+    from proctor.adapters.acp.probe import ProbeReport
     from proctor.adapters.matrix import Row
+
+PROBED: Final = ("claude", "codex", "acp", "amp")
 
 
 @click.group(invoke_without_command=True)
@@ -35,17 +41,42 @@ def adapters(ctx: click.Context, as_json: bool, as_markdown: bool) -> None:
 
 
 @adapters.command()
-@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
-def probe(command: Sequence[str]) -> None:
-    """Start an ACP agent and say what it can do: proctor adapters probe opencode acp."""
-    from proctor.adapters.matrix.probing import probed
+@click.argument("name")
+@click.argument("command", nargs=-1, type=click.UNPROCESSED)
+@json_option
+def probe(name: str, command: tuple[str, ...], as_json: bool) -> None:
+    """Have an agent act twice in an empty folder, and say what it asked about. It uses the agent's own model.
 
+    NAME is claude, codex or acp; COMMAND starts an ACP agent: proctor adapters probe acp -- opencode acp
+    """
     from .common import run_async
 
-    async def main() -> None:
-        say_json(await probed(command))
+    options = {"command": list(command)} if command else {}
+    report = run_async(partial(_probed, name, options))
+    if as_json:
+        say_json({"adapter": name, "gate": report.gate, **structs.asdict(report)})
+        return
+    say(f"gate: {report.gate}")
+    say(f"asked about: {', '.join(report.asked) or 'nothing'}")
+    say(f"done unasked: {', '.join(report.unasked) or 'nothing'}")
+    say(f"a refusal held: {_told(report.refusal_held)}; it went on after it: {_told(report.went_on_after_refusal)}")
 
-    run_async(main)
+
+async def _probed(name: str, options: dict[str, Any]) -> ProbeReport:
+    from tempfile import TemporaryDirectory
+
+    from proctor.adapters.acp.probe import probe as probing
+    from proctor.adapters.registry import adapter_named
+
+    if name not in PROBED:
+        known = ", ".join(f"`{one}`" for one in PROBED)
+        raise click.UsageError(f"`{name}` cannot be probed; {known} can, the others do as their table says")
+    with TemporaryDirectory(prefix="proctor-probe-") as folder:
+        return await probing(lambda cwd: adapter_named(name, cwd=cwd, **options), Path(folder))
+
+
+def _told(value: bool | None) -> str:
+    return "not seen" if value is None else "yes" if value else "no"
 
 
 def _as_json(row: Row) -> dict[str, object]:

@@ -10,7 +10,7 @@ import click
 
 from .common import check_format, context_option, format_option, json_option, policy_option
 from .exits import FINE, VIOLATED
-from .output import Progress, console
+from .output import Progress, console, version
 
 if TYPE_CHECKING:
     from proctor.adapters.evaluate import SessionReport
@@ -66,14 +66,12 @@ class _Report:
     """Takes sessions as they are judged; what is long is written at the end."""
 
     def __init__(self, *, as_json: bool, junit: str | None, sarif: str | None, failures: int) -> None:
-        from importlib.metadata import version
-
         from proctor.adapters.evaluate import JUnitReport, SarifReport, Tally
 
         self.tally = Tally()
         self._as_json = as_json
         self._junit = JUnitReport() if junit else None
-        self._sarif = SarifReport(version("proctor")) if sarif else None
+        self._sarif = SarifReport(version()) if sarif else None
         self._files = (junit, sarif)
         self._left = failures
         self._console: Any = console()

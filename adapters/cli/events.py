@@ -86,9 +86,9 @@ class EventLines:
         return Line("refused", "bold red", f"{call}; the model is told: {event.tell_model or 'nothing'}")
 
     def _usage(self, event: ev.TokenUsageUpdated) -> Line:
-        total = "in all" if event.scope == "cumulative" else "more"
         cost = f", ${event.cost_usd:g}" if event.cost_usd else ""
-        return Line("tokens", "dim", f"{event.input_tokens:,} in, {event.output_tokens:,} out {total}{cost}")
+        used = f"{event.input_tokens:,} in, {event.output_tokens:,} out{cost}"
+        return Line("tokens", "dim", f"{used} so far" if event.scope == "cumulative" else f"+ {used}")
 
     def _violated(self, event: ev.PolicyViolated) -> Line:
         style = "yellow" if event.enforcement == "observed" else "bold red"

@@ -59,3 +59,13 @@ class Progress:
         """Take the line away."""
         if self._shown:
             print("\r\033[K", end="", file=sys.stderr, flush=True)
+
+
+def version() -> str:
+    """The version of this package, `unknown` where it is run without being installed."""
+    from importlib import metadata
+
+    try:
+        return metadata.version("proctor")
+    except metadata.PackageNotFoundError:
+        return "unknown"

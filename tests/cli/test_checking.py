@@ -1,0 +1,126 @@
+"""`check`, `migrate` and `schema`: policy files."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Cli = Any
+
+
+def test_good_files_are_summed_up(cli: Cli) -> None:
+    """One line a policy, then ok."""
+    checked = cli("check", "org.yaml", "team.yaml")
+
+    assert checked.code == 0
+    assert checked.out == "org: 1 limit, 1 tool rule, locked\nteam: 1 net\nok\n"
+
+
+def test_a_policy_may_come_from_standard_input(cli: Cli) -> None:
+    """`-` reads it, and problems are reported under <stdin>."""
+    assert cli("check", "-", stdin="name: x").code == 0
+    assert cli("check", "-", stdin="nam: x").err.startswith("<stdin>:1:1: error: unknown key `nam`")
+
+
+def test_problems_show_the_line_with_a_caret_and_a_suggestion(cli: Cli, place: Path) -> None:
+    """All of them, in the order of the text."""
+    place.joinpath("bad.yaml").write_text("name: bad\nlimitz: {}\nlimits: {max_total_tokens: lots}\n")
+    checked = cli("check", "bad.yaml")
+
+    assert checked.code == 2
+    assert checked.out == ""
+    assert checked.err == (
+        "bad.yaml:2:1: error: unknown key `limitz` at `limitz`\n"
+        "    2 | limitz: {}\n"
+        "      | ^\n"
+        "  did you mean `limits`?\n"
+        "bad.yaml:3:28: error: expected a number or a mapping, got the text `lots` at `limits.max_total_tokens`\n"
+        "    3 | limits: {max_total_tokens: lots}\n"
+        "      |                            ^\n"
+        "2 problems\n"
+    )
+
+
+def test_the_problems_of_all_files_are_told(cli: Cli, place: Path) -> None:
+    """An empty stack, a file that is not there, and one that is not UTF-8, at once."""
+    place.joinpath("empty.yaml").write_text("policies: []")
+    place.joinpath("latin.yaml").write_bytes(b"name: caf\xe9\n")
+    checked = cli("check", "empty.yaml", "missing.yaml", "latin.yaml")
+
+    assert checked.code == 2
+    assert "empty.yaml:1:11: error: expected a list of policies, got an empty one" in checked.err
+    assert "missing.yaml: error: cannot read the file: no such file or directory" in checked.err
+    assert "latin.yaml:1:10: error: the text is not UTF-8" in checked.err
+
+
+def test_problems_as_json_are_on_standard_output(cli: Cli, place: Path) -> None:
+    """With the same exit code."""
+    place.joinpath("bad.yaml").write_text("name: bad\nlimitz: {}\n")
+    checked = cli("check", "--json", "bad.yaml")
+
+    assert checked.code == 2
+    assert checked.lines[0]["problems"][0]["suggestion"] == "did you mean `limits`?"
+
+
+def test_a_policy_no_run_could_start_under_is_a_violation(cli: Cli, place: Path) -> None:
+    """Preflight's refusals are exit code 1."""
+    place.joinpath("zero.yaml").write_text("name: zero\nlimits: {max_tool_calls: 0}\n")
+    checked = cli("check", "zero.yaml")
+
+    assert checked.code == 1
+    assert "refused zero/max_tool_calls: `max_tool_calls` is 0" in checked.out
+    assert cli("check", "--json", "zero.yaml").lines[0]["findings"][0]["severity"] == "refuse"
+
+
+def test_what_an_adapter_cannot_hold_is_refused_where_it_is_required(cli: Cli, place: Path) -> None:
+    """`enforcement: required` on an agent that gates every call is fine."""
+    place.joinpath("required.yaml").write_text("name: r\nenforcement: required\n")
+
+    assert cli("check", "required.yaml", "--adapter", "scripted").code == 0
+    assert cli("check", "required.yaml", "--adapter", "nothing").code == 2
+
+
+def test_migrate_prints_the_standard_spelling(cli: Cli, place: Path) -> None:
+    """Old sequences become before rules."""
+    place.joinpath("old.yaml").write_text("name: old\nsequences: [[read, write]]\n")
+    migrated = cli("migrate", "old.yaml")
+
+    assert migrated.code == 0
+    assert "type: before" in migrated.out
+    assert cli("check", "-", stdin=migrated.out).code == 0
+    assert cli("migrate", "--json", "old.yaml").lines[0]["changed"] is True
+
+
+def test_migrate_changes_the_file_when_told(cli: Cli, place: Path) -> None:
+    """Once: the second time there is nothing to change."""
+    old = place / "old.yaml"
+    old.write_text("name: old\nsequences: [[read, write]]\n")
+
+    assert "rewritten" in cli("migrate", "--write", "old.yaml").err
+    assert "type: before" in old.read_text()
+    assert "nothing to change" in cli("migrate", "--write", "old.yaml").err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("migrate", "none.yaml"), "none.yaml: error: cannot read the file"),
+        (("migrate", "--write", "-"), "standard input cannot be written to"),
+        (("migrate", "--write", "old.json"), "would hold YAML under another name"),
+    ],
+)
+def test_migrate_refuses_what_it_cannot_do(cli: Cli, place: Path, arguments: Any, message: str) -> None:
+    """With exit code 2."""
+    place.joinpath("old.json").write_text('{"name": "old"}')
+    answer = cli(*arguments, stdin="name: x")
+
+    assert answer.code == 2
+    assert message in answer.err
+
+
+def test_schema_is_the_json_schema(cli: Cli) -> None:
+    """Pretty for people, one line for programs, the same."""
+    assert json.loads(cli("schema").out) == cli("schema", "--json").lines[0]

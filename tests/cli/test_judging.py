@@ -1,0 +1,157 @@
+"""`eval`, `diff`, `narrow` and `explain`: recorded sessions."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+Cli = Any
+
+
+def session(name: str, *tools: str) -> str:
+    """One session a line, as `--format sessions` has it."""
+    calls = [{"type": "tool_call", "id": f"c{n}", "name": tool, "input": {}} for n, tool in enumerate(tools)]
+    results = [{"type": "tool_result", "id": call["id"], "output": "ok"} for call in calls]
+    events = [event for pair in zip(calls, results, strict=True) for event in pair]
+    return json.dumps({"id": name, "events": events}) + "\n"
+
+
+@pytest.fixture
+def traces(place: Path) -> Path:
+    """Two sessions, one of which deletes."""
+    path = place / "traces.jsonl"
+    path.write_text(session("good", "read", "write") + session("bad", "read", "delete"))
+    return path
+
+
+def test_eval_tells_which_session_broke_which_rule(cli: Cli, traces: Path) -> None:
+    """Exit code 1, the failure in full, and the sums."""
+    judged = cli("eval", "--policy", "org.yaml", traces)
+
+    assert judged.code == 1
+    assert "FAILED deny-1 (deny)" in judged.out
+    assert "2 sessions: 1 passed, 1 failed (1 violation)" in judged.out
+
+
+def test_eval_of_sessions_that_keep_the_rules_is_fine(cli: Cli) -> None:
+    """From standard input, exit code 0."""
+    judged = cli("eval", "--policy", "org.yaml", "-", stdin=session("good", "read"))
+
+    assert judged.code == 0
+    assert "1 session: 1 passed, 0 failed" in judged.out
+
+
+def test_eval_as_json_is_one_line_a_session(cli: Cli, traces: Path) -> None:
+    """What api.md names, for programs."""
+    good, bad = cli("eval", "--json", "--policy", "org.yaml", traces).lines
+
+    assert (good["session"], good["passed"], good["violations"]) == ("good", True, [])
+    assert (bad["session"], bad["passed"]) == ("bad", False)
+    assert bad["violations"][0]["tool_call_id"] == "c1"
+
+
+def test_eval_writes_junit_and_sarif(cli: Cli, traces: Path, place: Path) -> None:
+    """For continuous integration."""
+    judged = cli("eval", "--policy", "org.yaml", traces, "--junit", "out.xml", "--sarif", "out.sarif")
+
+    assert judged.code == 1
+    assert ElementTree.parse(place / "out.xml").getroot().tag == "testsuites"
+    assert json.loads((place / "out.sarif").read_text())["version"] == "2.1.0"
+
+
+def test_eval_tells_at_most_so_many_failures_in_full(cli: Cli, traces: Path) -> None:
+    """The sums are over all of them."""
+    judged = cli("eval", "--policy", "org.yaml", traces, "--failures", "0")
+
+    assert "FAILED" not in judged.out
+    assert "1 failed" in judged.out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--format", "sesions", "traces.jsonl"), "no trace format is called `sesions`; did you mean `sessions`?"),
+        (("--format", "x", "traces.jsonl"), "there are `events`, `sessions`, `claude`, `codex`, `otel`"),
+        (("missing.jsonl",), "missing.jsonl: no such file"),
+        (("broken.jsonl",), "broken.jsonl:2: "),
+        (("--context", "x", "traces.jsonl"), "`--context x` is not KEY=VALUE"),
+    ],
+)
+def test_wrong_traces_are_exit_code_2(cli: Cli, traces: Path, arguments: Any, message: str) -> None:
+    """With the file and line."""
+    traces.with_name("broken.jsonl").write_text(session("good", "read") + '{"id": 7}\n')
+    judged = cli("eval", "--policy", "org.yaml", *arguments)
+
+    assert judged.code == 2
+    assert message in judged.err
+
+
+def test_diff_shows_what_a_new_policy_refuses(cli: Cli, traces: Path, place: Path) -> None:
+    """Exit code 1 when a session that passed now fails."""
+    place.joinpath("open.yaml").write_text("name: open\n")
+    stricter = cli("diff", "open.yaml", "org.yaml", traces)
+    looser = cli("diff", "org.yaml", "open.yaml", traces)
+
+    assert (stricter.code, looser.code) == (1, 0)
+    assert "newly refused: 1" in stricter.out
+    assert "newly allowed: 1" in looser.out
+    assert [line["session"] for line in cli("diff", "--json", "open.yaml", "org.yaml", traces).lines] == [
+        "good",
+        "bad",
+    ]
+
+
+def test_narrow_hides_what_could_not_be_called(cli: Cli, place: Path) -> None:
+    """After the trace, by the policy."""
+    place.joinpath("order.yaml").write_text(
+        "name: o\nrules: [{type: before, first: read, then: write, action: deny}]\n"
+    )
+    fresh = cli("narrow", "--policy", "order.yaml", "-", "--tools", "read,write", stdin=session("s", "look"))
+    after = cli(
+        "narrow", "--json", "--policy", "order.yaml", "-", "--tools", "read,write", stdin=session("s", "read")
+    )
+
+    assert fresh.out == "s: read\n"
+    assert after.lines == [{"session": "s", "tools": ["read", "write"], "hidden": []}]
+    assert cli("narrow", "--policy", "order.yaml", "-", "--tools", ",", stdin=session("s")).code == 2
+
+
+def test_explain_tells_why_a_stored_call_was_refused(cli: Cli, ran: Any) -> None:
+    """By the policies stored with the run."""
+    run_id = ran.lines[-1]["run_id"]
+    told = cli("explain", run_id)
+
+    assert told.code == 0
+    assert "bash (call-1): allow" in told.out
+    assert "delete (call-2): deny" in told.out
+    assert "deny-1: deny, " in told.out
+
+
+def test_explain_of_one_event_tells_only_that(cli: Cli, ran: Any) -> None:
+    """By its number; one at which nothing was decided is an error."""
+    seq = next(line["seq"] for line in ran.lines if line.get("tool_name") == "delete")
+    one = cli("explain", "--json", "last", seq)
+
+    assert [line["decision"]["action"] for line in one.lines] == ["deny"]
+    assert cli("explain", "last", "1").code == 2
+
+
+def test_explain_takes_a_file_of_events(cli: Cli, ran: Any, place: Path) -> None:
+    """As `run --json` or `show --json` wrote them; other policies may be given."""
+    place.joinpath("run.jsonl").write_text(cli("show", "--json", "last").out)
+    place.joinpath("other.yaml").write_text("name: other\ntool_rules: [{deny: [bash]}]\n")
+
+    assert "delete (call-2): deny" in cli("explain", "run.jsonl").out
+    assert "bash (call-1): cancel" in cli("explain", "run.jsonl", "--policy", "other.yaml").out
+
+
+def test_explain_needs_a_policy_from_somewhere(cli: Cli) -> None:
+    """A trace without one needs --policy."""
+    told = cli("explain", "-", stdin=session("s", "read"))
+
+    assert told.code == 2
+    assert "name the files with `--policy`" in told.err
