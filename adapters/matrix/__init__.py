@@ -1,6 +1,6 @@
 """What each adapter can do: said by its capabilities, shown by the conformance suite.
 
-subjects    the adapters by name: what each needs, where it is described
+subjects    the adapters by name: what each needs
 record      what the suite has shown, as it is kept in `record.yaml`
 rows        one row for each adapter
 installed   which of them can be used here

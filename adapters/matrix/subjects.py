@@ -1,4 +1,4 @@
-"""The adapters of the matrix by name: what each needs, where it is described."""
+"""The adapters of the matrix by name: what each needs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ class Subject(msgspec.Struct, frozen=True, kw_only=True):
     """One adapter, or an agent that one runs.
 
     `modules` must all be importable, one of `programs` must be on PATH; `install` says how to get them.
-    `page` is its page of the documentation.
+    `acp` is the executable of an agent that speaks the Agent Client Protocol.
     """
 
     name: str
@@ -17,7 +17,6 @@ class Subject(msgspec.Struct, frozen=True, kw_only=True):
     modules: tuple[str, ...] = ()
     programs: tuple[str, ...] = ()
     install: str = ""
-    page: str | None = None
     acp: str | None = None
 
 
@@ -27,7 +26,6 @@ SUBJECTS: tuple[Subject, ...] = (
         about="Claude Code",
         modules=("claude_agent_sdk",),
         install="pip install 'proctor[claude]'",
-        page="claude.md",
     ),
     Subject(
         name="codex",
@@ -35,15 +33,13 @@ SUBJECTS: tuple[Subject, ...] = (
         modules=("codex_cli_bin",),
         programs=("codex",),
         install="pip install 'proctor[codex]'",
-        page="codex.md",
     ),
-    Subject(name="amp", about="Amp", programs=("amp",), install="npm install -g @sourcegraph/amp", page="amp.md"),
+    Subject(name="amp", about="Amp", programs=("amp",), install="npm install -g @sourcegraph/amp"),
     Subject(
         name="acp: opencode",
         about="opencode over ACP",
         programs=("opencode",),
         install="npm install -g opencode-ai",
-        page="acp.md",
         acp="opencode",
     ),
     Subject(
@@ -51,7 +47,6 @@ SUBJECTS: tuple[Subject, ...] = (
         about="Gemini CLI over ACP",
         programs=("gemini",),
         install="npm install -g @google/gemini-cli",
-        page="acp.md",
         acp="gemini",
     ),
     Subject(
@@ -59,7 +54,6 @@ SUBJECTS: tuple[Subject, ...] = (
         about="Claude Code over ACP",
         programs=("claude-agent-acp",),
         install="npm install -g @agentclientprotocol/claude-agent-acp",
-        page="acp.md",
         acp="claude-agent-acp",
     ),
     Subject(
@@ -67,34 +61,30 @@ SUBJECTS: tuple[Subject, ...] = (
         about="Codex over ACP",
         programs=("codex-acp",),
         install="npm install -g @agentclientprotocol/codex-acp",
-        page="acp.md",
         acp="codex-acp",
     ),
-    Subject(name="acp", about="any other ACP agent", page="acp.md", acp="agent"),
+    Subject(name="acp", about="any other ACP agent", acp="agent"),
     Subject(
         name="pydantic-ai",
         about="agents of pydantic-ai",
         modules=("pydantic_ai",),
         install="pip install 'proctor[pydantic-ai]'",
-        page="pydantic-ai.md",
     ),
     Subject(
         name="openai-agents",
         about="agents of the OpenAI Agents SDK",
         modules=("agents",),
         install="pip install 'proctor[openai-agents]'",
-        page="openai-agents.md",
     ),
-    Subject(name="function", about="your own agent loop", page="function.md"),
+    Subject(name="function", about="your own agent loop"),
     Subject(
         name="mcp",
         about="the proxy before an MCP server",
         modules=("mcp",),
         install="pip install 'proctor[mcp]'",
-        page="mcp.md",
     ),
-    Subject(name="shell", about="bash command lines", programs=("bash",), install="install bash", page="shell.md"),
-    Subject(name="scripted", about="scripts", page="scripted-agents.md"),
+    Subject(name="shell", about="bash command lines", programs=("bash",), install="install bash"),
+    Subject(name="scripted", about="scripts"),
     Subject(name="replay", about="recorded sessions"),
 )
 """In the order of the table."""

@@ -12,7 +12,7 @@ from .rows import Row
 COLUMNS: Final[tuple[tuple[str, str, Callable[[Capabilities], str]], ...]] = (
     ("gate", "gate", lambda can: can.gate),
     ("rewrite", "rewrite", lambda can: _yes(can.rewrite)),
-    ("a refusal", "deny_ends_turn", lambda can: "-" if can.gate == "none" else _refusal(can.deny_ends_turn)),
+    ("after a refusal", "deny_ends_turn", lambda can: "-" if can.gate == "none" else _refusal(can.deny_ends_turn)),
     ("usage", "usage", lambda can: can.usage.replace("_", " ")),
     ("cost", "reports_cost", lambda can: _yes(can.reports_cost)),
     ("cancel ends children", "cancel_kills_children", lambda can: _yes(can.cancel_kills_children)),
@@ -29,7 +29,7 @@ def markdown(rows: Sequence[Row]) -> str:
     lines = [_line(titles), _line(["---"] * len(titles))]
     for row in rows:
         cells = [_cell(row, name, value(row.declared)) for _, name, value in COLUMNS]
-        lines.append(_line([_name(row), *cells, row.level]))
+        lines.append(_line([f"`{row.subject.name}`", *cells, row.level]))
     return "\n".join(lines) + "\n"
 
 
@@ -48,10 +48,6 @@ def _is_plain(row: Row, name: str, value: str) -> bool:
     return name in row.shown or name == "compiles" or value in ("no", "none", "-")
 
 
-def _name(row: Row) -> str:
-    return f"[{row.subject.name}]({row.subject.page})" if row.subject.page else row.subject.name
-
-
 def _line(cells: Sequence[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
@@ -61,4 +57,4 @@ def _yes(value: bool) -> str:
 
 
 def _refusal(ends_turn: bool) -> str:
-    return "ends the turn" if ends_turn else "is told, goes on"
+    return "ends the turn" if ends_turn else "goes on"

@@ -1,0 +1,124 @@
+"""The matrix in the documentation is what the suite has shown and the adapters say, and nothing else."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from proctor.adapters.cli.app import app
+from proctor.adapters.matrix import markdown, matrix, missing
+from proctor.adapters.matrix.page import BEGIN, END, replaced
+from proctor.adapters.matrix.subjects import SUBJECTS, Subject
+from proctor.adapters.registry import ADAPTERS
+from proctor.supervisor.errors import UsageError
+
+DOCS = Path(__file__).parents[3] / "docs"
+
+
+def test_the_page_has_the_matrix_as_it_is() -> None:
+    """If not: python -m proctor.adapters.matrix docs/adapters.md."""
+    page = (DOCS / "adapters.md").read_text()
+
+    assert page == replaced(page, markdown(matrix()))
+
+
+def test_every_column_and_every_adapter_is_explained() -> None:
+    """Each title of the table, and each name in it, is in the text around it."""
+    page = (DOCS / "adapters.md").read_text()
+    before, _, rest = page.partition(BEGIN)
+    table, _, after = rest.partition(END)
+    titles = [title.strip() for title in table.strip().splitlines()[0].strip("|").split("|")]
+
+    assert [title for title in titles[1:] if f"**{title}**" not in before + after] == []
+    assert [
+        row.subject.name for row in matrix() if f"`{row.subject.name.partition(':')[0]}`" not in before + after
+    ] == []
+
+
+def test_every_page_that_is_linked_is_there() -> None:
+    """A link that leads nowhere helps nobody."""
+    linked = re.findall(r"\]\(([\w-]+\.md)\)", (DOCS / "adapters.md").read_text())
+
+    assert [page for page in linked if not (DOCS / page).exists()] == []
+
+
+def test_every_adapter_of_the_command_line_has_a_row() -> None:
+    """What can be run can be looked up."""
+    names = {subject.name for subject in SUBJECTS}
+
+    assert set(ADAPTERS) - names == set()
+
+
+def test_a_page_without_a_place_for_the_table_is_refused() -> None:
+    """With what is missing."""
+    with pytest.raises(UsageError, match="goes between"):
+        replaced("# Adapters\n", "| a |\n")
+
+
+def test_what_is_missing_is_named() -> None:
+    """A module, a program; nothing where one of both is enough."""
+    assert missing(Subject(name="x", about="x", modules=("no_such_module",))) == "`no_such_module` is not installed"
+    assert missing(Subject(name="x", about="x", programs=("no-such-program",))) == (
+        "there is no program `no-such-program` on PATH"
+    )
+    assert missing(Subject(name="x", about="x", modules=("no_such_module",), programs=("sh",))) is None
+
+
+def test_the_command_prints_a_line_of_json_for_each_adapter() -> None:
+    """With what is missing here and how to get it."""
+    result = CliRunner().invoke(app, ["adapters", "--json"])
+
+    told = [json.loads(line) for line in result.stdout.splitlines()]
+    assert [one["adapter"] for one in told] == [row.subject.name for row in matrix()]
+    scripted = next(one for one in told if one["adapter"] == "scripted")
+    assert (scripted["installed"], scripted["missing"], scripted["capabilities"]["gate"]) == (True, None, "all")
+
+
+def test_the_command_prints_the_table_of_the_documentation() -> None:
+    """The same text."""
+    assert CliRunner().invoke(app, ["adapters", "--markdown"]).stdout == markdown(matrix())
+
+
+def test_the_command_prints_a_table_for_people() -> None:
+    """Every adapter is in it."""
+    shown = CliRunner().invoke(app, ["adapters"]).stdout
+
+    assert [row.subject.name for row in matrix() if row.subject.name.split(" ")[-1][:12] not in shown] == []
+
+
+HEAVY = {
+    "ClaudeAdapter": {"claude_agent_sdk"},
+    "CodexAdapter": {"openai_codex", "codex_cli_bin"},
+    "PydanticAIAdapter": {"pydantic_ai"},
+    "OpenAIAgentsAdapter": {"agents", "openai"},
+    "AcpAdapter": {"acp"},
+    "FunctionAdapter": set(),
+    "ReplayAdapter": set(),
+    "ScriptedAdapter": set(),
+    "ShellAdapter": {"tree_sitter", "tree_sitter_bash"},
+}
+"""What an adapter may import of third parties, beside what the supervisor needs."""
+LOOK = """
+import sys
+from proctor.adapters import {name}
+print(" ".join(sorted({{module.split(".")[0] for module in sys.modules}})))
+"""
+
+
+@pytest.mark.parametrize("name", HEAVY)
+def test_importing_an_adapter_imports_nothing_of_the_others(name: str) -> None:
+    """Neither their clients nor their frameworks."""
+    look = subprocess.run([sys.executable, "-c", LOOK.format(name=name)], capture_output=True, text=True, check=False)
+    if look.returncode and "No module named" in look.stderr:
+        pytest.skip(look.stderr.splitlines()[-1])
+
+    others = set().union(*HEAVY.values()) | {"mcp", "starlette", "uvicorn", "click", "openai"}
+    imported = set(look.stdout.split())
+    own = HEAVY[name] | ({"openai", "mcp", "starlette", "uvicorn", "click"} if HEAVY[name] else set())
+    assert imported & (others - own) == set(), look.stderr
