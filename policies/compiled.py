@@ -83,8 +83,13 @@ class Visits(msgspec.Struct, frozen=True):
     exercised: frozenset[str]
 
 
+NO_VISITS = Visits(rules=(), spending=(), attempts=(), outcomes=[], exercised=frozenset())
+
+
 def visits_of(rules: Sequence[Met]) -> Visits:
     """What these rules have to do."""
+    if not rules:
+        return NO_VISITS
     return Visits(
         rules=rules,
         spending=[met for met in rules if met[0].spends],

@@ -68,13 +68,13 @@ class Judging:
         """A call was asked for: known by its id from now on, and counted as an attempt once."""
         session = self.session
         first = id not in self.calls and id not in session.finished
-        turn = session.session_turn(turn)
+        offset = session.turn_offset
+        turn = session.session_turn(turn) if turn <= 0 or offset is None else turn + offset
         call = self.calls[id] = Call(id=id, name=name, input=input, turn=turn, memory=self)
         session.asked = True
         if turn > session.turn:
             session.reach_turn(turn)
-        plan = self.compiled.plan(name)
-        visits = self._visits(call, plan)
+        visits = self._visits(call, self.compiled.plan(name))
         if first:
             if not visits.exercised <= session.exercised:
                 session.exercised |= visits.exercised

@@ -6,7 +6,7 @@ events of a session into a new monitor gives the state that was live.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -91,9 +91,13 @@ class Monitor(Judging):
             return known
         subject, visits = self.request(call.id, call.name, call.input, call.turn)
         granted = self.session.granted.get(call.id)
-        subject.approved = granted is not None and granted == input_digest(call.input)
+        if granted is not None:
+            subject.approved = granted == input_digest(call.input)
         subject.answers = checks
         violations, errors = self.judged(subject, visits, repeat=True)
+        if not violations and not self.explain:
+            self.start(subject, visits, ALLOWED)
+            return self._decision(call, violations, ())
         if subject.approved:
             violations = [v for v in violations if v.action != "request_approval"]
         if len(violations) > 1:
@@ -147,7 +151,11 @@ class Monitor(Judging):
         )
 
     def _decision(self, call: ToolCall, violations: list[Violation], errors: tuple[str, ...]) -> Decision:
-        action = violations[0].action if violations else "allow"
+        if not violations:
+            return Decision(
+                action="allow", tool_call_id=call.id, tool_name=call.name, tool_input=call.input, errors=errors
+            )
+        action = violations[0].action
         tell = None
         if action not in ("allow", "warn"):
             refusing = (v.tell_model for v in violations if v.action == action and v.tell_model)
@@ -230,9 +238,10 @@ class Monitor(Judging):
         session = self.session
         if self.compiled.limits.closed(session.limits, session.meter):
             return []
-        return [tool for tool in tools if not self._closed(tool)]
+        return [tool for tool in tools if next(self.refusing(tool), None) is None]
 
-    def _closed(self, tool: str) -> bool:
+    def refusing(self, tool: str) -> Iterator[str]:
+        """The ids of the rules that refuse every call of a tool in the next response."""
         count = self.session.count
         ahead = Call(id="", name=tool, input=None, turn=self.session.turn + 1, memory=self)
         visits = self.compiled.plan(tool).visits
@@ -243,8 +252,7 @@ class Monitor(Judging):
             if STRICTNESS[rule.action] < STRICTNESS["deny"] and rule.id not in self.session.broken:
                 continue
             if rule.machine.closed(self.states[number], sure, maybe, count, ahead):
-                return True
-        return False
+                yield rule.id
 
     def finish(self) -> Report:
         """How each rule stands, settled as at the end of the run; the session may go on after it.

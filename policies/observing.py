@@ -66,7 +66,8 @@ def started(on: Judging, event: ev.ToolCallStarted) -> list[Violation]:
     granted = on.session.granted.get(event.tool_call_id)
     call, visits = on.request(event.tool_call_id, *this, event.turn)
     call.observed = True
-    call.approved = granted is not None and granted == input_digest(event.tool_input)
+    if granted is not None:
+        call.approved = granted == input_digest(event.tool_input)
     violations, _ = on.judged(call, visits, repeat=False)
     if call.approved:
         violations = [v for v in violations if v.action != "request_approval"]

@@ -164,11 +164,14 @@ def _quantified(values_at: paths.PathFn, tests: list[_Test], permits: bool, need
     each = [test.holds for test in tests if not test.whole]
     whole = [test.holds for test in tests if test.whole]
     missing = all(test.missing for test in tests)
+    alone = each[0] if len(tests) == len(each) == need == 1 else None
 
     def holds(doc: Any, facts: Facts) -> bool:
         values = values_at(doc)
         if not values:
             return missing
+        if alone is not None and len(values) == 1:
+            return alone(values[0], facts)
         if not all(test(values, facts) for test in whole):
             return False
         meeting = [all(test(value, facts) for test in each) for value in values]

@@ -68,8 +68,10 @@ def _contains(value: Any, operands: Sequence[Any], reading: Reading) -> bool:
 
 
 def _texts_hold(value: Any, found: Callable[[str], bool], reading: Reading) -> bool:
+    if isinstance(value, str):
+        return found(value)
     if not reading.loose:
-        return isinstance(value, str) and found(value)
+        return False
     texts = texts_in(value)
     return bool(texts) and (all if reading.permits else any)(found(text) for text in texts)
 

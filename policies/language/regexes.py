@@ -54,10 +54,12 @@ class Regex:
 
     def found_in(self, text: str) -> bool:
         """Whether the pattern occurs in the text."""
+        # In bytes, because only whether matters: places in a text would be counted in characters.
         try:
-            return self._search(text) is not None
+            encoded = text.encode()
         except UnicodeEncodeError:
-            return self._search(_printable(text)) is not None
+            encoded = _printable(text).encode()
+        return self._search(encoded) is not None
 
     def values(self, text: str) -> Iterator[str]:
         """What the pattern yields: its groups, or the whole match if it has none; every occurrence."""
