@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import anyio
@@ -141,6 +142,15 @@ async def test_what_is_missing_is_named_before_anything_starts(bench: Any) -> No
     with pytest.raises(UsageError, match="cannot fork"):
         async with bench.adapter().open(launch):
             raise AssertionError
+
+
+async def test_the_environment_may_name_the_client(bench: Any) -> None:
+    """As the client's own SDK reads it."""
+    env = {"PATH": os.environ["PATH"], "AMP_API_KEY": "none", "AMP_CLI_PATH": str(bench.home / "amp")}
+    (bench.home / "amp").write_text("#!/bin/sh\n")
+    (bench.home / "amp").chmod(0o755)
+
+    await bench.adapter(amp_path=None, env=env).prepare()
 
 
 async def test_its_capabilities_are_those_that_hold() -> None:
