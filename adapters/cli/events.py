@@ -43,9 +43,10 @@ class EventLines:
         line = self._line(event)
         if line is None:
             return None
-        text = Text(f"{self._head(event):>8}  ", style="dim")
+        text = Text()
+        text.append(f"{self._head(event):>8}  ", style="dim")
         text.append(f"{line.label:<9} ", style=line.style)
-        text.append(printable(line.text), style="")
+        text.append(printable(line.text))
         return text
 
     def _head(self, event: ev.Event) -> str:

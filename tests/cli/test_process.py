@@ -1,0 +1,187 @@
+"""The command line as a process: signals, pipes, terminals, and what it imports."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Cli = Any
+ESCAPE = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")
+PROCTOR = (sys.executable, "-m", "proctor.adapters.cli")
+
+
+def call(*arguments: str, **more: Any) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*PROCTOR, *arguments], capture_output=True, text=True, timeout=60, **more)
+
+
+def on_terminal(*arguments: str, columns: int = 80, typed: bytes = b"", **env: str) -> tuple[int, str]:
+    """Run on a terminal of so many columns; gives the exit code and what it showed."""
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.environ.update({"COLUMNS": str(columns), "LINES": "50", "TERM": "xterm-256color", **env})
+        os.execv(sys.executable, [*PROCTOR, *arguments])
+    os.write(terminal, typed)
+    shown = b""
+    while True:
+        try:
+            chunk = os.read(terminal, 65536)
+        except OSError:  # Linux says so when the other side is gone
+            break
+        if not chunk:
+            break
+        shown += chunk
+    os.close(terminal)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), shown.decode().replace("\r\n", "\n")
+
+
+@pytest.fixture(autouse=True)
+def _here(place: Path) -> None:
+    """In an empty directory, with a store of its own."""
+
+
+def test_exit_codes_reach_the_shell(place: Path) -> None:
+    """Fine, violated, bad input."""
+    place.joinpath("zero.yaml").write_text("name: zero\nlimits: {max_tool_calls: 0}\n")
+
+    assert [call("check", name).returncode for name in ("org.yaml", "zero.yaml", "none.yaml")] == [0, 1, 2]
+
+
+def test_help_is_quick_because_little_is_imported() -> None:
+    """No judge, no supervisor, no drawing of tables for a page of text."""
+    code = (
+        "import sys\nfrom proctor.adapters.cli import main\n"
+        "try:\n    main(['--help'])\nexcept SystemExit:\n    pass\n"
+        "heavy = {'anyio', 'msgspec', 'rich', 'yaml', 'proctor.policies', 'proctor.supervisor'} & set(sys.modules)\n"
+        "print('heavy:', sorted(heavy))\n"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+
+    assert ran.stdout.endswith("heavy: []\n")
+
+
+def test_every_command_has_help_and_json() -> None:
+    """As the table promises."""
+    from proctor.adapters.cli.app import COMMANDS, app
+
+    context: Any = None
+    commands = {name: app.get_command(context, name) for name in COMMANDS}
+
+    assert [name for name, command in commands.items() if not (command and command.help)] == []
+    without_output = {"mcp", "hook", "serve"}
+    options = {name: [o for p in command.params for o in p.opts] for name, command in commands.items() if command}
+    assert [name for name in options if "--json" not in options[name] and name not in without_output] == []
+
+
+def test_an_unknown_command_suggests_one() -> None:
+    """And lists none: `--help` does."""
+    ran = call("chek")
+
+    assert (ran.returncode, ran.stderr) == (2, "error: there is no command `chek`; did you mean `check`?\n")
+
+
+def test_a_reader_that_has_had_enough_is_no_error() -> None:
+    """`proctor schema | head -1` ends quietly."""
+    process = subprocess.Popen([*PROCTOR, "schema"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stdout is not None
+    assert process.stderr is not None
+    process.stdout.readline()
+    process.stdout.close()
+    errors = process.stderr.read()
+    process.stderr.close()
+
+    assert (process.wait(30), errors) == (0, b"")
+
+
+def test_a_run_goes_on_when_nobody_reads(cli: Cli) -> None:
+    """It is supervised and recorded to its end."""
+    arguments = ["run", "--json", "--adapter", "shell", "--policy", "org.yaml", "sleep 0.5; echo done"]
+    process = subprocess.Popen([*PROCTOR, *arguments], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    assert process.stdout is not None
+    process.stdout.readline()
+    process.stdout.close()
+    process.wait(30)
+
+    assert cli("show", "--json", "last").lines[-1]["type"] == "run_completed"
+
+
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_the_run_in_order(place: Path, cli: Cli, sent: signal.Signals) -> None:
+    """One cancel, one terminal event, exit code 3."""
+    place.joinpath("agent.yaml").write_text("steps:\n  - silence: forever\n")
+    arguments = ("run", "--json", "--adapter", "scripted", "--set", "script=agent.yaml", "--policy", "org.yaml", "x")
+    process = subprocess.Popen([*PROCTOR, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    for line in process.stdout:
+        if json.loads(line)["type"] == "message_sent":
+            break
+    process.send_signal(sent)
+    out, err = process.communicate(timeout=30)
+
+    assert process.returncode == 3
+    assert err == "ending the run ...\n"
+    assert json.loads(out.splitlines()[-1])["reason"] == "interrupted by the user"
+    ends = [line for line in cli("show", "--json", "last").lines if line["type"] in ("run_cancelled", "run_failed")]
+    assert len(ends) == 1
+
+
+def test_an_error_nobody_expected_is_one_message(monkeypatch: pytest.MonkeyPatch, cli: Cli) -> None:
+    """With the way to its details, which `--debug` gives; exit code 3."""
+
+    def broken() -> None:
+        raise RuntimeError("a fault")
+
+    monkeypatch.setattr("proctor.policies.schema.json_schema", broken)
+    plain, debugged = cli("schema"), cli("--debug", "schema")
+
+    assert plain.code == 3
+    assert plain.err == (
+        "error: this should not have happened: RuntimeError: a fault\nsay `proctor --debug ...` for details\n"
+    )
+    assert "Traceback" in debugged.err
+
+
+def test_output_that_is_no_terminal_has_no_colour() -> None:
+    """Nor cursor movements: plain lines."""
+    assert "\033" not in call("demo").stdout
+
+
+def test_no_color_is_respected_on_a_terminal() -> None:
+    """NO_COLOR: the words say it all."""
+    code, shown = on_terminal("check", "org.yaml", NO_COLOR="1")
+
+    assert code == 0
+    assert "ok" in shown
+    assert "\033[3" not in shown
+
+
+def test_a_terminal_of_80_columns_is_enough() -> None:
+    """No line of the demo is longer, and what is too long goes on below."""
+    code, shown = on_terminal("demo", NO_COLOR="1")
+
+    assert code == 0
+    shown = ESCAPE.sub("", shown)
+    assert [line for line in shown.splitlines() if len(line) > 80] == []
+    assert "model is told: Files are not deleted here. Move them to attic/ instead." in " ".join(shown.split())
+
+
+@pytest.mark.parametrize(
+    ("typed", "kind"), [(b"y\n", "tool_approval_granted"), (b"maybe\nn\n", "tool_approval_denied")]
+)
+def test_an_approval_is_asked_at_the_terminal(place: Path, cli: Cli, typed: bytes, kind: str) -> None:
+    """With the whole input; anything but yes or no is asked again."""
+    place.joinpath("agent.yaml").write_text("tools: [deploy]\nsteps:\n  - call: deploy\n    input: {to: prod}\n")
+    arguments = ("run", "--adapter", "scripted", "--set", "script=agent.yaml", "--policy", "team.yaml", "x")
+    code, shown = on_terminal(*arguments, typed=typed)
+
+    assert code == 0
+    assert "to: prod" in shown
+    assert kind in [line["type"] for line in cli("show", "--json", "last").lines]

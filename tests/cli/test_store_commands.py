@@ -1,0 +1,202 @@
+"""`runs`, `show`, `tail`, `approvals`, `approve`, `deny` and `kill`: what the store holds, and mail by way of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Cli = Any
+PROCTOR = (sys.executable, "-m", "proctor.adapters.cli")
+RUN = ("run", "--json", "--adapter", "scripted", "--set", "script=agent.yaml", "--policy")
+
+
+@contextmanager
+def going(policy: str, *more: str) -> Iterator[Any]:
+    """A run in a process of its own, its events as they come."""
+    process = subprocess.Popen([*PROCTOR, *RUN, policy, *more, "go"], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.stdout.close()
+        process.wait()
+
+
+def until(process: Any, kind: str) -> dict[str, Any]:
+    """The next event of a kind."""
+    for line in process.stdout:
+        event: dict[str, Any] = json.loads(line)
+        if event["type"] == kind:
+            return event
+    raise AssertionError(f"no {kind} came")
+
+
+@pytest.fixture
+def waits(place: Path) -> str:
+    """A script that asks for a deployment; the policy to run it under."""
+    place.joinpath("agent.yaml").write_text(
+        "tools: [deploy, bash]\nsteps:\n  - call: deploy\n    input: {to: prod}\n"
+    )
+    return "team.yaml"
+
+
+@pytest.fixture
+def silent(place: Path) -> str:
+    """A script that says nothing until it is ended; the policy to run it under."""
+    place.joinpath("agent.yaml").write_text("steps:\n  - silence: forever\n")
+    return "org.yaml"
+
+
+def test_runs_are_listed_newest_first(cli: Cli, ran: Any) -> None:
+    """As a table and as JSON."""
+    listed = cli("runs")
+
+    assert "completed  scripted" in listed.out
+    assert "Tidy up" in listed.out
+    assert cli("runs", "--json").lines[0]["run_id"] == ran.lines[-1]["run_id"]
+
+
+def test_a_run_is_shown_by_id_by_its_beginning_and_as_last(cli: Cli, ran: Any) -> None:
+    """Event by event, numbered."""
+    run_id = ran.lines[-1]["run_id"]
+    shown = [cli("show", name).out for name in (run_id, run_id[:14], run_id[4:14], "last")]
+
+    assert len(set(shown)) == 1
+    assert "refused   delete" in shown[0]
+    assert [line["seq"] for line in cli("show", "--json", "last").lines] == [line["seq"] for line in ran.lines[:-1]]
+
+
+def test_tail_shows_the_latest_events(cli: Cli, ran: Any) -> None:
+    """So many of them; `--run` picks a run, following ends with it."""
+    assert [line["type"] for line in cli("tail", "--json", "-n", "1").lines] == ["run_completed"]
+    assert cli("tail", "--follow", "--run", "last", "--json").lines[-1]["type"] == "run_completed"
+    assert cli("tail", "-n", "0").out == ""
+
+
+def test_a_waiting_call_is_listed_and_approved_by_another_process(cli: Cli, waits: str) -> None:
+    """It runs once somebody said yes; who did is on record."""
+    with going(waits) as process:
+        asked = until(process, "tool_approval_requested")
+        listed = cli("approvals")
+        answer = cli("approve", asked["approval_id"], "--by", "ana", "--reason", "looks right")
+        granted = until(process, "tool_approval_granted")
+        until(process, "tool_call_started")
+
+    assert '{"to":"prod"}' in listed.out
+    assert (answer.code, answer.out) == (0, "approved by ana\n")
+    assert (granted["by"], granted["reason"]) == ("ana", "looks right")
+
+
+def test_a_waiting_call_is_denied_by_the_id_as_it_is_shown(cli: Cli, waits: str) -> None:
+    """The beginning of the run's id and the number."""
+    with going(waits) as process:
+        asked = until(process, "tool_approval_requested")
+        run, _, number = asked["approval_id"].partition(".")
+        answer = cli("deny", f"{run[:12]}.{number}", "--json", "--by", "ana")
+        until(process, "tool_call_denied")
+
+    assert answer.lines[0]["answer"] == "denied"
+    assert cli("approvals", "--json").out == ""
+
+
+def test_an_answer_to_what_is_not_asked_is_exit_code_2(cli: Cli, ran: Any) -> None:
+    """It names the approval."""
+    answer = cli("approve", f"{ran.lines[-1]['run_id']}.9")
+
+    assert answer.code == 2
+    assert "there is no approval" in answer.err
+
+
+@pytest.mark.parametrize("target", ["run", "session", "tenant", "all"])
+def test_kill_ends_a_run_of_another_process(cli: Cli, silent: str, target: str) -> None:
+    """And waits until it has ended; the run's own process gives exit code 3."""
+    with going(silent, "--context", "tenant=acme") as process:
+        started = until(process, "run_started")
+        until(process, "message_sent")
+        named = {"run": started["run_id"], "session": started["session_id"], "tenant": "acme"}.get(target)
+        killed = cli("kill", f"--{target}", *([named] if named else []), "--reason", "too long")
+        ended = until(process, "run_cancelled")
+        code = process.wait(20)
+
+    assert (killed.code, killed.out) == (0, f"{started['run_id']}: ended\n")
+    assert ended["reason"] == "too long"
+    assert code == 3
+
+
+def test_kill_says_so_when_nobody_owns_the_run(cli: Cli, silent: str) -> None:
+    """A run whose process died: exit code 3 after the time given."""
+    with going(silent) as process:
+        started = until(process, "run_started")
+    killed = cli("kill", "--run", started["run_id"], "--wait", "0.2", "--json")
+
+    assert killed.code == 3
+    assert killed.lines[0]["ended"] is False
+
+
+def test_kill_needs_exactly_one_target(cli: Cli, ran: Any) -> None:
+    """Neither none nor two; a run that is over cannot be ended."""
+    assert cli("kill").code == 2
+    assert cli("kill", "--all", "--tenant", "acme").code == 2
+    assert "it is completed" in cli("kill", "--run", "last").err
+    assert cli("kill", "--all").err == "no run of these goes on\n"
+
+
+@pytest.mark.parametrize(
+    "command", [("runs",), ("show", "x"), ("tail",), ("approvals",), ("approve", "x.1"), ("kill", "--all")]
+)
+def test_a_store_that_is_not_there_is_not_made_by_reading(cli: Cli, place: Path, command: Any) -> None:
+    """Exit code 2, naming the place."""
+    answer = cli(*command, "--store", "none.db")
+
+    assert answer.code == 2
+    assert "there is no store at `none.db`" in answer.err
+    assert not (place / "none.db").exists()
+
+
+def test_a_file_that_is_no_store_is_left_as_it_is(cli: Cli, place: Path) -> None:
+    """Named by --store or by PROCTOR_STORE."""
+    place.joinpath("notes.txt").write_text("my notes")
+    answer = cli("runs", "--store", "notes.txt")
+
+    assert answer.code == 2
+    assert "`notes.txt` is not a proctor store" in answer.err
+    assert place.joinpath("notes.txt").read_text() == "my notes"
+
+
+def test_a_damaged_store_is_exit_code_3(cli: Cli, ran: Any, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Said in one line; the machine failed."""
+    store = place / "state" / "proctor" / "runs.db"
+    place.joinpath("cut.db").write_bytes(store.read_bytes()[:-4096])
+    monkeypatch.setenv("PROCTOR_STORE", "cut.db")
+    answer = cli("runs")
+
+    assert answer.code == 3
+    assert answer.err.count("\n") == 1
+    assert "`cut.db` is truncated" in answer.err
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_a_state_directory_that_cannot_be_made_is_exit_code_3(cli: Cli, place: Path) -> None:
+    """It says which option helps."""
+    place.joinpath("state").mkdir(mode=0o500)
+    answer = cli("demo")
+
+    assert answer.code == 3
+    assert "name a file with `--store`" in answer.err
+
+
+def test_show_of_what_is_not_there_says_how_to_find_it(cli: Cli, ran: Any) -> None:
+    """By an id nobody has."""
+    answer = cli("show", "run_zzz")
+
+    assert answer.code == 2
+    assert answer.err == "error: there is no run `run_zzz`; `proctor runs` lists them\n"
