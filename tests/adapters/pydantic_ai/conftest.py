@@ -2,10 +2,83 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import anyio
 import pytest
+
+if TYPE_CHECKING:
+    from pydantic_ai.messages import ModelMessage, ModelResponse, ToolCallPart
+    from pydantic_ai.models.function import AgentInfo, FunctionModel
 
 
 @pytest.fixture
 def anyio_backend() -> str:
     """The framework runs on asyncio only."""
     return "asyncio"
+
+
+class Kit:
+    """Scripted models and agents; imports the framework when used."""
+
+    @staticmethod
+    def model(
+        *responses: Sequence[Any], seen: list[list[ModelMessage]] | None = None, tokens: int = 10
+    ) -> FunctionModel:
+        """A model that gives these responses, each as its parts, one after another in a conversation."""
+        from pydantic_ai.messages import ModelResponse, TextPart
+        from pydantic_ai.models.function import FunctionModel
+        from pydantic_ai.usage import RequestUsage
+
+        def respond(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+            if seen is not None:
+                seen.append(messages)
+            n = sum(isinstance(message, ModelResponse) for message in messages)
+            parts = [TextPart(part) if isinstance(part, str) else part for part in responses[n]]
+            return ModelResponse(parts=parts, usage=RequestUsage(input_tokens=tokens, output_tokens=1))
+
+        return FunctionModel(respond)
+
+    @staticmethod
+    def call(call_id: str, name: str, **arguments: Any) -> ToolCallPart:
+        """A call the model asks for."""
+        from pydantic_ai.messages import ToolCallPart
+
+        return ToolCallPart(name, arguments, tool_call_id=call_id)
+
+    @staticmethod
+    def worker(directory: Path, *responses: Sequence[Any], **more: Any) -> Any:
+        """An agent with tools that make and remove files."""
+        from pydantic_ai import Agent
+
+        agent = Agent(Kit.model(*responses, **more))
+
+        @agent.tool_plain
+        def make(path: str) -> str:
+            (directory / path).touch()
+            return path
+
+        @agent.tool_plain
+        def rm(path: str) -> str:
+            (directory / path).unlink()
+            return path
+
+        @agent.tool_plain
+        async def wait() -> None:
+            (directory / "up").touch()
+            await anyio.sleep_forever()
+
+        return agent
+
+    @staticmethod
+    def made(directory: Path) -> list[str]:
+        """The files that are there."""
+        return sorted(path.name for path in directory.iterdir())
+
+
+@pytest.fixture
+def kit() -> Kit:
+    """The kit."""
+    return Kit()
