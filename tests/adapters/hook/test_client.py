@@ -43,9 +43,9 @@ def test_a_denied_call_does_not_run_and_the_model_is_told(governed: Any) -> None
     """The model reads the policy's words and nothing of its rules; what is allowed runs and is recorded."""
     api = governed.api
     never, done = governed.cwd / "never", governed.cwd / "done"
-    rule = "{tool: Bash, where: [{path: $.command, regex: never}]}"
     governed.govern(
-        f"{{name: acme, on_violation: deny, tool_rules: [{{deny: [{rule}], reason: internal, tell_model: keep out}}]}}"
+        "{name: acme, on_violation: deny, tool_rules: [{reason: internal, tell_model: keep out,"
+        " deny: [{tool: Bash, where: [{path: $.command, regex: never}]}]}]}"
     )
     first, second = api.bash(f"touch {never}"), api.bash(f"touch {done}")
     api.say(api.reply(first), api.reply(second), api.reply(api.text("done")))

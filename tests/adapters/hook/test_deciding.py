@@ -64,8 +64,7 @@ async def events(session: Session, *types: str) -> list[Event]:
 def test_a_limit_counts_each_prompt_and_one_of_the_session_all(session: Session) -> None:
     """A run is one prompt; `scope: session` counts over all of them."""
     session.policy.write_text(
-        "{name: p, on_violation: deny, limits: {max_tool_calls: 2},"
-        " rules: [{type: count, tool: Bash, max: 3}]}"
+        "{name: p, on_violation: deny, limits: {max_tool_calls: 2}, rules: [{type: count, tool: Bash, max: 3}]}"
     )
     found = []
     for n in range(3):

@@ -60,7 +60,7 @@ def test_a_file_that_is_no_settings_file_is_left_alone(tmp_path: Path, text: str
     """The person is told which file to mend."""
     path = tmp_path / "settings.json"
     path.write_text(text)
-    with pytest.raises(UsageError, match="settings.json"):
+    with pytest.raises(UsageError, match=r"settings\.json"):
         installed(path, wanted(tmp_path))
 
     assert path.read_text() == text
@@ -102,7 +102,9 @@ def test_install_refuses_what_no_hook_could_judge_by(
     monkeypatch.chdir(tmp_path)
     Path("bad.yaml").write_text("{nmae: p}")
     Path("shut.yaml").write_text("{name: p, limits: {max_tool_calls: 0}}")
-    codes = [run(capsys, "install", "--policy", file, "--store", "s.db")[0] for file in ("bad.yaml", "shut.yaml", "-")]
+    codes = [
+        run(capsys, "install", "--policy", file, "--store", "s.db")[0] for file in ("bad.yaml", "shut.yaml", "-")
+    ]
 
     assert codes == [2, 1, 2]
     assert not Path(".claude").exists()

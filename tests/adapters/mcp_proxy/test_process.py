@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -68,7 +70,7 @@ async def test_a_signal_ends_the_proxy_and_its_server(tmp_path: Path, anyio_back
     """The server's process does not outlive the proxy."""
     pid_file = tmp_path / "pid"
     call = {"name": "hang", "arguments": {"path": str(pid_file)}}
-    line = '{"jsonrpc":"2.0","id":1,"method":"tools/call","params":%s}\n' % str(call).replace("'", '"')
+    line = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": call}) + "\n"
     command = arguments(tmp_path, "{name: p}", "--", *QUICK)
     with anyio.fail_after(20):
         async with await anyio.open_process(command) as process:
@@ -91,7 +93,6 @@ async def test_clients_over_http_share_one_run(tmp_path: Path, anyio_backend: st
     policy = "{name: p, limits: {max_tool_calls: {max: 2, action: deny}}}"
     (tmp_path / "inner").mkdir()
     inner = arguments(tmp_path / "inner", "{name: open}", "--listen", "127.0.0.1:0", "--", *QUICK)
-    results: list[Any] = []
     notices: list[str] = []
 
     async def on_message(message: Any) -> None:
@@ -100,12 +101,14 @@ async def test_clients_over_http_share_one_run(tmp_path: Path, anyio_backend: st
     with anyio.fail_after(30):
         async with listening(inner) as upstream:
             outer = arguments(tmp_path, policy, "--listen", "127.0.0.1:0", "--url", upstream)
-            async with listening(outer) as url:
-                async with Client(url) as one, Client(url, message_handler=on_message) as two:
-                    before = await two.list_tools()
-                    for client in (one, two, one):
-                        results.append(await client.call_tool("add", {"a": 1, "b": 2}))
-                    after = await two.list_tools()
+            async with (
+                listening(outer) as url,
+                Client(url) as one,
+                Client(url, message_handler=on_message) as two,
+            ):
+                before = await two.list_tools()
+                results = [await client.call_tool("add", {"a": 1, "b": 2}) for client in (one, two, one)]
+                after = await two.list_tools()
 
     assert [bool(result.is_error) for result in results] == [False, False, True]
     assert len(before.tools) > 0
@@ -119,7 +122,9 @@ async def test_a_cancelled_run_exits_with_1_after_its_answer(tmp_path: Path, any
     """Over its own pipes: the refused call is answered, then the process says why it ended."""
     target = tmp_path / "never"
     command, *rest = arguments(tmp_path, "{name: p, tool_rules: [{deny: [write]}]}", "--", *QUICK)
-    script = f"{command} {' '.join(f'{chr(39)}{part}{chr(39)}' for part in rest)} 2>{tmp_path}/err; echo $? >{tmp_path}/rc"
+    script = (
+        f"{command} {' '.join(f'{chr(39)}{part}{chr(39)}' for part in rest)} 2>{tmp_path}/err; echo $? >{tmp_path}/rc"
+    )
     parameters = StdioServerParameters(command="sh", args=["-c", script])
     with anyio.fail_after(20):
         async with Client(parameters) as client:

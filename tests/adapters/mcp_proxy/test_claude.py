@@ -1,0 +1,56 @@
+"""The real Claude Code, with the proxy as its MCP server."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+QUICK = Path(__file__).with_name("quick_server.py")
+CODE = "from proctor.adapters.cli import main; main()"
+
+
+@pytest.mark.claude
+def test_claude_code_sees_and_calls_only_what_the_policy_lets_it(claude: Any, tmp_path: Path) -> None:
+    """A denied tool is not offered; of parallel calls as many run as the limit has left."""
+    api, store = claude.api, tmp_path / "store.db"
+    policy = tmp_path / "policy.yaml"
+    policy.write_text(
+        "{name: p, on_violation: deny, limits: {max_tool_calls: {max: 2, action: deny}},"
+        " tool_rules: [{deny: [mcp__quick__hang, mcp__quick__crash]},"
+        " {deny: [{tool: mcp__quick__write, where: [{path: $.path, regex: never}]}], tell_model: keep out}]}"
+    )
+    proxy = ["-c", CODE, "mcp", "--policy", str(policy), "--store", str(store), "--server", "quick"]
+    server = {"command": sys.executable, "args": [*proxy, "--", sys.executable, "-S", str(QUICK)]}
+    never, done = tmp_path / "never", tmp_path / "done"
+    refused = api.tool("mcp__quick__write", path=str(never))
+    made = api.tool("mcp__quick__write", path=str(done))
+    sums = [api.tool("mcp__quick__add", a=n, b=n) for n in range(3)]
+    api.say(api.reply(refused), api.reply(made), api.reply(*sums), api.reply(api.text("done")))
+
+    claude.env["ENABLE_TOOL_SEARCH"] = "false"  # the model is shown every tool at once
+    claude.run(
+        "--mcp-config",
+        json.dumps({"mcpServers": {"quick": server}}),
+        "--strict-mcp-config",
+        "--allowedTools",
+        "mcp__quick",
+    )
+
+    offered, at_the_end = (
+        {tool["name"] for tool in request["tools"]} for request in (api.requests[0], api.requests[-1])
+    )
+    told = claude.told()
+    rows = sqlite3.connect(store).execute("SELECT type, count(*) FROM events GROUP BY type").fetchall()
+    assert "mcp__quick__write" in offered
+    assert not {"mcp__quick__hang", "mcp__quick__crash"} & offered
+    assert "keep out" in told[refused["id"]]
+    assert not never.exists()
+    assert done.exists()
+    assert len([call for call in sums if "sum" in told[call["id"]]]) == 1
+    assert dict(rows)["tool_call_started"] == 2
+    assert dict(rows)["tool_call_denied"] == 3
