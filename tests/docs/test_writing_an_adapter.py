@@ -1,0 +1,54 @@
+"""The adapter of the page works: it is run under a policy, and passes the shipped suite."""
+
+from __future__ import annotations
+
+import importlib
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PAGE = (Path(__file__).parents[2] / "docs" / "writing-an-adapter.md").read_text()
+BLOCKS = re.findall(r"```python\n# (\w+\.py)\n(.*?)```", PAGE, re.DOTALL)
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """The files of the page in a folder of their own."""
+    folder = tmp_path / "project"
+    folder.mkdir()
+    for name, text in BLOCKS:
+        (folder / name).write_text(text)
+    return folder
+
+
+@pytest.mark.anyio
+async def test_the_adapter_of_the_page_runs_under_its_policy(
+    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the page says of the run is so."""
+    monkeypatch.syspath_prepend(str(project))
+    for name in ("lines", "use"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    use = importlib.import_module("use")
+    place = tmp_path / "work"
+    place.mkdir()
+
+    result = await use.supervised(place)
+
+    assert (result.status, [path.name for path in place.iterdir()]) == ("completed", ["kept"])
+    assert [violation.enforcement for violation in result.policy.violations] == ["prevented"]
+
+
+def test_the_adapter_of_the_page_passes_the_suite(project: Path) -> None:
+    """On both backends, as its author would run it."""
+    options = ["-q", "-p", "no:cacheprovider", "--import-mode=prepend", "-c", "/dev/null", "--rootdir", str(project)]
+    ran = subprocess.run(
+        [sys.executable, "-m", "pytest", *options, "test_lines.py"],
+        cwd=project, capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
+
+    assert ran.returncode == 0, ran.stdout[-3000:]
+    assert "passed" in ran.stdout
