@@ -14,13 +14,14 @@ import msgspec
 Scope: TypeAlias = Literal["delta", "cumulative"]
 
 
-class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type"):
+class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type", gc=False):
     """One fact reported by or about a session.
 
     `seq` counts from 1 within the session and is given by the store; `at` is UTC. An adapter leaves both,
     and the ids, to the supervisor. `event_id` makes a repeated report recognisable.
     """
 
+    # gc=False: an event leads to plain JSON only, never back to itself, and a run keeps very many.
     run_id: str = ""
     session_id: str = ""
     seq: int = 0

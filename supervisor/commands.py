@@ -18,7 +18,7 @@ class _Command(msgspec.Struct, frozen=True, kw_only=True):
     pass
 
 
-class Append(_Command, frozen=True, kw_only=True):
+class Append(_Command, frozen=True, kw_only=True, gc=False):
     """Store these events as one unit; tickets rise by one."""
 
     ticket: int

@@ -27,7 +27,7 @@ class Begin(_Input, frozen=True, kw_only=True):
     metadata: dict[str, Any] = {}
 
 
-class Reported(_Input, frozen=True, kw_only=True):
+class Reported(_Input, frozen=True, kw_only=True, gc=False):
     """The provider reported an event."""
 
     event: Event
