@@ -14,7 +14,6 @@ from proctor.adapters.hook.answers import Answer
 from proctor.adapters.hook.hook import answered
 from proctor.adapters.stores import SQLiteStore
 from proctor.policies import EventError, RunContext
-from proctor.policies.events import Event
 
 
 class Session:
@@ -55,7 +54,7 @@ def session(tmp_path: Path) -> Session:
     return Session(tmp_path)
 
 
-async def events(session: Session, *types: str) -> list[Event]:
+async def events(session: Session, *types: str) -> list[Any]:
     """What is stored, of these types if any are given."""
     async with SQLiteStore(session.store) as store:
         return [event async for event in store.read("s") if not types or event.type in types]

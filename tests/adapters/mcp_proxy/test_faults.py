@@ -8,6 +8,7 @@ from typing import Any
 import anyio
 import pytest
 from mcp.shared.message import SessionMessage
+from mcp.types import JSONRPCRequest
 
 from proctor.adapters.mcp_proxy.stdio import StdioClient
 from proctor.adapters.mcp_proxy.wire import output_of
@@ -102,6 +103,7 @@ async def test_the_pipes_of_this_process_carry_messages_of_any_size() -> None:
                     os.write(their_writes, line[10:])
                 else:
                     assert isinstance(item, SessionMessage)
+                    assert isinstance(item.message, JSONRPCRequest)
                     item.message.params = {"x": "y" * 200_000}
                     await client.send(item)
                     os.close(their_writes)

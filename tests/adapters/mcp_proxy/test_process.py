@@ -121,10 +121,8 @@ async def test_clients_over_http_share_one_run(tmp_path: Path, anyio_backend: st
 async def test_a_cancelled_run_exits_with_1_after_its_answer(tmp_path: Path, anyio_backend: str) -> None:
     """Over its own pipes: the refused call is answered, then the process says why it ended."""
     target = tmp_path / "never"
-    command, *rest = arguments(tmp_path, "{name: p, tool_rules: [{deny: [write]}]}", "--", *QUICK)
-    script = (
-        f"{command} {' '.join(f'{chr(39)}{part}{chr(39)}' for part in rest)} 2>{tmp_path}/err; echo $? >{tmp_path}/rc"
-    )
+    command = arguments(tmp_path, "{name: p, tool_rules: [{deny: [write]}]}", "--", *QUICK)
+    script = f"{shlex.join(command)} 2>{tmp_path}/err; echo $? >{tmp_path}/rc"
     parameters = StdioServerParameters(command="sh", args=["-c", script])
     with anyio.fail_after(20):
         async with Client(parameters) as client:
