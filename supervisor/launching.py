@@ -84,7 +84,7 @@ async def launched(order: Order, around: Surroundings) -> tuple[RunActor, Begin]
         approval=plan.compiled.approval,
         standing=history.grants,
         model=can_do.model,
-        notes=_notes(plan),
+        notes=_notes(plan, can_do),
         warns=plan.warns,
         clocked=plan.compiled.limits.has_clocks,
     )
@@ -94,7 +94,7 @@ async def launched(order: Order, around: Surroundings) -> tuple[RunActor, Begin]
         first=not history.events,
         model=can_do.model,
         tools=can_do.tools,
-        metadata={**metadata, **_told(plan, context, taken_up)},
+        metadata={**metadata, "gate": can_do.gate, **_told(plan, context, taken_up)},
     )
     return RunActor(machine, adapter, launch, around=around), begin
 
@@ -127,9 +127,11 @@ def _identity(info: RunInfo, adapter: Adapter, can_do: Capabilities, history: Hi
     )
 
 
-def _notes(plan: Plan) -> dict[str, Any]:
-    """What the report says of the plan: what the launch options could not express, what preflight found."""
-    notes: dict[str, Any] = {}
+def _notes(plan: Plan, can_do: Capabilities) -> dict[str, Any]:
+    """What the report says of the plan: how far a refusal gets, what the launch options could not express,
+    what preflight found.
+    """
+    notes: dict[str, Any] = {"gate": can_do.gate}
     if plan.options.unexpressed:
         notes["unexpressed"] = list(plan.options.unexpressed)
     if plan.findings:
