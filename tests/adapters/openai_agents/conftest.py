@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
+
+if TYPE_CHECKING:
+    from agents import Agent, OpenAIResponsesModel, Tool
 
 
 @pytest.fixture
@@ -113,3 +117,33 @@ def _sse(answer: dict[str, Any]) -> bytes:
     events.append({"type": "response.completed", "response": answer})
     lines = (f"event: {e['type']}\ndata: {json.dumps({**e, 'sequence_number': n})}\n\n" for n, e in enumerate(events))
     return "".join(lines).encode()
+
+
+@pytest.fixture
+def worker(tmp_path: Path, api: ScriptedAPI) -> Callable[..., Any]:
+    """Make an agent with tools that make and remove files."""
+    from agents import Agent, function_tool
+
+    @function_tool
+    async def make(path: str) -> str:
+        (tmp_path / path).touch()
+        return path
+
+    @function_tool
+    async def rm(path: str) -> str:
+        (tmp_path / path).unlink()
+        return path
+
+    def agent(name: str = "worker", tools: list[Tool] | None = None, **more: Any) -> Agent[Any]:
+        return Agent(name=name, tools=[make, rm] if tools is None else tools, model=responses(api), **more)
+
+    return agent
+
+
+def responses(api: ScriptedAPI) -> OpenAIResponsesModel:
+    """The model behind the API."""
+    import openai
+    from agents import OpenAIResponsesModel
+
+    client = openai.AsyncOpenAI(base_url=api.url, api_key="none", max_retries=0)
+    return OpenAIResponsesModel(model="gpt-5.5", openai_client=client)
