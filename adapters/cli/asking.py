@@ -24,17 +24,23 @@ class PromptApprover:
     async def __call__(self, request: ApprovalRequest) -> ApprovalAnswer | None:
         async with self._turn:
             _show(request)
-            while True:
-                print("  run it? [y/n] ", end="", flush=True)
-                await anyio.wait_readable(sys.stdin)
-                line = sys.stdin.readline()
-                if not line:  # the terminal is gone: somebody else may answer
-                    return None
-                answer = line.strip().lower()
-                if answer in ("y", "yes", "n", "no"):
-                    return ApprovalAnswer(
-                        granted=answer[0] == "y", by=getpass.getuser(), input_digest=request.input_digest
-                    )
+            try:
+                return await _answered(request)
+            except anyio.get_cancelled_exc_class():
+                print()  # what comes next begins a line of its own
+                raise
+
+
+async def _answered(request: ApprovalRequest) -> ApprovalAnswer | None:
+    while True:
+        print("  run it? [y/n] ", end="", flush=True)
+        await anyio.wait_readable(sys.stdin)
+        line = sys.stdin.readline()
+        if not line:  # the terminal is gone: somebody else may answer
+            return None
+        answer = line.strip().lower()
+        if answer in ("y", "yes", "n", "no"):
+            return ApprovalAnswer(granted=answer[0] == "y", by=getpass.getuser(), input_digest=request.input_digest)
 
 
 def _show(request: ApprovalRequest) -> None:

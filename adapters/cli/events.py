@@ -36,6 +36,10 @@ class EventLines:
         self._calls: dict[str, str] = {}
         self._began: datetime | None = None
 
+    def tells(self, event: ev.Event) -> bool:
+        """Whether an event gives a line."""
+        return type(event) in _TELLERS
+
     def of(self, event: ev.Event) -> Text | None:
         """The line of one event, without its end."""
         if isinstance(event, ev.ToolEvent):
@@ -116,7 +120,8 @@ class EventLines:
         return Line("denied", "bold red", f"{event.tool_name} by {event.by or 'unknown'}{_because(event.reason)}")
 
     def _expired(self, event: ev.ToolApprovalExpired) -> Line:
-        return Line("expired", "bold yellow", f"{event.tool_name}: nobody answered in time")
+        why = event.reason or "nobody answered in time"
+        return Line("expired", "bold yellow", f"{event.tool_name}: {why}")
 
     def _error(self, event: ev.ErrorEvent) -> Line:
         return Line("error", "red", f"{event.code}: {event.message}")

@@ -33,6 +33,10 @@ class Live:
         except BrokenPipeError:
             self.unread = True  # a run is no less supervised for it
 
+    def shows(self, event: Event) -> bool:
+        """Whether an event is among those that are shown."""
+        return self._as_json or self._lines.tells(event)
+
     def know(self, event: Event) -> None:
         """Take in an event that is not shown: later ones may be about its call."""
         self._lines.of(event)

@@ -110,11 +110,13 @@ async def _tail(store: Store, live: Any, run: str | None, lines: int, *, follow:
     only = await run_named(store, run) if run else None
     follower = Follower(store, only)
     before = await follower.new()
-    first = max(len(before) - lines, 0)
-    for event in before[:first]:
-        live.know(event)
-    for event in before[first:]:
-        live(event)
+    shown = sum(1 for event in before if live.shows(event))
+    for event in before:
+        shown -= live.shows(event)
+        if shown < lines:
+            live(event)
+        else:
+            live.know(event)
     token = 0
     while follow and not follower.over and not live.unread:
         token = await store.wait(token, 1.0)

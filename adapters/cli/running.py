@@ -65,7 +65,7 @@ def run(
     \b
     proctor run --adapter claude --policy org.yaml "Fix the failing test"
     proctor run --adapter shell --policy org.yaml "make test"
-    proctor run --adapter scripted --set script=agent.yaml --policy org.yaml "Tidy up"
+    proctor run --adapter scripted --set script=agent.yaml --policy org.yaml Go
     """  # noqa: D301 - click's mark for lines that are kept as they are
     from proctor.adapters.registry import adapter_named
 
