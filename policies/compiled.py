@@ -6,7 +6,7 @@ sight of a tool's name and remembered, so an event visits only the rules that na
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
@@ -17,7 +17,7 @@ from .language.conditions import Facts, OutputRef, compile_conditions
 from .language.globs import matcher
 from .language.paths import compile_path
 from .language.regexes import Regex
-from .language.selectors import Scope, Subject, VirtualTool
+from .language.selectors import Scope, VirtualTool
 from .limits import LimitJudge
 from .merge import effective_action, effective_limits, merge_policies
 from .model import Allow, Approval, Deny, Policy, Rule, members_of
@@ -30,84 +30,13 @@ from .rules.lists import AllowlistMachine, BlocklistMachine
 from .rules.machine import Machine
 from .rules.net import NetMachine, OnResult, Validator
 from .rules.provenance import ProvenanceMachine
+from .visits import Compiled, Plan, visit_of, visits_of
 
 if TYPE_CHECKING:
     from .monitor import Monitor
 
 TOOLS_REMEMBERED = 4_096
 """How many tool names the index remembers; a model may invent any number."""
-
-
-class Compiled(msgspec.Struct, frozen=True, kw_only=True):
-    """One rule, tool rule or net of the stack, compiled: `policy` is the member it came from."""
-
-    number: int
-    id: str
-    kind: str
-    policy: str
-    action: Action
-    machine: Machine
-    reason: str | None = None
-    tell_model: str | None = None
-    unpreventable: str | None = None
-    description: str | None = None
-    when: Any = None
-    spends: bool = True
-
-
-class Visit(msgspec.Struct, frozen=True):
-    """A rule that looks at calls of a tool: the slots they meet by name alone, and those to ask about."""
-
-    number: int
-    machine: Machine
-    mask: int
-    asks: tuple[tuple[int, Callable[[Subject], bool]], ...]
-    maybe: int
-
-
-Met: TypeAlias = tuple[Compiled, int]
-"""A rule that a call concerns, with the slots the call meets."""
-
-
-class Visits(msgspec.Struct, frozen=True):
-    """The rules that a call concerns, in the stack's order, and which of them have more to do than judge it.
-
-    `spending` change when it starts, `attempts` when it is asked for; `outcomes` (by number) want to know how
-    it ends; `exercised` are the ids of those that restrict it.
-    """
-
-    rules: Sequence[Met]
-    spending: Sequence[Met]
-    attempts: Sequence[Met]
-    outcomes: list[tuple[int, int]]
-    exercised: frozenset[str]
-
-
-NO_VISITS = Visits(rules=(), spending=(), attempts=(), outcomes=[], exercised=frozenset())
-
-
-def visits_of(rules: Sequence[Met]) -> Visits:
-    """What these rules have to do."""
-    if not rules:
-        return NO_VISITS
-    return Visits(
-        rules=rules,
-        spending=[met for met in rules if met[0].spends],
-        attempts=[met for met in rules if met[1] and met[0].machine.attempts],
-        outcomes=[(rule.number, mask) for rule, mask in rules if mask and rule.machine.outcomes],
-        exercised=frozenset(rule.id for rule, mask in rules if mask & rule.machine.restricts),
-    )
-
-
-class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """What calls of one tool concern: rules, and references that remember their outputs.
-
-    Where the name alone decides, `fixed` is the answer for every call.
-    """
-
-    visits: tuple[Visit, ...]
-    remembers: tuple[tuple[OutputRef, Callable[[Any], list[Any]]], ...]
-    fixed: Visits | None
 
 
 Validators: TypeAlias = Mapping[str, Validator]
@@ -211,22 +140,6 @@ class _Nothing:
 
 
 _NOTHING: Facts = _Nothing()
-
-
-def visit_of(rule: Compiled, tool: str) -> Visit:
-    """How a rule looks at calls of a tool."""
-    sure, maybe = 0, 0
-    asks = []
-    for n, slot in enumerate(rule.machine.slots):
-        bound = slot.bind(tool)
-        if bound is False:
-            continue
-        maybe |= 1 << n
-        if bound is True:
-            sure |= 1 << n
-        else:
-            asks.append((1 << n, bound))
-    return Visit(rule.number, rule.machine, sure, tuple(asks), maybe)
 
 
 def compile_policy(

@@ -6,12 +6,13 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from .calls import Action, Enforcement, RunContext, Violation
-from .compiled import Compiled, CompiledPolicy, Met, Plan, Visits, visits_of
+from .compiled import CompiledPolicy
 from .language.conditions import OutputRef
 from .limits import Exceeded
 from .memory import Returned, UserWords
 from .rules.machine import Finding
 from .session import REQUESTED, Call, Output, Session
+from .visits import Compiled, Met, Plan, Visits, visits_of
 
 
 class States(dict[int, Any]):

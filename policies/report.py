@@ -7,8 +7,8 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from .calls import Violation
-from .compiled import Compiled
 from .judging import Judging
+from .visits import Compiled
 
 Status: TypeAlias = Literal["held", "violated", "not_exercised", "pending"]
 
