@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
@@ -11,7 +12,7 @@ import structlog
 
 from proctor.policies.calls import ToolCall, tell_model_default
 from proctor.policies.events import Event
-from proctor.supervisor.errors import ProviderError
+from proctor.supervisor.errors import ProviderError, UsageError
 from proctor.supervisor.ports import Gate, GateAnswer, Rung
 
 from .background import helpers
@@ -33,6 +34,7 @@ class TaskProvider:
         self._gate = gate
         self.scope = anyio.CancelScope()
         self.failure: Exception | None = None
+        self._thread = threading.get_ident()
 
     def events(self) -> AsyncIterator[Event]:
         """The stream; see Provider."""
@@ -50,6 +52,7 @@ class TaskProvider:
 
         The job goes on until it next waits, so that it can still hear that the call is refused.
         """
+        self.check_thread()
         try:
             answer = await self._gate(call)
         except Exception as error:
@@ -62,6 +65,11 @@ class TaskProvider:
         if not answer.allowed and not answer.tell_model:
             return GateAnswer(allowed=False, stop=answer.stop, tell_model=tell_model_default(call.name))
         return answer
+
+    def check_thread(self) -> None:
+        """Raises UsageError in another thread than the run's: a call from there could not be held."""
+        if threading.get_ident() != self._thread:
+            raise UsageError("a call of a supervised run must be awaited on the run's own event loop")
 
     def fail(self, error: Exception) -> None:
         """End the job as failed; the first error counts."""

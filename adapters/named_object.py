@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import importlib
+import os
+import sys
 from typing import Any
 
 from proctor.supervisor.errors import UsageError
 
 
 def named_object(given: Any, *, what: str) -> Any:
-    """The object itself, or the one that `module:name` stands for.
+    """The object itself, or the one that `module:name` stands for; modules of the working directory count.
 
     Args:
         given: an object, or text of that form.
@@ -23,6 +25,8 @@ def named_object(given: Any, *, what: str) -> Any:
     module_name, colon, path = given.partition(":")
     if not (module_name and colon and path):
         raise UsageError(f"{what} `{given}` is not of the form `module:name`")
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
     try:
         found: Any = importlib.import_module(module_name)
     except ImportError as error:

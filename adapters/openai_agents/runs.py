@@ -53,6 +53,7 @@ def _taken_over(agent: Any, input: Any, options: dict[str, Any]) -> tuple[Any, A
     session = supervised.get()
     if session is None:
         return agent, input
+    session.check_thread()
     if not isinstance(options.get("hooks"), Reporting):
         options["hooks"] = Reporting(session, options.get("hooks"))
     options["run_config"] = session.run_config(options.get("run_config"))

@@ -25,6 +25,7 @@ class GatedToolset(WrapperToolset[Any]):
         self, name: str, tool_args: dict[str, Any], ctx: RunContext[Any], tool: ToolsetTool[Any]
     ) -> Any:
         """Refused, the call gives the sub-agent's model the gate's text."""
+        self.session.check_thread()
         await self.session.settle(ctx.usage)
         parent = self.session.calls.parent()
         call_id = f"{parent}.{ctx.tool_call_id}" if parent else str(ctx.tool_call_id)

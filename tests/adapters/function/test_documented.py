@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -62,7 +63,8 @@ def test_the_agent_of_the_openai_sdk_is_one() -> None:
 def test_a_loop_can_be_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As on the command line."""
     (tmp_path / "documented_loop.py").write_text(FUNCTION)
-    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
 
     async def go() -> Any:
         return await run_once(FunctionAdapter("documented_loop:loop"), "go", policies=names_of(OWN)["policies"])

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from proctor.policies import Deny, Policy, PolicyViolationError
-from proctor.policies.events import MessageStreamed, ToolCallCompleted, ToolCallStarted, TurnStarted
+from proctor.policies.events import MessageStreamed, ToolCallCompleted, ToolCallFailed, ToolCallStarted, TurnStarted
 from proctor.supervisor import run_once
 from proctor.supervisor.errors import ProviderUnavailableError, UsageError
 from proctor.supervisor.memory_store import MemoryStore
@@ -18,7 +18,9 @@ pytest.importorskip("agents", reason="the OpenAI Agents SDK is not installed: pi
 from agents import (
     Agent,
     RunHooks,
+    Runner,
     WebSearchTool,
+    function_tool,
     handoff,
 )
 
@@ -79,6 +81,27 @@ async def test_the_calls_of_an_agent_used_as_a_tool_are_gated_and_name_their_par
     assert result.usage.total_tokens == 440
     assert [e.turn for e in result.events if isinstance(e, TurnStarted)] == [1, 2]
     assert [e.tool_call_id for e in result.events if isinstance(e, ToolCallCompleted)] == ["t.2", "t"]
+
+
+async def test_an_agent_run_by_a_tool_in_another_thread_runs_nothing(
+    tmp_path: Path, api: Any, worker: Making
+) -> None:
+    """Its calls could not be held: the tool has failed."""
+    helper = worker("helper", instructions="help")
+
+    def ask_helper() -> str:
+        return str(Runner.run_sync(helper, "help me").final_output)
+
+    api.script = [api.calls(("t", "ask_helper", {})), api.text("all done")]
+    api.scripts["help"] = [api.calls(("2", "make", {"path": "b"})), api.text("helped")]
+    result = await run_once(
+        OpenAIAgentsAdapter(worker("front", tools=[function_tool(ask_helper)])), "go", policy=OPEN
+    )
+
+    assert made(tmp_path) == []
+    assert [e.error for e in result.events if isinstance(e, ToolCallFailed)] == [
+        "UsageError: a call of a supervised run must be awaited on the run's own event loop"
+    ]
 
 
 async def test_hosted_tools_make_the_gate_partial_and_are_observed(api: Any, worker: Making) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from proctor.policies.events import (
     TurnStarted,
 )
 from proctor.supervisor import run_once
-from proctor.supervisor.errors import ProviderUnavailableError, UsageError
+from proctor.supervisor.errors import ProviderError, ProviderUnavailableError, UsageError
 from proctor.supervisor.memory_store import MemoryStore
 
 pytest.importorskip("pydantic_ai", reason="pydantic-ai is not installed: pip install 'proctor[pydantic-ai]'")
@@ -149,6 +150,21 @@ async def test_a_sub_agents_calls_count_and_its_usage_too(tmp_path: Path, kit: A
     assert result.output == "outer done"
     with pytest.raises(FileNotFoundError):
         await inner.run("alone")
+
+
+async def test_a_sub_agent_in_another_thread_runs_no_tool(tmp_path: Path, kit: Any) -> None:
+    """Its calls could not be held."""
+    inner = kit.worker(tmp_path, [kit.call("1", "make", path="a")], ["inner done"])
+    outer = Agent(kit.model([kit.call("1", "delegate")], ["outer done"]))
+
+    @outer.tool_plain
+    def delegate() -> str:
+        return str(asyncio.run(inner.run("sub")).output)
+
+    with pytest.raises(ProviderError, match="must be awaited on the run's own event loop"):
+        await run_once(PydanticAIAdapter(outer, sub_agents=[inner]), "go", policy=OPEN)
+
+    assert kit.made(tmp_path) == []
 
 
 async def test_tools_of_the_models_provider_make_the_gate_partial(kit: Any) -> None:
