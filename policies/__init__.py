@@ -10,6 +10,7 @@ Rows, each importing only those above it:
     reading/        text -> policies, every problem at its place
     ids, merge      several policies as one stack
     prices, usage, limits, memory, session
+    visits          compiled rules, and what calls of a tool mean to them
     compiled        the stack as machines, indexed by tool
     judging, observing, report, monitor, snapshots
     preflight/      what is wrong with a stack, before a run starts

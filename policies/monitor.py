@@ -23,7 +23,7 @@ from .calls import (
     input_digest,
     tell_model_default,
 )
-from .compiled import Compiled, CompiledPolicy, Visits
+from .compiled import CompiledPolicy
 from .ids import net_name
 from .judging import Judging
 from .nets.records import Net, NetLine
@@ -33,6 +33,7 @@ from .rules.check import CheckMachine
 from .rules.machine import Finding
 from .rules.net import NetMachine
 from .session import ALLOWED, HELD, STARTED, Call, mark
+from .visits import Compiled, Visits
 
 _NO_ANSWERS: Mapping[str, Any] = {}
 
