@@ -10,6 +10,7 @@ adapter_gating       tests of order, the gate, refusal, usage
 adapter_cancelling   tests of ending an agent, whatever it is doing
 adapter_crashing     tests of a client that is killed, or writes what is no message
 adapter_showing      tests of what an adapter says it can do
+adapter_supervising  tests of one policy over every adapter
 adapter_conformance  all of them: the suite to run against an Adapter
 store_checks         what the tests of the Store port share
 store_appending      tests of storing events

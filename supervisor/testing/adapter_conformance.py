@@ -22,9 +22,10 @@ from .adapter_checks import Agent, Shown
 from .adapter_crashing import CrashingChecks
 from .adapter_gating import GatingChecks
 from .adapter_showing import ShowingChecks
+from .adapter_supervising import SupervisingChecks
 
 __all__ = ["AdapterConformance", "Agent", "Shown"]
 
 
-class AdapterConformance(GatingChecks, CancellingChecks, CrashingChecks, ShowingChecks):
+class AdapterConformance(GatingChecks, CancellingChecks, CrashingChecks, ShowingChecks, SupervisingChecks):
     """All the tests. An agent that is not provided (None) leaves out the tests that need it."""

@@ -1,0 +1,75 @@
+"""Whether one policy holds over an Adapter as far as its `capabilities` say, and the record says how far that was."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import anyio
+
+from proctor.policies.errors import PolicyViolationError
+from proctor.policies.language.conditions import Condition
+from proctor.policies.language.selectors import ToolWhere
+from proctor.policies.model import Deny, Limits, Policy
+from proctor.supervisor.errors import ProviderError
+from proctor.supervisor.result import PolicyReport
+from proctor.supervisor.runs import run_once
+
+from .adapter_checks import PATIENCE_S, AdapterChecks, Agent
+
+CAREFUL: Final = Policy(
+    name="careful",
+    tool_rules=(
+        Deny((ToolWhere(tool="*", where=(Condition(path="$[*]", regex="network"),)),), action="deny"),
+        Deny((ToolWhere(tool="*", where=(Condition(path="$[*]", regex="outside"),)),), action="deny"),
+    ),
+    limits=Limits(max_total_tokens=1_000_000),
+)
+"""No network, nothing outside, so many tokens: by the text in the calls, as their inputs are the agent's own."""
+FRUGAL: Final = Policy(name="frugal", limits=Limits(max_total_tokens=1))
+
+
+class SupervisingChecks(AdapterChecks):
+    """The adapter under the real supervisor."""
+
+    async def test_a_denied_call_is_prevented_or_interrupted_as_the_gate_allows(self) -> None:
+        """Held calls never run; of reported ones the first ends the run. The report names the gate."""
+        agent = self.making("inside", "network", "outside", "later")
+        gate = agent.adapter.capabilities.gate
+        report = await _supervised(agent, CAREFUL)
+
+        assert report.metadata["gate"] == gate
+        levels = [violation.enforcement for violation in report.violations]
+        if gate == "none":
+            assert levels == ["interrupted"], levels
+            assert not {"outside", "later"} & set(self.made())
+            return
+        goes_on = not self.all_or_nothing and not agent.adapter.capabilities.deny_ends_turn
+        assert set(levels) == {"prevented"}, levels
+        assert not {"network", "outside"} & set(self.made())
+        assert not goes_on or (len(levels), self.made()) == (2, self.effects("inside", "later"))
+
+    async def test_tokens_past_the_limit_interrupt_the_run(self) -> None:
+        """Wherever tokens are reported at all."""
+        reporting = self.using()
+        if reporting is None:
+            return
+        report = await _supervised(reporting[0], FRUGAL)
+
+        found = [(violation.kind, violation.enforcement) for violation in report.violations]
+        assert [kind for kind, _ in found] == ["max_total_tokens"], found
+        assert report.action == "cancel"
+        assert self.processes() == []
+
+
+async def _supervised(agent: Agent, policy: Policy) -> PolicyReport:
+    """What the policies found in a run, however it ended."""
+    with anyio.fail_after(PATIENCE_S):
+        try:
+            result = await run_once(agent.adapter, agent.prompt, policies=[policy])
+        except PolicyViolationError as error:
+            report: PolicyReport = error.partial.policy
+        except ProviderError as error:
+            report = error.policy
+        else:
+            report = result.policy
+    return report
