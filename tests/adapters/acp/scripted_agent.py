@@ -90,7 +90,7 @@ class Agent:
         """Take the steps; what is returned is the answer to the request they belong to."""
         for step in steps:
             if self.cancelled.is_set() and not step.get("late"):
-                return None
+                continue
             ended = self.take(step)
             if ended is not None:
                 return ended

@@ -142,8 +142,10 @@ async def test_a_model_or_mode_is_chosen_before_the_prompt(
 @pytest.mark.anyio
 async def test_a_mode_that_is_not_offered_is_an_error(scripts: Any) -> None:
     """It names those that are."""
-    with pytest.raises(ProviderError, match="has no mode `plan`; it offers `ask`, `yolo`"):
-        await scripts.run(scripts.adapter(session=MODES, adapter={"mode": "plan"}))
+    done = await scripts.run(scripts.adapter(session=MODES, adapter={"mode": "plan"}))
+
+    assert isinstance(done.error, ProviderError)
+    assert str(done.error) == "`scripted` has no mode `plan`; it offers `ask`, `yolo`"
 
 
 @pytest.mark.anyio
