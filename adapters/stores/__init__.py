@@ -2,11 +2,32 @@
 
     sqlite      one file, durable, any number of processes on one machine
 
-`MemoryStore`, the one without a file, is the supervisor's own.
+`MemoryStore`, the one without a file, is the supervisor's own. Each is imported when it is used.
 """
 
-from proctor.supervisor.memory_store import MemoryStore
+from __future__ import annotations
 
-from .sqlite import SQLiteStore
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from proctor.supervisor.memory_store import MemoryStore
+
+    from .sqlite import SQLiteStore
 
 __all__ = ["MemoryStore", "SQLiteStore"]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "MemoryStore":
+        from proctor.supervisor.memory_store import MemoryStore
+
+        return MemoryStore
+    if name == "SQLiteStore":
+        from .sqlite import SQLiteStore
+
+        return SQLiteStore
+    raise AttributeError(f"module `{__name__}` has no attribute `{name}`")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -8,8 +8,27 @@ recording   what one transaction writes
 writing     the one thread that writes, many appends a transaction
 reading     connections that only read, in worker threads
 store       the Store itself
+
+`opening`, `recording` and `reading` serve a program that writes by itself, without the writer's thread.
 """
 
-from .store import SQLiteStore
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .store import SQLiteStore
 
 __all__ = ["SQLiteStore"]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "SQLiteStore":
+        from .store import SQLiteStore
+
+        return SQLiteStore
+    raise AttributeError(f"module `{__name__}` has no attribute `{name}`")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
