@@ -13,12 +13,14 @@ import msgspec
 
 from .calls import Action, RunContext
 from .ids import rule_ids
-from .language.conditions import Facts, OutputRef, compile_conditions
+from .language.conditions import Facts, compile_conditions
 from .language.globs import matcher
+from .language.operands import OutputRef
 from .language.paths import compile_path
 from .language.regexes import Regex
 from .language.selectors import Scope, VirtualTool
 from .limits import LimitJudge
+from .memory import Returned
 from .merge import effective_action, effective_limits, merge_policies
 from .model import Allow, Approval, Deny, Policy, Rule, members_of
 from .nets.records import Net, NetLine
@@ -131,12 +133,13 @@ class CompiledPolicy:
 
 
 class _Nothing:
-    """The facts behind a `when`: there is no call yet."""
+    """The facts behind a `when`: there is no call yet, and nothing was returned."""
 
     input: Any = None
 
-    def outputs(self, ref: OutputRef) -> Any:
-        raise NotImplementedError
+    def outputs(self, ref: OutputRef) -> Returned:
+        """Nothing."""
+        return Returned()
 
 
 _NOTHING: Facts = _Nothing()

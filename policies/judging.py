@@ -7,7 +7,7 @@ from typing import Any
 
 from .calls import Action, Enforcement, RunContext, Violation
 from .compiled import CompiledPolicy
-from .language.conditions import OutputRef
+from .language.operands import OutputRef
 from .limits import Exceeded
 from .memory import Returned, UserWords
 from .rules.machine import Finding

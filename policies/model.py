@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Meta
 
 from .language import paths
-from .language.conditions import Condition
+from .language.conditions import Condition, when_problems
 from .language.records import Amount, Base, Complaint, Name, Record
 from .language.selectors import ToolWhere, VirtualTool, selector_problems
 from .nets.records import Net, NetLine, RuleAction
@@ -34,6 +34,7 @@ class Allow(Base, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     id: Name | None = None
 
     def problems(self) -> Iterator[Complaint]:
+        yield from when_problems(self.when)
         if self.tools:  # an empty allow list is preflight's to refuse: a stack may be narrowed to nothing
             yield from selector_problems(self.tools, ("allow",))
 
@@ -50,6 +51,7 @@ class Deny(Base, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     id: Name | None = None
 
     def problems(self) -> Iterator[Complaint]:
+        yield from when_problems(self.when)
         yield from selector_problems(self.tools, ("deny",))
 
 
@@ -125,6 +127,7 @@ class Rule(Base, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_f
 
     def problems(self) -> Iterator[Complaint]:
         """What is wrong beyond the types; a family that adds checks yields from this too."""
+        yield from when_problems(self.when)
         if self.key is not None:
             yield from paths.problems(self.key, ("key",))
 

@@ -12,8 +12,8 @@ from typing import Any
 
 import msgspec
 
-from .calls import fingerprint
-from .language.conditions import OutputRef
+from .calls import UNREADABLE, fingerprint
+from .language.operands import OutputRef
 from .language.selectors import VirtualName
 from .language.values import is_number, parsed_output, text_of
 from .limits import LimitState
@@ -91,7 +91,10 @@ def _loosened(value: Any) -> Any:
 
 
 def mark(name: str, input: Any) -> str:
-    """A short text that is the same for the same tool and input, by which a finished call is known."""
+    """A short text that is the same for the same tool and input, by which a finished call is known.
+
+    Raises one of UNREADABLE for an input that cannot be written as JSON.
+    """
     text = fingerprint(input)
     if len(text) > MARK_LENGTH:
         return f"{name}#{hashlib.blake2b(text, digest_size=16).hexdigest()}"
@@ -151,7 +154,10 @@ class Session(msgspec.Struct, kw_only=True, omit_defaults=True):
 
     def finish(self, call: Call) -> None:
         """A call is over; only its id and its mark stay."""
-        self.finished[call.id] = mark(call.name, call.input)
+        try:
+            self.finished[call.id] = mark(call.name, call.input)
+        except UNREADABLE:
+            self.finished[call.id] = ""  # the same as no call
         if len(self.finished) > FINISHED_KEPT:
             # Many at a time: finding the first key of a dict steps over all that were deleted before it.
             for oldest in list(islice(self.finished, FINISHED_KEPT // 8)):

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from .calls import Action
-from .language.conditions import OutputRef
+from .language.operands import OutputRef
 from .language.selectors import Subject
 from .rules.machine import Machine
 

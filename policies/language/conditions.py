@@ -13,10 +13,9 @@ from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 from msgspec import UNSET, UnsetType, field
 
 from . import paths, regexes
-from .globs import glob_problems
-from .operators import LENGTHS, MEMBERSHIPS, OPERATORS, ORDERINGS, Operator, Reading, flat
+from .operands import OutputRef, is_argument, is_output, operand_problems, output_ref
+from .operators import MEMBERSHIPS, OPERATORS, Operator, Reading, flat
 from .records import Complaint, Positive, Record
-from .values import is_number, scalars_in
 
 JsonType: TypeAlias = Literal["string", "number", "integer", "boolean", "null", "array", "object"]
 
@@ -71,14 +70,7 @@ class Condition(Record, frozen=True):
         if not given:
             yield (), f"a condition needs an operator: one of {', '.join(OPERATORS)}"
         for name, operand in given:
-            yield from _operand_problems(name, operand)
-
-
-class OutputRef(NamedTuple):
-    """What earlier successful calls of `tools` returned at `path`."""
-
-    tools: tuple[str, ...]
-    path: str
+            yield from operand_problems(name, operand)
 
 
 class Remembered(Protocol):
@@ -225,76 +217,6 @@ def _with_outputs(name: str, ref: OutputRef, reading: Reading) -> Predicate:
     return holds
 
 
-def is_argument(operand: Any) -> bool:
-    """Whether an operand is `{arg: path}`."""
-    return isinstance(operand, dict) and operand.keys() == {"arg"}
-
-
-def is_output(operand: Any) -> bool:
-    """Whether an operand is `{output_of: tools, path: path}`."""
-    return isinstance(operand, dict) and "output_of" in operand
-
-
-def output_ref(operand: dict[str, Any]) -> OutputRef:
-    """The reference an `{output_of: ...}` operand makes."""
-    tools = operand["output_of"]
-    return OutputRef((tools,) if isinstance(tools, str) else tuple(tools), operand.get("path", "$"))
-
-
-def _operand_problems(name: str, operand: Any) -> Iterator[Complaint]:
-    if is_argument(operand):
-        yield from _argument_problems(name, operand["arg"])
-    elif is_output(operand):
-        yield from _output_problems(name, operand)
-    elif name == "regex":
-        yield from regexes.problems(operand, ("regex",))
-    elif name in MEMBERSHIPS and not isinstance(operand, list | tuple):
-        yield (name,), f"`{name}` takes a list"
-    elif name in ORDERINGS and not (is_number(operand) or isinstance(operand, str)):
-        yield (name,), f"`{name}` compares with a number or a text"
-    elif name in LENGTHS and not (type(operand) is int and operand >= 0):
-        yield (name,), f"`{name}` takes a whole number, 0 or more"
-    elif name == "type" and not operand:
-        yield (name,), "`type` names no type"
-    elif any(type(s) is float and not is_number(s) for s in scalars_in(operand)):
-        yield (name,), f"`{name}`: not a number"
-
-
-def _argument_problems(name: str, path: Any) -> Iterator[Complaint]:
-    if name in ("regex", "exists", "type"):
-        yield (name,), f"`{name}` takes no `{{arg: ...}}`"
-    elif not isinstance(path, str):
-        yield (name, "arg"), "`arg` takes a path, as in `{arg: $.order_id}`"
-    else:
-        yield from paths.problems(path, (name, "arg"))
-
-
-def _output_problems(name: str, operand: dict[str, Any]) -> Iterator[Complaint]:
-    if name not in MEMBERSHIPS:
-        yield (name,), "`output_of` goes with `in`, `not_in` and `set_equals` only"
-    for key in operand.keys() - {"output_of", "path"}:
-        yield (name, str(key)), f"unknown key `{key}`: `output_of` goes with `path`"
-    tools = operand["output_of"]
-    if not isinstance(tools, str | list | tuple) or not tools:
-        yield (name, "output_of"), "`output_of` takes the names of tools"
-    else:
-        for n, tool in enumerate([tools] if isinstance(tools, str) else tools):
-            yield from glob_problems(tool, (name, "output_of", n))
-    path = operand.get("path", "$")
-    if not isinstance(path, str):
-        yield (name, "path"), "`path` takes a path, as in `$.id`"
-    else:
-        yield from paths.problems(path, (name, "path"))
-
-
-def condition_outputs(conditions: Sequence[Condition]) -> Iterator[OutputRef]:
-    """Every `output_of` that conditions refer to."""
-    for condition in conditions:
-        if condition.any_of is not UNSET:
-            yield from condition_outputs(condition.any_of)
-        yield from (output_ref(operand) for _, operand in condition.operators() if is_output(operand))
-
-
 def has_references(conditions: Sequence[Condition]) -> bool:
     """Whether any operand refers to the call being judged or to outputs."""
     return any(
@@ -303,3 +225,9 @@ def has_references(conditions: Sequence[Condition]) -> bool:
         else any(is_argument(operand) or is_output(operand) for _, operand in c.operators())
         for c in conditions
     )
+
+
+def when_problems(conditions: Sequence[Condition]) -> Iterator[Complaint]:
+    """What is wrong with a `when`: it is settled before there is a call, so it can refer to none."""
+    if has_references(conditions):
+        yield ("when",), "`when` is settled when the run starts: no `arg` and no `output_of` here"

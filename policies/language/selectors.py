@@ -12,8 +12,9 @@ from typing import Any, Protocol, TypeAlias
 import msgspec
 
 from . import paths, regexes
-from .conditions import Condition, Facts, OutputRef, compile_conditions
+from .conditions import Condition, Facts, compile_conditions
 from .globs import Matcher, glob_problems, matcher
+from .operands import OutputRef
 from .records import Complaint, Name, Record, Where
 from .values import texts_in
 

@@ -16,6 +16,9 @@ from typing import Any, TypeGuard
 _DECIMAL = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 _MAX_DIGITS = 400
 
+DEPTH = 200
+"""How deep a value may be nested that is kept."""
+
 
 def is_number(value: Any) -> TypeGuard[int | float]:
     """Whether a value is a JSON number: no boolean, no NaN, no infinity."""
@@ -128,14 +131,31 @@ def texts_in(value: Any) -> list[str]:
     return found
 
 
+def too_deep(value: Any) -> bool:
+    """Whether a value is nested more than DEPTH levels, or in a circle."""
+    stack = [(value, 0)]
+    while stack:
+        value, depth = stack.pop()
+        if isinstance(value, dict | list | tuple):
+            if depth >= DEPTH:
+                return True
+            inner = value.values() if isinstance(value, dict) else value
+            stack.extend((item, depth + 1) for item in inner)
+    return False
+
+
 def parsed_output(output: Any) -> Any:
-    """A tool's output as paths see it: text that holds a JSON object or array is parsed."""
+    """A tool's output as paths see it: text that holds a JSON object or array is parsed.
+
+    What is nested too deep to be kept has no value anywhere; as text it stays text.
+    """
     if type(output) is not str:
-        return output
+        return None if too_deep(output) else output
     start = output.lstrip()[:1]
     if start not in ("{", "["):
         return output
     try:
-        return json.loads(output)
+        parsed = json.loads(output)
     except (ValueError, RecursionError):
         return output
+    return output if too_deep(parsed) else parsed

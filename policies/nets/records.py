@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Literal, TypeAlias
 
-from ..language.conditions import Condition
+from ..language.conditions import Condition, when_problems
 from ..language.records import Complaint, Name, Natural, Positive, Record
 from ..language.selectors import ToolWhere, selector_problems
 
@@ -52,6 +52,7 @@ class Net(Record, frozen=True):
 
     def problems(self) -> Iterator[Complaint]:
         """What is wrong beyond the types: places that do not exist, names used twice, silent cycles."""
+        yield from when_problems(self.when)
         yield from _repeated(self.places, "place", ("places",))
         yield from _repeated([t.name for t in self.transitions], "transition", ("transitions",))
         yield from self._missing_places()
@@ -124,4 +125,5 @@ class NetLine(Record, frozen=True):
         """What is wrong beyond the types."""
         from .shorthand import line_problems
 
-        return line_problems(self.line, ("line",))
+        yield from when_problems(self.when)
+        yield from line_problems(self.line, ("line",))

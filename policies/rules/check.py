@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, TypeAlias
 
 from ..calls import ToolCall
+from ..language.conditions import when_problems
 from ..language.records import Complaint
 from ..language.selectors import Scope, Selector, selector_problems
 from ..model import Rule
@@ -28,6 +29,7 @@ class Check(Rule, tag="check", frozen=True):
 
     def problems(self) -> Iterator[Complaint]:
         """What is wrong beyond the types."""
+        yield from when_problems(self.when)
         yield from selector_problems(self.tool, ("tool",))
         if self.key is not None:
             yield ("key",), "a `check` rule has no `key`: it keeps no state"

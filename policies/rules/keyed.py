@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from ..language import paths
-from ..language.conditions import OutputRef
+from ..language.operands import OutputRef
 from ..language.values import asking
 from .machine import BOUND, Ahead, Call, Finding, Machine, Output, State
 

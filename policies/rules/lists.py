@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from ..language.conditions import when_problems
 from ..language.records import Complaint, Name
 from ..language.selectors import Scope, Slot, ToolWhere, selector_problems
 from ..model import Rule
@@ -44,7 +45,8 @@ class Blocklist(Rule, tag="blocklist", frozen=True):
 
 
 def keyless_problems(rule: Rule) -> Iterator[Complaint]:
-    """A `key` on a rule that has no instances."""
+    """What is wrong with what every rule may carry, on a rule that has no instances and so no `key`."""
+    yield from when_problems(rule.when)
     if rule.key is not None:
         yield (
             ("key",),

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import msgspec
 
 from ..calls import Action
-from ..language.conditions import OutputRef
+from ..language.operands import OutputRef
 from ..language.selectors import Scope, Slot, Subject
 
 BOUND = 10_000

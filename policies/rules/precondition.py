@@ -8,7 +8,8 @@ from typing import Literal
 from msgspec import UNSET, UnsetType, field
 
 from ..language import paths, regexes
-from ..language.conditions import Condition, OutputRef
+from ..language.conditions import Condition
+from ..language.operands import OutputRef
 from ..language.records import Complaint, Natural, Record
 from ..language.selectors import Scope, Selector, selector_problems
 from ..model import Rule

@@ -11,9 +11,10 @@ import msgspec
 from msgspec import UNSET
 
 from ..language import paths, regexes
-from ..language.conditions import OutputRef, compile_conditions, has_references
+from ..language.conditions import compile_conditions, has_references
+from ..language.operands import OutputRef
 from ..language.selectors import Scope, Slot, ToolWhere
-from ..language.values import asking
+from ..language.values import asking, too_deep
 from .machine import BOUND, Call, Output, listed
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 PER_KEY = 32
 """How many earlier calls about the same thing are kept, the latest ones."""
-COMBINATIONS = 256
+COMBINATIONS = 4_096
 """How many combinations of values one call may be bound by; a call with more is evidence of none."""
 
 
@@ -80,6 +81,8 @@ class PriorTest:
             else:
                 item.good = self._output.holds(output.value, call)
         if self._keeps_input:
+            if too_deep(call.input):
+                return
             item.input = call.input
         if self.pick == "any" and not item.good:
             return
@@ -158,7 +161,9 @@ def _binding(same: Same) -> tuple[Callable[[Any], list[str]], Callable[[Any, Out
         values = regexes.Regex(same.prior_output_regex).values
         return (
             lambda input: list(asking(now(input))),
-            lambda input, output: [] if output is None else [v for v in values(output.text) if v],
+            lambda input, output: (
+                [] if output is None else [v for v in itertools.islice(values(output.text), BOUND) if v]
+            ),
         )
     if same.prior_output_path is not None:
         returned = paths.compile_path(same.prior_output_path, loose=False)
@@ -172,12 +177,13 @@ def _binding(same: Same) -> tuple[Callable[[Any], list[str]], Callable[[Any, Out
 
 def _keys(values: list[list[str]]) -> list[str]:
     """The combinations a call is about, one text each; none if a path has no value or there are too many."""
+    values = [list(dict.fromkeys(found)) for found in values]
     count = 1
     for found in values:
         count *= len(found)
     if count > COMBINATIONS:
         return []
-    return list(dict.fromkeys(_joined(combination) for combination in itertools.product(*values)))
+    return [_joined(combination) for combination in itertools.product(*values)]
 
 
 def _joined(combination: tuple[str, ...]) -> str:

@@ -9,8 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proctor.policies.language.conditions import Condition, OutputRef, compile_conditions
+from proctor.policies import PolicyError, parse_policies
+from proctor.policies.language.conditions import Condition, compile_conditions
 from proctor.policies.language.globs import glob_problems, matcher
+from proctor.policies.language.operands import OutputRef
 from proctor.policies.language.paths import compile_path, problems
 from proctor.policies.language.regexes import Regex
 from proctor.policies.language.regexes import problems as regex_problems
@@ -312,3 +314,11 @@ def test_an_id_is_its_text(scalar: Any, text: str) -> None:
 def test_an_output_that_holds_an_object_or_array_is_parsed(raw: Any, value: Any) -> None:
     """Any other text is the value itself."""
     assert parsed_output(raw) == value
+
+
+def test_a_when_that_refers_to_a_call_is_an_error() -> None:
+    """It is settled when the run starts."""
+    rule = {"type": "require", "tool": "x", "when": [{"path": "$.tenant", "equals": {"arg": "$.t"}}]}
+
+    with pytest.raises(PolicyError, match="settled when the run starts"):
+        parse_policies({"version": 1, "name": "p", "rules": [rule]})

@@ -1,0 +1,81 @@
+"""Operands of conditions: plain values, `{arg: path}` and `{output_of: tools, path: path}`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from . import paths, regexes
+from .globs import glob_problems
+from .operators import LENGTHS, MEMBERSHIPS, ORDERINGS
+from .records import Complaint
+from .values import is_number, scalars_in
+
+
+class OutputRef(NamedTuple):
+    """What earlier successful calls of `tools` returned at `path`."""
+
+    tools: tuple[str, ...]
+    path: str
+
+
+def is_argument(operand: Any) -> bool:
+    """Whether an operand is `{arg: path}`."""
+    return isinstance(operand, dict) and operand.keys() == {"arg"}
+
+
+def is_output(operand: Any) -> bool:
+    """Whether an operand is `{output_of: tools, path: path}`."""
+    return isinstance(operand, dict) and "output_of" in operand
+
+
+def output_ref(operand: dict[str, Any]) -> OutputRef:
+    """The reference an `{output_of: ...}` operand makes."""
+    tools = operand["output_of"]
+    return OutputRef((tools,) if isinstance(tools, str) else tuple(tools), operand.get("path", "$"))
+
+
+def operand_problems(name: str, operand: Any) -> Iterator[Complaint]:
+    if is_argument(operand):
+        yield from _argument_problems(name, operand["arg"])
+    elif is_output(operand):
+        yield from _output_problems(name, operand)
+    elif name == "regex":
+        yield from regexes.problems(operand, ("regex",))
+    elif name in MEMBERSHIPS and not isinstance(operand, list | tuple):
+        yield (name,), f"`{name}` takes a list"
+    elif name in ORDERINGS and not (is_number(operand) or isinstance(operand, str)):
+        yield (name,), f"`{name}` compares with a number or a text"
+    elif name in LENGTHS and not (type(operand) is int and operand >= 0):
+        yield (name,), f"`{name}` takes a whole number, 0 or more"
+    elif name == "type" and not operand:
+        yield (name,), "`type` names no type"
+    elif any(type(s) is float and not is_number(s) for s in scalars_in(operand)):
+        yield (name,), f"`{name}`: not a number"
+
+
+def _argument_problems(name: str, path: Any) -> Iterator[Complaint]:
+    if name in ("regex", "exists", "type"):
+        yield (name,), f"`{name}` takes no `{{arg: ...}}`"
+    elif not isinstance(path, str):
+        yield (name, "arg"), "`arg` takes a path, as in `{arg: $.order_id}`"
+    else:
+        yield from paths.problems(path, (name, "arg"))
+
+
+def _output_problems(name: str, operand: dict[str, Any]) -> Iterator[Complaint]:
+    if name not in MEMBERSHIPS:
+        yield (name,), "`output_of` goes with `in`, `not_in` and `set_equals` only"
+    for key in operand.keys() - {"output_of", "path"}:
+        yield (name, str(key)), f"unknown key `{key}`: `output_of` goes with `path`"
+    tools = operand["output_of"]
+    if not isinstance(tools, str | list | tuple) or not tools:
+        yield (name, "output_of"), "`output_of` takes the names of tools"
+    else:
+        for n, tool in enumerate([tools] if isinstance(tools, str) else tools):
+            yield from glob_problems(tool, (name, "output_of", n))
+    path = operand.get("path", "$")
+    if not isinstance(path, str):
+        yield (name, "path"), "`path` takes a path, as in `$.id`"
+    else:
+        yield from paths.problems(path, (name, "path"))
