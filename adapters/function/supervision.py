@@ -90,6 +90,10 @@ async def supervise(
         if gate is not None:
             gate._result = error.partial
         raise
+    except Exception as error:
+        if block.failed is not None and _holds(block.failed, error):
+            raise block.failed from None
+        raise
     if gate is None:
         raise UsageError(f"the run ended before the block began: {result.reason}")
     gate._result = result
@@ -98,7 +102,6 @@ async def supervise(
 @asynccontextmanager
 async def _running(block: _Block, handle: RunHandle, gate: Supervised) -> AsyncIterator[None]:
     """Run the block's body; its exception is the run's, and a cancel from outside ends the run."""
-    failure: Exception | None = None
     left = False
     try:
         with block.provider.scope:
@@ -106,12 +109,17 @@ async def _running(block: _Block, handle: RunHandle, gate: Supervised) -> AsyncI
             await gate.complete()
         left = True
     except Exception as error:
-        failure, left = error, True
+        block.failed, left = error, True
     finally:
         if not left:
             with anyio.CancelScope(shield=True):
                 await handle.cancel(reason="the block was cancelled")
-        block.stream.close(block.provider.failure or failure)
+        block.stream.close(block.provider.failure or block.failed)
+
+
+def _holds(failure: Exception, error: Exception) -> bool:
+    """Whether a group has this error in it: the supervisor takes the one error out of a group of one."""
+    return isinstance(failure, ExceptionGroup) and failure.subgroup(lambda each: each is error) is not None
 
 
 class _Block:
@@ -122,6 +130,7 @@ class _Block:
     def __init__(self, tools: tuple[str, ...] | None, model: str | None) -> None:
         self.capabilities: Capabilities = loop_capabilities(tools, model)
         self.stream = EventStream()
+        self.failed: Exception | None = None
         self._launch: Launch | None = None
         self._open = anyio.Event()
         self.provider: TaskProvider

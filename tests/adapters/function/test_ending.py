@@ -72,6 +72,20 @@ async def test_the_blocks_own_exception_comes_out_as_it_is() -> None:
 
 
 @pytest.mark.anyio
+async def test_a_group_of_exceptions_comes_out_as_a_group() -> None:
+    """Also one of a single exception."""
+
+    async def fail() -> None:
+        raise ValueError("mine")
+
+    with pytest.raises(ExceptionGroup) as caught:
+        async with supervise([OPEN]), anyio.create_task_group() as tasks:
+            tasks.start_soon(fail)
+
+    assert [str(error) for error in caught.value.exceptions] == ["mine"]
+
+
+@pytest.mark.anyio
 async def test_a_block_cancelled_from_outside_ends_its_run() -> None:
     """And lets the cancel go on to where it came from."""
     store = MemoryStore()
