@@ -12,6 +12,7 @@ import pytest
 
 from proctor.adapters.hook.answers import Answer
 from proctor.adapters.hook.hook import answered
+from proctor.adapters.hook.settings import TIMEOUT_S
 from proctor.adapters.stores import SQLiteStore
 from proctor.policies import EventError, RunContext
 
@@ -206,3 +207,13 @@ def test_a_hook_process_refuses_in_public_words(session: Session) -> None:
     assert told["hookSpecificOutput"]["permissionDecision"] == "deny"
     assert "rules" not in told["hookSpecificOutput"]["permissionDecisionReason"]
     assert "rules" in told["systemMessage"]
+
+
+def test_a_hook_that_hangs_is_ended_before_the_client_gives_up_on_it() -> None:
+    """The client would let the call run; an alarm is set before anything slow is imported."""
+    code = "import signal, sys, proctor.adapters.hook.__main__ as m; print(signal.alarm(0), 'msgspec' in sys.modules)"
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    left, slow = ended.stdout.split()
+
+    assert 0 < int(left) < TIMEOUT_S
+    assert slow == "False"
