@@ -30,6 +30,9 @@ A file imports only files listed above it; folders count as rows.
     claude/            ClaudeAdapter: Claude Code
     acp/               AcpAdapter: any agent that speaks the Agent Client Protocol
     amp/               AmpAdapter: the Amp client
+    uncounted          limits that somebody who sees tool calls only cannot count
+    mcp_proxy/         a policy-enforcing proxy before any MCP server
+    hook/              a person's own Claude Code under policies
     in_process         a provider whose agent is a task of this process
     framework_calls    the outcomes of a framework's calls, and which call a sub-agent's is inside
     function/          FunctionAdapter and supervise: anybody's own agent loop
