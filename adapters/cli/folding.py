@@ -12,6 +12,7 @@ from proctor.policies.events import (
     BudgetWarned,
     Event,
     PolicyViolated,
+    RunStarted,
     ToolApprovalGranted,
     ToolCallRequested,
     ToolCallStarted,
@@ -45,27 +46,21 @@ def explained(compiled: CompiledPolicy, events: Sequence[Event], context: RunCon
     what follows. A call that waited for a person is told again when it was approved.
     """
     monitor = compiled.monitor(context, explain=True)
-    waiting: dict[str, ToolCall] = {}
-    asked: set[str] = set()
+    known: dict[str, ToolCall] = {}
     for event in events:
         before = None
-        if _asks(event, asked):
-            call = _call(event)
-            asked.add(call.id)
-            waiting[call.id] = call
+        if isinstance(event, RunStarted):
+            known.clear()  # a call is known by its id within its run
+        if isinstance(event, ToolCallRequested | ToolCallStarted) and event.tool_call_id not in known:
+            call = known[event.tool_call_id] = _call(event)
             before = _proposed(compiled, monitor, call)
         violations = () if isinstance(event, PolicyViolated | BudgetWarned) else monitor.observe(event)
-        if isinstance(event, ToolApprovalGranted) and event.tool_call_id in waiting:
-            before = _proposed(compiled, monitor, waiting[event.tool_call_id])
+        if isinstance(event, ToolApprovalGranted) and event.tool_call_id in known:
+            before = _proposed(compiled, monitor, known[event.tool_call_id])
         if before is not None:
             yield Explained(seq=event.seq, event=event.type, decision=before)
         elif violations:
             yield Explained(seq=event.seq, event=event.type, violations=tuple(violations))
-
-
-def _asks(event: Event, asked: set[str]) -> bool:
-    """Whether a call is met for the first time."""
-    return isinstance(event, ToolCallRequested | ToolCallStarted) and event.tool_call_id not in asked
 
 
 def _call(event: Any) -> ToolCall:

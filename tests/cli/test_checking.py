@@ -80,6 +80,7 @@ def test_what_an_adapter_cannot_hold_is_refused_where_it_is_required(cli: Cli, p
     place.joinpath("required.yaml").write_text("name: r\nenforcement: required\n")
 
     assert cli("check", "required.yaml", "--adapter", "scripted").code == 0
+    assert cli("check", "required.yaml", "--adapter", "acp").code == 1
     assert cli("check", "required.yaml", "--adapter", "nothing").code == 2
 
 

@@ -140,6 +140,22 @@ def test_explain_of_one_event_tells_only_that(cli: Cli, ran: Any) -> None:
     assert cli("explain", "last", "1").code == 2
 
 
+def test_explain_of_a_run_knows_what_came_before_it_in_its_session(cli: Cli, place: Path) -> None:
+    """The first run satisfied the rule; only the second one's decisions are told."""
+    place.joinpath("order.yaml").write_text(
+        "name: o\nrules: [{type: before, first: bash, then: write, action: deny}]\n"
+    )
+    place.joinpath("one.yaml").write_text("steps:\n  - call: bash\n    input: {command: 'true'}\n")
+    place.joinpath("two.yaml").write_text("steps:\n  - call: write\n    input: {path: a, content: b}\n")
+    run = ("run", "--json", "--adapter", "scripted", "--policy", "order.yaml")
+    session_id = cli(*run, "--set", "script=one.yaml", "x").lines[-1]["session_id"]
+    cli(*run, "--set", "script=two.yaml", "--session", session_id, "x")
+
+    assert [
+        (line["decision"]["tool_name"], line["decision"]["action"]) for line in cli("explain", "--json", "last").lines
+    ] == [("write", "allow")]
+
+
 def test_explain_takes_a_file_of_events(cli: Cli, ran: Any, place: Path) -> None:
     """As `run --json` or `show --json` wrote them; other policies may be given."""
     place.joinpath("run.jsonl").write_text(cli("show", "--json", "last").out)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -109,17 +110,23 @@ def _show_next(result: RunResult, store: str | None) -> None:
     refused = next((v.tool_call_id for v in result.policy.violations if v.action == "deny"), None)
     asked = (event.seq for event in result.events if event.type == "tool_call_requested" and _id(event) == refused)
     where = f" --store {store}" if store else ""
-    name = result.run_id[:12]
+    name, me = result.run_id[:12], _as_typed()
     out = console()
     out.print("\nThe run was ended by a policy, as it was meant to be. It is stored; type next:", style="bold")
     for command, what in (
-        (f"proctor show {name}{where}", "every event, by number"),
-        (f"proctor explain {name} {next(asked, '')}{where}", "why the deletion was refused"),
-        (f"proctor runs{where}", "what else is stored"),
-        ("proctor run --help", "supervise an agent of yours"),
+        (f"{me} show {name}{where}", "every event, by number"),
+        (f"{me} explain {name} {next(asked, '')}{where}", "why the deletion was refused"),
+        (f"{me} runs{where}", "what else is stored"),
+        (f"{me} run --help", "supervise an agent of yours"),
     ):
-        out.print(f"  {command:<36} ", end="")
+        out.print(f"  {command:<42} ", end="")
         out.print(f"# {what}", style="dim")
+
+
+def _as_typed() -> str:
+    """This program as it can be typed again: by its name where that is found, else as it was typed."""
+    typed = sys.argv[0]
+    return typed if Path(typed).name == "proctor" and shutil.which("proctor") is None else "proctor"
 
 
 def _id(event: Any) -> str:
