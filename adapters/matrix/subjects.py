@@ -77,12 +77,6 @@ SUBJECTS: tuple[Subject, ...] = (
         install="pip install 'proctor[openai-agents]'",
     ),
     Subject(name="function", about="your own agent loop"),
-    Subject(
-        name="mcp",
-        about="the proxy before an MCP server",
-        modules=("mcp",),
-        install="pip install 'proctor[mcp]'",
-    ),
     Subject(name="shell", about="bash command lines", programs=("bash",), install="install bash"),
     Subject(name="scripted", about="scripts"),
     Subject(name="replay", about="recorded sessions"),
