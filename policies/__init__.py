@@ -12,8 +12,9 @@ Rows, each importing only those above it:
     prices, usage, limits, memory, session
     visits          compiled rules, and what calls of a tool mean to them
     compiled        the stack as machines, indexed by tool
-    judging, observing, report, monitor, snapshots
+    judging, observing, report, objections, monitor, snapshots
     preflight/      what is wrong with a stack, before a run starts
+    drawing/        a stack as a picture
     schema
 """
 

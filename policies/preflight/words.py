@@ -9,10 +9,13 @@ from ..model import Allow, Deny
 from ..nets.records import Net
 from ..rules.after import After, Eventually
 from ..rules.before import Before, ImmediatelyBefore
+from ..rules.check import Check
 from ..rules.count import Count, MaxCalls
 from ..rules.lists import Allowlist, Blocklist
+from ..rules.loop import CircuitBreaker, Loop, MaxParallel
 from ..rules.never_after import ForbidsAfter, NeverAfter
 from ..rules.precondition import Precondition, Requirement
+from ..rules.provenance import Provenance
 from ..rules.require import Require
 from ..rules.sequence import ForbiddenSequence
 from ..rules.sequence import Sequence as SequenceRule
@@ -64,6 +67,17 @@ def _said(clause: Clause) -> str:
             return f"{names(tool)} needs {', and '.join(map(_required, requires))}"
         case (Count() | MaxCalls()) as count:
             return f"{names(count.tool)} {_counted(count)}"
+        case Loop(tool=tool, threshold=threshold, window=window):
+            return f"{names(tool)} with one input fewer than {threshold} times in {window} calls"
+        case MaxParallel(tool=tool, max=most):
+            return f"{names(tool)} at most {most} times in one response"
+        case CircuitBreaker(consecutive=row, total=total):
+            limits = (f"{n} {word}" for n, word in ((row, "in a row"), (total, "in all")) if n is not None)
+            return f"nothing more after refusals and failures: {' or '.join(limits)}"
+        case Provenance(tool=tool, path=path):
+            return f"`{path}` of {names(tool)} from known sources"
+        case Check(tool=tool):
+            return f"{names(tool)} as a function says"
         case Net(name=name):
             return f"net `{name}`"
     return clause.record.type

@@ -1,0 +1,51 @@
+"""What is drawn, whatever draws it."""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+import msgspec
+
+Shape: TypeAlias = Literal["tool", "rule", "fact", "place", "transition"]
+"""A tool's calls, a rule between them, something that is no call; and a net's places and transitions."""
+State: TypeAlias = Literal["", "open", "shut", "violated"]
+"""Where a session stands: `open` may come now, is satisfied or enabled; `shut` may not, or still refuses."""
+
+
+class Node(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One thing of a section; `notes` stand below its text, `tokens` in a place."""
+
+    id: str
+    text: str
+    shape: Shape
+    notes: tuple[str, ...] = ()
+    tokens: int = 0
+    state: State = ""
+    action: str = ""
+
+
+class Edge(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One arrow; a forbidden one leads to what must not follow, a weak one only warns or asks."""
+
+    source: str
+    target: str
+    style: Literal["plain", "forbidden", "weak"] = "plain"
+    label: str = ""
+
+
+class Section(msgspec.Struct, frozen=True, kw_only=True):
+    """A graph with a title; ids are its own."""
+
+    title: str
+    nodes: tuple[Node, ...]
+    edges: tuple[Edge, ...]
+    action: str = ""
+
+
+class Picture(msgspec.Struct, frozen=True, kw_only=True):
+    """The graphs of a policy, and what it says that is no graph, line by line."""
+
+    title: str
+    sections: tuple[Section, ...]
+    lines: tuple[str, ...] = ()
+    standing: bool = False

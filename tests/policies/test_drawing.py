@@ -1,0 +1,178 @@
+"""Pictures of policies: what is drawn, where a session stands, and Mermaid text that cannot be broken."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from proctor.policies import merge_policies, parse_policies
+from proctor.policies.drawing import Node, Picture, draw, draw_mermaid
+from proctor.policies.model import Policy
+
+SOURCE = {"tool": "a", "path": "$.y"}
+
+
+def policy(*rules: dict[str, Any], **more: Any) -> Policy:
+    return merge_policies(
+        parse_policies({"version": 1, "name": "p", "on_violation": "deny", "rules": list(rules), **more})
+    )
+
+
+def paths(picture: Picture, section: int = 0) -> set[str]:
+    """Every arrow, as the texts at its ends."""
+    nodes = {node.id: node.text for node in picture.sections[section].nodes}
+    return {f"{nodes[e.source]} {e.style} {nodes[e.target]}" for e in picture.sections[section].edges}
+
+
+def node(picture: Picture, text: str, section: int = 0) -> Node:
+    (found,) = [node for node in picture.sections[section].nodes if node.text == text]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("rule", "arrows"),
+    [
+        (
+            {"type": "before", "first": ["a", "b"], "then": "c"},
+            {"a plain before", "b plain before", "before plain c"},
+        ),
+        (
+            {"type": "immediately_before", "first": "a", "then": "c"},
+            {"a plain right before", "right before plain c"},
+        ),
+        (
+            {"type": "never_after", "trigger": "a", "forbidden": "b"},
+            {"a plain never after", "never after forbidden b"},
+        ),
+        ({"type": "forbids_after", "tool": "a", "tools": ["b"]}, {"a plain forbids", "forbids forbidden b"}),
+        (
+            {"type": "after", "trigger": "a", "then": "b", "within": 2, "action": "warn"},
+            {"a weak then within 2 calls", "then within 2 calls weak b"},
+        ),
+        ({"type": "sequence", "tools": ["a", "b"]}, {"a plain then", "then plain b"}),
+        (
+            {"type": "forbidden_sequence", "sequence": ["a", "b", "c"]},
+            {
+                "a plain then next (1/2)",
+                "then next (1/2) plain b",
+                "b plain then next (2/2)",
+                "then next (2/2) forbidden c",
+            },
+        ),
+        (
+            {"type": "precondition", "tool": "b", "requires": [{"any_of": [{"prior": "a"}, {"user_said": "go"}]}]},
+            {"a plain needs one of", "user said /go/ plain needs one of", "needs one of plain b"},
+        ),
+        (
+            {
+                "type": "provenance",
+                "tool": "b",
+                "path": "$.x",
+                "from": ["user_message", {"tool": "a", "path": "$.y"}],
+            },
+            {"user message plain supplies $.x", "a plain supplies $.x", "supplies $.x plain b"},
+        ),
+    ],
+)
+def test_rules_about_order_are_drawn_between_their_tools(rule: dict[str, Any], arrows: set[str]) -> None:
+    """A node for the rule, an arrow from what comes first, another to what follows or must not."""
+    assert paths(draw(policy(rule))) == arrows
+
+
+def test_what_a_rule_says_of_one_tool_stands_in_its_node() -> None:
+    """Counts and obligations."""
+    picture = draw(
+        policy({"type": "count", "tool": "a", "max": 3, "min": 1}, {"type": "require", "tool": "a"}),
+    )
+
+    assert node(picture, "a").notes == ("at least 1", "at most 3", "required")
+
+
+def test_what_has_no_order_is_said_in_words() -> None:
+    """Limits, lists and the rest, each with its action."""
+    picture = draw(
+        policy(
+            {"type": "loop", "window": 5, "threshold": 2},
+            limits={"max_turns": 9},
+            tool_rules=[{"deny": ["rm"]}],
+        )
+    )
+
+    assert picture.lines == (
+        "max_turns: 9 (deny)",
+        "deny-1: no rm (deny)",
+        "loop-1: * with one input fewer than 2 times in 5 calls (deny)",
+    )
+
+
+def test_a_net_is_drawn_with_its_tokens() -> None:
+    """Places hold tokens, transitions show their tools, arcs how many tokens they move."""
+    net = {
+        "name": "n",
+        "places": ["p", "q"],
+        "initial_marking": {"p": 2},
+        "capacity": {"q": 3},
+        "transitions": [{"name": "t", "inputs": ["p", "p"], "outputs": ["q"], "tools": ["a", "b"], "type": "manual"}],
+    }
+    picture = draw(policy(nets=[net]))
+
+    assert (node(picture, "p").tokens, node(picture, "q").notes) == (2, ("at most 3",))
+    assert node(picture, "a or b").notes == ("t", "a person approves")
+    assert [edge.label for edge in picture.sections[0].edges] == ["x2", ""]
+
+
+def test_a_monitor_marks_where_its_session_stands(drive: Any) -> None:
+    """Tools that may come, rules that are satisfied or violated, the marking and what is enabled."""
+    document = {
+        "on_violation": "deny",
+        "rules": [
+            {"type": "before", "id": "login", "first": "a", "then": "b"},
+            {"type": "immediately_before", "id": "review", "first": "c", "then": "d"},
+            {"type": "never_after", "id": "never", "trigger": "a", "forbidden": "e"},
+            {"type": "before", "id": "hint", "first": "x", "then": "b", "action": "warn"},
+        ],
+        "nets": ["limit f to 1 per session"],
+    }
+    session = drive(document)
+    session.ok("a")
+    session.ok("f")
+    assert session.ask("e") == "deny"
+    picture = draw(session.compiled.policy, session.monitor)
+
+    assert {n.text: n.state for n in picture.sections[0].nodes if n.shape == "tool" and n.state == "shut"} == {
+        "d": "shut",
+        "e": "shut",
+    }
+    assert {n.notes[0]: n.state for n in picture.sections[0].nodes if n.shape == "rule"} == {
+        "login": "open",
+        "review": "shut",
+        "never": "violated",
+        "hint": "",
+    }
+    assert (node(picture, "budget", 1).tokens, node(picture, "f", 1).state) == (0, "shut")
+
+
+def test_mermaid_text_has_the_sections_and_their_arrows() -> None:
+    """One subgraph a section; a forbidden arrow ends in a cross."""
+    text = draw_mermaid(policy({"type": "never_after", "trigger": "a", "forbidden": "b"}, nets=["block c"]))
+
+    assert text.startswith("flowchart LR\n")
+    assert 's0t0["a"]:::tool' in text
+    assert "s0r0 --x s0t1" in text
+    assert 'subgraph s1["net block c"]' in text
+
+
+def test_no_name_breaks_out_of_mermaid_text() -> None:
+    """Quotes, tags and new lines are written as entities."""
+    text = draw_mermaid(policy({"type": "before", "first": 'a"]\nclick x', "then": "<b onload=1>"}))
+
+    assert '["a#quot;] click x"]' in text
+    assert "#lt;b onload=1#gt;" in text
+    assert all(line.count('"') % 2 == 0 for line in text.splitlines())
+
+
+def test_an_empty_policy_is_an_empty_picture() -> None:
+    """Nothing to draw is no error."""
+    assert draw(policy()).sections == ()
+    assert draw_mermaid(policy()) == "flowchart LR\n"
