@@ -93,6 +93,7 @@ class AmpAdapter:
             ):
                 session.attach(client)
                 tasks.start_soon(client.read_stderr)
+                tasks.start_soon(client.end_orphans)
                 tasks.start_soon(session.listen)
                 tasks.start_soon(client.say, launch.prompt)
                 yield session

@@ -72,6 +72,11 @@ class Client:
             self._stderr.extend(line[-_LINE_BYTES:].decode("utf-8", "replace") for line in lines)
             rest = rest[-_LINE_BYTES:]
 
+    async def end_orphans(self) -> None:
+        """Once the client has ended, end what it left: an orphan with its output keeps the stream open."""
+        await self.process.wait()
+        await self.tree.kill()
+
     async def left(self) -> None:
         """Wait, not for long, until it has ended."""
         with anyio.move_on_after(LEAVE_S):

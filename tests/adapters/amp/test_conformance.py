@@ -22,6 +22,9 @@ STAND_IN = Path(__file__).parent / "stand_in.py"
 class TestAmpAdapter(AdapterConformance):
     """Commands, each put to the gate by the delegate."""
 
+    row = "amp"
+    has_client = True
+
     @pytest.fixture(autouse=True)
     def place(self, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
         """An empty workspace, and a place for what the stand-in keeps."""
