@@ -5,14 +5,14 @@ from __future__ import annotations
 import argparse
 import importlib
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
 
-from .log import noted
+from .log import circumstances, noted
 from .rows import Row, Size
-from .table import in_markdown, on_terminal, rewritten
+from .table import on_terminal, rewritten
 
 NAMES = ("judging", "history", "engines", "stream", "memory", "gate", "deadline", "startup")
 PAGE = Path(__file__).parents[1] / "docs" / "benchmarks.md"
@@ -38,10 +38,17 @@ def main(arguments: Sequence[str]) -> int:
         print(f"{name} could not be run: {message}", file=sys.stderr)
     if not asked.quick:
         noted(results)
-        if set(results) == set(NAMES):
-            PAGE.write_text(rewritten(PAGE.read_text(), in_markdown(results)))
-            importlib.import_module(".plots", __package__).draw(PAGE.parent)
+        _document(results)
     return 1 if failures else 0
+
+
+def _document(results: Mapping[str, list[Row]]) -> None:
+    page = PAGE.read_text()
+    for name, rows in results.items():
+        page = rewritten(page, name, rows, circumstances())
+    PAGE.write_text(page)
+    if set(results) == set(NAMES):
+        importlib.import_module(".plots", __package__).draw(PAGE.parent)
 
 
 def _benchmark(name: str) -> Callable[[Size], list[Row]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -40,8 +40,10 @@ def machine() -> dict[str, Any]:
     }
 
 
-def remembered() -> Iterator[dict[str, Any]]:
-    """The runs noted so far, oldest first."""
-    if LOG.exists():
-        for line in LOG.read_bytes().splitlines():
-            yield msgspec.json.decode(line)
+def circumstances() -> str:
+    """When, where and how undisturbed, in one line."""
+    where = machine()
+    return (
+        f"{datetime.now(UTC):%Y-%m-%d}, Python {platform.python_version()}, {where['system']} "
+        f"{where['architecture']}, {where['cpus']} processors, load {where['load']}"
+    )

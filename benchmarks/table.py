@@ -8,7 +8,6 @@ from collections.abc import Mapping
 
 from .rows import Row
 
-BEGIN, END = "<!-- figures -->", "<!-- end of figures -->"
 _WORK = 52
 
 
@@ -24,20 +23,15 @@ def on_terminal(results: Mapping[str, list[Row]]) -> str:
     return "\n".join(lines)
 
 
-def in_markdown(results: Mapping[str, list[Row]]) -> str:
-    """The table of the documentation."""
-    lines = ["| benchmark | figure | bound | met |", "|---|---:|---:|---|"]
-    for name, rows in results.items():
-        lines += [f"| {name}: {row.work} | {_figure(row)} | {_bound(row)} | {_met(row)} |" for row in rows]
-    return "\n".join(lines)
-
-
-def rewritten(page: str, table: str) -> str:
-    """A page with its table replaced. Raises ValueError when it has no place for one."""
-    if BEGIN not in page or END not in page:
-        raise ValueError(f"the page has no `{BEGIN}` ... `{END}` to write between")
-    between = re.compile(f"{re.escape(BEGIN)}.*{re.escape(END)}", re.DOTALL)
-    return between.sub(lambda _: f"{BEGIN}\n{table}\n{END}", page)
+def rewritten(page: str, name: str, rows: list[Row], circumstances: str) -> str:
+    """A page with the table of one benchmark replaced. Raises ValueError when it has no place for it."""
+    begin, end = f"<!-- {name} -->", f"<!-- end of {name} -->"
+    if begin not in page or end not in page:
+        raise ValueError(f"the page has no `{begin}` ... `{end}` to write between")
+    lines = [begin, circumstances, "", "| figure | | bound | met |", "|---|---:|---:|---|"]
+    lines += [f"| {row.work} | {_figure(row)} | {_bound(row)} | {_met(row)} |" for row in rows]
+    between = re.compile(f"{re.escape(begin)}.*?{re.escape(end)}", re.DOTALL)
+    return between.sub(lambda _: "\n".join([*lines, "", end]), page)
 
 
 def _figure(row: Row) -> str:
