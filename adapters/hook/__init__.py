@@ -4,7 +4,9 @@
     answers     what the client is told
     record      the session's record, one hook at a time
     session     a session folded from its record
+    keeping     what a hook adds to the record; runs begin and end
     deciding    what one hook means for its session
+    hook        one hook, from input to answer
     settings    the client's settings file
     __main__    one hook, as the client starts it
 

@@ -13,7 +13,8 @@ from proctor.policies import RunContext, compile_policy, load_policies, merge_po
 from . import record
 from .answers import Answer
 from .asked import read_asked
-from .deciding import PROVIDER, Deciding
+from .deciding import Deciding
+from .keeping import PROVIDER
 from .session import Session
 
 
