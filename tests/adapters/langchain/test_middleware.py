@@ -12,11 +12,11 @@ from proctor.policies import Deny, Limits, Policy, PolicyViolationError
 from proctor.policies.events import ToolCallFailed, ToolCallStarted
 
 pytest.importorskip("langchain", reason="langchain is not installed: pip install 'proctor[langchain]'")
-from langchain.agents import create_agent  # noqa: E402
-from langchain_core.language_models.fake_chat_models import GenericFakeChatModel  # noqa: E402
-from langchain_core.messages import AIMessage, ToolMessage  # noqa: E402
+from langchain.agents import create_agent
+from langchain_core.language_models.fake_chat_models import GenericFakeChatModel
+from langchain_core.messages import AIMessage, ToolMessage
 
-from proctor.adapters.langchain import Supervision  # noqa: E402
+from proctor.adapters.langchain import Supervision
 
 pytestmark = pytest.mark.anyio
 
