@@ -104,8 +104,8 @@ class Claude(AdapterChecks):
         api = self.bench.api
         first: Callable[[], Any] = lambda: api.reply(api.bash("touch a"), input_tokens=100, cache_read=40)  # noqa: E731
         second: Callable[[], Any] = lambda: api.reply(api.text("x"), input_tokens=10, output_tokens=5)  # noqa: E731
-        cost = 110 * 3e-6 + 40 * 0.3e-6 + 25 * 15e-6
-        used = Usage(input_tokens=150, output_tokens=25, cache_read_tokens=40, cost_usd=pytest.approx(cost))
+        cost: Any = pytest.approx(110 * 3e-6 + 40 * 0.3e-6 + 25 * 15e-6)
+        used = Usage(input_tokens=150, output_tokens=25, cache_read_tokens=40, cost_usd=cost)
         return self._agent([first, second]), used
 
     def failing(self) -> Agent:

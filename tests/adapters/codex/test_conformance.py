@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -31,9 +32,7 @@ SCENE = re.compile(r"scene-\d+")
 
 def real_client() -> str:
     """The path of the client that the package carries."""
-    import codex_cli_bin
-
-    return str(codex_cli_bin.bundled_codex_path())
+    return str(import_module("codex_cli_bin").bundled_codex_path())
 
 
 class Script:

@@ -122,3 +122,21 @@ def test_importing_an_adapter_imports_nothing_of_the_others(name: str) -> None:
     imported = set(look.stdout.split())
     own = HEAVY[name] | ({"openai", "mcp", "starlette", "uvicorn", "click"} if HEAVY[name] else set())
     assert imported & (others - own) == set(), look.stderr
+
+
+def test_an_adapter_that_cannot_be_probed_is_named() -> None:
+    """With those that can."""
+    result = CliRunner().invoke(app, ["adapters", "probe", "shell"])
+
+    assert result.exit_code == 2
+    assert "`shell` cannot be probed; `claude`, `codex`" in " ".join(result.output.split())
+
+
+def test_a_probe_says_what_an_agent_asked_about(tmp_path: Path) -> None:
+    """A scripted ACP agent, that does nothing it was told to."""
+    agent = Path(__file__).parents[1] / "acp" / "scripted_agent.py"
+    script = json.dumps({"prompts": [[{"say": "no"}]]})
+    result = CliRunner().invoke(app, ["adapters", "probe", "--json", "acp", "--", sys.executable, str(agent), script])
+
+    told = json.loads(result.stdout)
+    assert (told["gate"], told["asked"], told["completed"]) == ("none", [], True)
