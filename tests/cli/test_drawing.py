@@ -1,0 +1,59 @@
+"""`graph`: policies as pictures."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+Cli = Any
+ORDER = "name: order\nrules: [{type: before, first: read, then: write, action: deny}]\n"
+
+
+def session(tool: str) -> str:
+    return json.dumps({"id": "s", "events": [{"type": "tool_call", "id": "c", "name": tool, "input": {}}]})
+
+
+def test_a_policy_is_drawn_as_mermaid_text(cli: Cli) -> None:
+    """Unless an SVG is asked for; from standard input too."""
+    drawn = cli("graph", "-", stdin=ORDER)
+
+    assert drawn.code == 0
+    assert "flowchart" in drawn.out
+    assert drawn.out == cli("graph", "--mermaid", "-", stdin=ORDER).out
+
+
+def test_a_policy_is_drawn_as_svg(cli: Cli) -> None:
+    """A whole document."""
+    assert ElementTree.fromstring(cli("graph", "--svg", "team.yaml").out).tag.endswith("svg")
+
+
+def test_a_picture_as_json_has_its_sections(cli: Cli) -> None:
+    """For programs that draw themselves."""
+    assert cli("graph", "--json", "org.yaml", "team.yaml").lines[0]["title"] == "org + team"
+
+
+def test_a_trace_marks_where_its_session_stands(cli: Cli, place: Any) -> None:
+    """What could be called now is told from what could not."""
+    place.joinpath("order.yaml").write_text(ORDER)
+    drawn = [cli("graph", "order.yaml", "--trace", "-", stdin=session(tool)).out for tool in ("look", "read")]
+
+    assert drawn[0] != drawn[1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("none.yaml",), "none.yaml: error: cannot read the file"),
+        (("org.yaml", "--trace", "none.jsonl"), "none.jsonl: no such file"),
+        (("org.yaml", "--trace", "-"), "`-` holds 2 sessions; `--trace` takes a file with one"),
+    ],
+)
+def test_what_cannot_be_drawn_is_exit_code_2(cli: Cli, arguments: Any, message: str) -> None:
+    """With the file."""
+    drawn = cli("graph", *arguments, stdin=session("read") + "\n" + session("read") + "\n")
+
+    assert drawn.code == 2
+    assert message in drawn.err
