@@ -23,6 +23,7 @@ A file imports only files listed above it; folders count as rows.
     shell              ShellAdapter: command lines as runs
     traces/            recorded sessions of agents
     evaluate/          recorded sessions judged under a policy, and reports of it
+    drawing/           policies as SVG pictures
     replay             ReplayAdapter: a recorded stream as a run
     jsonrpc            one end of a JSON-RPC conversation over lines of JSON
     background         helper tasks beside a body of code that must not notice them

@@ -58,9 +58,7 @@ class ProcessTree:
         call_id: the call its environment was marked with besides; only its processes are meant then.
     """
 
-    def __init__(
-        self, pid: int | None = None, *, run_id: str | None = None, call_id: str | None = None
-    ) -> None:
+    def __init__(self, pid: int | None = None, *, run_id: str | None = None, call_id: str | None = None) -> None:
         self._marks = _marks(run_id, call_id)
         self._roots: list[psutil.Process] = []
         self._known: dict[psutil.Process, None] = {}

@@ -70,9 +70,7 @@ class ReplayAdapter:
         UsageError: `pace` makes no sense.
     """
 
-    def __init__(
-        self, recording: Iterable[Event] | str | Path, *, gated: bool = True, pace: Pace = "flat"
-    ) -> None:
+    def __init__(self, recording: Iterable[Event] | str | Path, *, gated: bool = True, pace: Pace = "flat") -> None:
         self._speed = _speed(pace)
         self._gated = gated
         events = _read(str(recording)) if isinstance(recording, str | Path) else list(recording)
@@ -112,9 +110,7 @@ class ReplayAdapter:
 class Replay:
     """One replay of a recording; `speed` None waits for nothing."""
 
-    def __init__(
-        self, events: Sequence[Event], output: Any, gate: Gate | None, speed: float | None
-    ) -> None:
+    def __init__(self, events: Sequence[Event], output: Any, gate: Gate | None, speed: float | None) -> None:
         self._events = events
         self._output = output
         self._gate = gate

@@ -145,9 +145,7 @@ class ScriptedAgent:
 
     async def _call(self, step: Call, task_status: anyio.abc.TaskStatus[None]) -> Outcome:
         self._calls += 1
-        call = ToolCall(
-            id=step.id or f"call-{self._calls}", name=step.call, input=step.input, turn=self._turn
-        )
+        call = ToolCall(id=step.id or f"call-{self._calls}", name=step.call, input=step.input, turn=self._turn)
         task_status.started()  # the next sibling is asked for once this one has reached the gate
         answer = await self._ask(call)
         if not answer.allowed:

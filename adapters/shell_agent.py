@@ -124,9 +124,7 @@ class ShellAgent:
             done = ToolCallCompleted(tool_call_id=call.id, tool_name=call.name, tool_output=output)
             await self._stream.emit(done)
         else:
-            await self._stream.emit(
-                ToolCallFailed(tool_call_id=call.id, tool_name=call.name, error=output)
-            )
+            await self._stream.emit(ToolCallFailed(tool_call_id=call.id, tool_name=call.name, error=output))
 
     async def _give_back(self) -> None:
         """What was allowed and did not run to its end has failed."""

@@ -46,9 +46,7 @@ _PREFIXES = {
     "command": _Options(alone="-p"),
     "coproc": _Options(),
     "doas": _Options(taking="-u -C", alone="-n"),
-    "env": _Options(
-        taking="-u -C --unset --chdir", alone="-i - --ignore-environment -0 -v", assignments=True
-    ),
+    "env": _Options(taking="-u -C --unset --chdir", alone="-i - --ignore-environment -0 -v", assignments=True),
     "exec": _Options(taking="-a", alone="-c -l"),
     "ionice": _Options(taking="-c -n", alone="-t"),
     "nice": _Options(taking="-n --adjustment"),

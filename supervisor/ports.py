@@ -1,9 +1,9 @@
 """Where the world comes in: small protocols this package owns, each implemented in `adapters/`.
 
-    Adapter -> Provider      an agent's client: launch options, one running session of it
-    Store                    the record of sessions, approvals and mail between processes
-    Approver                 somebody who answers a held call
-    Publisher                somebody who watches events; cannot hurt a run
+Adapter -> Provider      an agent's client: launch options, one running session of it
+Store                    the record of sessions, approvals and mail between processes
+Approver                 somebody who answers a held call
+Publisher                somebody who watches events; cannot hurt a run
 """
 
 from __future__ import annotations

@@ -194,9 +194,7 @@ class FakeProvider:
                 return answer.stop
         else:
             await mouth.say(
-                ToolCallStarted(
-                    tool_call_id=call.id, tool_name=call.name, tool_input=call.input, turn=call.turn
-                )
+                ToolCallStarted(tool_call_id=call.id, tool_name=call.name, tool_input=call.input, turn=call.turn)
             )
         self._adapter.ran.append(call)
         if ask.meanwhile is not None:

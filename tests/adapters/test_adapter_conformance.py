@@ -35,7 +35,7 @@ class Placed(AdapterConformance):
 class TestScriptedAdapter(Placed):
     """A script, its calls gated."""
 
-    row = "scripted"
+    row: str | None = "scripted"
     gated = True
 
     def making(self, *files: str, together: bool = False) -> Agent:
@@ -80,7 +80,7 @@ class TestUngatedScriptedAdapter(TestScriptedAdapter):
 class TestShellAdapter(Placed):
     """A command line: refused as a whole if any part is."""
 
-    row = "shell"
+    row: str | None = "shell"
     all_or_nothing = True
 
     def making(self, *files: str, together: bool = False) -> Agent:
@@ -96,7 +96,7 @@ class TestShellAdapter(Placed):
 class TestReplayAdapter(Placed):
     """A recording: its calls have no effects."""
 
-    row = "replay"
+    row: str | None = "replay"
     acts = False
     gated = True
 

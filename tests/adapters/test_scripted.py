@@ -90,9 +90,7 @@ async def test_commands_really_run(tmp_path: Path) -> None:
 
     assert (tmp_path / "notes" / "a.txt").read_text() == "hello"
     assert done.outcomes("call-2") == [
-        ToolCallCompleted(
-            tool_call_id="call-2", tool_name="bash", tool_output={"exit_code": 0, "stdout": "hello"}
-        )
+        ToolCallCompleted(tool_call_id="call-2", tool_name="bash", tool_output={"exit_code": 0, "stdout": "hello"})
     ]
 
 

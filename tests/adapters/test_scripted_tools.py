@@ -87,8 +87,10 @@ def boom(why: str) -> None:
 @pytest.mark.parametrize(
     ("call", "error"),
     [
-        ("{call: bash, input: {command: 'echo out; echo err >&2; exit 3'}}",
-         {"exit_code": 3, "stdout": "out\n", "stderr": "err\n"}),
+        (
+            "{call: bash, input: {command: 'echo out; echo err >&2; exit 3'}}",
+            {"exit_code": 3, "stdout": "out\n", "stderr": "err\n"},
+        ),
         ("{call: boom, input: {why: because}}", "ValueError: because"),
         ("{call: boom}", "bad input: missing a required argument: 'why'"),
         ("{call: nothing}", "no such tool: nothing"),

@@ -2,8 +2,9 @@
 
 A case has a sentence (`it`), a `policy` or a stack of them, and steps:
 `ask` a tool (`input`, `turn`, `id`): the `answer`, the `objects` by id; what runs then `completes` with `returns`,
-`fails`, or stays in flight (`then`); `start: false` leaves it allowed only. `saw` a call nobody proposed: `finds` by id. `ends` an id. `user` says
-something. `event` happens: `finds`. `approve` an id. `narrow` a list: `leaves`. `end`: the statuses by id.
+`fails`, or stays in flight (`then`); `start: false` leaves it allowed only. `saw` a call nobody proposed: `finds`
+by id. `ends` an id. `user` says something. `event` happens: `finds`. `approve` an id. `narrow` a list: `leaves`.
+`end`: the statuses by id.
 A policy that does not say otherwise denies; `on_violation: null` says nothing.
 """
 

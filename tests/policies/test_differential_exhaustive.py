@@ -12,7 +12,8 @@ from reference.twins import Step, Twins, compiled
 TOOLS = "abc"
 LENGTHS = range(6)
 PAIRS = [("a", "b"), ("a", "a"), (["a", "b"], "b"), ("a", "*"), ("*", "a")]
-MEMBERS = [["a"], ["a", "b"], ["a", "a"], ["a", "b", "c"], ["a", "b", "a"], ["a", "a", "b"], [["a", "b"], "c"], ["*", "b"]]
+MEMBERS: list[list[Any]] = [["a"], ["a", "b"], ["a", "a"], ["a", "b", "c"], ["a", "b", "a"], ["a", "a", "b"]]
+MEMBERS += [[["a", "b"], "c"], ["*", "b"]]
 
 
 def order_rules() -> Iterator[dict[str, Any]]:

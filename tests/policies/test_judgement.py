@@ -257,4 +257,4 @@ def test_a_policy_made_in_python_is_checked_when_it_is_compiled() -> None:
     from proctor.policies import Deny, Policy
 
     with pytest.raises(PolicyError, match="never closed"):
-        compile_policy(Policy(name="p", tool_rules=[Deny(["[ab"])]))  # type: ignore[arg-type, list-item]
+        compile_policy(Policy(name="p", tool_rules=[Deny(["[ab"])]))

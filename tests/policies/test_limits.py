@@ -36,7 +36,7 @@ def test_a_token_limit_is_exceeded_only_beyond_its_number_and_reported_once(driv
     ],
 )
 def test_each_counted_limit_reads_its_own_figure(drive: Any, limit: str, counts: dict[str, Any]) -> None:
-    """total = input + output; the provider's own cost where it states one."""
+    """Total is input plus output; the provider's own cost where it states one."""
     session = drive({"limits": {limit: 10}})
 
     assert [v.kind for v in session.see(usage(**counts))] == [limit]
