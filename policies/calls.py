@@ -147,6 +147,10 @@ class LimitWarning(msgspec.Struct, frozen=True, kw_only=True):
 _canonical = msgspec.json.Encoder(order="deterministic")
 
 
+UNREADABLE = (RecursionError, UnicodeError, OverflowError, ValueError, TypeError, msgspec.MsgspecError)
+"""What a value raises that cannot be written as JSON: too deep, a circle, no text, no JSON type."""
+
+
 def fingerprint(value: Any) -> bytes:
     """The canonical JSON of a value: the same bytes for the same value, whatever the order of its keys."""
     return _canonical.encode(value)

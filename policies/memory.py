@@ -7,10 +7,10 @@ from typing import Any
 
 import msgspec
 
-from .calls import fingerprint
+from .calls import UNREADABLE, fingerprint
 from .language.operators import flat
 from .language.regexes import Regex
-from .language.values import is_number, number_of
+from .language.values import is_number, number_of, unkeepable
 from .rules.machine import BOUND
 
 USER_TEXT_BOUND = 1_000_000
@@ -34,12 +34,16 @@ class Returned(msgspec.Struct, kw_only=True, omit_defaults=True):
                 return
             if type(value) is str:
                 self.texts.add(value)
-                if (number := number_of(value, loose=True)) is not None:
+                number = number_of(value, loose=True)
+                if number is not None and not unkeepable(number):
                     self.numeric_texts.add(number)
-            elif is_number(value):
+            elif is_number(value) and not unkeepable(value):
                 self.numbers.add(value)
             else:
-                self.others.add(fingerprint(value).decode())
+                try:
+                    self.others.add(fingerprint(value).decode())
+                except UNREADABLE:
+                    self.full = True  # past what can be kept, as past the bound
 
     def has(self, value: Any, loose: bool) -> bool:
         """Whether a value is among them; loosely, a number is also its text and the other way round."""

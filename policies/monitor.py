@@ -14,6 +14,7 @@ import msgspec
 from . import events as ev
 from .calls import (
     STRICTNESS,
+    UNREADABLE,
     Decision,
     LimitWarning,
     RunContext,
@@ -27,10 +28,10 @@ from .compiled import CompiledPolicy
 from .ids import net_name
 from .judging import Judging
 from .nets.records import Net, NetLine
+from .objections import unreadable, used_before
 from .observing import HANDLERS, Handler, run_started
 from .report import Report, settle
 from .rules.check import CheckMachine
-from .rules.machine import Finding
 from .rules.net import NetMachine
 from .session import ALLOWED, HELD, STARTED, Call, mark
 from .visits import Compiled, Visits
@@ -82,10 +83,8 @@ class Monitor(Judging):
         """
         try:
             return self._propose(call, checks)
-        except (RecursionError, UnicodeError, OverflowError, msgspec.MsgspecError, TypeError) as error:
-            # An input that cannot even be looked at is not let through.
-            finding = Finding("an input that can be read", f"{type(error).__name__}: {str(error)[:200]}")
-            return self._decision(call, [self._own_violation("input", finding, call)], ("input",))
+        except UNREADABLE as error:
+            return self._decision(call, [unreadable(self.compiled.name, call, error)], ("input",))
 
     def _propose(self, call: ToolCall, checks: Mapping[str, Any]) -> Decision:
         if known := self._known(call):
@@ -129,27 +128,7 @@ class Monitor(Judging):
             return None
         if same:
             return self._decision(call, [], ())
-        finding = Finding(
-            expected=f"one call under the id `{call.id}`",
-            actual="the id was used before, for another call",
-            details={"tool_call_id": call.id},
-            suggestion="give every call its own id",
-        )
-        return self._decision(call, [self._own_violation("tool_call_id", finding, call)], ())
-
-    def _own_violation(self, kind: str, finding: Finding, call: ToolCall) -> Violation:
-        return Violation(
-            policy=self.compiled.name,
-            stack=self.compiled.name,
-            rule=kind,
-            kind=kind,
-            action="deny",
-            enforcement="prevented",
-            message=finding.actual,
-            details={"expected": finding.expected, "actual": finding.actual, **finding.details},
-            tool_call_id=call.id,
-            tool_name=call.name,
-        )
+        return self._decision(call, [used_before(self.compiled.name, call)], ())
 
     def _decision(self, call: ToolCall, violations: list[Violation], errors: tuple[str, ...]) -> Decision:
         if not violations:
@@ -185,13 +164,25 @@ class Monitor(Judging):
     def observe(self, event: ev.Event) -> list[Violation]:
         """Take in an event that happened; returns what it violates."""
         handler = HANDLERS.get(type(event))
-        if self.limited:
-            found = self._observe_limited(event, handler)
-        else:
-            found = handler(self, event) if handler is not None else []
+        try:
+            if self.limited:
+                found = self._observe_limited(event, handler)
+            else:
+                found = handler(self, event) if handler is not None else []
+        except UNREADABLE as error:
+            found = self._unread(event, error)
         if found:
             self.mark_violated(found)
         return found
+
+    def _unread(self, event: ev.Event, error: Exception) -> list[Violation]:
+        if not isinstance(event, ev.ToolCallRequested | ev.ToolCallStarted):
+            raise error
+        self.calls.pop(event.tool_call_id, None)
+        if isinstance(event, ev.ToolCallRequested):
+            return []  # `propose` refuses it
+        call = ToolCall(id=event.tool_call_id, name=event.tool_name)
+        return [unreadable(self.compiled.name, call, error, enforcement="interrupted")]
 
     def _observe_limited(self, event: ev.Event, handler: Handler | None) -> list[Violation]:
         found: list[Violation] = []

@@ -9,6 +9,7 @@ import msgspec
 from .calls import RunContext
 from .compiled import CompiledPolicy
 from .errors import EventError
+from .language.values import unkeepable
 from .memory import Returned
 from .monitor import Monitor
 from .nets.records import Net, NetLine
@@ -48,15 +49,38 @@ _decoder = msgspec.json.Decoder(Snapshot)
 
 
 def write(monitor: Monitor) -> bytes:
-    """The state as bytes."""
-    snapshot = Snapshot(
+    """The state as bytes. Of what is no JSON, a call's input is left out and half a character is `?`."""
+    snapshot = _snapshot(monitor)
+    try:
+        return _encoder.encode(snapshot)
+    except UnicodeEncodeError:
+        return _encoder.encode(_as_utf8(msgspec.to_builtins(snapshot, str_keys=True)))
+
+
+def _as_utf8(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {_as_utf8(key): _as_utf8(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_as_utf8(item) for item in value]
+    return value.encode(errors="replace").decode() if isinstance(value, str) else value
+
+
+def _snapshot(monitor: Monitor) -> Snapshot:
+    return Snapshot(
         format=FORMAT,
         policy=monitor.compiled.name,
         context=monitor.context,
         session=monitor.session,
         calls=[
-            StoredCall(id=c.id, name=c.name, input=c.input, turn=c.turn, status=c.status, visits=c.visits)
-            for c in monitor.calls.values()
+            StoredCall(
+                id=call.id,
+                name=call.name,
+                input=None if unkeepable(call.input) else call.input,
+                turn=call.turn,
+                status=call.status,
+                visits=call.visits,
+            )
+            for call in monitor.calls.values()
         ],
         states=_all_states(monitor),
         rules={number: rule.id for number, rule in monitor.rules.items()},
@@ -64,7 +88,6 @@ def write(monitor: Monitor) -> bytes:
         added=list(monitor.added_nets),
         removed=list(monitor.removed_nets),
     )
-    return _encoder.encode(snapshot)
 
 
 def _all_states(monitor: Monitor) -> dict[int, Any]:

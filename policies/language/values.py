@@ -18,6 +18,8 @@ _MAX_DIGITS = 400
 
 DEPTH = 200
 """How deep a value may be nested that is kept."""
+LARGEST = 10**300
+"""The whole numbers that are kept are smaller, so that they can be read as floats too."""
 
 
 def is_number(value: Any) -> TypeGuard[int | float]:
@@ -131,8 +133,8 @@ def texts_in(value: Any) -> list[str]:
     return found
 
 
-def too_deep(value: Any) -> bool:
-    """Whether a value is nested more than DEPTH levels, or in a circle."""
+def unkeepable(value: Any) -> bool:
+    """Whether a value cannot be written down and read back: nested too deep, in a circle, too large a number."""
     stack = [(value, 0)]
     while stack:
         value, depth = stack.pop()
@@ -141,16 +143,18 @@ def too_deep(value: Any) -> bool:
                 return True
             inner = value.values() if isinstance(value, dict) else value
             stack.extend((item, depth + 1) for item in inner)
+        elif type(value) is int and not -LARGEST < value < LARGEST:
+            return True
     return False
 
 
 def parsed_output(output: Any) -> Any:
     """A tool's output as paths see it: text that holds a JSON object or array is parsed.
 
-    What is nested too deep to be kept has no value anywhere; as text it stays text.
+    What cannot be kept has no value anywhere; as text it stays text.
     """
     if type(output) is not str:
-        return None if too_deep(output) else output
+        return None if unkeepable(output) else output
     start = output.lstrip()[:1]
     if start not in ("{", "["):
         return output
@@ -158,4 +162,4 @@ def parsed_output(output: Any) -> Any:
         parsed = json.loads(output)
     except (ValueError, RecursionError):
         return output
-    return output if too_deep(parsed) else parsed
+    return output if unkeepable(parsed) else parsed

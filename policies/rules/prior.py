@@ -14,7 +14,7 @@ from ..language import paths, regexes
 from ..language.conditions import compile_conditions, has_references
 from ..language.operands import OutputRef
 from ..language.selectors import Scope, Slot, ToolWhere
-from ..language.values import asking, too_deep
+from ..language.values import asking, unkeepable
 from .machine import BOUND, Call, Output, listed
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ class PriorTest:
             else:
                 item.good = self._output.holds(output.value, call)
         if self._keeps_input:
-            if too_deep(call.input):
+            if unkeepable(call.input):
                 return
             item.input = call.input
         if self.pick == "any" and not item.good:

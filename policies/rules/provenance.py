@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import islice
 from typing import Any, Literal
 
 from msgspec import field
@@ -128,6 +129,6 @@ class ProvenanceMachine(Machine):
 def _supplies(source: Source) -> Callable[[Output], Iterator[str]]:
     if source.regex is not None:
         values = regexes.Regex(source.regex).values
-        return lambda output: (value for value in values(output.text) if value)
+        return lambda output: (value for value in islice(values(output.text), BOUND) if value)
     values_at = paths.compile_path(source.path or "$", loose=False)
     return lambda output: asking(values_at(output.value))

@@ -38,10 +38,11 @@ TOOLS = ["a", "b", "c", "D.x"]
 def started(stack: list[Any]) -> Monitor:
     """A monitor of a stack; what does not load is no example."""
     try:
-        return compiled(stack).monitor()
+        monitor: Monitor = compiled(stack).monitor()
     except PolicyError:
         assume(False)
         raise
+    return monitor
 
 
 def lived(monitor: Monitor, past: list[Any]) -> Monitor:
