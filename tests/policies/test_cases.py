@@ -137,12 +137,18 @@ class Played:
         assert {id: rules[id].status for id in step["end"]} == step["end"]
 
 
-@pytest.mark.parametrize("variant", ["live", "snapshot", "fold"])
-@pytest.mark.parametrize("case", [case for _, case in CASES], ids=[id for id, _ in CASES])
+def variants(case: dict[str, Any]) -> list[str]:
+    """How a case can be played: an allowance that has not started is not in the record, so it folds to nothing."""
+    unstarted = any(step.get("start") is False for step in case["steps"])
+    return ["live", "snapshot"] if unstarted else ["live", "snapshot", "fold"]
+
+
+@pytest.mark.parametrize(
+    ("case", "variant"),
+    [pytest.param(case, variant, id=f"{id}-{variant}") for id, case in CASES for variant in variants(case)],
+)
 def test_a_case_of_the_language_is_answered_as_written(case: dict[str, Any], variant: str) -> None:
     """Every step's answer, live and where the state is restored or folded from the record after each."""
-    if variant == "fold" and any(step.get("start") is False for step in case["steps"]):
-        pytest.skip("an allowance that has not started is not in the record")
     played = Played(case, variant)
     for step in case["steps"]:
         played.play(step)
