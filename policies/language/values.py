@@ -134,16 +134,19 @@ def texts_in(value: Any) -> list[str]:
 
 
 def unkeepable(value: Any) -> bool:
-    """Whether a value cannot be written down and read back: nested too deep, in a circle, too large a number."""
+    """Whether a value cannot be written down and read back: no JSON, nested too deep, too large a number."""
     stack = [(value, 0)]
     while stack:
         value, depth = stack.pop()
         if isinstance(value, dict | list | tuple):
-            if depth >= DEPTH:
+            if depth >= DEPTH or (isinstance(value, dict) and not all(type(key) is str for key in value)):
                 return True
             inner = value.values() if isinstance(value, dict) else value
             stack.extend((item, depth + 1) for item in inner)
-        elif type(value) is int and not -LARGEST < value < LARGEST:
+        elif type(value) is int:
+            if not -LARGEST < value < LARGEST:
+                return True
+        elif value is not None and type(value) not in (str, bool, float):
             return True
     return False
 

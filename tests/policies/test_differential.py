@@ -16,7 +16,7 @@ from proctor.policies import PolicyError
 
 LONG = int(os.environ.get("PROCTOR_LONG") or 0)
 """Sessions of each family in a long run; 0 for the usual number."""
-USUAL, SESSIONS = 400, 10
+USUAL, SESSIONS = 300, 10
 """Sessions of each family, and how many of them are played under one policy."""
 
 thorough = settings(max_examples=(LONG or USUAL) // SESSIONS, deadline=None, suppress_health_check=list(HealthCheck))
