@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from reference.generating import FAMILIES, nets, policies, sessions, tool_rules
 from reference.twins import Step, Twins, Variant, compiled
 
-from proctor.policies import PolicyError
+from proctor.policies import PolicyError, ToolCall
+from proctor.policies.events import ToolCallCompleted
 
 LONG = int(os.environ.get("PROCTOR_LONG") or 0)
 """Sessions of each family in a long run; 0 for the usual number."""
@@ -76,3 +77,37 @@ def test_stacks_of_everything_are_judged_as_their_text_says(
 ) -> None:
     """Rules of all families in stacks: every objection, its action and its id agree."""
     agree([{**policy, "name": name} for policy, name in zip(stack, "pqr", strict=False)], steps, variant, seed)
+
+
+junk = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-2, 3)
+    | st.floats()
+    | st.sampled_from(["", "$", "$.o", "a", "[", "(", "*"]),
+    lambda inner: (
+        st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from(["path", "tool", "where", "o"]), inner)
+    ),
+    max_leaves=4,
+)
+fields = ["type", "tool", "tools", "first", "then", "max", "within", "key", "requires", "path", "when", "id", "x"]
+
+
+@thorough
+@given(any_rule, st.dictionaries(st.sampled_from(fields), junk, min_size=1, max_size=2), sessions)
+def test_any_document_is_an_error_at_load_or_can_be_judged(
+    rule: Any, other: dict[str, Any], steps: list[Step]
+) -> None:
+    """Rules with fields that are anything at all: every problem is a PolicyError, and what loads raises nothing."""
+    try:
+        policy = compiled([{"name": "p", "rules": [{**rule, **other}]}])
+    except PolicyError:
+        return
+    monitor = policy.monitor()
+    for n, step in enumerate(steps):
+        decision = monitor.propose(ToolCall(id=f"c{n}", name=step.tool or "a", input=step.input, turn=n + 1))
+        monitor.observe(ToolCallCompleted(tool_call_id=f"c{n}", tool_name=step.tool, tool_output=step.output))
+
+        assert not decision.errors
+
+    policy.restore(monitor.snapshot()).finish()
