@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -159,14 +161,15 @@ def test_wrong_arguments_are_exit_code_2(cli: Cli, arguments: Any, code: int, me
     assert message in run.err
 
 
-def test_a_missing_extra_names_what_to_install(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The provider cannot be used: exit code 3."""
-    monkeypatch.setitem(__import__("sys").modules, "claude_agent_sdk", None)
-    monkeypatch.delitem(__import__("sys").modules, "proctor.adapters.claude.launching", raising=False)
-    run = cli("run", "--adapter", "claude", "--policy", "org.yaml", "x")
+def test_a_missing_extra_names_what_to_install(tmp_path: Path) -> None:
+    """The provider cannot be used: exit code 3. In a process of its own, which has not imported the client yet."""
+    (tmp_path / "org.yaml").write_text("name: org\nlimits: {max_turns: 3}\n")
+    without = "import sys; sys.modules['claude_agent_sdk'] = None; from proctor.adapters.cli import main; main()"
+    arguments = ["run", "--adapter", "claude", "--policy", "org.yaml", "--store", "runs.db", "x"]
+    run = subprocess.run([sys.executable, "-c", without, *arguments], cwd=tmp_path, capture_output=True, text=True)
 
-    assert run.code == 3
-    assert "pip install 'proctor[claude]'" in run.err
+    assert run.returncode == 3
+    assert "pip install 'proctor[claude]'" in run.stderr
 
 
 def test_a_provider_without_a_login_says_how_to_log_in(
