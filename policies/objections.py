@@ -27,7 +27,8 @@ def used_before(stack: str, call: ToolCall) -> Violation:
 
 def unreadable(stack: str, call: ToolCall, error: Exception, enforcement: Enforcement = "prevented") -> Violation:
     """The input cannot even be looked at, so it is not let through."""
-    actual = f"{type(error).__name__}: {str(error)[:200]}"
+    deep = isinstance(error, RecursionError)
+    actual = "a value in a circle, or nested too deep" if deep else f"{type(error).__name__}: {str(error)[:200]}"
     return Violation(
         policy=stack,
         stack=stack,

@@ -20,6 +20,8 @@ DEPTH = 200
 """How deep a value may be nested that is kept."""
 LARGEST = 10**300
 """The whole numbers that are kept are smaller, so that they can be read as floats too."""
+MOST_LISTS = 1_000_000
+"""How many lists and objects one value may hold to be looked at; one that holds itself has no end of them."""
 
 
 def is_number(value: Any) -> TypeGuard[int | float]:
@@ -54,16 +56,24 @@ def text_of(scalar: Any) -> str:
 
 
 def scalars_in(value: Any) -> Iterator[Any]:
-    """A scalar itself, or the scalars a list or object stands for, in order."""
-    stack = [value]
+    """A scalar itself, or the scalars a list or object stands for, in order. Raises ValueError past MOST_LISTS."""
+    if not isinstance(value, dict | list | tuple):
+        yield value
+        return
+    stack, left = [value], MOST_LISTS
     while stack:
         value = stack.pop()
-        if isinstance(value, dict):
-            stack.extend(reversed(value.values()))
-        elif isinstance(value, list | tuple):
-            stack.extend(reversed(value))
+        if isinstance(value, dict | list | tuple):
+            left = _one_less(left)
+            stack.extend(reversed(value.values() if isinstance(value, dict) else value))
         else:
             yield value
+
+
+def _one_less(left: int) -> int:
+    if not left:
+        raise ValueError(f"a value in a circle, or one that holds more than {MOST_LISTS:,} lists and objects")
+    return left - 1
 
 
 def asking(values: list[Any]) -> Iterator[str]:
@@ -111,19 +121,21 @@ def order(left: Any, right: Any, loose: bool) -> int | None:
 
 def texts_in(value: Any) -> list[str]:
     """Every text a pattern must look at in a call's input: inside lists and objects, numbers as their text,
-    and a list's texts joined by blanks.
+    and a list's texts joined by blanks. Raises ValueError past MOST_LISTS.
     """
     if type(value) is str:
         return [value]
     if is_number(value):
         return [text_of(value)]
     found: list[str] = []
-    stack = [value]
+    stack, left = [value], MOST_LISTS
     while stack:
         value = stack.pop()
         if isinstance(value, dict):
+            left = _one_less(left)
             stack.extend(value.values())
         elif isinstance(value, list | tuple):
+            left = _one_less(left)
             joined = [text_of(item) for item in value if type(item) is str or is_number(item)]
             if len(joined) > 1:
                 found.append(" ".join(joined))
@@ -134,12 +146,13 @@ def texts_in(value: Any) -> list[str]:
 
 
 def unkeepable(value: Any) -> bool:
-    """Whether a value cannot be written down and read back: no JSON, nested too deep, too large a number."""
-    stack = [(value, 0)]
+    """Whether a value cannot be written down and read back: no JSON, nested too deep, endless, too large a number."""
+    stack, left = [(value, 0)], MOST_LISTS
     while stack:
         value, depth = stack.pop()
         if isinstance(value, dict | list | tuple):
-            if depth >= DEPTH or (isinstance(value, dict) and not all(type(key) is str for key in value)):
+            left -= 1
+            if depth >= DEPTH or not left or (isinstance(value, dict) and not all(type(key) is str for key in value)):
                 return True
             inner = value.values() if isinstance(value, dict) else value
             stack.extend((item, depth + 1) for item in inner)

@@ -66,7 +66,15 @@ def nested(depth: int, kind: str) -> Any:
     return value
 
 
+def circle() -> Any:
+    """What only Python can make: a list that holds an object that holds the list, twice."""
+    value: list[Any] = [1]
+    value += [{"o": value}, {"o": value}]
+    return value
+
+
 VALUES = {
+    "a circle": circle(),
     "lists in lists": nested(100_000, "list"),
     "objects in objects": nested(100_000, "object"),
     "as deep as a reader reads": nested(900, "object"),
@@ -107,6 +115,17 @@ def test_no_value_gets_an_exception_out_of_the_monitor(policy: CompiledPolicy, t
 
     assert decision.explain()
     assert policy.restore(monitor.snapshot()).session.count == monitor.session.count
+
+
+@pytest.mark.parametrize("doc", [{"rules": [{"type": "count", "tool": "*", "max": 9, "key": "$.o"}]}, DOCUMENT])
+def test_an_input_in_a_circle_is_refused_with_what_is_wrong(doc: dict[str, Any]) -> None:
+    """A function's own objects may hold themselves; no rule follows them for ever."""
+    document = {"version": 1, "name": "p", "on_violation": "deny", **doc}
+    monitor = compile_policy(merge_policies(parse_policies(document))).monitor()
+    decision = monitor.propose(ToolCall(id="1", name="x", input={"o": circle()}, turn=1))
+
+    assert decision.action == "deny"
+    assert "a value in a circle" in decision.explain()
 
 
 def test_outcomes_before_their_calls_and_repeated_ones_change_nothing(policy: CompiledPolicy) -> None:
