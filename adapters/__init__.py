@@ -25,7 +25,10 @@ A file imports only files listed above it; folders count as rows.
     evaluate/          recorded sessions judged under a policy, and reports of it
     drawing/           policies as SVG pictures
     replay             ReplayAdapter: a recorded stream as a run
+    byte_lines         lines out of a stream of bytes, bounded in memory
+    client_process     a provider's client: a process on three pipes, ended with everything it started
     jsonrpc            one end of a JSON-RPC conversation over lines of JSON
+    rpc_client         a provider's client that is spoken with in JSON-RPC on its pipes
     background         helper tasks beside a body of code that must not notice them
     codex/             CodexAdapter: the Codex client
     claude/            ClaudeAdapter: Claude Code

@@ -13,9 +13,10 @@ import anyio
 import anyio.abc
 import msgspec
 
+from .byte_lines import MAX_LINE_BYTES, ByteLines, EndlessLineError
+
 METHOD_NOT_FOUND: Final = -32601
 INTERNAL_ERROR: Final = -32603
-MAX_LINE_BYTES: Final = 64 * 1024 * 1024
 
 Params: TypeAlias = dict[str, Any]
 OnRequest: TypeAlias = Callable[[str, Params], Awaitable[Any]]
@@ -115,11 +116,6 @@ class Peer:
         message: Params = {"method": method}
         await self._send(message if params is None else {**message, "params": params})
 
-    async def close_writer(self) -> None:
-        """Hang up: the other side sees the end of its input."""
-        async with self._writing:
-            await self._writer.aclose()
-
     async def _send(self, message: Params) -> None:
         line = _encoder.encode({**self._tag, **message}) + b"\n"
         try:
@@ -129,20 +125,11 @@ class Peer:
             raise RpcClosedError("the other side does not listen any more") from None
 
     async def _read(self, answers: anyio.abc.TaskGroup) -> None:
-        rest = b""
-        while True:
-            try:
-                chunk = await self._reader.receive()
-            except (anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError):
-                break
-            *lines, rest = (rest + chunk).split(b"\n") if b"\n" in chunk else (rest + chunk,)
-            for line in lines:
+        try:
+            async for line in ByteLines(self._reader, max_bytes=MAX_LINE_BYTES):
                 await self._take(line, answers)
-            if len(rest) > MAX_LINE_BYTES:
-                await self._on_garbage(rest[:200])
-                return
-        if rest.strip():
-            await self._take(rest, answers)
+        except EndlessLineError as error:
+            await self._on_garbage(error.start)
 
     async def _take(self, line: bytes, answers: anyio.abc.TaskGroup) -> None:
         if not line.strip():

@@ -7,7 +7,7 @@ A file imports only files listed above it.
     usage           what an agent says it used -> usage events
     translation     what an agent reports -> events
     permissions     an agent's question and its options -> the answer that is chosen
-    connection      the agent's process and the conversation with it
+    connection      the conversation with the agent
     opening         greeting the agent, taking up a session, its model and mode
     session         one prompt: gate answers, events, the cancel ladder
     adapter         AcpAdapter: what it can do, how it starts

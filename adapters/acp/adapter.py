@@ -17,8 +17,9 @@ from proctor.supervisor.errors import ProviderError, ProviderUnavailableError, U
 from proctor.supervisor.ports import Launch, LaunchOptions
 
 from ..background import helpers
+from ..client_process import start_client
 from ..policy_parts import policy_parts
-from .connection import Connection, connect
+from .connection import Connection
 from .opening import can_load, choose, greet, load_session, new_session, server_parameters
 from .session import UNASKED_S, AcpSession
 from .traits import AgentTraits, traits_of
@@ -108,19 +109,22 @@ class AcpAdapter:
         cost = self._cost(launch.resume)
         session = AcpSession(launch, cost=cost, unasked_s=self._unasked_s)
         async with (
-            connect(
-                self.name,
+            start_client(
+                f"`{self.name}`",
                 [self._executable(), *self._command[1:]],
                 cwd=self._folder(),
                 env=self._environment(),
                 run_id=launch.run_id,
+            ) as process,
+            helpers() as tasks,
+        ):
+            connection = Connection(
+                process,
                 on_request=session.on_request,
                 on_notification=session.on_notification,
                 on_garbage=session.on_garbage,
-            ) as connection,
-            helpers() as tasks,
-        ):
-            tasks.start_soon(connection.read_stderr)
+            )
+            tasks.start_soon(process.read_stderr)
             session.attach(connection, tasks)
             tasks.start_soon(session.listen)
             session_id, told = await self._take_up(connection, launch.resume)

@@ -36,7 +36,7 @@ async def greet(connection: Connection, *, timeout_s: float) -> dict[str, Any]:
     answer = await connection.ask("initialize", params, timeout_s=timeout_s)
     if answer.get("protocolVersion") != VERSION:
         spoken = answer.get("protocolVersion")
-        raise ProviderError(f"`{connection.name}` speaks version `{spoken}` of the protocol, not {VERSION}")
+        raise ProviderError(f"{connection.process.name} speaks version `{spoken}` of the protocol, not {VERSION}")
     return answer
 
 
@@ -49,7 +49,7 @@ async def new_session(connection: Connection, place: Mapping[str, Any], *, timeo
     """Start a session; returns the agent's answer with its `sessionId`. Raises ProviderError."""
     answer = await connection.ask("session/new", dict(place), timeout_s=timeout_s)
     if not isinstance(answer.get("sessionId"), str):
-        raise ProviderError(f"`{connection.name}` started a session without an id")
+        raise ProviderError(f"{connection.process.name} started a session without an id")
     return answer
 
 
@@ -64,7 +64,7 @@ async def load_session(
     """Take up an earlier session. Raises ProviderError when the agent cannot, or does not know it."""
     if not can_load(greeting):
         raise ProviderError(
-            f"`{connection.name}` cannot take up a session; say continuation=`replay`",
+            f"{connection.process.name} cannot take up a session; say continuation=`replay`",
             details={"kind": "cannot_load"},
         )
     try:
@@ -74,7 +74,7 @@ async def load_session(
         if said is None:
             raise
         raise ProviderError(
-            f"`{connection.name}` does not take up session `{session_id}`: {said}",
+            f"{connection.process.name} does not take up session `{session_id}`: {said}",
             details={**error.details, "kind": "unknown_session"},
         ) from error
     return {**answer, "sessionId": session_id}
@@ -100,7 +100,7 @@ async def choose(
         return chosen
     if wanted not in offered:
         known = ", ".join(f"`{name}`" for name in offered) or "none"
-        raise ProviderError(f"`{connection.name}` has no {what} `{wanted}`; it offers {known}")
+        raise ProviderError(f"{connection.process.name} has no {what} `{wanted}`; it offers {known}")
     key = "value" if "configId" in params else f"{what}Id"
     await connection.ask(method, {"sessionId": session["sessionId"], **params, key: wanted}, timeout_s=timeout_s)
     return wanted

@@ -13,12 +13,13 @@ from proctor.policies.events import ErrorOccurred, Event, RunCompleted, RunFaile
 from proctor.supervisor.errors import ProviderError
 from proctor.supervisor.ports import GateAnswer, Launch, Rung
 
+from ..client_process import LEAVE_S
 from ..event_stream import EventStream
 from ..jsonrpc import METHOD_NOT_FOUND, RpcClosedError, RpcError
 from ..processes import process_rungs
 from . import permissions
 from .calls import KnownCall
-from .connection import LEAVE_S, Connection
+from .connection import Connection
 from .translation import Translation
 from .usage import CostMeter, prompt_usage
 
@@ -86,7 +87,7 @@ class AcpSession:
         """Interrupt once, close, terminate, kill."""
         return [
             Rung(name="interrupt", act=self._interrupt, bound_s=INTERRUPT_S + LEAVE_S),
-            *process_rungs(self._connection.tree, close=self._hang_up, ended=self._ended),
+            *process_rungs(self._connection.process.tree, close=self._hang_up, ended=self._ended),
         ]
 
     async def listen(self) -> None:
@@ -96,7 +97,7 @@ class AcpSession:
     async def on_garbage(self, line: bytes) -> None:
         """A line that is no message of the protocol."""
         shown = line[:200].decode("utf-8", "replace")
-        message = f"`{self._connection.name}` wrote `{shown}`, which is no message"
+        message = f"{self._connection.process.name} wrote `{shown}`, which is no message"
         self._stream.post(ErrorOccurred(code="bad_line", message=message))
 
     async def on_notification(self, method: str, params: dict[str, Any]) -> None:
@@ -218,7 +219,7 @@ class AcpSession:
             self._stream.post(event)
         if self._interrupted is not None:
             # the agent may leave commands running
-            await self._connection.end()
+            await self._connection.process.end()
             self._end()
         else:
             self._completed(answer.get("stopReason"))
@@ -256,7 +257,7 @@ class AcpSession:
 
     async def _hang_up(self) -> None:
         self._closing = True
-        await self._connection.hang_up()
+        await self._connection.process.hang_up()
 
     async def _ended(self) -> None:
         self._end()

@@ -7,7 +7,6 @@ A file imports only files listed above it.
     compiling       policy -> permission rules
     asking          where the delegate asks us
     translation     what the client reports -> events
-    process         the client's process and its lines
     session         one prompt: gate answers, events, the cancel ladder
     adapter         AmpAdapter: what it can do, how it starts
 """

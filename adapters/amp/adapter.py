@@ -7,7 +7,7 @@ import shutil
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -17,10 +17,12 @@ from proctor.supervisor.errors import ProviderUnavailableError, UsageError
 from proctor.supervisor.ports import Launch, LaunchOptions
 
 from ..background import helpers
+from ..client_process import start_client
 from .asking import Office, open_office
 from .compiling import COMPILES, check_settings, compile_options, settings_for
-from .process import INSTALL, start
 from .session import AmpSession
+
+INSTALL: Final = "npm install -g @sourcegraph/amp"
 
 
 class AmpAdapter:
@@ -88,7 +90,15 @@ class AmpAdapter:
         async with open_office(session.ask) as office:
             command = self._command(launch, self._settings_file(office, rejected))
             async with (
-                start(command, cwd=self._folder(), env=self._environment(), run_id=launch.run_id) as client,
+                start_client(
+                    self.name,
+                    command,
+                    cwd=self._folder(),
+                    env=self._environment(),
+                    run_id=launch.run_id,
+                    leaves=False,
+                    advice=f"install it with `{INSTALL}`",
+                ) as client,
                 helpers() as tasks,
             ):
                 session.attach(client)

@@ -9,12 +9,12 @@ import anyio
 import msgspec
 
 from proctor.policies.events import ErrorOccurred, Event, ToolCallFailed
-from proctor.supervisor.errors import ProviderError
 from proctor.supervisor.ports import GateAnswer, Launch, Rung
 
+from ..byte_lines import MAX_LINE_BYTES, ByteLines, EndlessLineError
+from ..client_process import ClientProcess
 from ..event_stream import EventStream
 from ..processes import process_rungs
-from .process import Client
 from .translation import Translator
 
 BACKLOG: Final = 1024
@@ -37,11 +37,11 @@ class AmpSession:
         self._said = Translator(rejected)
         self._stream = EventStream()
         self._order = anyio.Lock()
-        self._client: Client
+        self._client: ClientProcess
         self._stopped = False
         self._ending = False
 
-    def attach(self, client: Client) -> None:
+    def attach(self, client: ClientProcess) -> None:
         """Take the running client."""
         self._client = client
 
@@ -57,16 +57,16 @@ class AmpSession:
     async def listen(self) -> None:
         """Read what the client says until it ends; then the stream of events ends."""
         try:
-            async for line in self._client.lines():
+            async for line in ByteLines(self._client.stdout, max_bytes=MAX_LINE_BYTES):
                 await self._take(line)
-        except ProviderError as error:
-            self._stream.close(error)
+        except EndlessLineError:
+            self._stream.close(self._client.gone("amp wrote a line without end"))
             return
         await self._client.left()
         if self._said.done or self._ending:
             self._stream.close()
         else:
-            code = self._client.process.returncode
+            code = self._client.exit_code
             self._stream.close(self._client.gone(f"amp ended without a result, exit code {code}"))
 
     async def ask(self, tool: str, tool_input: Any) -> GateAnswer:

@@ -21,11 +21,10 @@ from ..background import helpers
 from ..jsonrpc import METHOD_NOT_FOUND, RpcError
 from . import settings
 from .compiling import COMPILES, compile_options
-from .connection import connect
+from .connection import INSTALL, connect
 from .session import CodexSession
 from .terms import APPROVALS, check_terms
 
-INSTALL = "pip install 'proctor[codex]'"
 _SANDBOXES = ("workspace-write", "danger-full-access")
 
 
@@ -110,7 +109,7 @@ class CodexAdapter:
             ) as connection,
             helpers() as tasks,
         ):
-            tasks.start_soon(connection.read_stderr)
+            tasks.start_soon(connection.process.read_stderr)
             tasks.start_soon(connection.peer.run)
             await _usable(connection.greet())
 
@@ -140,7 +139,7 @@ class CodexAdapter:
             ) as connection,
             helpers() as tasks,
         ):
-            tasks.start_soon(connection.read_stderr)
+            tasks.start_soon(connection.process.read_stderr)
             session.attach(connection, tasks)
             tasks.start_soon(session.listen)
             await connection.greet()

@@ -99,22 +99,21 @@ class CodexSession:
         return [
             Rung(name="interrupt", act=self._interrupt, bound_s=INTERRUPT_S + CLEAN_UP_S + OUTCOMES_S),
             Rung(name="clean_up", act=self._clean_up, bound_s=CLEAN_UP_S + OUTCOMES_S),
-            *process_rungs(self._connection.tree, close=self._hang_up, ended=self._ended),
+            *process_rungs(self._connection.process.tree, close=self._hang_up, ended=self._ended),
         ]
 
     async def listen(self) -> None:
         """Read what the client says until it hangs up; then the stream of events ends."""
         await self._connection.peer.run()
-        with anyio.move_on_after(1):
-            await self._connection.process.wait()
+        await self._connection.process.left()
         if self._interrupted is not None and self._turn_over:
             return  # the clean-up ends the stream
         if self._closing or self._interrupted is not None:
             self._stream.close()
         else:
-            code = self._connection.process.returncode
+            code = self._connection.process.exit_code
             message = f"codex ended in the middle of its turn, exit code {code}"
-            self._stream.close(self._connection.gone(message))
+            self._stream.close(self._connection.process.gone(message))
 
     async def on_garbage(self, line: bytes) -> None:
         """A line that is no message of the protocol."""
@@ -229,7 +228,7 @@ class CodexSession:
     async def _end_after_clean_up(self) -> None:
         await self._clean_up()
         if self._running():  # a command that has just started is not known to the client's clean-up
-            await self._connection.end()
+            await self._connection.process.end()
         for call_id in self._running():
             item = self._said.running[call_id]
             ended = {"message": "ended with the run"}
@@ -242,7 +241,7 @@ class CodexSession:
 
     async def _hang_up(self) -> None:
         self._closing = True
-        await self._connection.hang_up()
+        await self._connection.process.hang_up()
 
     async def _ended(self) -> None:
         self._stream.close()
