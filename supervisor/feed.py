@@ -30,16 +30,23 @@ async def follow(
     closed: Callable[[], bool] = lambda: False,
 ) -> AsyncIterator[Event]:
     """The events of a session with seq > after, as they are stored, until `closed` or the run's end."""
-    token = 0
+    token, quiet = 0, False
     while True:
-        over = closed()
+        over = closed() or (quiet and run_id is not None and await _ended(store, run_id))
         token = await store.wait(token, 0.0 if over else LOOK_AGAIN_S)
+        quiet = True
         async for event in store.read(session_id, after=after, run_id=run_id):  # always read to its end
-            after = event.seq
+            after, quiet = event.seq, False
             yield event
             over = over or (run_id is not None and isinstance(event, TERMINAL))
         if over:
             return
+
+
+async def _ended(store: Store, run_id: str) -> bool:
+    """Whether a run's end is stored: a follower that begins behind it never sees it come."""
+    run = await store.run(run_id)
+    return run is not None and run.status not in ("created", "running")
 
 
 class Hub:

@@ -11,6 +11,7 @@ import msgspec
 from proctor.policies.calls import Capabilities, RunContext
 
 from .actor import RunActor, Surroundings
+from .arguments import check_order
 from .core import Identity
 from .history import Continuation, Continued, History, continued, read_history
 from .inputs import Begin
@@ -44,7 +45,8 @@ def run_info(
     context: RunContext | None = None,
     metadata: Mapping[str, Any] | None = None,
 ) -> RunInfo:
-    """What is stored of a run before it starts."""
+    """What is stored of a run before it starts. Raises UsageError for arguments that make no sense."""
+    check_order(prompt, context)
     spec: dict[str, Any] = {"prompt": prompt}
     if metadata:
         spec["metadata"] = dict(metadata)
@@ -105,6 +107,7 @@ async def _closed_gate(call: object) -> GateAnswer:
 
 
 def _context(order: Order, can_do: Capabilities) -> RunContext:
+    check_order(order.info.spec.get("prompt", ""), order.context)
     stored = order.info.spec.get("context")
     context = order.context or (msgspec.convert(stored, RunContext) if stored else RunContext())
     known = {

@@ -37,12 +37,12 @@ def policies_given(policies: object, policy: object) -> tuple[Policy, ...]:
     if isinstance(given, Policy):
         raise PolicyError("`policies` is one policy; say `policies=[policy]` or `policy=policy`")
     if isinstance(given, (str, bytes, dict)) or not isinstance(given, Sequence):
-        raise PolicyError(f"`policies` is a {type(given).__name__}, not a list of policies")
+        raise PolicyError(f"`policies` is a value of type `{type(given).__name__}`, not a list of policies")
     if not given:
         raise PolicyError("`policies` is empty; a run without any policy is not supervised")
     for n, item in enumerate(given):
         if not isinstance(item, Policy):
-            raise PolicyError(f"`policies[{n}]` is a {type(item).__name__}, not a policy")
+            raise PolicyError(f"`policies[{n}]` is a value of type `{type(item).__name__}`, not a policy")
     return tuple(given)
 
 

@@ -17,6 +17,7 @@ from proctor.policies.model import Policy
 
 from . import inbox
 from .actor import Surroundings
+from .arguments import check_adapter, check_cursor, check_store
 from .clock import Clock
 from .errors import UsageError
 from .feed import Hub, follow
@@ -49,6 +50,7 @@ class Supervisor:
     ) -> None:
         if max_running < 1:
             raise UsageError(f"max_running is {max_running}; at least one run must be able to run")
+        check_store(store)
         self._store = store
         self._approver = approver
         self._log = logger()
@@ -192,10 +194,12 @@ class Supervisor:
         """Events of a session or a run: those stored with seq > after, then those to come; neither gap nor
         duplicate. Of a run: until its end. Of neither: all events of this supervisor's runs from now on.
         """
-        if run_id is not None and session_id is None:
+        check_cursor(after)
+        if run_id is not None:
             run = await self._store.run(run_id)
-            if run is None:
-                raise UsageError(f"there is no run `{run_id}`")
+            if run is None or session_id not in (None, run.session_id):
+                where = f" in session `{session_id}`" if session_id else ""
+                raise UsageError(f"there is no run `{run_id}`{where}")
             session_id = run.session_id
         if session_id is not None:
             events = follow(self._store, session_id, after=after, run_id=run_id, closed=lambda: self._hub.closed)
@@ -213,6 +217,7 @@ class Supervisor:
     def _plan(self, adapter: Adapter, policies: object, policy: object, continuation: str) -> Any:
         if self._around is None or self._closing:
             raise UsageError("the supervisor is not open; use `async with`")
+        check_adapter(adapter)
         given = policies_given(policies, policy)
         check_continuation(continuation, can_resume=adapter.capabilities.resume, provider=adapter.name)
         return self._plans.get(adapter, given)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from proctor.policies.events import TERMINAL, Event, MessageReceived
 from proctor.policies.model import Policy
-from proctor.supervisor import MemoryStore, RunHandle, Supervisor, UsageError
+from proctor.supervisor import MemoryStore, ProctorError, RunHandle, Supervisor, UsageError, run_once
 from proctor.supervisor.feed import Hub
 from proctor.supervisor.testing import Ask, FakeAdapter, FakePublisher, Pause
 
@@ -211,6 +211,49 @@ async def test_all_subscribers_end_with_the_supervisor(permissive: Policy) -> No
     assert isinstance(seen["all"][-1], TERMINAL)
 
 
+async def test_a_run_that_is_over_is_watched_to_its_end_from_any_place(permissive: Policy) -> None:
+    """Also by who has seen its last event already: there is nothing to wait for."""
+    async with Supervisor(MemoryStore()) as supervisor:
+        handle = await supervisor.start(saying(3), "go", policies=[permissive])
+        events = (await handle.wait()).events
+        with anyio.fail_after(5):
+            for after in (0, 2, events[-1].seq, events[-1].seq + 100):
+                seen = [event async for event in supervisor.subscribe(run_id=handle.run_id, after=after)]
+
+                assert seen == [event for event in events if event.seq > after]
+
+
+@pytest.mark.parametrize("after", [-1, "7", 1.5, True, None])
+async def test_a_cursor_that_is_none_is_one_clear_error(after: Any) -> None:
+    """It is the `seq` of an event."""
+    async with Supervisor(MemoryStore()) as supervisor:
+        with pytest.raises(UsageError, match="`seq` of the last event seen"):
+            await anext(supervisor.subscribe(session_id="s", after=after))
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"adapter": None}, "`adapter` is None, not an adapter"),
+        ({"adapter": "claude"}, "`adapter` is a value of type `str`, not an adapter"),
+        ({"adapter": FakeAdapter}, "`adapter` is the class `FakeAdapter`, not an adapter"),
+        ({"prompt": None}, "`prompt` is None, not text"),
+        ({"prompt": b"go"}, "`prompt` is a value of type `bytes`, not text"),
+        ({"context": {"tenant": "acme"}}, "`context` is a value of type `dict`, not a `RunContext`"),
+        ({"store": "runs.db"}, "`store` is a value of type `str`, not a store"),
+        ({"policies": 3}, "`policies` is a value of type `int`, not a list of policies"),
+        ({"policies": [{}]}, "`policies\\[0\\]` is a value of type `dict`, not a policy"),
+    ],
+)
+async def test_arguments_of_the_wrong_kind_are_one_clear_error(
+    permissive: Policy, given: dict[str, Any], message: str
+) -> None:
+    """Nothing is started."""
+    good: dict[str, Any] = {"adapter": saying(1), "prompt": "go", "policies": [permissive]}
+    with pytest.raises(ProctorError, match=message):
+        await run_once(**(good | given))
+
+
 async def test_arguments_that_make_no_sense_are_one_clear_error(permissive: Policy) -> None:
     """Each says what is wrong."""
     with pytest.raises(UsageError, match="max_running"):
@@ -219,7 +262,11 @@ async def test_arguments_that_make_no_sense_are_one_clear_error(permissive: Poli
     with pytest.raises(UsageError, match="not open"):
         await supervisor.start(saying(1), "go", policies=[permissive])
     async with supervisor:
-        for what, message in (({"after": 3}, "session"), ({"run_id": "nothing"}, "no run")):
+        for what, message in (
+            ({"after": 3}, "session"),
+            ({"run_id": "nothing"}, "no run"),
+            ({"run_id": "r", "session_id": "s"}, "no run"),
+        ):
             with pytest.raises(UsageError, match=message):
                 async for _ in supervisor.subscribe(**what):
                     pass
