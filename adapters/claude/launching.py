@@ -15,6 +15,8 @@ from proctor.supervisor.ports import Launch
 
 from .compiling import HOOK_MARGIN_S
 
+MAX_RECORD_BYTES: Final = 64 * 1024 * 1024
+"""The SDK's own bound is a megabyte, and one image that the model reads is more."""
 _OWN_PERMISSIONS: Final = ("can_use_tool", "permission_mode", "permission_prompt_tool_name")
 
 
@@ -62,6 +64,8 @@ def agent_options(
         "CLAUDE_CODE_EMIT_SESSION_STATE_EVENTS": "1",
     }
     merged = {**own, **compiled, "hooks": hooks, "env": env, "include_partial_messages": True}
+    if merged.get("max_buffer_size") is None:
+        merged["max_buffer_size"] = MAX_RECORD_BYTES
     merged["stderr"] = _both(stderr, own.get("stderr"))
     if launch.resume is not None:
         merged.update(resume=launch.resume, fork_session=launch.fork, continue_conversation=False)

@@ -14,12 +14,13 @@ import anyio.to_thread
 import psutil
 import structlog
 from anyio.abc import TaskStatus
-from claude_agent_sdk import ClaudeSDKClient
+from claude_agent_sdk import ClaudeSDKClient, CLIConnectionError
 
 from proctor.policies.events import Event, MessageStreamed
 from proctor.supervisor.errors import ProviderError
 from proctor.supervisor.ports import Launch, Rung
 
+from ..background import helpers
 from ..event_stream import EventStream
 from ..processes import RUN_MARK, ProcessTree, process_rungs
 from .calls import CallBook
@@ -35,6 +36,8 @@ CLOSE_S = 1.0
 ORDER_S = 1.0
 """Seconds the gate waits at most for the stream to tell which turn a call belongs to."""
 LIFE_SIGN_S = 1.0
+LINGER_S = 2.0
+"""Seconds the client's process may outlive its output: one that ends as it should takes a moment."""
 BACKLOG = 256
 """Events that may wait; past it the client's records are not read until the supervisor has caught up."""
 _log = structlog.get_logger("proctor.adapters.claude")
@@ -58,9 +61,10 @@ class ClaudeSession:
         self._moved = anyio.Event()
         self._usage_due = anyio.Event()
         self._release = anyio.Event()
-        self._metering = anyio.CancelScope()
+        self._reading = anyio.CancelScope()
+        self._failure: ProviderError | None = None
         self._mark = launch.run_id or uuid4().hex
-        self._tree: ProcessTree | None = None
+        self._tree = ProcessTree(run_id=self._mark)
         self._last_sign = 0.0
         self._ending = False
         hook = GateHook(launch.gate, self._calls, self._caught_up, permit=permits(own))
@@ -74,7 +78,6 @@ class ClaudeSession:
 
     def ladder(self) -> Sequence[Rung]:
         """Interrupt, close, terminate, kill; see Provider."""
-        assert self._tree is not None
         rungs = process_rungs(self._tree, close=self._let_go, ended=self._end, close_s=CLOSE_S)
         return [Rung(name="interrupt", act=self._interrupt, bound_s=INTERRUPT_S), *rungs]
 
@@ -86,7 +89,6 @@ class ClaudeSession:
             await self._shut_down()
             raise
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self._measure, wire)
             tasks.start_soon(self._pump, wire)
             task_status.started()
             try:
@@ -98,7 +100,7 @@ class ClaudeSession:
     async def _connect(self) -> Wire:
         try:
             await self._client.connect()
-            self._tree = await anyio.to_thread.run_sync(_marked_child, self._mark)
+            self._tree.add(await anyio.to_thread.run_sync(_marked_child, self._mark))
             wire = Wire(self._client)
             self._meter.begin(await wire.model_usage())
             await self._client.query(self._launch.prompt)
@@ -108,25 +110,44 @@ class ClaudeSession:
 
     async def _pump(self, wire: Wire) -> None:
         error: ProviderError | None = None
-        try:
-            async with aclosing(wire.records()) as records:
-                async for record in records:
-                    await self._take(record)
-                    if self._translator.done:
-                        break
-        except Exception as failure:
-            error = provider_error(failure, self._stderr)
-        self._metering.cancel()
-        if self._translator.result is not None:
+        async with helpers() as beside:
+            beside.start_soon(self._measure, wire)
+            beside.start_soon(self._watch, wire)
+            try:
+                with self._reading:
+                    await self._read(wire)
+            except Exception as failure:
+                error = provider_error(failure, self._stderr)
+        if self._failure is not None:
+            self._stream.close(self._failure)
+        elif self._translator.result is not None:
             await self._finish(self._translator.result)
             self._stream.close()
         elif self._ending:
             self._stream.close()
         else:
-            details = {"stderr": list(self._stderr)}
-            self._stream.close(
-                error or ProviderError("the Claude Code client ended without a result", details=details)
-            )
+            self._stream.close(error or self._error("ended without a result"))
+
+    async def _read(self, wire: Wire) -> None:
+        async with aclosing(wire.records()) as records:
+            async for record in records:
+                await self._take(record)
+                if self._translator.done:
+                    break
+
+    async def _watch(self, wire: Wire) -> None:
+        """Give up a client that says nothing any more though it lives: nobody would ever hear of its end."""
+        await wire.output_ended.wait()
+        await anyio.sleep(LINGER_S)
+        self._fail(self._error("closed its output and went on; it was ended"))
+
+    def _fail(self, error: ProviderError) -> None:
+        if not self._ending:
+            self._failure = error
+            self._reading.cancel()
+
+    def _error(self, what: str) -> ProviderError:
+        return ProviderError(f"the Claude Code client {what}", details={"stderr": list(self._stderr)})
 
     async def _take(self, record: dict[str, Any]) -> None:
         for event in self._translator.events(record):
@@ -156,17 +177,18 @@ class ClaudeSession:
 
     async def _measure(self, wire: Wire) -> None:
         """Ask for the session's totals whenever the client said something."""
-        with self._metering:
-            while True:
-                await self._usage_due.wait()
-                self._usage_due = anyio.Event()
-                try:
-                    totals = await wire.model_usage()
-                except Exception as error:
-                    _log.warning("claude.usage_unknown", error=str(error), run_id=self._launch.run_id)
-                    continue
-                for usage in self._meter.take(totals):
-                    await self._post(usage)
+        while True:
+            await self._usage_due.wait()
+            self._usage_due = anyio.Event()
+            try:
+                totals = await wire.model_usage()
+            except CLIConnectionError:
+                return  # the client's end is told where its records are read
+            except Exception as error:
+                self._fail(provider_error(error, self._stderr))
+                return
+            for usage in self._meter.take(totals):
+                await self._post(usage)
 
     async def _caught_up(self, call_id: str, agent_id: str | None) -> None:
         """Wait until the supervisor has dealt with all the client said up to this call."""
@@ -180,7 +202,6 @@ class ClaudeSession:
         self._moved = anyio.Event()
 
     async def _interrupt(self) -> dict[str, Any] | None:
-        assert self._tree is not None
         self._ending = True
         seen = await anyio.to_thread.run_sync(self._tree.snapshot)
         with anyio.move_on_after(INTERRUPT_S) as scope:
@@ -200,17 +221,16 @@ class ClaudeSession:
         self._release.set()
         disconnected = anyio.Event()
         with anyio.CancelScope(shield=True):
-            if self._tree is not None:
-                alive = await anyio.to_thread.run_sync(self._tree.snapshot)
-                if (not self._translator.done and alive) or len(alive) > 1:
-                    with anyio.move_on_after(1), suppress(Exception):
-                        await self._client.interrupt()
+            alive = await anyio.to_thread.run_sync(self._tree.snapshot)
+            listens = self._failure is None
+            if listens and ((not self._translator.done and alive) or len(alive) > 1):
+                with anyio.move_on_after(1), suppress(Exception):
+                    await self._client.interrupt()
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self._disconnect, disconnected)
                 with anyio.move_on_after(CLOSE_S):
                     await disconnected.wait()
-                if self._tree is not None:
-                    await _end(self._tree)
+                await _end(self._tree)
         self._stream.close()
 
     async def _disconnect(self, disconnected: anyio.Event) -> None:
@@ -227,10 +247,10 @@ async def _end(tree: ProcessTree) -> None:
         await tree.kill()
 
 
-def _marked_child(mark: str) -> ProcessTree:
+def _marked_child(mark: str) -> int:
     """The client's process: the SDK does not tell its number, but it is a child of ours with the mark."""
     for child in psutil.Process(os.getpid()).children():
         with suppress(psutil.Error):
             if child.environ().get(RUN_MARK) == mark:
-                return ProcessTree(child.pid, run_id=mark)
+                return child.pid
     raise ProviderError("the Claude Code client ended as soon as it was started")

@@ -1,7 +1,8 @@
 """The one file that reaches below the SDK's public surface.
 
 The SDK drops records it does not know and has no call for the session's live totals, which alone count
-sub-agents while they run; both are there one layer down.
+sub-agents while they run; both are there one layer down. It also waits for the client's process, without
+a bound, once the client's output has ended: that is told here.
 """
 
 from __future__ import annotations
@@ -12,9 +13,10 @@ from typing import Any
 import anyio
 from claude_agent_sdk import ClaudeSDKClient, __version__
 
-from proctor.supervisor.errors import ProviderUnavailableError
+from proctor.supervisor.errors import ProviderError, ProviderUnavailableError
 
-USAGE_BOUND_S = 5.0
+ANSWER_S = 30.0
+"""Seconds the client may take to answer; it does so in milliseconds, whatever its tools are at."""
 
 
 class Wire:
@@ -22,12 +24,14 @@ class Wire:
 
     def __init__(self, client: ClaudeSDKClient) -> None:
         self._query: Any = getattr(client, "_query", None)
+        process: Any = getattr(getattr(client, "_transport", None), "_process", None)
         needed = ("receive_messages", "_send_control_request")
-        if not all(hasattr(self._query, name) for name in needed):
+        if process is None or not all(hasattr(self._query, name) for name in needed):
             raise ProviderUnavailableError(
                 f"claude-agent-sdk {__version__} cannot be supervised; pip install 'proctor[claude]' brings "
                 "a version that can"
             )
+        self.output_ended = _output_ended(process)
 
     def records(self) -> AsyncGenerator[dict[str, Any]]:
         """Every record of the session, in order; close it when done."""
@@ -35,8 +39,28 @@ class Wire:
         return records
 
     async def model_usage(self) -> dict[str, Any]:
-        """The session's totals per model, sub-agents and earlier runs included. Raises TimeoutError."""
-        with anyio.fail_after(USAGE_BOUND_S):
+        """The session's totals per model, sub-agents and earlier runs included.
+
+        Raises ProviderError when the client does not answer within `ANSWER_S`, or answers something else.
+        """
+        with anyio.move_on_after(ANSWER_S) as asking:
             answer = await self._query._send_control_request({"subtype": "get_usage"})
-        usage: dict[str, Any] = answer["session"]["model_usage"]
+        if asking.cancelled_caught:
+            raise ProviderError(f"the Claude Code client did not say within {ANSWER_S:g} seconds what it used")
+        try:
+            usage: dict[str, Any] = answer["session"]["model_usage"]
+        except (LookupError, TypeError):
+            raise ProviderError("the Claude Code client does not say what it used") from None
         return usage
+
+
+def _output_ended(process: Any) -> anyio.Event:
+    """Set when the SDK begins to wait for the process, which it does at the end of the client's output."""
+    ended, wait = anyio.Event(), process.wait
+
+    async def told() -> Any:
+        ended.set()
+        return await wait()
+
+    process.wait = told
+    return ended

@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import psutil
 import pytest
 
 from proctor.adapters.claude import ClaudeAdapter
+from proctor.adapters.processes import RUN_MARK
 from proctor.policies.calls import ToolCall
 from proctor.policies.events import Event
 from proctor.supervisor.ports import Gate, GateAnswer, Launch
@@ -32,8 +34,9 @@ class Bench:
 
     def launch(self, gate: Gate, **more: Any) -> Launch:
         """A launch of one run."""
-        more.setdefault("prompt", "go")
-        return Launch(run_id=f"run-{uuid.uuid4().hex}", session_id="s", gate=gate, **more)
+        return Launch(
+            **{"run_id": f"run-{uuid.uuid4().hex}", "prompt": "go", "session_id": "s", "gate": gate, **more}
+        )
 
     async def run(self, adapter: ClaudeAdapter, gate: Gate | None = None, **more: Any) -> list[Event]:
         """Everything the client reports of one run; without a gate every call is allowed."""
@@ -42,6 +45,27 @@ class Bench:
             async with adapter.open(self.launch(gate or allow_all, **more)) as provider:
                 seen.extend([event async for event in provider.events()])
         return seen
+
+    def marked(self, run_id: str) -> list[int]:
+        """The processes that carry a run's mark."""
+        found = []
+        for process in psutil.process_iter():
+            try:
+                if process.environ().get(RUN_MARK) == run_id and process.status() != psutil.STATUS_ZOMBIE:
+                    found.append(process.pid)
+            except psutil.Error:
+                continue
+        return found
+
+    def stand_in(self, script: str) -> str:
+        """A client that is a few lines of bash; `{client}` in them is the real one."""
+        import claude_agent_sdk
+
+        client = Path(claude_agent_sdk.__file__).parent / "_bundled" / "claude"
+        path = self.cwd.parent / "stand-in"
+        path.write_text("#!/bin/bash\n" + script.replace("{client}", str(client)) + "\n")
+        path.chmod(0o755)
+        return str(path)
 
 
 async def allow_all(call: ToolCall) -> GateAnswer:

@@ -14,7 +14,6 @@ import anyio.to_thread
 import psutil
 import pytest
 
-from proctor.adapters.processes import RUN_MARK
 from proctor.policies.calls import ToolCall
 from proctor.policies.events import RunFailed, SessionStarted, ToolCallCompleted
 from proctor.supervisor.clock import Clock
@@ -24,18 +23,6 @@ from proctor.supervisor.ports import GateAnswer
 pytestmark = [pytest.mark.claude, pytest.mark.anyio]
 
 SLEEPER = "tail -f /dev/null --sleep-interval={}"
-
-
-def marked(run_id: str) -> list[int]:
-    """The processes that carry a run's mark."""
-    found = []
-    for process in psutil.process_iter():
-        try:
-            if process.environ().get(RUN_MARK) == run_id and process.status() != psutil.STATUS_ZOMBIE:
-                found.append(process.pid)
-        except psutil.Error:
-            continue
-    return found
 
 
 def run_of(sleeper: int) -> bool:
@@ -96,7 +83,7 @@ async def test_a_cancel_while_commands_run_ends_them_all(bench: Any) -> None:
     assert isinstance(seen[-1], RunFailed)
     assert seen[-1].error["code"] == "aborted_tools"
     assert not any(isinstance(event, ToolCallCompleted) for event in seen)
-    assert marked(launch.run_id) == []
+    assert bench.marked(launch.run_id) == []
     assert not any(run_of(number) for number in (9101, 9102, 9103))
     assert not (bench.cwd / "no.txt").exists()
 
@@ -114,7 +101,7 @@ async def test_a_cancel_ends_a_silent_stream(bench: Any) -> None:
         _, rungs = await cancelled(provider, responding)
 
     assert [rung["rung"] for rung in rungs] == ["interrupt"]
-    assert marked(launch.run_id) == []
+    assert bench.marked(launch.run_id) == []
 
 
 async def test_a_cancel_takes_back_the_question_at_the_gate(bench: Any) -> None:
@@ -138,7 +125,7 @@ async def test_a_cancel_takes_back_the_question_at_the_gate(bench: Any) -> None:
     assert given_up.is_set()
     assert [rung["rung"] for rung in rungs] == ["interrupt"]
     assert not (bench.cwd / "never.txt").exists()
-    assert marked(launch.run_id) == []
+    assert bench.marked(launch.run_id) == []
 
 
 async def test_leaving_ends_the_client_whatever_it_does(bench: Any) -> None:
@@ -153,7 +140,7 @@ async def test_leaving_ends_the_client_whatever_it_does(bench: Any) -> None:
                 assert isinstance(await anext(events), SessionStarted)
             await until_up(bench)
 
-    assert marked(launch.run_id) == []
+    assert bench.marked(launch.run_id) == []
 
 
 async def test_a_cancelled_scope_leaves_no_process(bench: Any) -> None:
@@ -173,7 +160,7 @@ async def test_a_cancelled_scope_leaves_no_process(bench: Any) -> None:
         await until_up(bench)
         tasks.cancel_scope.cancel()
 
-    assert marked(launch.run_id) == []
+    assert bench.marked(launch.run_id) == []
 
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
@@ -196,7 +183,7 @@ async def test_a_task_cancelled_over_and_over_leaves_no_process(bench: Any) -> N
     with pytest.raises(asyncio.CancelledError):
         await task
 
-    assert marked(launch.run_id) == []
+    assert bench.marked(launch.run_id) == []
 
 
 async def test_a_finished_run_leaves_no_background_command(bench: Any) -> None:
@@ -210,7 +197,7 @@ async def test_a_finished_run_leaves_no_background_command(bench: Any) -> None:
         seen = [event async for event in provider.events()]
 
     assert seen[-1].output == "left it running"
-    assert marked(launch.run_id) == []
+    assert bench.marked(launch.run_id) == []
 
 
 async def test_the_later_rungs_end_a_client_that_does_not_answer(bench: Any) -> None:
@@ -221,7 +208,7 @@ async def test_the_later_rungs_end_a_client_that_does_not_answer(bench: Any) -> 
 
     async def stopped() -> None:
         await until_up(bench)
-        client = next(p for p in psutil.Process().children() if p.pid in marked(launch.run_id))
+        client = next(p for p in psutil.Process().children() if p.pid in bench.marked(launch.run_id))
         client.suspend()
 
     async with bench.adapter().open(launch) as provider:
@@ -229,4 +216,4 @@ async def test_the_later_rungs_end_a_client_that_does_not_answer(bench: Any) -> 
 
     assert [rung["rung"] for rung in rungs][:2] == ["interrupt", "close"]
     assert rungs[-1]["ended"]
-    assert marked(launch.run_id) == []
+    assert bench.marked(launch.run_id) == []

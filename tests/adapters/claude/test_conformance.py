@@ -32,13 +32,6 @@ SCENE = re.compile(r"scene-\d+")
 Replies = list[Callable[[], Any]]
 
 
-def real_client() -> str:
-    """The path of the client that the SDK carries."""
-    import claude_agent_sdk
-
-    return str(Path(claude_agent_sdk.__file__).parent / "_bundled" / "claude")
-
-
 class Scenes:
     """Scripted conversations, each known by its prompt; which reply is due, the conversation tells."""
 
@@ -114,11 +107,13 @@ class Claude(AdapterChecks):
 
     def garbling(self, *files: str) -> Agent:
         """A line of text before the first message."""
-        return self._agent(self._commands(*files), cli_path=self._stand_in('echo "no message"; exec {client} "$@"'))
+        return self._agent(
+            self._commands(*files), cli_path=self.bench.stand_in('echo "no message"; exec {client} "$@"')
+        )
 
     def truncating(self) -> Agent:
         """The output ends within a message, and the client with it."""
-        cut = self._stand_in('exec > >({python} -c "{cut}"; kill -9 $$); exec {client} "$@"')
+        cut = self.bench.stand_in(f'exec > >({sys.executable} -c "{CUT}"; kill -9 $$); exec {{client}} "$@"')
         return self._agent(self._commands("a"), cli_path=cut)
 
     def _commands(self, *files: str, together: bool = False) -> Replies:
@@ -131,12 +126,6 @@ class Claude(AdapterChecks):
 
     def _agent(self, replies: Replies, **options: Any) -> Agent:
         return Agent(self.bench.adapter(**options), self.scenes.add(replies))
-
-    def _stand_in(self, script: str) -> str:
-        path = self.scratch / "stand-in"
-        path.write_text("#!/bin/bash\n" + script.format(client=real_client(), python=sys.executable, cut=CUT) + "\n")
-        path.chmod(0o755)
-        return str(path)
 
 
 @pytest.mark.claude

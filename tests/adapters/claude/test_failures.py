@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
+import anyio
 import pytest
 
-from proctor.policies.events import ErrorOccurred, ErrorRecovered, RunCompleted, RunFailed
+from proctor.policies.events import (
+    ErrorOccurred,
+    ErrorRecovered,
+    MessageReceived,
+    RunCompleted,
+    RunFailed,
+    Unrecognized,
+)
 from proctor.supervisor.errors import ProviderError, ProviderUnavailableError, UsageError
 
 pytestmark = [pytest.mark.claude, pytest.mark.anyio]
@@ -98,6 +107,90 @@ async def test_garbage_on_the_wire_is_an_error_and_never_a_success(bench: Any) -
 
     with pytest.raises(ProviderError, match="client failed"):
         await bench.run(bench.adapter(cli_path=cli))
+
+
+@pytest.mark.parametrize("line", ['[{"type": "result"}]', "7", "\\ud800", ""])
+async def test_a_line_that_is_no_message_is_passed_over(bench: Any, line: str) -> None:
+    """What comes beside the protocol hides nothing of what follows."""
+    result = 'say(type="result", subtype="success", result="done", session_id="s")'
+    cli = client_that(bench, f"print({line!r}, flush=True)", result, "sys.stdin.read()")
+
+    events = await bench.run(bench.adapter(cli_path=cli))
+
+    assert events[-1].output == "done"
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        'type="assistant", message=7',
+        'type="assistant", message={"id": "m", "content": [7]}',
+        'type="user"',
+        "type=[]",
+        'type="system", subtype="init", tools=7',
+        'type="stream_event", event={"type": "message_start"}',
+    ],
+)
+async def test_a_record_of_another_shape_is_kept_as_it_came(bench: Any, record: str) -> None:
+    """It is no event of ours, and the run goes on."""
+    result = 'say(type="result", subtype="success", result="done", session_id="s")'
+    cli = client_that(bench, f"say({record})", result, "sys.stdin.read()")
+
+    events = await bench.run(bench.adapter(cli_path=cli))
+
+    assert isinstance(events[-2], Unrecognized)
+    assert isinstance(events[-1], RunCompleted)
+
+
+async def test_a_record_may_be_as_long_as_an_image(bench: Any) -> None:
+    """A tool result of several megabytes is no failure."""
+    said = 'say(type="assistant", message={"id": "m", "content": [{"type": "text", "text": "x" * 3_000_000}]})'
+    result = 'say(type="result", subtype="success", result="done", session_id="s")'
+    cli = client_that(bench, said, result, "sys.stdin.read()")
+
+    events = await bench.run(bench.adapter(cli_path=cli))
+
+    assert 3_000_000 in [len(event.content) for event in events if isinstance(event, MessageReceived)]
+
+
+MUTE = """
+import os
+while got := os.read(0, 65536):
+    at = got.find(b'tool_use')
+    os.write(1, got if at < 0 else got[:at])
+    if at >= 0:
+        break
+os.close(1)
+while os.read(0, 65536):
+    pass
+"""
+
+
+async def test_a_client_that_only_closes_its_output_is_ended(bench: Any) -> None:
+    """The real client lives on and waits for the gate; the run fails at once and nothing of it is left."""
+    api = bench.api
+    api.say(api.reply(api.bash("touch never.txt")))
+    cli = bench.stand_in(f'exec > >({sys.executable} -c "{MUTE}"); exec {{client}} "$@"')
+    adapter = bench.adapter(cli_path=cli)
+
+    with anyio.fail_after(20), pytest.raises(ProviderError, match="closed its output"):
+        await bench.run(adapter, run_id="mute")
+
+    assert bench.marked("mute") == []
+    assert not (bench.cwd / "never.txt").exists()
+
+
+async def test_a_client_that_does_not_say_what_it_used_is_ended(bench: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Limits on usage could not hold: a question that is never answered fails the run."""
+    monkeypatch.setattr("proctor.adapters.claude.wire.ANSWER_S", 0.3)
+    said = 'say(type="assistant", message={"id": "m", "content": []})'
+    cli = client_that(bench, said, "[None for line in sys.stdin]")
+    adapter = bench.adapter(cli_path=cli)
+
+    with anyio.fail_after(20), pytest.raises(ProviderError, match="did not say within"):
+        await bench.run(adapter, run_id="close-lipped")
+
+    assert bench.marked("close-lipped") == []
 
 
 async def test_what_is_missing_is_said_before_anything_starts(bench: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,10 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import anyio
-import psutil
 import pytest
 
-from proctor.adapters.processes import RUN_MARK
 from proctor.adapters.stores import MemoryStore, SQLiteStore
 from proctor.policies import Policy, PolicyViolationError, merge_policies, parse_policies
 from proctor.policies.events import (
@@ -30,17 +28,6 @@ pytestmark = [pytest.mark.claude, pytest.mark.anyio]
 def policy(**text: Any) -> Policy:
     """A policy from its written form."""
     return merge_policies(parse_policies({"name": "p", **text}))
-
-
-def has_processes(run_id: str) -> bool:
-    """Whether any process carries a run's mark."""
-    for process in psutil.process_iter():
-        try:
-            if process.environ().get(RUN_MARK) == run_id and process.status() != psutil.STATUS_ZOMBIE:
-                return True
-        except psutil.Error:
-            continue
-    return False
 
 
 async def test_a_supervised_run_completes_with_what_it_used(bench: Any) -> None:
@@ -87,7 +74,7 @@ async def test_a_token_limit_crossed_in_the_middle_ends_the_run(bench: Any) -> N
 
     assert [violation.kind for violation in caught.value.violations] == ["max_total_tokens"]
     assert caught.value.partial.usage.total_tokens == 5020
-    assert not has_processes("tokens")
+    assert not bench.marked("tokens")
 
 
 async def test_a_sub_agents_cost_ends_the_run_while_it_works(bench: Any) -> None:
@@ -102,7 +89,7 @@ async def test_a_sub_agents_cost_ends_the_run_while_it_works(bench: Any) -> None
         await run_once(bench.adapter("Bash", "Agent"), "go", policies=[limits], run_id="cost")
 
     assert "max_cost_usd" in [violation.kind for violation in caught.value.violations]
-    assert not has_processes("cost")
+    assert not bench.marked("cost")
 
 
 async def test_the_turn_limit_is_a_violation_and_asks_for_no_further_response(bench: Any) -> None:
@@ -126,7 +113,7 @@ async def test_a_silent_model_is_ended_at_the_deadline(bench: Any) -> None:
         await run_once(bench.adapter(), "go", policies=[policy(limits={"max_duration_ms": 2000})], run_id="silent")
 
     assert [violation.kind for violation in caught.value.violations] == ["max_duration_ms"]
-    assert not has_processes("silent")
+    assert not bench.marked("silent")
 
 
 APPROVE = """
@@ -218,4 +205,4 @@ async def test_a_cancel_ends_the_run_once_with_its_processes(bench: Any) -> None
     assert result.status == "cancelled"
     assert result.events[-1].type == "run_cancelled"
     assert [event.type for event in result.events].count("run_cancelled") == 1
-    assert not has_processes("cancelled")
+    assert not bench.marked("cancelled")
