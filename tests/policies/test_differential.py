@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as st
-from reference.generating import FAMILIES, nets, policies, sessions, tool_rules
+from reference.generating import FAMILIES, contexts, nets, policies, sessions, tool_rules
 from reference.twins import Step, Twins, Variant, compiled
 
-from proctor.policies import PolicyError, ToolCall
+from proctor.policies import PolicyError, RunContext, ToolCall
 from proctor.policies.events import ToolCallCompleted
 
 LONG = int(os.environ.get("PROCTOR_LONG") or 0)
@@ -25,7 +25,7 @@ variants = st.sampled_from(["live", "snapshot", "fold"])
 randoms = st.integers(0, 2**32)
 
 
-def agree(stack: list[Any], steps: list[Step], variant: Variant, seed: int) -> None:
+def agree(stack: list[Any], steps: list[Step], variant: Variant, context: RunContext, seed: int) -> None:
     """Play a session on both, and others made of its steps; a policy that does not load says nothing."""
     try:
         policy = compiled(stack)
@@ -35,7 +35,7 @@ def agree(stack: list[Any], steps: list[Step], variant: Variant, seed: int) -> N
     for n in range(SESSIONS):
         played = again.choices(steps, k=again.randint(1, 9)) if n and steps else steps
         note(f"session {n}: {played}")
-        Twins(stack, policy, variant).play(played)
+        Twins(stack, policy, variant, context).play(played)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -43,9 +43,9 @@ def test_each_family_is_judged_as_its_text_says(family: str) -> None:
     """One or two rules of a family: decisions, violated rules and statuses agree, however the state was come by."""
 
     @thorough
-    @given(policies(st.lists(FAMILIES[family], min_size=1, max_size=2)), sessions, variants, randoms)
-    def judged_alike(policy: Any, steps: list[Step], variant: Variant, seed: int) -> None:
-        agree([policy], steps, variant, seed)
+    @given(policies(st.lists(FAMILIES[family], min_size=1, max_size=2)), sessions, variants, contexts, randoms)
+    def judged_alike(policy: Any, steps: list[Step], variant: Variant, context: RunContext, seed: int) -> None:
+        agree([policy], steps, variant, context, seed)
 
     judged_alike()
 
@@ -55,11 +55,14 @@ def test_each_family_is_judged_as_its_text_says(family: str) -> None:
     policies(st.just([]), all_nets=st.lists(nets(), min_size=1, max_size=2, unique_by=lambda n: n["name"])),
     sessions,
     variants,
+    contexts,
     randoms,
 )
-def test_nets_are_judged_as_their_text_says(policy: Any, steps: list[Step], variant: Variant, seed: int) -> None:
+def test_nets_are_judged_as_their_text_says(
+    policy: Any, steps: list[Step], variant: Variant, context: RunContext, seed: int
+) -> None:
     """Nets agree with playing the whole session again from the initial marking."""
-    agree([policy], steps, variant, seed)
+    agree([policy], steps, variant, context, seed)
 
 
 any_rule = st.one_of(*FAMILIES.values())
@@ -71,12 +74,14 @@ any_policy = policies(
 
 
 @thorough
-@given(st.lists(any_policy, min_size=1, max_size=3), sessions, variants, randoms)
+@given(st.lists(any_policy, min_size=1, max_size=3), sessions, variants, contexts, randoms)
 def test_stacks_of_everything_are_judged_as_their_text_says(
-    stack: list[Any], steps: list[Step], variant: Variant, seed: int
+    stack: list[Any], steps: list[Step], variant: Variant, context: RunContext, seed: int
 ) -> None:
     """Rules of all families in stacks: every objection, its action and its id agree."""
-    agree([{**policy, "name": name} for policy, name in zip(stack, "pqr", strict=False)], steps, variant, seed)
+    agree(
+        [{**policy, "name": name} for policy, name in zip(stack, "pqr", strict=False)], steps, variant, context, seed
+    )
 
 
 junk = st.recursive(

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from . import count, lists, nets, order, precondition, provenance, repeats, sequence
 from .keyed import instance, instances, keys
-from .selecting import meets
+from .selecting import applies, meets
 from .stacks import Clause, clauses, strictest
 from .trace import Call, Rule, World
 
@@ -56,8 +56,9 @@ RESTRICTED = {
 class Engine:
     """A stack of documents, judged without state."""
 
-    def __init__(self, stack: list[Rule]) -> None:
-        self.clauses = clauses(stack)
+    def __init__(self, stack: list[Rule], context: Rule | None = None) -> None:
+        conditions = [(clause, clause.rule.get("when", ())) for clause in clauses(stack)]
+        self.clauses = [clause for clause, when in conditions if applies(when, context or {})]
 
     def judge(self, world: World, call: Call, *, observed: bool = False) -> list[tuple[str, str]]:
         """The ids that object to a call and their actions, strictest first; an approval given answers for its own."""

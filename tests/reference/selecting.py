@@ -101,6 +101,11 @@ def _spelt_out(tools: Any, world: World) -> list[str]:
     return [name for tool in listed for name in aliases.get(tool.lower(), [tool])]
 
 
+def applies(when: Any, context: Any) -> bool:
+    """Whether the conditions on a run's context hold."""
+    return all(holds(condition, context, permits=False, loose=False) for condition in when)
+
+
 def holds(condition: Any, document: Any, *, permits: bool, loose: bool = True) -> bool:
     """Whether a condition of `equals`, `not_equals`, `gt` or `exists` holds."""
     found = at(condition["path"], document)

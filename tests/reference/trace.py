@@ -19,6 +19,7 @@ class Call:
     input: dict[str, Any]
     turn: int
     asked: int
+    run: int = 1
     started: int | None = None
     completed: int | None = None
     failed: int | None = None

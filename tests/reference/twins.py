@@ -7,12 +7,15 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
-from proctor.policies import Event, Monitor, ToolCall, compile_policy, merge_policies, parse_policies
+from proctor.policies import Event, Monitor, RunContext, ToolCall, compile_policy, merge_policies, parse_policies
 from proctor.policies import events as ev
 from proctor.policies.calls import input_digest
 from proctor.policies.compiled import CompiledPolicy
+from proctor.policies.nets.records import Transition
+from proctor.policies.rules.net import NetState
 
 from .engine import Engine
+from .nets import VALIDATED, valid
 from .stacks import strictest
 from .trace import Call, Rule, World
 
@@ -22,9 +25,14 @@ Variant: TypeAlias = Literal["live", "snapshot", "fold"]
 
 @dataclass(frozen=True)
 class Step:
-    """One thing that happens: a call proposed or seen, an end of the n-th call in flight, or the user's words."""
+    """One thing that happens: a call proposed or seen, an end of the n-th call in flight, the user's words, or
+    the end of the run, after which another run of the session begins.
 
-    do: Literal["ask", "saw", "end", "say"]
+    `sub`: the call is a sub-agent's, of the last call in flight. `over` is how the run ends, "" if it is lost;
+    `anew`: the next one counts its responses from 1 again.
+    """
+
+    do: Literal["ask", "saw", "end", "say", "run"]
     tool: str = ""
     input: dict[str, Any] = field(default_factory=dict)
     next_turn: bool = True
@@ -33,36 +41,57 @@ class Step:
     approval: Literal["granted", "denied", "left"] = "granted"
     n: int = 0
     words: str = ""
+    sub: bool = False
+    over: Literal["completed", "failed", "cancelled", ""] = "completed"
+    anew: bool = False
 
 
 class Twins:
     """Plays steps on both; `variant` makes the monitor anew after each, from a snapshot or from the record."""
 
-    def __init__(self, stack: list[Rule], compiled: CompiledPolicy, variant: Variant = "live") -> None:
+    def __init__(
+        self,
+        stack: list[Rule],
+        compiled: CompiledPolicy,
+        variant: Variant = "live",
+        context: RunContext | None = None,
+    ) -> None:
         self.compiled = compiled
-        self.engine = Engine(stack)
-        self.monitor: Monitor = self.compiled.monitor()
+        self.context = context
+        self.engine = Engine(stack, msgspec.to_builtins(context or RunContext()))
+        self.monitor: Monitor = compiled.monitor(context)
         self.world = World(policy={})
         self.variant = variant
         self.record: list[Event] = []
         self.violated: set[str] = set()
         self.turn = 0
+        self.run = 0
+        self.base = self.offset = self.first_clock = 0
+        self.over: str | None = ""
 
     def play(self, steps: list[Step]) -> None:
         """All the steps, and the end. Raises AssertionError where the two differ."""
+        self._begin_run()
         for step in steps:
+            if self.over is not None:
+                self._begin_run()
             getattr(self, f"_{step.do}")(step)
             self._again()
         report = self.monitor.finish()
         statuses = {id: rule.status for id, rule in report.rules.items()}
 
-        assert statuses == {c.id: self.engine.status(c, self.world, self.violated) for c in self.engine.clauses}
+        complete = self.over not in ("failed", "cancelled")
+
+        assert statuses == {
+            clause.id: self.engine.status(clause, self.world, self.violated, complete=complete)
+            for clause in self.engine.clauses
+        }
 
     def _again(self) -> None:
         if self.variant == "snapshot":
             self.monitor = self.compiled.restore(self.monitor.snapshot())
         elif self.variant == "fold":
-            folded = self.compiled.monitor()
+            folded = self.compiled.monitor(self.context)
             for event in self.record:
                 folded.observe(event)
 
@@ -82,18 +111,41 @@ class Twins:
         for id in ids:
             self.record.append(ev.PolicyViolated(policy="", rule=id, kind="", action="deny", enforcement="observed"))
 
-    def _called(self, step: Step) -> Call:
-        self.turn += step.next_turn or self.turn == 0
+    def _begin_run(self) -> None:
+        self.run, self.over = self.run + 1, None
+        self.base, self.first_clock = self.turn, self.world.clock
+        self._observe(ev.RunStarted(run_id=f"r{self.run}"), [])
+
+    def _run(self, step: Step) -> None:
+        self.over = step.over
+        ends = {"completed": ev.RunCompleted, "failed": ev.RunFailed, "cancelled": ev.RunCancelled}
+        if step.over:
+            self._observe(ends[step.over](run_id=f"r{self.run}"), [])
+        self.offset = self.turn if step.anew else 0
+
+    def _flying(self) -> list[Call]:
+        """The calls in flight, of this run."""
+        started = [c for c in self.world.started() if c.run == self.run]
+        return [c for c in started if c.completed is None and c.failed is None]
+
+    def _called(self, step: Step) -> tuple[Call, dict[str, Any]]:
+        """A call, and how events tell of it; its id may be one of an earlier run."""
+        parent = self._flying()[-1:] if step.sub else []
+        if not parent:
+            self.turn += step.next_turn or self.turn == self.base
+        turn = parent[0].turn if parent else self.turn
         at = self.world.tick()
-        call = Call(id=f"c{at}", tool=step.tool, input=step.input, turn=self.turn, asked=at)
+        id = f"c{at - self.first_clock}"
+        call = Call(id=id, tool=step.tool, input=step.input, turn=turn, asked=at, run=self.run)
         self.world.calls.append(call)
-        return call
+        told = {"tool_call_id": id, "tool_name": call.tool, "tool_input": call.input, "turn": turn - self.offset}
+        return call, told | {"parent_tool_call_id": parent[0].id if parent else None}
 
     def _ask(self, step: Step) -> None:
-        shown = step.tool in self.monitor.narrow([step.tool]) or not step.next_turn
-        call = self._called(step)
-        self.record.append(ev.ToolCallRequested(**_tool_event(call)))
-        action = self._propose(call)
+        shown = step.tool in self.monitor.narrow([step.tool]) or not step.next_turn or step.sub
+        call, told = self._called(step)
+        self.record.append(ev.ToolCallRequested(**told))
+        action = self._propose(call, told)
 
         assert shown or action in ("deny", "cancel"), f"narrow hid a call that is answered {action}"
 
@@ -103,18 +155,19 @@ class Twins:
             if step.approval == "granted":
                 self._observe(ev.ToolApprovalGranted(**held, input_digest=input_digest(call.input)), [])
                 call.approved = True
-                action = self._propose(call)
+                action = self._propose(call, told)
         if action in ("allow", "warn"):
             call.started = self.world.tick()
-            self._observe(ev.ToolCallStarted(**_tool_event(call)), [])
+            self._observe(ev.ToolCallStarted(**told), [])
             self._end_of(call, step)
         elif action in ("deny", "cancel") or step.approval == "denied":
             call.denied = self.world.tick()
             denied = ev.ToolCallDenied(tool_call_id=call.id, tool_name=call.tool, decision="deny")
             self._observe(denied, self.engine.tripped_now(self.world))
 
-    def _propose(self, call: Call) -> str:
-        decision = self.monitor.propose(ToolCall(id=call.id, name=call.tool, input=call.input, turn=call.turn))
+    def _propose(self, call: Call, told: dict[str, Any]) -> str:
+        more = {"turn": told["turn"], "parent_tool_call_id": told["parent_tool_call_id"]}
+        decision = self.monitor.propose(ToolCall(id=call.id, name=call.tool, input=call.input, **more))
         expected = self.engine.judge(self.world, call)
         found = [(violation.rule, violation.action) for violation in decision.violations]
         self._violate([id for id, _ in found])
@@ -126,15 +179,14 @@ class Twins:
         return decision.action
 
     def _saw(self, step: Step) -> None:
-        call = self._called(step)
+        call, told = self._called(step)
         expected = self.engine.judge(self.world, call)
-        self._observe(ev.ToolCallStarted(**_tool_event(call)), [id for id, _ in expected])
+        self._observe(ev.ToolCallStarted(**told), [id for id, _ in expected])
         call.started = self.world.tick()
         self._end_of(call, step)
 
     def _end(self, step: Step) -> None:
-        flying = [c for c in self.world.started() if c.completed is None and c.failed is None]
-        if flying:
+        if flying := self._flying():
             self._end_of(flying[step.n % len(flying)], step)
 
     def _end_of(self, call: Call, step: Step) -> None:
@@ -159,11 +211,16 @@ class Twins:
 def compiled(stack: list[Rule]) -> CompiledPolicy:
     """A stack of documents compiled. Raises PolicyError."""
     policies = [policy for document in stack for policy in parse_policies({"version": 1, **document})]
-    return compile_policy(merge_policies(policies))
+    attached = {VALIDATED: _validate}
+    return compile_policy(merge_policies(policies), validators=attached, on_results={VALIDATED: _count})
 
 
-def _tool_event(call: Call) -> dict[str, Any]:
-    return {"tool_call_id": call.id, "tool_name": call.tool, "tool_input": call.input, "turn": call.turn}
+def _validate(call: Any, transition: Transition, state: NetState) -> bool:
+    return valid(call.input, transition.name, state.marking, state.meta.get("supplied", 0))
+
+
+def _count(call: Any, transition: Transition, output: Any, state: NetState) -> None:
+    state.meta["supplied"] = state.meta.get("supplied", 0) + 1
 
 
 def state(monitor: Monitor) -> Any:
