@@ -30,6 +30,7 @@ A file imports only files listed above it; folders count as rows.
     jsonrpc            one end of a JSON-RPC conversation over lines of JSON
     rpc_client         a provider's client that is spoken with in JSON-RPC on its pipes
     background         helper tasks beside a body of code that must not notice them
+    conversation       a session's events as a model would be shown them
     codex/             CodexAdapter: the Codex client
     claude/            ClaudeAdapter: Claude Code
     acp/               AcpAdapter: any agent that speaks the Agent Client Protocol
@@ -41,7 +42,6 @@ A file imports only files listed above it; folders count as rows.
     framework_calls    the outcomes of a framework's calls, and which call a sub-agent's is inside
     function/          FunctionAdapter and supervise: anybody's own agent loop
     langchain          agents of langchain and langgraph under supervise
-    conversation       a session's events as a model would be shown them
     histories          the exact conversations of sessions that ran in this process
     pydantic_ai/       PydanticAIAdapter: agents of pydantic-ai
     openai_agents/     OpenAIAgentsAdapter: agents of the OpenAI Agents SDK

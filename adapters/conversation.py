@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
@@ -47,6 +47,9 @@ class Response(msgspec.Struct, kw_only=True):
 
 Part: TypeAlias = Said | Response
 
+_SO_FAR: Final = "This conversation goes on from an earlier one, which is told here, one part a line:"
+_NOW: Final = "What is said to you now:"
+
 
 def conversation(transcript: Iterable[Event]) -> list[Part]:
     """The parts of a conversation in their order.
@@ -67,6 +70,18 @@ def conversation(transcript: Iterable[Event]) -> list[Part]:
             if call is not None:
                 call.result = _result(event)
     return [part for part in map(_settled, parts) if part is not None]
+
+
+def retold(transcript: Iterable[Event], prompt: str) -> str:
+    """The prompt after the conversation so far, for a client that can be given nothing but a prompt.
+
+    Each part is a line of JSON, so that no tool's output reads as somebody's words.
+    """
+    parts = conversation(transcript)
+    if not parts:
+        return prompt
+    lines = "\n".join(msgspec.json.encode(part).decode() for part in parts)
+    return f"{_SO_FAR}\n\n{lines}\n\n{_NOW}\n\n{prompt}"
 
 
 def text_of(content: Any) -> str:

@@ -21,6 +21,7 @@ from proctor.supervisor.errors import ProviderError
 from proctor.supervisor.ports import Launch, Rung
 
 from ..background import helpers
+from ..conversation import retold
 from ..event_stream import EventStream
 from ..processes import RUN_MARK, ProcessTree, process_rungs
 from .calls import CallBook
@@ -103,7 +104,7 @@ class ClaudeSession:
             self._tree.add(await anyio.to_thread.run_sync(_marked_child, self._mark))
             wire = Wire(self._client)
             self._meter.begin(await wire.model_usage())
-            await self._client.query(self._launch.prompt)
+            await self._client.query(retold(self._launch.transcript, self._launch.prompt))
         except Exception as error:
             raise provider_error(error, self._stderr) from error
         return wire

@@ -10,9 +10,11 @@ from typing import Any
 import anyio
 import pytest
 
+from proctor.adapters.scripted import ScriptedAdapter
 from proctor.adapters.stores import MemoryStore, SQLiteStore
 from proctor.policies import Policy, PolicyViolationError, merge_policies, parse_policies
 from proctor.policies.events import (
+    MessageSent,
     ToolApprovalGranted,
     ToolApprovalRequested,
     ToolCallDenied,
@@ -118,6 +120,7 @@ async def test_a_silent_model_is_ended_at_the_deadline(bench: Any) -> None:
 
 APPROVE = """
 import sys, anyio
+from proctor.adapters.scripted import ScriptedAdapter
 from proctor.adapters.stores import SQLiteStore
 from proctor.supervisor.supervisor import Supervisor
 
@@ -176,6 +179,26 @@ async def test_a_session_resumes_in_the_client_and_its_limits_count_on(bench: An
     assert second.usage.input_tokens == 1000
     assert "remember 7" in str(api.requests[1]["messages"])
     assert [violation.kind for violation in caught.value.violations] == ["max_total_tokens"]
+
+
+async def test_a_session_of_another_agent_is_told_to_the_client(bench: Any) -> None:
+    """Where the client has no such session, it gets the conversation so far; the record gets the prompt alone."""
+    api, store = bench.api, MemoryStore()
+    api.say(api.reply(api.text("seven")))
+    look = {"call": "bash", "input": {"command": "echo n is $((3 + 4))"}}
+    script = {"steps": [look, {"say": "I keep it in mind"}]}
+
+    await run_once(ScriptedAdapter(script), "remember n", policies=[policy()], store=store, session_id="s")
+    result = await run_once(
+        bench.adapter(), "which?", policies=[policy()], store=store, session_id="s", continuation="auto"
+    )
+
+    asked = str(api.requests[0]["messages"])
+    assert (
+        asked.index("remember n") < asked.index("n is 7") < asked.index("I keep it in mind") < asked.index("which?")
+    )
+    assert [event.content for event in result.events if isinstance(event, MessageSent)] == ["which?"]
+    assert result.output == "seven"
 
 
 async def test_an_api_that_refuses_is_the_providers_error_with_the_report(bench: Any) -> None:

@@ -94,6 +94,24 @@ async def test_a_resumed_and_a_forked_session_count_from_zero(bench: Any) -> Non
     assert "remember 7" in str(api.requests[-1]["messages"])
 
 
+async def test_a_resumed_session_does_not_count_its_earlier_sub_agents_again(bench: Any) -> None:
+    """What a sub-agent spent in the first run is part of the totals the second begins with."""
+    api, adapter = bench.api, bench.adapter("Bash", "Agent")
+    start = {"description": "d", "prompt": "sub go", "subagent_type": "general-purpose"}
+    api.say(
+        api.reply(api.tool("Agent", run_in_background=False, **start)),
+        api.reply(api.text("main done")),
+        api.reply(api.text("ok"), input_tokens=1000, output_tokens=100),
+    )
+    api.say(api.reply(api.text("sub done"), input_tokens=5000, output_tokens=33), sub=True)
+
+    first = await bench.run(adapter)
+    resumed = await bench.run(adapter, resume=session_of(first))
+
+    assert totals(first)[:2] == (2 * 100 + 5000, 2 * 20 + 33)
+    assert totals(resumed)[:2] == (1000, 100)
+
+
 async def test_a_session_the_client_does_not_know_is_an_error(bench: Any) -> None:
     """Nothing is started in its place."""
     with pytest.raises(ProviderError, match="does not know the session") as caught:
