@@ -26,8 +26,8 @@ from .translation import Translation, error_code
 
 BACKLOG: Final = 1024
 """Events that may wait for the supervisor before the client's output is left unread."""
-INTERRUPT_S: Final = 5.0
-CLEAN_UP_S: Final = 3.0
+INTERRUPT_S: Final = 1.0
+CLEAN_UP_S: Final = 1.0
 OUTCOMES_S: Final = 0.3
 """Seconds to wait for the outcomes of commands that were ended."""
 _WITHHELD = GateAnswer(allowed=False)
@@ -60,6 +60,7 @@ class CodexSession:
         self._tasks: anyio.abc.TaskGroup
         self._interrupted: str | None = None
         self._closing = False
+        self._turn_begun = anyio.Event()
         self._turn_over = False
         self._let_run: set[str] = set()
         self._settled = anyio.Event()
@@ -95,16 +96,16 @@ class CodexSession:
         return self._stream.events()
 
     def ladder(self) -> Sequence[Rung]:
-        """Interrupt once, clean up the commands it leaves running, close, terminate, kill."""
+        """Interrupt once, which cleans up the commands it leaves running, close, terminate, kill."""
         return [
             Rung(name="interrupt", act=self._interrupt, bound_s=INTERRUPT_S + CLEAN_UP_S + OUTCOMES_S),
-            Rung(name="clean_up", act=self._clean_up, bound_s=CLEAN_UP_S + OUTCOMES_S),
             *process_rungs(self._connection.process.tree, close=self._hang_up, ended=self._ended),
         ]
 
     async def listen(self) -> None:
         """Read what the client says until it hangs up; then the stream of events ends."""
         await self._connection.peer.run()
+        self._turn_begun.set()
         await self._connection.process.left()
         if self._interrupted is not None and self._turn_over:
             return  # the clean-up ends the stream
@@ -131,6 +132,8 @@ class CodexSession:
             return
         for event in self._said.events(method, params):
             self._stream.post(event)
+        if self._said.turn_began:
+            self._turn_begun.set()
         if not self._running():
             self._settled.set()
 
@@ -185,6 +188,7 @@ class CodexSession:
 
     def _end_of_turn(self, turn: dict[str, Any]) -> None:
         self._turn_over = True
+        self._turn_begun.set()
         for event in self._said.response_ends():
             self._stream.post(event)
         match turn.get("status"):
@@ -200,30 +204,35 @@ class CodexSession:
                 self._stream.close(ProviderError(str(message), details=details))
 
     async def _interrupt(self) -> dict[str, Any]:
-        # a second interrupt of one turn is never answered
-        if self._interrupted is not None or self._turn_over or not self._said.turn_id:
+        # a second interrupt of one turn is never answered, one before the client says that it began is refused
+        if self._interrupted is not None or self._turn_over:
             return {"interrupted_by": self._interrupted}
         self._interrupted = "ladder"
+        with anyio.fail_after(INTERRUPT_S):
+            await self._turn_begun.wait()
+        if not self._turn_over:
+            await self._interrupt_turn()
+        return {"interrupted_by": self._interrupted}
+
+    async def _interrupt_turn(self) -> None:
         params = {"threadId": self._said.thread_id, "turnId": self._said.turn_id}
         try:
             await self._connection.ask("turn/interrupt", params, timeout_s=INTERRUPT_S)
-        except ProviderError as error:
-            return {"interrupted_by": "ladder", "error": str(error)}
-        return {"interrupted_by": "ladder"}
+        except ProviderError:
+            if not self._turn_over:  # otherwise it was too late, which is no failure
+                raise
 
-    async def _clean_up(self) -> dict[str, Any]:
+    async def _clean_up(self) -> None:
         """End the commands an interrupt leaves running, and wait for their outcomes."""
-        left = self._running()
         self._settled = anyio.Event()
         params = {"threadId": self._said.thread_id}
         try:
             await self._connection.ask("thread/backgroundTerminals/clean", params, timeout_s=CLEAN_UP_S)
-        except ProviderError as error:
-            return {"running": left, "error": str(error)}
+        except ProviderError:  # what is left is ended with the client
+            return
         with anyio.move_on_after(OUTCOMES_S):
             if self._running():
                 await self._settled.wait()
-        return {"running": left, "left": self._running()}
 
     async def _end_after_clean_up(self) -> None:
         await self._clean_up()

@@ -47,6 +47,7 @@ class Translation:
     def __init__(self, *, thread_id: str, fresh: bool, turn: int = 0) -> None:
         self.thread_id = thread_id
         self.turn_id = ""
+        self.turn_began = False
         self.turn = turn
         self.model: str | None = None
         self.output = ""
@@ -70,6 +71,7 @@ class Translation:
                 self.thread_id = self.thread_id or str((params.get("thread") or {}).get("id", ""))
             case "turn/started" if params.get("threadId") == self.thread_id:
                 self.turn_id = str((params.get("turn") or {}).get("id", ""))
+                self.turn_began = True
             case "item/started":
                 yield from self._started(params.get("item") or {})
             case "item/completed":

@@ -6,35 +6,41 @@ import json
 import os
 import threading
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import anyio
+import anyio.to_thread
 import psutil
 import pytest
 
 from proctor.adapters.codex import CodexAdapter
 from proctor.adapters.processes import RUN_MARK
 from proctor.policies.calls import ToolCall
-from proctor.policies.events import Event
-from proctor.supervisor.ports import Gate, GateAnswer, Launch
+from proctor.policies.events import Event, TurnStarted
+from proctor.supervisor.clock import Clock
+from proctor.supervisor.errors import ProviderError
+from proctor.supervisor.ladder import walk
+from proctor.supervisor.ports import Gate, GateAnswer, Launch, Provider
 
 Item = dict[str, Any]
 
 
 class Reply:
-    """One scripted response: its items and usage, or an HTTP status, or cut off or silent after its items."""
+    """One scripted response: its items and usage, an HTTP status, or cut off, silent after its items, or mute."""
 
     def __init__(
         self, *items: Item, used: tuple[int, int] = (100, 20), cached: int = 0, reasoning: int = 0,
-        status: int = 200, cut: bool = False, endless: bool = False,
+        status: int = 200, cut: bool = False, endless: bool = False, mute: bool = False,
     ) -> None:  # fmt: skip
         self.items = items
         self.status = status
         self.cut = cut
         self.endless = endless
+        self.mute = mute
         self.usage = {
             "input_tokens": used[0],
             "input_tokens_details": {"cached_tokens": cached},
@@ -51,7 +57,7 @@ class ResponsesAPI:
         self.script: list[Reply] = []
         self.requests: list[dict[str, Any]] = []
         self.closing = threading.Event()
-        self._lock = threading.Lock()
+        self._news = threading.Condition()
         self._server = _Server(("127.0.0.1", 0), _handler(self))
         self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02})
         self._thread.start()
@@ -90,12 +96,23 @@ class ResponsesAPI:
         text = "\n".join(("*** Begin Patch", *lines, "*** End Patch", ""))
         return {"type": "custom_tool_call", "name": "apply_patch", "input": text, "call_id": call_id}
 
+    async def asked(self, times: int = 1) -> None:
+        """Wait until so many responses were asked for."""
+
+        def count() -> None:
+            with self._news:
+                self._news.wait_for(lambda: len(self.requests) >= times or self.closing.is_set())
+
+        with anyio.fail_after(20):
+            await anyio.to_thread.run_sync(count, abandon_on_cancel=True)
+
     def next_reply(self, request: dict[str, Any]) -> Reply:
         """Choose the reply to one request; side requests offer no tools and get a harmless one."""
-        with self._lock:
+        with self._news:
             if not request.get("tools"):
                 return Reply(self.text("{}"), used=(0, 0))
             self.requests.append(request)
+            self._news.notify_all()
             return self.script.pop(0) if self.script else Reply(self.text("end"))
 
     def offered(self) -> list[str]:
@@ -127,6 +144,9 @@ def _handler(api: ResponsesAPI) -> type[BaseHTTPRequestHandler]:
             reply = api.next_reply(json.loads(self.rfile.read(int(self.headers.get("content-length", 0)))))
             if reply.status != 200:
                 self._send(reply.status, b'{"error": {"message": "scripted failure"}}')
+                return
+            if reply.mute:
+                api.closing.wait()
                 return
             self.send_response(200)
             self.send_header("content-type", "text/event-stream")
@@ -174,6 +194,48 @@ class RecordingGate:
         return self._decide(call) if self._decide else GateAnswer(allowed=True)
 
 
+class Watched:
+    """A run that is read to its end in the background; `ended` is set then."""
+
+    def __init__(self, provider: Provider) -> None:
+        self.provider = provider
+        self.seen: list[Event] = []
+        self.error: Exception | None = None
+        self.ended = anyio.Event()
+        self.responding = anyio.Event()
+
+    async def read(self) -> None:
+        """Read it."""
+        try:
+            async for event in self.provider.events():
+                self.seen.append(event)
+                if isinstance(event, TurnStarted):
+                    self.responding.set()
+        except ProviderError as error:
+            self.error = error
+        self.ended.set()
+
+    async def cancel(self) -> list[dict[str, Any]]:
+        """Walk down the ladder; what was tried."""
+        return await walk(self.provider.ladder(), self.ended, Clock())
+
+
+class Pipe:
+    """A named pipe on which a command says that it is up."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        os.mkfifo(path)
+
+    def __str__(self) -> str:
+        return str(self._path)
+
+    async def heard(self) -> None:
+        """Wait until a command wrote to it."""
+        with anyio.fail_after(20):
+            await anyio.to_thread.run_sync(self._path.read_text, abandon_on_cancel=True)
+
+
 class Bench:
     """Adapters for the real client against the scripted API, and runs of them with a gate of one's own."""
 
@@ -215,6 +277,19 @@ class Bench:
             async with (adapter or self.adapter()).open(self.launch(gate, **more)) as provider:
                 return [event async for event in provider.events()]
 
+    @asynccontextmanager
+    async def watched(
+        self, gate: Gate | None = None, *, adapter: CodexAdapter | None = None, **more: Any
+    ) -> AsyncIterator[Watched]:
+        """A run that is read in the background, and given up when this is left."""
+        with anyio.fail_after(30):
+            async with (adapter or self.adapter()).open(self.launch(gate, **more)) as provider:
+                run = Watched(provider)
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(run.read)
+                    yield run
+                    tasks.cancel_scope.cancel()
+
     def made(self, pattern: str = "[!.]*") -> list[str]:
         """The names of the files in the working folder; the sandbox leaves hidden ones."""
         return sorted(path.name for path in self.cwd.glob(pattern))
@@ -253,6 +328,47 @@ def bench(api: ResponsesAPI, tmp_path: Path) -> Bench:
 
 
 @pytest.fixture
+def pipe(tmp_path: Path) -> Pipe:
+    """A pipe for a command to say that it is up."""
+    return Pipe(tmp_path / "up")
+
+
+@pytest.fixture
 def gate_that() -> Callable[[Callable[[ToolCall], GateAnswer] | None], RecordingGate]:
     """Make a gate that remembers its calls and answers as a function says."""
     return RecordingGate
+
+
+@pytest.fixture
+def stand_in(tmp_path: Path) -> Callable[[str], Path]:
+    """Make an executable that greets as the client does and then does what a script says."""
+
+    def make(script: str) -> Path:
+        path = tmp_path / "stand-in"
+        path.write_text(STAND_IN.replace("SCRIPT", script))
+        path.chmod(0o755)
+        return path
+
+    return make
+
+
+STAND_IN = """#!/usr/bin/env python3
+import json, sys
+
+def say(message): print(json.dumps(message), flush=True)
+def hear(): return json.loads(sys.stdin.readline())
+def report(told): say({"method": "told", "params": {"told": told}})
+
+DONE = {"method": "turn/completed", "params": {"threadId": "t", "turn": {"id": "u", "status": "completed"}}}
+TERMS = {"approvalPolicy": "untrusted", "approvalsReviewer": "user", "sandbox": {"type": "dangerFullAccess"}}
+THREAD = {"thread": {"id": "t"}, "model": "m", **TERMS}
+ANSWERS = {"thread/start": THREAD, "turn/start": {"turn": {"id": "u"}}}
+while True:
+    message = hear()
+    if "id" in message:
+        say({"id": message["id"], "result": ANSWERS.get(message["method"], {})})
+    if message.get("method") == "turn/start":
+        break
+SCRIPT
+hear()
+"""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
 from typing import Any
 
 import anyio
@@ -94,10 +92,8 @@ async def test_a_silent_provider_is_cancelled_at_the_deadline(bench: Any) -> Non
     assert violation.kind == "max_duration_ms"
 
 
-async def test_a_person_cancels_while_a_command_runs(bench: Any, tmp_path: Path) -> None:
+async def test_a_person_cancels_while_a_command_runs(bench: Any, pipe: Any) -> None:
     """The command's outcome is recorded before the end of the run."""
-    pipe = tmp_path / "up"
-    os.mkfifo(pipe)
     command = f"echo up > {pipe}; sleep 80004 & sleep 80004"
     bench.api.reply(bench.api.shell("c1", command, yield_time_ms=30000))
     bench.run_ids.append("run-user")
@@ -105,7 +101,7 @@ async def test_a_person_cancels_while_a_command_runs(bench: Any, tmp_path: Path)
         async with Supervisor(MemoryStore()) as supervisor:
             policy = Policy(name="p", limits=Limits(max_tool_calls=5))
             handle = await supervisor.start(bench.adapter(), "go", policies=[policy], run_id="run-user")
-            await anyio.to_thread.run_sync(pipe.read_text, abandon_on_cancel=True)
+            await pipe.heard()
             await handle.cancel(reason="enough")
             result = await handle.wait()
 
