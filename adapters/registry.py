@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import inspect
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -52,6 +54,7 @@ def adapter_named(name: str, **options: Any) -> Adapter:
         made = getattr(importlib.import_module(entry.module), entry.class_name)
     except ImportError as error:
         raise _unavailable(name, entry, error) from error
+    _check_options(name, made, options)
     try:
         adapter: Adapter = made(**options)
     except ImportError as error:
@@ -59,6 +62,17 @@ def adapter_named(name: str, **options: Any) -> Adapter:
     except TypeError as error:
         raise UsageError(f"adapter `{name}`: {str(error).partition('() ')[2] or error}") from None
     return adapter
+
+
+def _check_options(name: str, made: Callable[..., Adapter], options: Mapping[str, Any]) -> None:
+    known = inspect.signature(made).parameters
+    for option in options.keys() - known.keys():
+        near = difflib.get_close_matches(option, known, n=1)
+        hint = f"did you mean `{near[0]}`?" if near else f"it has {', '.join(f'`{one}`' for one in known)}"
+        raise UsageError(f"adapter `{name}` has no option `{option}`; {hint}")
+    for option, parameter in known.items():
+        if parameter.default is parameter.empty and option not in options:
+            raise UsageError(f"adapter `{name}` needs its option `{option}`; say `--set {option}=...`")
 
 
 def _unavailable(name: str, entry: Entry, error: ImportError) -> ProviderUnavailableError:

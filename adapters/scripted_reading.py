@@ -10,6 +10,7 @@ from typing import Any, TypeAlias, TypeVar, cast
 import msgspec
 import yaml
 
+from proctor.policies.json_words import json_words
 from proctor.supervisor.errors import UsageError
 
 from .scripted_steps import BRANCHES, STEPS, Call, CallHead, Parallel, Script, ScriptHead, Step, Written
@@ -118,11 +119,11 @@ class _Reading:
         try:
             return msgspec.convert(data, kind)
         except msgspec.ValidationError as error:
-            message, _, path = str(error).partition(" - at ")
+            message, _, path = json_words(error).partition(" at `$")
             near = ""
-            if "unknown field" in message:
+            if "unknown key" in message:
                 near = _suggestion(message.split("`")[1], [*kind.__struct_fields__, *BRANCHES, "steps"])
-            self._complain((*where, *_path(path)), message[:1].lower() + message[1:] + near)
+            self._complain((*where, *_path(path)), message + near)
             return None
 
     def _check_ids(self, steps: tuple[Step, ...]) -> None:

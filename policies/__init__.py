@@ -1,7 +1,7 @@
 """Pure judgement: what a policy says, and what it answers to each event of a session.
 
 Rows, each importing only those above it:
-    errors
+    errors, json_words
     calls, events, codec
     language/       values, regular expressions, paths, conditions, tool names
     nets/           how nets are written

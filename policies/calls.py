@@ -15,6 +15,11 @@ STRICTNESS: dict[str, int] = {action: rank for rank, action in enumerate(ACTIONS
 """Actions by strictness: a larger number refuses more."""
 
 
+def rule_name(policy: str, rule: str) -> str:
+    """`policy/rule`; an id that is repeated in its stack begins with its policy already."""
+    return rule if rule.startswith(f"{policy}/") else "/".join(part for part in (policy, rule) if part)
+
+
 class ToolCall(msgspec.Struct, frozen=True, kw_only=True):
     """One tool call as an agent asks for it; `turn` is the model response's number from 1, 0 the current.
 
@@ -77,7 +82,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         """Why this decision was taken, one step a line."""
         head = f"{self.tool_name} ({self.tool_call_id}): {self.action}"
         steps = self.steps or tuple(
-            f"{v.policy}/{v.rule} ({v.kind}): {v.action} - {v.message}" for v in self.violations
+            f"{rule_name(v.policy, v.rule)} ({v.kind}): {v.action} - {v.message}" for v in self.violations
         )
         return "\n".join([head, *(f"  {step}" for step in steps or ("no rule objects",))])
 

@@ -9,6 +9,7 @@ import msgspec
 
 from .errors import EventError
 from .events import EVENT_TYPES, Event, Unrecognized
+from .json_words import json_words
 
 
 class _Common(msgspec.Struct, kw_only=True):
@@ -42,10 +43,10 @@ def _decode_unrecognized(data: bytes | str, error: Exception) -> Event:
     try:
         common = _common.decode(data)
         if common.type in EVENT_TYPES:
-            raise EventError(f"`{common.type}` event: {str(error)[:200]}") from None
+            raise EventError(f"`{common.type}` event: {json_words(error)[:200]}") from None
         raw = _raw.decode(data)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
-        raise EventError(f"not an event: {str(error)[:200]}") from None
+        raise EventError(f"not an event: {json_words(error)[:200]}") from None
     return Unrecognized(
         run_id=common.run_id,
         session_id=common.session_id,

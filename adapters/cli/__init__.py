@@ -4,6 +4,7 @@ One file a command (or a few that belong together), imported when it is used. To
 command, and one line in `app.COMMANDS`. Rows, each importing only those above it:
 
     exits           errors to exit codes and one message
+    wording         errors of the command line's parser in our words
     problems        problems in a policy text, with the line they are in
     output          text for people, JSON for programs
     places          where the store is

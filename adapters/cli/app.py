@@ -5,12 +5,14 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+from pathlib import Path
 from typing import Any
 
 import click
 
 from .exits import BAD_INPUT, report
 from .output import version
+from .wording import usage_text
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "demo": ("demo:demo", "See it work: a supervised session, live, with nothing to set up."),
@@ -89,7 +91,15 @@ def app(debug: bool) -> None:
 def main(arguments: list[str] | None = None) -> None:
     """The entry point: runs one command and exits with its code; an error is one message, never a traceback."""
     given = sys.argv[1:] if arguments is None else arguments
+    _open_streams()
     sys.exit(_finished(given))
+
+
+def _open_streams() -> None:
+    """A stream that whoever started us closed reads as empty, and takes what is written."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, Path(os.devnull).open(mode, encoding="utf-8"))  # noqa: SIM115 - open to the end
 
 
 def _finished(given: list[str]) -> int:
@@ -100,7 +110,7 @@ def _finished(given: list[str]) -> int:
         click.echo(error.format_message(), err=True)
         return BAD_INPUT
     except click.ClickException as error:
-        click.echo(f"error: {error.format_message()}", err=True)
+        click.echo(f"error: {usage_text(error)}", err=True)
         return BAD_INPUT
     except BrokenPipeError:
         return _nobody_reads()

@@ -26,8 +26,9 @@ def check(files: tuple[str, ...], adapter: str | None, as_json: bool) -> int:
     """
     from proctor.policies import PolicyError, merge_policies, preflight
 
-    from .inputs import read_policies
+    from .inputs import check_standard_input, read_policies
 
+    check_standard_input(*files)
     capabilities = _capabilities(adapter) if adapter else None
     try:
         policies = read_policies(files)

@@ -28,9 +28,10 @@ def diff(
     from proctor.adapters.evaluate import DiffTally, compare_sessions, diff_json_line, diff_table
     from proctor.adapters.traces import read_sessions
 
-    from .inputs import read_compiled, read_context
+    from .inputs import check_standard_input, read_compiled, read_context
 
     check_format(format)
+    check_standard_input(old, new, *traces)
     compiled = read_compiled([old]), read_compiled([new])
     sessions = read_sessions(traces, format=format, stdin=sys.stdin.buffer)
     tally, progress = DiffTally(), Progress()

@@ -39,9 +39,10 @@ def graph(
     from proctor.policies import merge_policies
     from proctor.policies.drawing import draw, draw_mermaid
 
-    from .inputs import read_policies
+    from .inputs import check_standard_input, read_policies
 
     check_format(format)
+    check_standard_input(*files, trace)
     policy = merge_policies(read_policies(files))
     monitor = _monitor(policy, trace, format, context) if trace else None
     if as_json:

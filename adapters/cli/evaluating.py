@@ -46,9 +46,11 @@ def evaluate(
     from proctor.adapters.evaluate import judge_sessions
     from proctor.adapters.traces import read_sessions
 
-    from .inputs import read_compiled, read_context
+    from .inputs import check_standard_input, read_compiled, read_context
 
     check_format(format)
+    check_standard_input(*policies, *traces)
+    _check_folders(junit, sarif)
     compiled = read_compiled(policies)
     report = _Report(as_json=as_json, junit=junit, sarif=sarif, failures=failures)
     sessions = read_sessions(traces, format=format, stdin=sys.stdin.buffer)
@@ -60,6 +62,13 @@ def evaluate(
         progress.done()
     report.finish()
     return FINE if report.tally.all_passed else VIOLATED
+
+
+def _check_folders(*files: str | None) -> None:
+    """Before anything is judged: what takes long is not lost at the end."""
+    for file in files:
+        if file and not Path(file).parent.is_dir():
+            raise click.UsageError(f"`{file}` cannot be written: there is no folder `{Path(file).parent}`")
 
 
 class _Report:

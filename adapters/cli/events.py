@@ -11,6 +11,7 @@ from rich.text import Text
 
 from proctor.adapters.evaluate.calls import CallLine, printable
 from proctor.policies import events as ev
+from proctor.policies.calls import rule_name
 
 _LONGEST = 300
 
@@ -99,7 +100,7 @@ class EventLines:
         style = "yellow" if event.enforcement == "observed" else "bold red"
         expected = event.details.get("expected")
         why = f"{event.message}; expected {expected}" if expected else event.message
-        return Line("violation", style, f"{event.policy}/{event.rule}: {why} ({event.enforcement})")
+        return Line("violation", style, f"{rule_name(event.policy, event.rule)}: {why} ({event.enforcement})")
 
     def _warned(self, event: ev.BudgetWarned) -> Line:
         return Line("warning", "yellow", f"{event.limit}: {event.used:,g} of {event.max:,g} used")

@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import errno
 import sys
 import traceback
 from collections.abc import Iterator
@@ -22,6 +23,7 @@ _CODES = {
 """By the `code` of an error; every other error raised on purpose is about what was given."""
 _NOT_A_STORE = ("not_a_store", "newer_schema", "run_exists")
 """Kinds of store errors that are about what was given, not about the machine."""
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 
 def report(error: BaseException, *, debug: bool) -> int:
@@ -57,6 +59,8 @@ def _told(error: BaseException) -> tuple[int, str]:
         return FAILED, "interrupted"
     if isinstance(error, OSError) and error.filename is not None:
         return BAD_INPUT, f"error: `{error.filename}`: {(error.strerror or str(error)).lower()}"
+    if isinstance(error, OSError) and error.errno in _FULL:
+        return FAILED, f"error: the output cannot be written: {(error.strerror or str(error)).lower()}"
     first = (str(error).splitlines() or [""])[0]
     kind = type(error).__name__
     return FAILED, f"error: this should not have happened: {kind}: {first}\nsay `proctor --debug ...` for details"

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
     from .folding import Explained
 
+_FILES = (".jsonl", ".ndjson", ".json", ".gz")
+"""What ends so is no run, even where there is no such file."""
+
 
 @click.command()
 @click.argument("run", metavar="RUN")
@@ -38,9 +41,10 @@ def explain(
     if it holds none). SEQ picks one event.
     """
     from .folding import explained
-    from .inputs import read_compiled, read_context
+    from .inputs import check_standard_input, read_compiled, read_context
 
-    from_file = run == "-" or Path(run).is_file()
+    check_standard_input(run, *policies)
+    from_file = run == "-" or Path(run).is_file() or run.endswith(_FILES)
     recorded = _from_file(run) if from_file else run_async(lambda: _from_store(run, store))
     compiled = read_compiled(policies) if policies else _recorded_policies(recorded)
     about = read_context(context) if context else _recorded_context(recorded)
@@ -116,12 +120,14 @@ def _recorded_context(events: list[Event]) -> RunContext:
 
 def _show(item: Explained) -> None:
     from proctor.adapters.evaluate.calls import printable
+    from proctor.policies.calls import rule_name
 
     out = console()
     if item.decision is None:
         out.print(f"event {item.seq}  {item.event}", style="bold")
         for found in item.violations:
-            out.print(f"  {found.policy}/{found.rule}: {found.action}, {printable(found.message)}", style="red")
+            name = rule_name(found.policy, found.rule)
+            out.print(f"  {name}: {found.action}, {printable(found.message)}", style="red")
         return
     decision = item.decision
     style = "green" if decision.action in ("allow", "warn") else "red"

@@ -7,7 +7,8 @@ from typing import Any
 
 import click
 
-from .common import context_option, policy_option, store_option
+from .common import context_option, json_option, policy_option, store_option
+from .output import say, say_json
 
 
 @click.group("hook")
@@ -26,36 +27,52 @@ def hook() -> None:
 @click.option(
     "--user/--project", default=False, help="For this person everywhere, or in this folder. [default: folder]"
 )
-def install(policies: tuple[str, ...], store: str | None, context: tuple[str, ...], user: bool) -> None:
+@json_option
+def install(
+    policies: tuple[str, ...], store: str | None, context: tuple[str, ...], user: bool, as_json: bool
+) -> None:
     """Write the hooks into the client's settings; everything else in them stays."""
     from proctor.adapters.hook.settings import installed, settings_path
 
     path = settings_path(user=user, folder=Path.cwd())
     changed = installed(path, _wanted(policies, store, context))
-    click.echo(f"wrote the hooks into {path}" if changed else f"the hooks are in {path} already")
+    if as_json:
+        say_json({"path": str(path), "changed": changed})
+    else:
+        say(f"wrote the hooks into {path}" if changed else f"the hooks are in {path} already")
 
 
 @hook.command("settings")
 @policy_option
 @store_option
 @context_option
-def settings(policies: tuple[str, ...], store: str | None, context: tuple[str, ...]) -> None:
-    """Print the hooks as they stand in the client's settings."""
-    import json
+@json_option
+def settings(policies: tuple[str, ...], store: str | None, context: tuple[str, ...], as_json: bool) -> None:
+    """Print the hooks as they stand in the client's settings; with --json on one line."""
+    import msgspec
 
-    click.echo(json.dumps({"hooks": _wanted(policies, store, context)}, indent=2))
+    wanted = {"hooks": _wanted(policies, store, context)}
+    if as_json:
+        say_json(wanted)
+    else:
+        say(msgspec.json.format(msgspec.json.encode(wanted), indent=2).decode())
 
 
 @hook.command("remove")
 @click.option(
     "--user/--project", default=False, help="For this person everywhere, or in this folder. [default: folder]"
 )
-def remove(user: bool) -> None:
+@json_option
+def remove(user: bool, as_json: bool) -> None:
     """Take the hooks out of the client's settings; everything else in them stays."""
     from proctor.adapters.hook.settings import removed, settings_path
 
     path = settings_path(user=user, folder=Path.cwd())
-    click.echo(f"took the hooks out of {path}" if removed(path) else f"there are none of our hooks in {path}")
+    changed = removed(path)
+    if as_json:
+        say_json({"path": str(path), "changed": changed})
+    else:
+        say(f"took the hooks out of {path}" if changed else f"there are none of our hooks in {path}")
 
 
 def _wanted(policies: tuple[str, ...], store: str | None, context: tuple[str, ...]) -> dict[str, Any]:

@@ -55,6 +55,24 @@ def read_text(file: str) -> tuple[str, str]:
         raise PolicyError([Problem(message=f"cannot read the file: {reason}", file=name)]) from None
 
 
+def read_prompt(given: str) -> str:
+    """The prompt as text. Raises UsageError when there is nothing in it, or no text."""
+    try:
+        text = _standard_input().decode("utf-8") if given == "-" else given
+        text.encode("utf-8")
+    except UnicodeError:
+        raise click.UsageError("the prompt is not UTF-8 text") from None
+    if not text.strip():
+        raise click.UsageError("the prompt is empty")
+    return text
+
+
+def check_standard_input(*names: str | None) -> None:
+    """Raises UsageError when more than one of the names is `-`."""
+    if names.count("-") > 1:
+        raise click.UsageError("standard input can be read only once; name files instead of `-`")
+
+
 def _standard_input() -> bytes:
     return sys.stdin.buffer.read()
 

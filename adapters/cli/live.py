@@ -121,7 +121,9 @@ _NOTES = {
 
 
 def _name(violation: Violation) -> str:
-    return f"{violation.policy}/{violation.rule}"
+    from proctor.policies.calls import rule_name
+
+    return rule_name(violation.policy, violation.rule)
 
 
 def _fields(result: RunResult) -> Iterator[tuple[str, str]]:

@@ -24,9 +24,10 @@ def narrow(
     from proctor.adapters.traces import read_sessions
 
     from .folding import observed
-    from .inputs import read_compiled, read_context
+    from .inputs import check_standard_input, read_compiled, read_context
 
     check_format(format)
+    check_standard_input(*policies, trace)
     asked = [tool.strip() for tool in tools.split(",") if tool.strip()]
     if not asked:
         raise click.UsageError("`--tools` names no tool; say for example `--tools bash,read`")

@@ -69,14 +69,15 @@ def run(
     """  # noqa: D301 - click's mark for lines that are kept as they are
     from proctor.adapters.registry import adapter_named
 
-    from .inputs import key_values, read_context, read_policies
+    from .inputs import check_standard_input, key_values, read_context, read_policies, read_prompt
 
+    check_standard_input(*policies, prompt)
     options = key_values(settings, "--set")
     options |= {name: value for name, value in (("model", model), ("cwd", cwd)) if value is not None}
     made = adapter_named(adapter, **options)
     given = read_policies(policies)
     about = read_context(context)
-    text = sys.stdin.read() if prompt == "-" else prompt
+    text = read_prompt(prompt)
     asks = not no_prompt and not as_json and sys.stdin.isatty() and sys.stdout.isatty()
     order = partial(
         supervised, made, text, given, context=about, session_id=session, continuation=continuation, asks=asks

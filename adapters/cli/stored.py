@@ -34,7 +34,11 @@ async def run_named(store: Store, name: str) -> RunInfo:
 
 async def approval_named(store: Store, name: str) -> str:
     """The approval's id from what people type: the beginning of the run's id and the number. Raises UsageError."""
+    from proctor.supervisor.errors import UsageError
+
     run, dot, number = name.rpartition(".")
-    if not dot or await store.run(run) is not None:
+    if not dot:
+        raise UsageError(f"there is no approval `{name}`; `proctor approvals` lists those that wait")
+    if await store.run(run) is not None:
         return name
     return f"{(await run_named(store, run)).run_id}.{number}"

@@ -9,6 +9,7 @@ from urllib.parse import quote
 import msgspec
 
 from proctor.adapters.traces import Session
+from proctor.policies.calls import rule_name
 
 from .advice import actual, expected, suggestion
 from .records import SessionReport, ViolationRecord
@@ -94,9 +95,8 @@ class SarifReport:
 
 
 def _rule(violation: ViolationRecord) -> Rule:
-    prefix = f"{violation.policy}/"
     return Rule(
-        id=violation.rule if violation.rule.startswith(prefix) else prefix + violation.rule,
+        id=rule_name(violation.policy, violation.rule),
         name=violation.kind,
         short_description=Text(f"{violation.kind} rule `{violation.rule}` of policy `{violation.policy}`"),
         help=Text(suggestion(violation)),

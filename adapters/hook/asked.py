@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from proctor.policies.errors import EventError
+from proctor.policies.json_words import json_words
 
 GATING = "PreToolUse"
 EVENTS = (
@@ -55,7 +56,7 @@ def read_asked(data: bytes) -> Asked:
     try:
         asked = _decoder.decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise EventError(f"standard input is no hook of Claude Code: {error}") from None
+        raise EventError(f"standard input is no hook of Claude Code: {json_words(error)}") from None
     if not asked.session_id:
         raise EventError("the hook names no session")
     if asked.hook_event_name.endswith("ToolUse") and not (asked.tool_use_id and asked.tool_name):

@@ -13,6 +13,8 @@ from typing import IO, Any, TypeVar
 
 import msgspec
 
+from proctor.policies.json_words import json_words
+
 from .errors import TraceError
 
 T = TypeVar("T")
@@ -59,14 +61,8 @@ class TraceLines:
         """The line as a value. Raises TraceError with the place when it is not one."""
         try:
             return decoder.decode(line)
-        except UnicodeDecodeError:
-            raise self.fail("not valid UTF-8") from None
-        except RecursionError:
-            raise self.fail("nested too deeply") from None
-        except msgspec.ValidationError as error:
-            raise self.fail(_lower(str(error))) from None
-        except msgspec.DecodeError as error:
-            raise self.fail(f"not JSON: {_lower(str(error))}") from None
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise self.fail(json_words(error)) from None
 
     def fail(self, message: str, *, whole_file: bool = False) -> TraceError:
         """The error that says what is wrong with the line read last, or with the whole file."""

@@ -1,4 +1,7 @@
-"""Sessions written one a line: `{"id": ..., "events": [{"type": "tool_call" | "message" | ...}]}`."""
+"""Sessions written one a line: `{"id": ..., "events": [{"type": "tool_call" | "message" | ...}]}`.
+
+What a call was asked with is its `arguments` or `input`, what it gave is its `content` or `output`.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,7 @@ from proctor.policies.events import (
     ToolCallStarted,
     Unrecognized,
 )
+from proctor.policies.json_words import json_words
 
 from .lines import TraceLines
 from .session import EventLog, Session
@@ -45,11 +49,13 @@ class _Call(_Item, tag="tool_call"):
     id: str
     name: str
     arguments: Any = None
+    input: Any = None
 
 
 class _Result(_Item, tag="tool_result"):
     id: str
     content: Any = None
+    output: Any = None
     is_error: bool | None = False
 
 
@@ -114,7 +120,7 @@ def _decode(lines: TraceLines, line: bytes) -> tuple[_Line | _Loose, list[_Known
             try:
                 items.append(msgspec.convert(item, _Known))
             except msgspec.ValidationError as error:
-                raise lines.fail(f"`events[{n}]`: {str(error)[:1].lower()}{str(error)[1:]}") from None
+                raise lines.fail(f"`events[{n}]`: {json_words(error)}") from None
         elif isinstance(item.get("type"), str):
             items.append(item)
         else:
@@ -150,17 +156,23 @@ def _call(log: EventLog, call: _Call, answered: set[str]) -> None:
     ran = call.id in answered or not answered
     kind = ToolCallStarted if ran else ToolCallRequested
     fields: dict[str, Any] = {"tool_call_id": call.id, "tool_name": call.name}
-    log.add(kind, **fields, tool_input=tool_input(call.arguments), turn=call.turn)
+    log.add(
+        kind,
+        **fields,
+        tool_input=tool_input(call.arguments if call.arguments is not None else call.input),
+        turn=call.turn,
+    )
     if not answered:
         log.add(ToolCallCompleted, **fields)
 
 
 def _result(add: Callable[..., None], result: _Result, name: str) -> None:
     fields: dict[str, Any] = {"tool_call_id": result.id, "tool_name": name}
+    found = result.content if result.content is not None else result.output
     if result.is_error:
-        add(ToolCallFailed, **fields, error=result.content)
+        add(ToolCallFailed, **fields, error=found)
     else:
-        add(ToolCallCompleted, **fields, tool_output=result.content)
+        add(ToolCallCompleted, **fields, tool_output=found)
 
 
 def _usage(log: EventLog, usage: _Usage, model: str | None) -> None:

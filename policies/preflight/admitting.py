@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
+from ..calls import rule_name
 from ..language.selectors import ToolWhere
 from ..model import Allow, Deny
 from ..rules.lists import Allowlist, Blocklist
@@ -49,7 +50,7 @@ def _no_common_name(lists: list[Clause], kinds: Kinds) -> Iterator[PreflightFind
     for n, clause in enumerate(lists):
         common &= _names(clause, kinds)
         if not common and kinds.names.complete:
-            shown = tuple(f"{c.policy}/{c.id}: {_listed(_tools(c))}" for c in lists[: n + 1])
+            shown = tuple(f"{rule_name(c.policy, c.id)}: {_listed(_tools(c))}" for c in lists[: n + 1])
             yield PreflightFinding(
                 code="disjoint_allow_lists",
                 severity="refuse",
@@ -82,10 +83,10 @@ def _denied_entries(clause: Clause, clauses: tuple[Clause, ...], kinds: Kinds) -
         yield PreflightFinding(
             code="denied_allow_entry",
             severity="refuse",
-            message=f"{_listed([entry])} is allowed and denied by {_listed(f'{o.policy}/{o.id}' for o in by)}",
+            message=f"{_listed([entry])} is allowed and denied by {_listed(rule_name(o.policy, o.id) for o in by)}",
             policy=clause.policy,
             rule=clause.id,
-            witness=tuple(f"{other.policy}/{other.id}: {_listed(_tools(other))}" for other in by),
+            witness=tuple(f"{rule_name(other.policy, other.id)}: {_listed(_tools(other))}" for other in by),
             suggestion="take it out of one of the two",
         )
 

@@ -7,6 +7,7 @@ from typing import Literal
 
 import msgspec
 
+from ..calls import rule_name
 from ..errors import PolicyViolationError
 
 
@@ -26,7 +27,7 @@ class PreflightFinding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
     suggestion: str = ""
 
     def __str__(self) -> str:
-        place = "/".join(part for part in (self.policy, self.rule) if part)
+        place = rule_name(self.policy, self.rule)
         hint = f"; {self.suggestion}" if self.suggestion else ""
         return f"{place + ': ' if place else ''}{self.message}{hint}"
 

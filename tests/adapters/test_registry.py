@@ -34,7 +34,7 @@ def test_an_unknown_name_comes_with_suggestions(name: str, said: str) -> None:
 
 def test_an_option_it_does_not_take_is_an_error() -> None:
     """In one sentence, without a class name."""
-    with pytest.raises(UsageError, match="adapter `shell`: got an unexpected keyword argument 'x'"):
+    with pytest.raises(UsageError, match="adapter `shell` has no option `x`; it has `cwd`"):
         adapter_named("shell", x=1)
 
 

@@ -77,6 +77,8 @@ def test_eval_tells_at_most_so_many_failures_in_full(cli: Cli, traces: Path) -> 
         (("--format", "sesions", "traces.jsonl"), "no trace format is called `sesions`; did you mean `sessions`?"),
         (("--format", "x", "traces.jsonl"), "there are `events`, `sessions`, `claude`, `codex`, `otel`"),
         (("missing.jsonl",), "missing.jsonl: no such file"),
+        (("-", "-"), "standard input can be read only once; name files instead of `-`"),
+        (("--junit", "no/out.xml", "traces.jsonl"), "`no/out.xml` cannot be written: there is no folder `no`"),
         (("broken.jsonl",), "broken.jsonl:2: "),
         (("--context", "x", "traces.jsonl"), "`--context x` is not KEY=VALUE"),
     ],
@@ -88,6 +90,27 @@ def test_wrong_traces_are_exit_code_2(cli: Cli, traces: Path, arguments: Any, me
 
     assert judged.code == 2
     assert message in judged.err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("check", "-", "-"),
+        ("eval", "--policy", "-", "-"),
+        ("diff", "-", "org.yaml", "-"),
+        ("narrow", "--policy", "-", "--tools", "a", "-"),
+        ("graph", "-", "--trace", "-"),
+        ("explain", "-", "--policy", "-"),
+        ("run", "--adapter", "shell", "--policy", "-", "-"),
+        ("mcp", "--policy", "-", "--", "true"),
+    ],
+)
+def test_standard_input_is_read_once(cli: Cli, arguments: Any) -> None:
+    """Two `-` cannot both have it; nothing is judged by half of what was meant."""
+    wrong = cli(*arguments, stdin="name: x\n")
+
+    assert wrong.code == 2
+    assert wrong.err == "error: standard input can be read only once; name files instead of `-`\n"
 
 
 def test_diff_shows_what_a_new_policy_refuses(cli: Cli, traces: Path, place: Path) -> None:
@@ -171,3 +194,4 @@ def test_explain_needs_a_policy_from_somewhere(cli: Cli) -> None:
 
     assert told.code == 2
     assert "name the files with `--policy`" in told.err
+    assert cli("explain", "gone.jsonl").err == "error: gone.jsonl: no such file or directory\n"

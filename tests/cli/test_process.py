@@ -73,12 +73,12 @@ def test_every_command_has_help_and_json() -> None:
     from proctor.adapters.cli.app import COMMANDS, app
 
     context: Any = None
-    commands = {name: app.get_command(context, name) for name in COMMANDS}
+    commands: Any = {name: app.get_command(context, name) for name in COMMANDS}
+    commands |= {f"hook {name}": command for name, command in commands.pop("hook").commands.items()}
 
     assert [name for name, command in commands.items() if not (command and command.help)] == []
-    without_output = {"mcp", "hook", "serve"}
     options = {name: [o for p in command.params for o in p.opts] for name, command in commands.items() if command}
-    assert [name for name in options if "--json" not in options[name] and name not in without_output] == []
+    assert [name for name in options if "--json" not in options[name]] == []
 
 
 def test_an_unknown_command_suggests_one() -> None:
@@ -86,6 +86,42 @@ def test_an_unknown_command_suggests_one() -> None:
     ran = call("chek")
 
     assert (ran.returncode, ran.stderr) == (2, "error: there is no command `chek`; did you mean `check`?\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("run",), "`PROMPT` is missing; `proctor run --help` says what there is"),
+        (("eval", "t.jsonl"), "`--policy FILE` is missing; `proctor eval --help` says what there is"),
+        (("eval", "--polcy", "x"), "there is no option `--polcy`; did you mean `--policy`?"),
+        (("schema", "x"), "there is no place for `x`; `proctor schema --help` says what there is"),
+        (("adapters", "x"), "there is no command `x`; `proctor adapters --help` says what there is"),
+        (("tail", "-n", "x"), "`--lines`: `x` is not a number"),
+        (("runs", "--limit", "0"), "`--limit`: `0` is less than 1"),
+        (("explain", "last", "x"), "`SEQ`: `x` is not a number"),
+    ],
+)
+def test_wrong_usage_is_told_as_every_other_error(cli: Cli, arguments: Any, message: str) -> None:
+    """Exit code 2 and one line on standard error."""
+    wrong = cli(*arguments)
+
+    assert (wrong.code, wrong.out, wrong.err) == (2, "", f"error: {message}\n")
+
+
+def test_a_full_disk_is_one_message() -> None:
+    """It is the machine that failed: exit code 3."""
+    with open("/dev/full", "wb") as full:
+        ran = subprocess.run([*PROCTOR, "schema"], stdout=full, stderr=subprocess.PIPE, text=True, timeout=60)
+
+    assert (ran.returncode, ran.stderr) == (3, "error: the output cannot be written: no space left on device\n")
+
+
+def test_closed_streams_are_no_error() -> None:
+    """The exit code still tells."""
+    shell = f"{' '.join(PROCTOR)} check org.yaml >&- 2>&- <&-"
+    ran = subprocess.run(shell, shell=True, capture_output=True, text=True, timeout=60)
+
+    assert (ran.returncode, ran.stdout, ran.stderr) == (0, "", "")
 
 
 def test_a_reader_that_has_had_enough_is_no_error() -> None:

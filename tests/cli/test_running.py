@@ -147,7 +147,9 @@ def test_rules_see_the_context(cli: Cli, place: Path) -> None:
     ("arguments", "code", "message"),
     [
         (("--adapter", "scriptd"), 2, "no adapter is called `scriptd`; did you mean `scripted`?"),
-        (("--adapter", "scripted"), 2, "missing 1 required positional argument: 'script'"),
+        (("--adapter", "scripted"), 2, "adapter `scripted` needs its option `script`; say `--set script=...`"),
+        (("--adapter", "scripted", "--set", "scrpt=x"), 2, "has no option `scrpt`; did you mean `script`?"),
+        (("--adapter", "shell", "--set", "quiet=1"), 2, "no option `quiet`; it has `cwd`, `env`, `timeout_s`"),
         (("--adapter", "scripted", "--set", "script"), 2, "`--set script` is not KEY=VALUE"),
         (("--adapter", "scripted", "--set", "script=none.yaml"), 2, "script `none.yaml` cannot be read"),
         (("--adapter", "shell", "--context", "role=x"), 2, "`--context role=...`: there are `user_role`"),
@@ -159,6 +161,42 @@ def test_wrong_arguments_are_exit_code_2(cli: Cli, arguments: Any, code: int, me
 
     assert run.code == code
     assert message in run.err
+
+
+@pytest.mark.parametrize(
+    ("prompt", "given", "message"),
+    [
+        ("", b"", "the prompt is empty"),
+        (" \n", b"", "the prompt is empty"),
+        ("-", b"", "the prompt is empty"),
+        ("-", b"go \xff", "the prompt is not UTF-8 text"),
+        ("go \udcff", b"", "the prompt is not UTF-8 text"),
+    ],
+)
+def test_a_prompt_must_be_text(cli: Cli, prompt: str, given: bytes, message: str) -> None:
+    """The agent is not started without one: exit code 2."""
+    run = cli("run", "--adapter", "shell", "--policy", "org.yaml", prompt, stdin=given)
+
+    assert (run.code, run.out, run.err) == (2, "", f"error: {message}\n")
+
+
+def test_a_rule_id_that_two_policies_have_is_shown_with_its_policy_once(cli: Cli, place: Path) -> None:
+    """Both deny lists are the first of their policies."""
+    place.joinpath("more.yaml").write_text("name: more\ntool_rules: [{deny: [bash], action: deny}]\n")
+    arguments = (
+        "--adapter",
+        "scripted",
+        "--set",
+        "script=agent.yaml",
+        "--policy",
+        "org.yaml",
+        "--policy",
+        "more.yaml",
+    )
+    run = cli("run", *arguments, "x")
+
+    assert "violation more/deny-1: " in run.out
+    assert "prevented           more/deny-1, org/deny-1\n" in run.out
 
 
 def test_a_missing_extra_names_what_to_install(tmp_path: Path) -> None:

@@ -60,16 +60,19 @@ def test_blank_lines_and_a_byte_order_mark_are_passed_over(tmp_path: Path) -> No
     [
         (b"", "trace.jsonl: no sessions in it: the file is empty"),
         (b"\n\n", "trace.jsonl: no sessions in it: the file is empty"),
-        (b'{"id": "s", "events": [}\n', "trace.jsonl:1: not JSON"),
+        (b'{"id": "s", "events": [}\n', "trace.jsonl:1: not JSON: invalid character at byte 23"),
+        (b'{"id": "s", "events": [\n', "trace.jsonl:1: not JSON: it ends too early"),
+        (b'{"id": "s"}\n', "trace.jsonl:1: `events` is missing"),
+        (b'{"id": "s", "events": 3}\n', "trace.jsonl:1: expected a list, got a whole number at `$.events`"),
         (
             b'{"id": "s", "events": []}\n\n{"id": 7, "events": []}\n',
-            "trace.jsonl:3: expected `str`, got `int`",
+            "trace.jsonl:3: expected text, got a whole number",
         ),
         (b'{"id": "s", "events": []}\n{"id": "\xff", "events": []}\n', "trace.jsonl:2: not valid UTF-8"),
         (b'{"id": "s", "events": [' + b"[" * 5000 + b"]" * 5000 + b"]}\n", "trace.jsonl:1: "),
         (
             b'{"id": "s", "events": [{"type": "tool_call", "id": 5, "name": "x"}]}\n',
-            "trace.jsonl:1: `events[0]`: expected `str`, got `int`",
+            "trace.jsonl:1: `events[0]`: expected text, got a whole number",
         ),
         (b'{"id": "s", "events": [{"text": "x"}]}\n', "trace.jsonl:1: `events[0]` has no `type`"),
     ],

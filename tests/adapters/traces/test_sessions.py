@@ -114,3 +114,14 @@ def test_arguments_written_as_json_text_are_read_as_an_object(read_one: Callable
     assert argument('{"path": "a"}') == {"path": "a"}
     assert argument("ls -l") == {"input": "ls -l"}
     assert argument(None) == {}
+
+
+def test_a_call_may_be_written_with_input_and_output(read_one: Callable[..., Session]) -> None:
+    """As much else does; what a rule would judge is never passed over."""
+    call = {"type": "tool_call", "id": "c0", "name": "bash", "input": {"command": "rm x"}}
+    session = read_one({"id": "s", "events": [call, {"type": "tool_result", "id": "c0", "output": "done"}]})
+
+    assert session.events == [
+        ToolCallStarted(seq=1, session_id="s", tool_call_id="c0", tool_name="bash", tool_input={"command": "rm x"}),
+        ToolCallCompleted(seq=2, session_id="s", tool_call_id="c0", tool_name="bash", tool_output="done"),
+    ]
