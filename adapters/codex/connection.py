@@ -12,7 +12,6 @@ from proctor.supervisor.errors import ProviderUnavailableError
 from ..client_process import ClientProcess, start_client
 from ..jsonrpc import OnGarbage, OnNotification, OnRequest
 from ..rpc_client import RpcClient
-from .settings import home
 from .starting import StartTurn, turn_to_start
 
 ANSWER_S: Final = 30.0
@@ -73,7 +72,7 @@ async def connect(
 
     Nothing is read before the caller runs `connection.peer.run`.
     """
-    starting = await turn_to_start(home(env))
+    starting = await turn_to_start(env)
     try:
         async with start_client(
             "codex", command, cwd=cwd, env=env, run_id=run_id, advice=f"install it with `{INSTALL}`"

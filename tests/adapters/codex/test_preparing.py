@@ -37,7 +37,7 @@ async def test_a_client_that_is_not_logged_in_is_refused(tmp_path: Path) -> None
 @pytest.mark.anyio
 async def test_an_executable_that_is_not_there_is_refused(tmp_path: Path) -> None:
     """The message names the extra."""
-    adapter = CodexAdapter(codex_path=tmp_path / "codex", cwd=tmp_path)
+    adapter = CodexAdapter(codex_path=tmp_path / "codex", cwd=tmp_path, env={"HOME": str(tmp_path)})
     with pytest.raises(ProviderUnavailableError, match=r"pip install 'proctor\[codex\]'"):
         await adapter.prepare()
 
@@ -45,7 +45,7 @@ async def test_an_executable_that_is_not_there_is_refused(tmp_path: Path) -> Non
 @pytest.mark.anyio
 async def test_an_executable_that_is_no_client_is_refused(tmp_path: Path) -> None:
     """One that ends at once."""
-    adapter = CodexAdapter(codex_path="/bin/false", cwd=tmp_path, env={})
+    adapter = CodexAdapter(codex_path="/bin/false", cwd=tmp_path, env={"HOME": str(tmp_path)})
     with pytest.raises(ProviderUnavailableError, match="codex does not work: codex ended before it answered"):
         await adapter.prepare()
 
