@@ -28,7 +28,7 @@ async def opened(given: str | None, *, must_exist: bool = False) -> AsyncIterato
     """The store, closed at the end.
 
     Raises:
-        UsageError: `must_exist` and there is none.
+        UsageError: `must_exist` and there is none, or there can be none at that place.
         StoreError: the file cannot be used.
     """
     import anyio
@@ -37,6 +37,8 @@ async def opened(given: str | None, *, must_exist: bool = False) -> AsyncIterato
     from proctor.supervisor.errors import StoreError, UsageError
 
     path = store_path(given)
+    if path.is_dir():
+        raise UsageError(f"`{path}` is a folder, not a store; name a file in it")
     if must_exist and not path.exists():
         raise UsageError(f"there is no store at `{path}`; `proctor demo` makes one, `--store` names another")
     if not given and not os.environ.get(VARIABLE):
@@ -45,6 +47,8 @@ async def opened(given: str | None, *, must_exist: bool = False) -> AsyncIterato
         except OSError as error:
             reason = (error.strerror or str(error)).lower()
             raise StoreError(f"`{path.parent}` cannot be made: {reason}; name a file with `--store`") from None
+    if not path.parent.is_dir():
+        raise UsageError(f"`{path}` cannot be made: there is no folder `{path.parent}`")
     store = SQLiteStore(path)
     try:
         yield store

@@ -183,6 +183,22 @@ def test_a_damaged_store_is_exit_code_3(cli: Cli, ran: Any, place: Path, monkeyp
     assert "`cut.db` is truncated" in answer.err
 
 
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("folder", "`folder` is a folder, not a store; name a file in it"),
+        ("none/runs.db", "`none/runs.db` cannot be made: there is no folder `none`"),
+    ],
+)
+def test_a_place_that_can_hold_no_store_is_exit_code_2(cli: Cli, place: Path, path: str, message: str) -> None:
+    """Nothing is made there, and nothing runs."""
+    (place / "folder").mkdir()
+    answer = cli("run", "--adapter", "shell", "--policy", "org.yaml", "--store", path, "true")
+
+    assert (answer.code, answer.err) == (2, f"error: {message}\n")
+    assert not (place / "none").exists()
+
+
 def test_a_state_directory_that_cannot_be_made_is_exit_code_3(cli: Cli, place: Path) -> None:
     """It says which option helps."""
     place.joinpath("state").write_text("a file where a directory should be")
