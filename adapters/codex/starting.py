@@ -38,7 +38,7 @@ async def turn_to_start(env: Mapping[str, str]) -> StartTurn:
     folder = _open(_databases(env), make=not env.get("CODEX_HOME"))
     turn = StartTurn(folder)
     try:
-        while folder is not None and not _lock(folder):
+        while folder is not None and not _lock(folder):  # noqa: ASYNC110 - other processes set no event of ours
             await anyio.sleep(_PAUSE_S)
     except BaseException:
         turn.over()
