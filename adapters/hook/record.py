@@ -17,7 +17,7 @@ from proctor.supervisor.ports import RunInfo
 
 from ..stores.sqlite.failures import store_error
 from ..stores.sqlite.opening import open_for_writing
-from ..stores.sqlite.reading import events_after
+from ..stores.sqlite.queries import events_after
 from ..stores.sqlite.recording import Recorder
 
 BUSY_S = 10.0

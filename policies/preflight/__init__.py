@@ -14,7 +14,23 @@ Rows, each importing only those above it:
     run
 """
 
+from ..calls import Capabilities
+from ..model import Policy
 from .findings import Findings, PreflightFinding
-from .run import preflight
 
 __all__ = ["Findings", "PreflightFinding", "preflight"]
+
+
+def preflight(policy: Policy, capabilities: Capabilities | None = None) -> Findings:
+    """What would keep a run under this policy, or stack, from doing its work; `.check()` raises if it must not start.
+
+    Args:
+        policy: one policy, or what `merge_policies` gave.
+        capabilities: what the adapter can do; None leaves out what depends on it.
+
+    Raises:
+        PolicyError: the policy is wrong in itself.
+    """
+    from .run import findings_of  # who only judges needs none of it
+
+    return findings_of(policy, capabilities)

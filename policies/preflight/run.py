@@ -1,4 +1,4 @@
-"""`preflight`: every check, on one stack."""
+"""Every check, on one stack."""
 
 from __future__ import annotations
 
@@ -20,16 +20,8 @@ from .reachable import Possible, never_callable, never_satisfied
 from .shadowing import shadow_findings
 
 
-def preflight(policy: Policy, capabilities: Capabilities | None = None) -> Findings:
-    """What would keep a run under this policy, or stack, from doing its work; `.check()` raises if it must not start.
-
-    Args:
-        policy: one policy, or what `merge_policies` gave.
-        capabilities: what the adapter can do; None leaves out what depends on it.
-
-    Raises:
-        PolicyError: the policy is wrong in itself.
-    """
+def findings_of(policy: Policy, capabilities: Capabilities | None) -> Findings:
+    """The findings of every check; see `preflight`."""
     stack = merge_policies(list(members_of(policy)))
     clauses = clauses_of(stack)
     kinds = Kinds(stack, clauses)

@@ -4,7 +4,6 @@ Rows, each importing only those above it: nodes, scalars, yaml_text, json_text, 
 hints, shapes, fitting, convert, whole, rewriting, contracts, spellings, reader, comments, emit, migrate.
 """
 
-from .migrate import migrate as migrate
 from .reader import check_policy as check_policy
 from .reader import load_policies as load_policies
 from .reader import parse_policies as parse_policies

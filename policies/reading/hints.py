@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from difflib import get_close_matches
 
 SYNONYMS = {
     "halt": "cancel",
@@ -30,6 +29,8 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     for guess in (plain, SYNONYMS.get(plain, "")):
         if guess in names:
             return f"did you mean `{guess}`?"
+    from difflib import get_close_matches  # needed for a misspelt word only, and slow to import
+
     near = get_close_matches(plain, names, n=1, cutoff=0.6)
     near = near or [name for name in names if len(plain) > 3 and (plain in name or name in plain)]
     return f"did you mean `{near[0]}`?" if near else ""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import types
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Annotated, Any, Literal, TypeAlias, Union, get_args, get_origin
 
 import msgspec
@@ -15,20 +14,17 @@ from ..model import Rule
 from .hints import either
 
 
-@dataclass(frozen=True)
-class Open:
+class Open(msgspec.Struct, frozen=True):
     """Any JSON value."""
 
 
-@dataclass(frozen=True)
-class Text:
+class Text(msgspec.Struct, frozen=True):
     """Text; `filled` if it must hold more than blanks."""
 
     filled: bool = False
 
 
-@dataclass(frozen=True)
-class Number:
+class Number(msgspec.Struct, frozen=True):
     """A number within bounds."""
 
     whole: bool = False
@@ -38,52 +34,44 @@ class Number:
     lt: float | None = None
 
 
-@dataclass(frozen=True)
-class Truth:
+class Truth(msgspec.Struct, frozen=True):
     """True or false."""
 
 
-@dataclass(frozen=True)
-class Choice:
+class Choice(msgspec.Struct, frozen=True):
     """One of a few written values."""
 
     values: tuple[Any, ...]
 
 
-@dataclass(frozen=True)
-class Items:
+class Items(msgspec.Struct, frozen=True):
     """A list."""
 
     item: Shape
 
 
-@dataclass(frozen=True)
-class Table:
+class Table(msgspec.Struct, frozen=True):
     """A mapping from names to values of one shape."""
 
     value: Shape
     filled_keys: bool = False
 
 
-@dataclass(frozen=True)
-class OfRecord:
+class OfRecord(msgspec.Struct, frozen=True):
     """One record."""
 
     cls: type[Base]
 
 
-@dataclass(frozen=True)
-class AnyRule:
+class AnyRule(msgspec.Struct, frozen=True):
     """A rule of whatever family its `type` says."""
 
 
-@dataclass(frozen=True)
-class Code:
+class Code(msgspec.Struct, frozen=True):
     """A Python value, which no text can spell."""
 
 
-@dataclass(frozen=True)
-class OneOf:
+class OneOf(msgspec.Struct, frozen=True):
     """Several shapes."""
 
     options: tuple[Shape, ...]
@@ -95,8 +83,7 @@ _SIMPLE[int] = Number(whole=True)
 _NOTHING = (type(None), msgspec.UnsetType)
 
 
-@dataclass(frozen=True)
-class FieldShape:
+class FieldShape(msgspec.Struct, frozen=True):
     """One field of a record: its name in Python, its key in a text, and what it holds."""
 
     name: str

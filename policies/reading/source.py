@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping
 from .json_text import read_json
 from .nodes import NOWHERE, ListNode, MapNode, Node, Report, Scalar, Span, Unreadable, describe, set_paths
 from .records import node_of
-from .toml_text import read_toml
 from .yaml_text import read_yaml
 
 SUFFIXES = {".yaml": "yaml", ".yml": "yaml", ".json": "json", ".toml": "toml"}
@@ -44,12 +43,18 @@ def read_text(text: str, report: Report, format: str | None) -> Node:
     """
     readers: dict[str, Callable[[], Node]] = {
         "json": lambda: read_json(text, report),
-        "toml": lambda: read_toml(text),
+        "toml": lambda: _read_toml(text),
         "yaml": lambda: _read_yaml_or_json(text, report),
     }
     if format is not None and format not in readers:
         raise Unreadable(f"the format `{format}` is not known", suggestion="use `yaml`, `json` or `toml`")
     return readers[format or "yaml"]()
+
+
+def _read_toml(text: str) -> Node:
+    from .toml_text import read_toml  # seldom needed, and slow to import
+
+    return read_toml(text)
 
 
 def _read_yaml_or_json(text: str, report: Report) -> Node:

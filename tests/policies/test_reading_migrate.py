@@ -7,7 +7,8 @@ import json
 import pytest
 
 from proctor.policies.errors import PolicyError
-from proctor.policies.reading import migrate, parse_policies
+from proctor.policies.reading import parse_policies
+from proctor.policies.reading.migrate import migrate
 
 OLD = """\
 # Rules for refunds

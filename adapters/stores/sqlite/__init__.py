@@ -6,10 +6,11 @@ opening     look at a file before it is touched; connect
 wakeups     from the writer's thread back to the tasks that wait
 recording   what one transaction writes
 writing     the one thread that writes, many appends a transaction
+queries     what is asked of a file
 reading     connections that only read, in worker threads
 store       the Store itself
 
-`opening`, `recording` and `reading` serve a program that writes by itself, without the writer's thread.
+`opening`, `recording` and `queries` serve a program that writes by itself, without the writer's thread.
 """
 
 from __future__ import annotations

@@ -4,18 +4,13 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable
-from datetime import datetime
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import anyio
 import anyio.to_thread
-import msgspec
 
-from proctor.policies.events import Event
 from proctor.supervisor.errors import StoreError
-from proctor.supervisor.ports import Mail, RunInfo, SessionInfo
-from proctor.supervisor.records import from_record
 
 from .failures import store_error
 from .opening import connect
@@ -23,9 +18,6 @@ from .opening import connect
 T = TypeVar("T")
 
 _KEPT = 4
-_PAGE_BYTES = 1024 * 1024
-_PAGE_ROWS = 512
-_decode = msgspec.json.Decoder(dict[str, Any]).decode
 
 
 class Readers:
@@ -70,88 +62,3 @@ class Readers:
             connection.close()
         else:
             self._idle.append(connection)
-
-
-def events_after(session_id: str, after: int, run_id: str | None) -> Callable[[sqlite3.Connection], list[Event]]:
-    """A query for the next events of a session, as many as make a page; none at the end."""
-    return lambda connection: _events_page(connection, session_id, after, run_id)
-
-
-def _events_page(connection: sqlite3.Connection, session_id: str, after: int, run_id: str | None) -> list[Event]:
-    only_run = "" if run_id is None else " AND run_id = :run_id"
-    cursor = connection.execute(
-        "SELECT seq, data FROM events WHERE session_key = (SELECT key FROM sessions WHERE session_id = :id)"
-        f" AND seq > :after{only_run} ORDER BY seq LIMIT {_PAGE_ROWS}",
-        {"id": session_id, "after": after, "run_id": run_id},
-    )
-    page: list[Event] = []
-    size = 0
-    for seq, data in cursor:
-        page.append(from_record(data, session_id=session_id, seq=seq))
-        size += len(data)
-        if size >= _PAGE_BYTES:
-            cursor.close()
-            break
-    return page
-
-
-def session_info(connection: sqlite3.Connection, session_id: str) -> SessionInfo | None:
-    """A session with its last seq."""
-    row = connection.execute(
-        "SELECT provider, provider_session_id,"
-        " (SELECT coalesce(max(seq), 0) FROM events WHERE session_key = key)"
-        " FROM sessions WHERE session_id = ?",
-        (session_id,),
-    ).fetchone()
-    if row is None:
-        return None
-    return SessionInfo(session_id=session_id, provider=row[0], provider_session_id=row[1], last_seq=row[2])
-
-
-_RUN_COLUMNS = "run_id, session_id, runs.provider, status, created_at, spec"
-
-
-def run_info(connection: sqlite3.Connection, run_id: str) -> RunInfo | None:
-    """A run, or None."""
-    row = connection.execute(
-        f"SELECT {_RUN_COLUMNS} FROM runs JOIN sessions ON key = session_key WHERE run_id = ?", (run_id,)
-    ).fetchone()
-    return row and _to_run(row)
-
-
-def newest_runs(connection: sqlite3.Connection, limit: int, session_id: str | None) -> list[RunInfo]:
-    """Runs, newest first."""
-    of_session = "" if session_id is None else "WHERE session_id = :session_id"
-    rows = connection.execute(
-        f"SELECT {_RUN_COLUMNS} FROM runs JOIN sessions ON key = session_key {of_session}"
-        " ORDER BY number DESC LIMIT :limit",
-        {"session_id": session_id, "limit": max(limit, 0)},
-    )
-    return [_to_run(row) for row in rows]
-
-
-def mail_after(connection: sqlite3.Connection, after: int) -> list[Mail]:
-    """Messages in order."""
-    rows = connection.execute(
-        "SELECT mail_id, run_id, kind, at, body FROM mail WHERE mail_id > ? ORDER BY mail_id", (after,)
-    )
-    return [
-        Mail(mail_id=mail_id, run_id=run_id, kind=kind, at=_moment(at), body=_decode(body))
-        for mail_id, run_id, kind, at, body in rows
-    ]
-
-
-def _to_run(row: tuple[Any, ...]) -> RunInfo:
-    run_id, session_id, provider, status, created_at, spec = row
-    return RunInfo(
-        run_id=run_id,
-        session_id=session_id,
-        provider=provider,
-        status=status,
-        created_at=_moment(created_at),
-        spec=_decode(spec),
-    )
-
-
-def _moment(text: str | None) -> datetime | None:
-    return datetime.fromisoformat(text) if text else None

@@ -13,8 +13,9 @@ from proctor.policies.events import Event
 from proctor.supervisor.errors import StoreError, UsageError
 from proctor.supervisor.ports import Mail, RunInfo, SessionInfo
 
-from . import reading
+from . import queries
 from .opening import open_for_writing
+from .reading import Readers
 from .wakeups import Bell
 from .writing import Writer
 
@@ -59,7 +60,7 @@ class SQLiteStore:
         )
         self._bell = Bell()
         self._writer = Writer(connection, self.path, self._bell)
-        self._readers = reading.Readers(self.path, busy_timeout_s=busy_timeout_s)
+        self._readers = Readers(self.path, busy_timeout_s=busy_timeout_s)
         self._closed = False
 
     async def append(self, events: Sequence[Event]) -> list[Event]:
@@ -74,7 +75,7 @@ class SQLiteStore:
 
     async def read(self, session_id: str, *, after: int = 0, run_id: str | None = None) -> AsyncIterator[Event]:
         """The stored events of a session with seq > after, in order."""
-        while page := await self._readers.ask(reading.events_after(session_id, after, run_id)):
+        while page := await self._readers.ask(queries.events_after(session_id, after, run_id)):
             for event in page:
                 yield event
             after = page[-1].seq
@@ -90,15 +91,15 @@ class SQLiteStore:
 
     async def run(self, run_id: str) -> RunInfo | None:
         """A run with its status as the stored events have it, or None."""
-        return await self._readers.ask(lambda connection: reading.run_info(connection, run_id))
+        return await self._readers.ask(lambda connection: queries.run_info(connection, run_id))
 
     async def runs(self, *, limit: int = 100, session_id: str | None = None) -> list[RunInfo]:
         """Newest first."""
-        return await self._readers.ask(lambda connection: reading.newest_runs(connection, limit, session_id))
+        return await self._readers.ask(lambda connection: queries.newest_runs(connection, limit, session_id))
 
     async def session(self, session_id: str) -> SessionInfo | None:
         """A session, or None."""
-        return await self._readers.ask(lambda connection: reading.session_info(connection, session_id))
+        return await self._readers.ask(lambda connection: queries.session_info(connection, session_id))
 
     async def post(self, mail: Mail) -> int:
         """Leave a message for the owner of a run; returns its mail_id."""
@@ -106,7 +107,7 @@ class SQLiteStore:
 
     async def mail(self, *, after: int = 0) -> list[Mail]:
         """Messages with mail_id > after, in order."""
-        return await self._readers.ask(lambda connection: reading.mail_after(connection, after))
+        return await self._readers.ask(lambda connection: queries.mail_after(connection, after))
 
     async def wait(self, token: int, timeout_s: float) -> int:
         """Return when something was stored since `token` or the time is up; see `Store.wait`.
