@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Any
 
 import anyio
 import msgspec
 from anyio.abc import TaskGroup
+from anyio.lowlevel import checkpoint
 
 from proctor.policies.calls import ToolCall, Usage, tell_model_default
 from proctor.policies.events import Event
@@ -16,7 +17,6 @@ from . import inputs
 from .clock import Clock
 from .commands import (
     Answer,
-    Append,
     ArmDeadline,
     AskApproval,
     CancelAdapter,
@@ -88,8 +88,8 @@ class RunActor:
         self._machine = machine
         self._around = around
         self._launch = msgspec.structs.replace(launch, gate=self.gate)
-        self._pump = Pump(adapter, self._take)
-        self._writer = Writer(around.store, stored=self._tell_stored, publish=self._publish)
+        self._pump = Pump(adapter, self._take, rest=self._rest)
+        self._writer = Writer(around.store, machine, stored=self._tell_stored, publish=self._publish)
         self._alarm = around.timers.alarm(self._ring)
         self._waiters: dict[int, _Waiter] = {}
         self._asking: dict[str, anyio.CancelScope] = {}
@@ -177,28 +177,24 @@ class RunActor:
             tasks.cancel_scope.cancel()
         await self._last_attempt()
 
-    def _take(self, event: Event) -> Awaitable[None] | bool:
+    def _take(self, event: Event) -> bool:
         self._feed(inputs.Reported(now_ms=self._around.clock.now_ms(), event=event))
-        if self._machine.provider_done:
-            return False
-        return self._writer.room() if self._writer.full else True
+        return not self._machine.provider_done
+
+    async def _rest(self) -> None:
+        await checkpoint()
+        await self._writer.room()
 
     def _feed(self, told: inputs.Input) -> None:
-        writer = self._writer
-        for command in self._machine.handle(told):
-            if type(command) is Append:
-                writer.put(command)
-                if writer.idle and self._tasks is not None:
-                    writer.idle = False
-                    self._tasks.start_soon(self._flush)
-            else:
-                self._carry_out(command)
-        self._tell_stored()
+        commands = self._machine.handle(told)
+        if self._writer.idle and self._tasks is not None and self._machine.unwritten:
+            self._writer.idle = False
+            self._tasks.start_soon(self._flush)
+        for command in commands:
+            self._carry_out(command)
 
-    def _tell_stored(self) -> None:
-        awaited = self._machine.awaited_ticket
-        if awaited is not None and awaited <= self._writer.durable:
-            self._feed(inputs.Stored(now_ms=self.now_ms(), ticket=self._writer.durable))
+    def _tell_stored(self, count: int) -> None:
+        self._feed(inputs.Stored(now_ms=self.now_ms(), count=count))
 
     def _carry_out(self, command: Command) -> None:
         assert self._tasks is not None

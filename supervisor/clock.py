@@ -22,15 +22,15 @@ class Clock:
     Made within a running event loop. A step of the wall clock moves no deadline.
     """
 
-    __slots__ = ("_monotonic", "_offset")
+    __slots__ = ("_monotonic", "_offset_ms")
 
     def __init__(self) -> None:
         self._monotonic = _now()
-        self._offset = time.time() - self._monotonic()
+        self._offset_ms = (time.time() - self._monotonic()) * 1000
 
     def now_ms(self) -> int:
         """The moment, in milliseconds since the epoch."""
-        return int((self._monotonic() + self._offset) * 1000)
+        return int(self._monotonic() * 1000 + self._offset_ms)
 
     def monotonic(self) -> float:
         """Seconds on the event loop's clock."""
@@ -38,4 +38,4 @@ class Clock:
 
     def until(self, at_ms: int) -> float:
         """Seconds from now until a moment, not below 0."""
-        return max(at_ms / 1000 - self._monotonic() - self._offset, 0.0)
+        return max((at_ms - self._offset_ms) / 1000 - self._monotonic(), 0.0)

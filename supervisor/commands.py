@@ -1,4 +1,4 @@
-"""What a run machine wants done, in the order it is to be done."""
+"""What a run machine wants done besides storing its record (`machine.take_record`), in the order it is to be done."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from typing import TypeAlias
 import msgspec
 
 from proctor.policies.calls import ToolCall
-from proctor.policies.events import Event
 
 from .judge import AsyncCheck
 from .ports import ApprovalRequest, GateAnswer
@@ -16,13 +15,6 @@ from .result import Outcome
 
 class _Command(msgspec.Struct, frozen=True, kw_only=True):
     pass
-
-
-class Append(_Command, frozen=True, kw_only=True, gc=False):
-    """Store these events as one unit; tickets rise by one."""
-
-    ticket: int
-    events: tuple[Event, ...]
 
 
 class Answer(_Command, frozen=True, kw_only=True):
@@ -71,4 +63,4 @@ class Finish(_Command, frozen=True, kw_only=True):
     outcome: Outcome
 
 
-Command: TypeAlias = Append | Answer | RunChecks | AskApproval | DropApproval | CancelAdapter | ArmDeadline | Finish
+Command: TypeAlias = Answer | RunChecks | AskApproval | DropApproval | CancelAdapter | ArmDeadline | Finish

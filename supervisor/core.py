@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import Literal
 
 import msgspec
+from msgspec.structs import replace
 
 from proctor.policies.calls import Violation
 from proctor.policies.events import Event, ToolApprovalRequested
@@ -86,14 +87,12 @@ class RunCore:
     def stamp(self, event: Event) -> Event:
         """The event with the ids and the time of this run."""
         who = self.identity
-        return msgspec.structs.replace(
-            event, run_id=who.run_id, session_id=who.session_id, provider=who.provider, at=self.at, seq=0
-        )
+        return replace(event, run_id=who.run_id, session_id=who.session_id, provider=who.provider, at=self.at, seq=0)
 
     def record(self, event: Event) -> None:
         """Stamp and store an event, have it judged, and follow what is found."""
         stamped = self.stamp(event)
-        self.outbox.record(stamped)
+        self.outbox.unwritten.append(stamped)
         found = () if self.faulted else self.judge.observe(stamped)
         if found:
             self.follow(found)
@@ -117,7 +116,7 @@ class RunCore:
         """Store a violation and keep it for the report."""
         self.findings.append(violation)
         stamped = self.stamp(violated(violation, escalated=escalated))
-        self.outbox.record(stamped)
+        self.outbox.unwritten.append(stamped)
         if not self.faulted:
             self.judge.observe(stamped)
 

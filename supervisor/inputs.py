@@ -85,9 +85,9 @@ class AdapterEnded(_Input, frozen=True, kw_only=True):
 
 
 class Stored(_Input, frozen=True, kw_only=True):
-    """Everything up to this ticket is durable."""
+    """So many of the events recorded, from the first on, are durable."""
 
-    ticket: int
+    count: int
 
 
 class StoreFailed(_Input, frozen=True, kw_only=True):

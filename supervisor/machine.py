@@ -10,12 +10,13 @@ It is synchronous and without I/O; the actor owns it, feeds it and carries out w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from proctor.policies.events import (
+    Event,
     MessageReceived,
     MessageSent,
     MessageStreamed,
@@ -98,14 +99,17 @@ class RunMachine:
         self._ending: AdapterEnded | None = None
         self._store_error: Exception | None = None
 
-    def handle(self, told: Input) -> list[Command]:
-        """Take one input; the commands are to be carried out in order, before the next input."""
+    def handle(self, told: Input) -> Sequence[Command]:
+        """Take one input; the commands are to be carried out in order, before the next input.
+
+        What it recorded is among the `unwritten`.
+        """
         core = self._core
-        if told.now_ms != core.now_ms:
+        if told.now_ms > core.now_ms:
             core.tell_time(told.now_ms)
         try:
             _HANDLERS[type(told)](self, told)
-            if self._warns and core.outbox.written:
+            if self._warns and core.outbox.unwritten:
                 core.hand_over_warnings()
         except Exception as error:  # a judge that raises refuses: the run is cancelled, the error is the caller's
             self._fault(error)
@@ -115,13 +119,20 @@ class RunMachine:
         # Only calls, approvals and the start can bring a deadline nearer; what moves it further is seen when
         # the alarm rings early.
         if type(told) is not Reported or (self._clocked and type(told.event) not in _MOVES_NO_DEADLINE_NEARER):
-            self._arm(commands)
+            return self._armed(commands)
         return commands
 
     @property
-    def awaited_ticket(self) -> int | None:
-        """The first ticket the machine wants to hear about (`Stored`)."""
-        return self._core.outbox.awaited
+    def unwritten(self) -> Sequence[Event]:
+        """The events recorded since the last `take_record`."""
+        return self._core.outbox.unwritten
+
+    def take_record(self) -> list[Event]:
+        """The events to store next, in order, and in one unit: what one input recorded stays together.
+
+        `Stored` is to follow.
+        """
+        return self._core.outbox.take_record()
 
     @property
     def provider_done(self) -> bool:
@@ -151,11 +162,12 @@ class RunMachine:
         self._gate.refuse_open(cause.reason, decision="cancel")
         self._core.outbox.after_record(lambda: None if self._ending else CancelAdapter(reason=cause.reason))
 
-    def _arm(self, commands: list[Command]) -> None:
+    def _armed(self, commands: Sequence[Command]) -> Sequence[Command]:
         deadline = self._next_deadline()
-        if deadline != self._deadline:
-            self._deadline = deadline
-            commands.append(ArmDeadline(at_ms=deadline))
+        if deadline == self._deadline:
+            return commands
+        self._deadline = deadline
+        return [*commands, ArmDeadline(at_ms=deadline)]
 
     def _next_deadline(self) -> int | None:
         if self._core.ended or self._stopping:
@@ -206,7 +218,7 @@ class RunMachine:
         self._core.order_cancel(Cause(kind=told.by, reason=told.reason))
 
     def _stored(self, told: Stored) -> None:
-        self._core.outbox.stored(told.ticket)
+        self._core.outbox.stored(told.count)
 
     def _store_failed(self, told: StoreFailed) -> None:
         self._core.outbox.broken = True
@@ -231,7 +243,7 @@ class RunMachine:
             found = [*core.judge.observe(terminal)]
             settled = core.judge.finish()
             core.follow(ending.unseen([*found, *settled.violations], core.findings), ended=True)
-        core.outbox.record(terminal)
+        core.outbox.unwritten.append(terminal)
         core.ended = True
         outcome = ending.outcome_of(
             core,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
+
+import msgspec
 
 from proctor.policies.calls import ToolCall
 
@@ -11,18 +13,16 @@ from .ports import GateAnswer
 Stage: TypeAlias = Literal["requested", "started", "denied"]
 
 
-class OpenCall:
+class OpenCall(msgspec.Struct, frozen=True, gc=False):
     """One call and its stage."""
 
-    __slots__ = ("call", "stage")
+    name: str
+    input: dict[str, Any]
+    stage: Stage
 
-    def __init__(self, call: ToolCall, stage: Stage) -> None:
-        self.call = call
-        self.stage: Stage = stage
-
-    def same(self, call: ToolCall) -> bool:
+    def same(self, name: str, input: dict[str, Any]) -> bool:
         """Whether it is the same tool with the same input."""
-        return self.call.name == call.name and self.call.input == call.input
+        return self.name == name and self.input == input
 
 
 class OpenCalls:
@@ -37,9 +37,9 @@ class OpenCalls:
         """The call of that id, unless it is over or was never asked for."""
         return self._calls.get(call_id)
 
-    def put(self, call: ToolCall, stage: Stage) -> None:
+    def put(self, call_id: str, name: str, input: dict[str, Any], stage: Stage) -> None:
         """Remember a call at a stage."""
-        self._calls[call.id] = OpenCall(call, stage)
+        self._calls[call_id] = OpenCall(name, input, stage)
 
     def end(self, call_id: str) -> OpenCall | None:
         """Forget a call: its outcome is known."""

@@ -1,49 +1,41 @@
-"""The commands of a machine in the order they may be carried out: what depends on the record waits for it."""
+"""The record of one run on its way to the store, and the commands that wait for it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 from proctor.policies.events import Event
 
-from .commands import Append, Command
+from .commands import Command
 
 Late: TypeAlias = Callable[[], Command | None]
 """Makes a command when it is due, or None when it is not wanted any more."""
 
 
 class Outbox:
-    """Collects what one input leads to.
+    """Collects what one input leads to. `unwritten` are the events nobody has taken away to store them.
 
     # INVARIANT: what was handed to `after_record` comes out only when every event recorded before it is
     # durable, or when the store has failed.
     """
 
-    __slots__ = ("_batch", "_fresh", "_ready", "_stored", "_ticket", "_waiting", "broken")
+    __slots__ = ("_ready", "_stored", "_taken", "_waiting", "broken", "unwritten")
 
     def __init__(self) -> None:
         self.broken = False
-        self._batch: list[Event] = []
-        self._fresh: list[Late] = []
+        self.unwritten: list[Event] = []
         self._ready: list[Command] = []
-        self._waiting: list[tuple[int, Late]] = []
-        self._ticket = 0
+        self._waiting: deque[tuple[int, Late]] | None = None
+        self._taken = 0
         self._stored = 0
 
-    @property
-    def awaited(self) -> int | None:
-        """The first ticket somebody waits for."""
-        return self._waiting[0][0] if self._waiting else None
-
-    @property
-    def written(self) -> bool:
-        """Whether something was recorded since the last `take`."""
-        return bool(self._batch)
-
-    def record(self, event: Event) -> None:
-        """Have an event stored."""
-        self._batch.append(event)
+    def take_record(self) -> list[Event]:
+        """The events to store next."""
+        taken, self.unwritten = self.unwritten, []
+        self._taken += len(taken)
+        return taken
 
     def at_once(self, command: Command) -> None:
         """Have a command carried out whatever becomes of the record."""
@@ -51,24 +43,22 @@ class Outbox:
 
     def after_record(self, late: Late) -> None:
         """Have a command carried out when all recorded so far is durable."""
-        self._fresh.append(late)
+        if self._waiting is None:
+            self._waiting = deque()
+        self._waiting.append((self._taken + len(self.unwritten), late))
 
-    def stored(self, ticket: int) -> None:
-        """Everything up to this ticket is durable."""
-        self._stored = max(self._stored, ticket)
+    def stored(self, count: int) -> None:
+        """So many of the events recorded, from the first on, are durable."""
+        self._stored = max(self._stored, count)
 
-    def take(self) -> list[Command]:
+    def take(self) -> Sequence[Command]:
         """The commands that may be carried out now."""
-        if self._batch:
-            self._ticket += 1
-            self._ready.append(Append(ticket=self._ticket, events=tuple(self._batch)))
-            self._batch.clear()
-        if self._fresh:
-            self._waiting.extend((self._ticket, late) for late in self._fresh)
-            self._fresh.clear()
-        while self._waiting and (self.broken or self._waiting[0][0] <= self._stored):
-            command = self._waiting.pop(0)[1]()
+        waiting = self._waiting
+        while waiting and (self.broken or waiting[0][0] <= self._stored):
+            command = waiting.popleft()[1]()
             if command is not None:
                 self._ready.append(command)
+        if not self._ready:
+            return ()
         ready, self._ready = self._ready, []
         return ready

@@ -48,7 +48,7 @@ class GateKeeper:
         known = self.calls.get(call.id)
         if self.core.ended:
             self._answer(proposal, self._refusal(call))
-        elif known is not None and not known.same(call):
+        elif known is not None and not known.same(call.name, call.input):
             self._refuse_reused_id(proposal)
         elif known is not None and known.stage == "started":
             self._repeat(proposal)
@@ -113,7 +113,7 @@ class GateKeeper:
     def _admit(self, proposal: Proposal, known: OpenCall | None) -> None:
         call = proposal.call
         if known is None or known.stage == "denied":
-            self.calls.put(call, "requested")
+            self.calls.put(call.id, call.name, call.input, "requested")
             self.core.record(ToolCallRequested(**_described(call)))
         if self.core.cause is not None:
             self._refuse(proposal, "cancel", None)
@@ -152,7 +152,7 @@ class GateKeeper:
 
     def _permit(self, proposal: Proposal) -> None:
         call = proposal.call
-        self.calls.put(call, "started")
+        self.calls.put(call.id, call.name, call.input, "started")
         self._release_findings(call.id)
         self.core.record(ToolCallStarted(**_described(call)))
         self._answer(proposal, GateAnswer(allowed=True))
@@ -186,8 +186,9 @@ class GateKeeper:
 
     def _refuse(self, proposal: Proposal, decision: str, tell_model: str | None) -> None:
         answer = self._refusal(proposal.call, tell_model)
-        self.calls.put(proposal.call, "denied")
-        self.core.record(denied(proposal.call, decision, answer.tell_model or ""))
+        call = proposal.call
+        self.calls.put(call.id, call.name, call.input, "denied")
+        self.core.record(denied(call, decision, answer.tell_model or ""))
         self._answer(proposal, answer)
 
     def _refusal(self, call: ToolCall, tell_model: str | None = None) -> GateAnswer:
@@ -236,7 +237,7 @@ class GateKeeper:
         known = self.calls.get(call_id)
         if known is not None and known.stage == "started" and not self.core.ended:
             self.calls.end(call_id)
-            self.core.record(ToolCallFailed(tool_call_id=call_id, tool_name=known.call.name, error=error))
+            self.core.record(ToolCallFailed(tool_call_id=call_id, tool_name=known.name, error=error))
 
     def _drop_approval(self, proposal: Proposal, why: str) -> None:
         held = self.approvals.of(proposal)

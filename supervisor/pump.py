@@ -14,17 +14,23 @@ from .clock import Clock
 from .latch import Latch
 from .ports import Adapter, Launch, Provider
 
+TURN = 64
+"""The most events read from a provider that never waits, before others have their turn."""
+
 
 class Pump:
-    """Reads a provider. `take(event)` is called for each event and says whether to go on; when it gives
-    something to await, nothing more is read until that is done.
+    """Reads a provider. `take(event)` is called for each event and says whether to go on; `rest()` is
+    awaited after each `TURN` of them.
     """
 
-    __slots__ = ("_adapter", "_ended", "_provider", "_scope", "_take", "_walking", "rungs")
+    __slots__ = ("_adapter", "_ended", "_provider", "_rest", "_scope", "_take", "_walking", "rungs")
 
-    def __init__(self, adapter: Adapter, take: Callable[[Event], Awaitable[None] | bool]) -> None:
+    def __init__(
+        self, adapter: Adapter, take: Callable[[Event], bool], *, rest: Callable[[], Awaitable[None]]
+    ) -> None:
         self._adapter = adapter
         self._take = take
+        self._rest = rest
         self._scope = anyio.CancelScope()
         self._ended: Latch | None = None
         self._provider: Provider | None = None
@@ -69,14 +75,15 @@ class Pump:
             self._walking.set()
 
     async def _read(self, provider: Provider) -> None:
-        events = provider.events()
+        events, take, left = provider.events(), self._take, TURN
         try:
             async for event in events:
-                going_on = self._take(event)
-                if going_on is False:
+                if not take(event):
                     return
-                if going_on is not True:
-                    await going_on
+                left -= 1
+                if not left:
+                    left = TURN
+                    await self._rest()
         finally:
             close = getattr(events, "aclose", None)
             if close is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Literal, TypeAlias
 
-import msgspec
+from msgspec.structs import replace
 
 from proctor.policies.codec import decode_event, encode_event
 from proctor.policies.events import (
@@ -23,6 +23,9 @@ RunStatus: TypeAlias = Literal["created", "running", "completed", "failed", "can
 MAX_DEPTH = 300
 """Deepest nesting of a stored event; what is deeper could not be read back in a deep call stack."""
 
+_SHALLOW = 2 * MAX_DEPTH
+"""What has no more bytes than this cannot be nested deeper."""
+
 _ENDINGS: dict[type[Event], RunStatus] = {
     RunCompleted: "completed",
     RunFailed: "failed",
@@ -38,17 +41,17 @@ def status_after(event: Event) -> RunStatus:
 
 def to_record(event: Event, seq: int) -> tuple[Event, bytes]:
     """Stamp an event with its seq and encode it. Raises StoreError when it could not be read back."""
-    stamped = msgspec.structs.replace(event, seq=seq)
     if not event.session_id:
         raise StoreError(f"`{event.type}` event has no session_id; give it one first", kind="bad_record")
+    stamped = replace(event, seq=seq)
     try:
         data = encode_event(stamped)
-        if isinstance(event, Unrecognized):
+        if type(event) is Unrecognized:
             decode_event(data)
     except (TypeError, ValueError, OverflowError, RecursionError, EventError) as error:
         what = "nested too deeply" if isinstance(error, RecursionError) else str(error)[:200]
         raise StoreError(f"`{event.type}` event cannot be stored as JSON: {what}", kind="bad_record") from None
-    if len(data) > 2 * MAX_DEPTH and _depth(data) > MAX_DEPTH:
+    if len(data) > _SHALLOW and _depth(data) > MAX_DEPTH:
         raise StoreError(
             f"`{event.type}` event is nested more than {MAX_DEPTH} levels deep; store a shortened one",
             kind="bad_record",

@@ -7,7 +7,6 @@ from typing import Any
 
 import msgspec
 
-from proctor.policies.calls import ToolCall
 from proctor.policies.events import (
     Event,
     MessageReceived,
@@ -22,7 +21,6 @@ from proctor.policies.events import (
     ToolCallFailed,
     ToolCallRequested,
     ToolCallStarted,
-    ToolEvent,
     TurnCompleted,
     TurnEvent,
     TurnStarted,
@@ -90,9 +88,7 @@ class Reports:
 
     def _numbered(self, event: Any) -> Any:
         before = self._core.identity.turns_before
-        if before and event.turn:
-            return msgspec.structs.replace(event, turn=event.turn + before)
-        return event
+        return msgspec.structs.replace(event, turn=event.turn + before) if before and event.turn else event
 
     def _usage(self, event: TokenUsageUpdated) -> None:
         if event.model is None and self._model is not None:
@@ -101,18 +97,16 @@ class Reports:
 
     def _requested(self, event: ToolCallRequested) -> None:
         if self._calls.get(event.tool_call_id) is None:
-            event = self._numbered(event)
-            self._calls.put(_call(event), "requested")
-            self._core.record(event)
+            self._calls.put(event.tool_call_id, event.tool_name, event.tool_input, "requested")
+            self._core.record(self._numbered(event))
 
     def _started(self, event: ToolCallStarted) -> None:
-        event = self._numbered(event)
-        call = _call(event)
-        known = self._calls.get(event.tool_call_id)
-        if known is not None and known.stage == "started" and known.same(call):
+        id, name, input = event.tool_call_id, event.tool_name, event.tool_input
+        known = self._calls.get(id)
+        if known is not None and known.stage == "started" and known.same(name, input):
             return  # the gate recorded it when it permitted it
-        self._calls.put(call, "started")
-        self._core.record(event)
+        self._calls.put(id, name, input, "started")
+        self._core.record(self._numbered(event))
 
     def _outcome(self, event: ToolCallCompleted | ToolCallFailed) -> None:
         known = self._calls.end(event.tool_call_id)
@@ -126,7 +120,7 @@ class Reports:
             self._core.record(
                 ToolCallFailed(
                     tool_call_id=event.tool_call_id,
-                    tool_name=known.call.name,
+                    tool_name=known.name,
                     error=event.tell_model or "refused by the provider",
                     event_id=event.event_id,
                 )
@@ -144,10 +138,6 @@ class Reports:
     def _failed(self, event: RunFailed | RunCancelled) -> None:
         error = event.error if isinstance(event, RunFailed) else {"message": event.reason}
         self.end = ProviderEnd(completed=False, error=error)
-
-
-def _call(event: ToolEvent) -> ToolCall:
-    return ToolCall(id=event.tool_call_id, name=event.tool_name, input=event.tool_input, turn=event.turn)
 
 
 _HANDLERS: dict[type[Event], Callable[[Reports, Any], None]] = {

@@ -8,80 +8,71 @@ import anyio
 
 from proctor.policies.events import Event
 
-from .commands import Append
 from .errors import StoreError
+from .machine import RunMachine
 from .ports import Store
 
-BATCH = 512
-"""The most units in one write; a unit is what one input to the machine recorded."""
 ROOM = 1024
 """The most events that wait; a provider that reports faster is read no further until some are stored."""
 
 
 class Writer:
-    """Writes the events of one run in order, and hands over what was stored.
+    """Writes the record of one machine in order, tells it how far that got, and hands over what was stored.
 
-    `stored()` is called after each write; `durable` is then the last ticket that is durable.
+    `stored(count)` is called after each write with the number of events that are durable. `idle` says that
+    somebody has to call `flush` before anything that waits is written.
     """
 
     __slots__ = (
         "_changed",
+        "_durable",
+        "_last_seq",
+        "_machine",
         "_publish",
-        "_queue",
-        "_size",
         "_store",
         "_stored",
-        "durable",
-        "failed",
+        "_unstored",
         "failure",
         "idle",
-        "last_seq",
     )
 
-    def __init__(self, store: Store, *, stored: Callable[[], None], publish: Callable[[list[Event]], None]) -> None:
+    def __init__(
+        self,
+        store: Store,
+        machine: RunMachine,
+        *,
+        stored: Callable[[int], None],
+        publish: Callable[[list[Event]], None],
+    ) -> None:
         self._store = store
+        self._machine = machine
         self._stored = stored
         self._publish = publish
-        self._queue: list[Append] = []
-        self._size = 0
         self._changed: anyio.Event | None = None
-        self.failed: list[Event] = []
+        self._unstored: list[Event] = []
+        self._durable = 0
+        self._last_seq = 0
         self.failure: Exception | None = None
         self.idle = True
-        self.durable = 0
-        self.last_seq = 0
-
-    def put(self, unit: Append) -> None:
-        """Queue events to be stored."""
-        if self.failure is not None:
-            self.failed.extend(unit.events)
-        else:
-            self._queue.append(unit)
-            self._size += len(unit.events)
-
-    @property
-    def full(self) -> bool:
-        """Whether a producer should wait (see `room`)."""
-        return self._size >= ROOM
 
     async def room(self) -> None:
-        """Wait until there is room again."""
-        while self.full:
+        """Wait until little enough waits to be written, or nothing can be."""
+        while len(self._machine.unwritten) >= ROOM and self.failure is None:
             await self._change()
 
     async def drained(self) -> None:
         """Wait until nothing waits to be written, or nothing can be."""
-        while self._queue or not self.idle:
+        while (self._machine.unwritten or not self.idle) and self.failure is None:
             await self._change()
 
     async def flush(self) -> None:
-        """Write until nothing is left. Raises what the store raised; what was not written is in `failed`."""
+        """Write until nothing is left. Raises what the store raised; then it is never `idle` again."""
         self.idle = False
         try:
-            while self._queue:
-                await self._write()
+            while self._machine.unwritten:
+                await self._write(self._machine.take_record())
         finally:
-            self.idle = True
+            self.idle = self.failure is None
             self._wake()
 
     async def last_attempt(self) -> None:
@@ -89,15 +80,15 @@ class Writer:
 
         Raises what the store raises.
         """
-        failed, self.failed = self.failed, []
-        if not failed:
+        batch, self._unstored = [*self._unstored, *self._machine.take_record()], []
+        if not batch:
             return
         try:
-            self._hand_over(await self._store.append(failed))
+            self._hand_over(await self._store.append(batch))
         except StoreError as error:
             if error.kind != "bad_record":
                 raise
-            for event in failed:
+            for event in batch:
                 await self._try_one(event)
 
     async def _try_one(self, event: Event) -> None:
@@ -107,26 +98,22 @@ class Writer:
             if error.kind != "bad_record":
                 raise
 
-    async def _write(self) -> None:
-        units, self._queue = self._queue[:BATCH], self._queue[BATCH:]
-        batch = [event for unit in units for event in unit.events]
-        self._size -= len(batch)
+    async def _write(self, batch: list[Event]) -> None:
         try:
             stored = await self._store.append(batch)
         except Exception as error:
             self.failure = error
-            self.failed = [*batch, *(event for unit in self._queue for event in unit.events)]
-            self._queue, self._size = [], 0
+            self._unstored = batch
             raise
         self._hand_over(stored)
-        self.durable = units[-1].ticket
-        self._stored()
+        self._durable += len(batch)
+        self._stored(self._durable)
         self._wake()
 
     def _hand_over(self, stored: list[Event]) -> None:
-        fresh = [event for event in stored if event.seq > self.last_seq]
+        fresh = [event for event in stored if event.seq > self._last_seq]
         if fresh:
-            self.last_seq = fresh[-1].seq
+            self._last_seq = fresh[-1].seq
             self._publish(fresh)
 
     async def _change(self) -> None:

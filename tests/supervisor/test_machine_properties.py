@@ -28,7 +28,6 @@ from proctor.policies.model import Approval, Deny, Limits, Policy
 from proctor.supervisor import inputs
 from proctor.supervisor.commands import (
     Answer,
-    Append,
     AskApproval,
     CancelAdapter,
     Command,
@@ -78,7 +77,7 @@ class Interleavings(RuleBasedStateMachine):
         self.keys: dict[int, ToolCall] = {}
         self.answers: dict[int, Answer] = {}
         self.withdrawn: set[int] = set()
-        self.ticket = self.acked = 0
+        self.recorded = self.acked = 0
         self.appended: list[tuple[int, Event]] = []
         self.asked: list[AskApproval] = []
         self.cancels = self.finishes = 0
@@ -89,19 +88,19 @@ class Interleavings(RuleBasedStateMachine):
 
     def feed(self, told: inputs.Input) -> None:
         before = self.machine.cancelling
-        for command in self.machine.handle(told):
+        commands = self.machine.handle(told)
+        for event in self.machine.take_record():
+            self.recorded += 1
+            self.appended.append((self.recorded, event))
+        for command in commands:
             self.carry_out(command, cancelling=before)
             if self.machine.cancelling and self.ordered is None:
-                self.ordered = self.ticket
+                self.ordered = self.recorded
         self.check_grants()
 
     def carry_out(self, command: Command, *, cancelling: bool) -> None:
         assert self.finishes == 0 or isinstance(command, Answer)
         match command:
-            case Append():
-                assert command.ticket == self.ticket + 1
-                self.ticket = command.ticket
-                self.appended += [(command.ticket, event) for event in command.events]
             case Answer():
                 self.check_answer(command, cancelling=cancelling)
             case AskApproval():
@@ -111,7 +110,7 @@ class Interleavings(RuleBasedStateMachine):
                 self.check_violation_is_stored()
             case Finish():
                 self.finishes += 1
-                assert self.broken or self.acked == self.ticket
+                assert self.broken or self.acked == self.recorded
 
     def check_answer(self, command: Answer, *, cancelling: bool) -> None:
         assert command.key not in self.answers
@@ -119,7 +118,7 @@ class Interleavings(RuleBasedStateMachine):
         if command.answer.allowed:
             assert not cancelling
             assert not self.broken
-            stored = [e for ticket, e in self.appended if ticket <= self.acked]
+            stored = [e for n, e in self.appended if n <= self.acked]
             assert any(
                 isinstance(e, ToolCallStarted)
                 and (e.tool_call_id, e.tool_name, e.tool_input)
@@ -132,9 +131,9 @@ class Interleavings(RuleBasedStateMachine):
 
     def check_violation_is_stored(self) -> None:
         # What is found after the cancel was ordered did not cause it.
-        ordered = self.ticket if self.ordered is None else self.ordered
-        violations = [t for t, e in self.appended if isinstance(e, PolicyViolated) and t <= ordered]
-        assert self.broken or all(ticket <= self.acked for ticket in violations)
+        ordered = self.recorded if self.ordered is None else self.ordered
+        violations = [n for n, e in self.appended if isinstance(e, PolicyViolated) and n <= ordered]
+        assert self.broken or all(n <= self.acked for n in violations)
 
     def check_grants(self) -> None:
         grants = [e.approval_id for _, e in self.appended if isinstance(e, ToolApprovalGranted)]
@@ -191,13 +190,13 @@ class Interleavings(RuleBasedStateMachine):
     def cancel(self) -> None:
         self.feed(inputs.CancelAsked(now_ms=self.pass_time(1), reason="user"))
 
-    @precondition(lambda self: not self.broken and self.acked < self.ticket)
+    @precondition(lambda self: not self.broken and self.acked < self.recorded)
     @rule(n=st.integers(1, 5))
     def store(self, n: int) -> None:
-        self.acked = min(self.ticket, self.acked + n)
-        self.feed(inputs.Stored(now_ms=self.now, ticket=self.acked))
+        self.acked = min(self.recorded, self.acked + n)
+        self.feed(inputs.Stored(now_ms=self.now, count=self.acked))
 
-    @precondition(lambda self: not self.broken and self.acked < self.ticket)
+    @precondition(lambda self: not self.broken and self.acked < self.recorded)
     @rule()
     def store_fails(self) -> None:
         self.broken = True
@@ -230,8 +229,8 @@ class Interleavings(RuleBasedStateMachine):
             return
         self.feed(inputs.AdapterEnded(now_ms=self.pass_time(1)))
         if not self.broken:
-            self.acked = self.ticket
-            self.feed(inputs.Stored(now_ms=self.now, ticket=self.acked))
+            self.acked = self.recorded
+            self.feed(inputs.Stored(now_ms=self.now, count=self.acked))
         assert self.finishes == 1
         assert isinstance(self.appended[-1][1], TERMINAL)
         gone = set(self.keys) - set(self.answers)
