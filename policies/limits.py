@@ -26,6 +26,13 @@ UNITS = {
 """The limits, and what each counts in."""
 
 
+def figure(amount: float) -> str:
+    """An amount as it is read: whole numbers in full, parts to six places."""
+    if 0 < abs(amount) < 1e-6:
+        return f"{amount:g}"
+    return f"{amount:,.6f}".rstrip("0").rstrip(".")
+
+
 class LimitState(msgspec.Struct, kw_only=True, omit_defaults=True):
     """What is used of what is not tokens, for the run and (earlier runs) the session; times in ms."""
 
@@ -171,14 +178,14 @@ class LimitJudge:
         if unpriced is not None:
             models = ", ".join(unpriced.unpriced)
             return Finding(
-                expected=f"a price for every model, so that {entry.limit.max:g} USD can be enforced",
+                expected=f"a price for every model, so that {figure(entry.limit.max)} USD can be enforced",
                 actual=f"no price is known for {models}",
                 details={"limit": entry.name, "max": entry.limit.max, "unpriced": list(unpriced.unpriced)},
                 suggestion="give its price under `prices`",
             )
         return Finding(
-            expected=f"at most {entry.limit.max:g} {unit} in one {of}",
-            actual=f"{used:g} {unit}",
+            expected=f"at most {figure(entry.limit.max)} {unit} in one {of}",
+            actual=f"{figure(used)} {unit}",
             details={"limit": entry.name, "used": used, "max": entry.limit.max, "scope": entry.limit.scope},
             suggestion=f"raise `{entry.name}`, or split the work",
         )

@@ -40,7 +40,9 @@ class Cause(msgspec.Struct, frozen=True, kw_only=True):
 
 def because(violation: Violation) -> str:
     """Why a policy refuses a run, for operators."""
-    return f"policy `{violation.policy}`: {violation.message or violation.kind}"
+    expected = violation.details.get("expected")
+    wanted = f"; expected {expected}" if expected else ""
+    return f"policy `{violation.policy}`: {violation.message or violation.kind}{wanted}"
 
 
 class RunCore:

@@ -12,6 +12,7 @@ from rich.text import Text
 from proctor.adapters.evaluate.calls import CallLine, printable
 from proctor.policies import events as ev
 from proctor.policies.calls import rule_name
+from proctor.policies.limits import figure
 
 _LONGEST = 300
 
@@ -103,7 +104,7 @@ class EventLines:
         return Line("violation", style, f"{rule_name(event.policy, event.rule)}: {why} ({event.enforcement})")
 
     def _warned(self, event: ev.BudgetWarned) -> Line:
-        return Line("warning", "yellow", f"{event.limit}: {event.used:,g} of {event.max:,g} used")
+        return Line("warning", "yellow", f"{event.limit}: {figure(event.used)} of {figure(event.max)} used")
 
     def _asked(self, event: ev.ToolApprovalRequested) -> Line:
         call = _call(event.tool_name, event.tool_input)

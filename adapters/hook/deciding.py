@@ -17,6 +17,7 @@ from proctor.policies.events import (
     ToolCallRequested,
     TurnCompleted,
 )
+from proctor.policies.limits import figure
 from proctor.supervisor.verdicts import denied, reach, warned
 
 from .answers import Answer
@@ -33,7 +34,7 @@ class Deciding(Keeping):
         answer = Answer() if handler is None else handler(self)
         for warning in self._session.monitor.warnings():
             self._add(warned(warning))
-            used = f"{warning.used:g} of {warning.max:g}"
+            used = f"{figure(warning.used)} of {figure(warning.max)}"
             answer = msgspec.structs.replace(answer, notes=(*answer.notes, f"`{warning.limit}`: {used} used"))
         return answer
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from ..limits import figure
 from ..merge import effective_limits, merge_policies
 from ..model import Policy, members_of
 from ..monitor import Monitor
@@ -38,7 +39,7 @@ def draw(policy: Policy, monitor: Monitor | None = None) -> Picture:
 def _lines(stack: Policy, clauses: Iterable[Clause]) -> Iterator[str]:
     """What is said in words: the limits, the lists, and what has no order."""
     for entry in effective_limits(stack):
-        yield f"{entry.name}: {entry.limit.max:g} ({entry.action})"
+        yield f"{entry.name}: {figure(entry.limit.max)} ({entry.action})"
     for clause in clauses:
         if not isinstance(clause.record, (Net, *DRAWN)):
             yield f"{says(clause)} ({clause.action})".replace("`", "")

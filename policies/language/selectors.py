@@ -12,6 +12,7 @@ from typing import Any, Protocol, TypeAlias
 import msgspec
 
 from . import paths, regexes
+from .condition_words import condition_words
 from .conditions import Condition, Facts, compile_conditions
 from .globs import Matcher, glob_problems, matcher
 from .operands import OutputRef
@@ -155,6 +156,21 @@ class Slot:
             return lambda call: any(ask(call) for ask in asks)
         return asks[0] if asks else False
 
+    def conditions_on(self, tool: str) -> tuple[str, ...]:
+        """What the items that name a tool ask of its input, in words."""
+        return tuple(part.words for part in self._parts if part.words and part.matches(tool))
+
+    def met_by(self, tool: str, call: Subject) -> str:
+        """How a call of the tool meets the first item that it meets, as a sentence goes on; "" if by its name."""
+        for part in self._parts:
+            bound = part.bind(tool, self._own, self._virtual_names)
+            if bound is True:
+                return ""
+            if bound is not False and bound(call):
+                alias = "" if part.matches(tool) else f" as {' or '.join(f'`{name}`' for name in part.names)}"
+                return f"{alias}, and {part.words}" if part.words else alias
+        return ""
+
 
 class _Part:
     """One item of a selector: names, and what the input must meet."""
@@ -162,17 +178,18 @@ class _Part:
     def __init__(self, item: str | ToolWhere, scope: Scope, permits: bool) -> None:
         tools = item if isinstance(item, str) else item.tool
         self.names = scope.expand(tools)
-        self._matches = matcher(self.names)
+        self.matches = matcher(self.names)
         where = () if isinstance(item, str) else item.where
+        self.words = condition_words(where)
         compiled = compile_conditions(where, permits=permits, loose=True)
         self._where = compiled.holds if where else None
         self.outputs = compiled.outputs
 
     def bind(self, tool: str, own: bool, virtual_names: Sequence[VirtualName]) -> Bound:
         where = self._where
-        if own and self._matches(tool):
+        if own and self.matches(tool):
             return True if where is None else lambda call: where(call.input, call)
-        virtual = [v for v in virtual_names if self._matches(v.name) and v.of_tool(tool)]
+        virtual = [v for v in virtual_names if self.matches(v.name) and v.of_tool(tool)]
         if not virtual:
             return False
         if where is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ..calls import Capabilities
+from ..limits import figure
 from ..merge import effective_limits, loosened_limits
 from ..model import Policy
 from ..prices import PriceBook
@@ -28,11 +29,11 @@ def limit_findings(policy: Policy, capabilities: Capabilities | None) -> Iterato
         yield PreflightFinding(
             code="loosened_limit",
             severity="report",
-            message=f"`{loosened.name}: {loosened.max:g}` has no effect: `{loosened.locked_policy}` is locked "
-            f"at {loosened.ceiling:g}",
+            message=f"`{loosened.name}: {figure(loosened.max)}` has no effect: `{loosened.locked_policy}` is locked "
+            f"at {figure(loosened.ceiling)}",
             policy=loosened.policy,
             rule=loosened.name,
-            suggestion=f"stay at or below {loosened.ceiling:g}",
+            suggestion=f"stay at or below {figure(loosened.ceiling)}",
         )
     capped = next((entry for entry in limits if entry.name == "max_cost_usd"), None)
     if capped is not None and policy.unpriced == "reject":

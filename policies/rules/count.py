@@ -95,7 +95,7 @@ class CountMachine(Machine):
         window = f" in {self.within} responses" if self.within else ""
         return Finding(
             expected=f"at most {self.max} {self.of} calls of {names}{window}",
-            actual=f"`{call.name}` is number {number}",
+            actual=f"`{call.name}` would be call number {number}",
             details={"max": self.max, "used": number - 1, "of": self.of},
             suggestion=f"stop after {self.max}, or raise `max`",
         )

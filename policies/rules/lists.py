@@ -69,10 +69,17 @@ class AllowlistMachine(Machine):
         """Refuse what no entry admits."""
         if mask & self.ADMITS:
             return None
-        names = self.slots[0].names
+        names, only = self.slots[0].names, self.slots[0].conditions_on(call.name)
+        if only:
+            return Finding(
+                expected="an input that the allow list admits",
+                actual=f"`{call.name}` is allowed only where {', or '.join(only)}",
+                details={"allowed": list(names)},
+                suggestion="change the input, or the conditions of the allow list",
+            )
         return Finding(
             expected=f"one of {listed(names)}" if names else "no tool at all",
-            actual=f"`{call.name}` is not in the allow list, or its input is not",
+            actual=f"`{call.name}` is not in the allow list",
             details={"allowed": list(names)},
             suggestion=f"add `{call.name}` to the allow list, or use one of its tools",
         )
@@ -94,12 +101,12 @@ class BlocklistMachine(Machine):
 
     def judge(self, state: State, call: Call, mask: int, now: int) -> Finding | None:
         """Refuse what an entry names."""
-        names = self.slots[0].names
+        names, why = self.slots[0].names, self.slots[0].met_by(call.name, call)
         return Finding(
-            expected=f"no call of {listed(names)}",
-            actual=f"`{call.name}` was asked for",
+            expected="no such call" if why else f"no call of {listed(names)}",
+            actual=f"`{call.name}` was asked for{why}",
             details={"denied": list(names)},
-            suggestion=f"do without `{call.name}`, or take it from the list",
+            suggestion=f"do without {'such a call' if why else f'`{call.name}`'}, or take it from the list",
         )
 
     def closed(self, state: State, sure: int, maybe: int, now: int, ahead: Ahead) -> bool:

@@ -69,7 +69,7 @@ class LoopMachine(Machine):
             return None
         return Finding(
             expected=f"fewer than {self.threshold} equal calls among the last {self.window}",
-            actual=f"`{call.name}` with the same input for the {same}th time",
+            actual=f"`{call.name}` would come {same} times with the same input",
             details={"threshold": self.threshold, "window": self.window, "repeated": same},
             suggestion="do something else: the same call gives the same answer",
         )
@@ -131,7 +131,7 @@ class MaxParallelMachine(Machine):
             return None
         return Finding(
             expected=f"at most {self.max} calls in one response",
-            actual=f"`{call.name}` is number {used + 1} in response {call.turn}",
+            actual=f"`{call.name}` would be call number {used + 1} in response {call.turn}",
             details={"max": self.max, "used": used, "turn": call.turn},
             suggestion="ask for it in the next response",
         )

@@ -22,6 +22,8 @@ from ..language.selectors import Scope, Slot, Subject
 BOUND = 10_000
 """The most keys, ids or values one rule remembers of what a model can make up; past it the rule refuses."""
 
+_SHORT = 5
+
 
 class Finding(msgspec.Struct, frozen=True):
     """Why a rule objects: what it expected and what happened, in words and in figures.
@@ -167,7 +169,16 @@ class Machine:
     def describe(self, state: Any) -> str:
         """The state in words."""
         fields = msgspec.structs.asdict(state)
-        return ", ".join(f"{name} {value}" for name, value in fields.items()) or "nothing to remember"
+        return ", ".join(f"{name}: {_shown(value)}" for name, value in fields.items()) or "nothing to remember"
+
+
+def _shown(value: Any) -> Any:
+    """A value of a state in words; of a collection that is no short list of figures, its size."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, list) and len(value) <= _SHORT and all(isinstance(item, int) for item in value):
+        return " and ".join(map(str, value)) or "none"
+    return len(value) if isinstance(value, list | dict) else value
 
 
 def slots_of(scope: Scope, *selectors: tuple[Any, bool]) -> tuple[Slot, ...]:

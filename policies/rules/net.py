@@ -86,7 +86,7 @@ class NetMachine(Machine):
         if manual and not call.approved:
             return Finding(
                 expected=f"a person's approval for `{call.name}`",
-                actual=f"transition `{manual[0]}` is manual",
+                actual=f"`{call.name}` takes transition `{manual[0]}`, which is manual",
                 details={"net": self.net.name, "transition": manual[0]},
                 action="request_approval",
             )
@@ -96,7 +96,7 @@ class NetMachine(Machine):
         marking = ", ".join(f"{place}: {n}" for place, n in state.marking.items()) or "no token"
         return Finding(
             expected=f"an enabled transition for `{call.name}` in net `{self.net.name}`",
-            actual=f"none is enabled ({marking})",
+            actual=f"no transition of `{call.name}` is enabled ({marking})",
             details={"net": self.net.name, "marking": dict(state.marking)},
             suggestion="call first what puts tokens where its transition takes them",
         )

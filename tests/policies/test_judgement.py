@@ -236,9 +236,9 @@ def test_a_decision_explains_itself_with_the_states_before_and_after() -> None:
     monitor = compile_policy(policy).monitor(explain=True)
     first, second = (monitor.propose(ToolCall(id=str(n), name="x")) for n in range(2))
 
-    assert "r: agrees [total 0" in first.explain()
-    assert "-> total 1" in first.explain()
-    assert "r: deny, `x` is number 2" in second.explain()
+    assert "r: agrees [total: 0" in first.explain()
+    assert "-> total: 1" in first.explain()
+    assert "r: deny, `x` would be call number 2" in second.explain()
 
 
 def test_an_input_that_cannot_be_read_is_refused(ruled: Any) -> None:

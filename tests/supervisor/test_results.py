@@ -145,6 +145,7 @@ async def test_a_violation_found_with_the_last_event_refuses_a_run_that_says_it_
 
     assert isinstance(raised, PolicyViolationError)
     assert [v.kind for v in raised.violations] == ["max_total_tokens"]
+    assert "tokens; expected at most " in str(raised)
     assert len(terminals(events)) == 1
 
 

@@ -1,0 +1,107 @@
+"""What rules and limits say to people."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from proctor.policies import ToolCall, compile_policy, parse_policies
+from proctor.policies import events as ev
+from proctor.policies.language.condition_words import condition_words
+from proctor.policies.language.conditions import Condition
+from proctor.policies.limits import figure
+
+
+@pytest.mark.parametrize(
+    ("policy", "call", "said"),
+    [
+        (
+            {
+                "tool_rules": [
+                    {"deny": ["ls", {"tool": "bash", "where": [{"path": "$.command", "regex": r"\brm\b"}]}]}
+                ]
+            },
+            {"command": "rm -r old"},
+            r"`bash` was asked for, and `$.command` matches `\brm\b`",
+        ),
+        (
+            {"tool_rules": [{"deny": [{"tool": "b*", "where": [{"any_of": [{"path": "$.n", "gt": 5, "lt": 9}]}]}]}]},
+            {"n": 7},
+            "`bash` was asked for, and (`$.n` is more than `5` and is less than `9`)",
+        ),
+        (
+            {
+                "virtual_tools": [{"tool": "bash", "path": "$.command", "match": "git push", "as": "push"}],
+                "tool_rules": [{"deny": ["push"]}],
+            },
+            {"command": "git push"},
+            "`bash` was asked for as `push`",
+        ),
+        ({"tool_rules": [{"deny": ["b*"]}]}, {}, "`bash` was asked for"),
+        (
+            {"tool_rules": [{"allow": ["ls", {"tool": "bash", "where": [{"path": "$.n", "in": [1, 2]}]}]}]},
+            {"n": 3},
+            "`bash` is allowed only where `$.n` is one of `[1,2]`",
+        ),
+        ({"tool_rules": [{"allow": ["ls"]}]}, {}, "`bash` is not in the allow list"),
+    ],
+)
+def test_a_list_says_what_about_a_call_it_refuses(policy: Any, call: Any, said: str) -> None:
+    """To the operator: the condition it met. The model is told nothing of it."""
+    compiled = compile_policy(parse_policies({"name": "p", "on_violation": "deny", **policy})[0])
+    decision = compiled.monitor().propose(ToolCall(id="1", name="bash", input=call))
+
+    assert [violation.message for violation in decision.violations] == [said]
+    assert decision.tell_model == "Tool 'bash' is not available in this context."
+
+
+@pytest.mark.parametrize(
+    ("condition", "words"),
+    [
+        ({"path": "$.a", "equals": "x"}, "`$.a` is `x`"),
+        ({"path": "$.a", "not_equals": None}, "`$.a` is not `null`"),
+        ({"path": "$.a", "exists": True}, "`$.a` is given"),
+        ({"path": "$.a", "exists": False}, "`$.a` is not given"),
+        ({"path": "$.a[*]", "contains": "b" * 70, "at_least": 2}, f"`$.a[*]` contains `{'b' * 57}...` 2 times"),
+        ({"path": "$.a", "equals": {"arg": "$.b"}}, "`$.a` is the call's `$.b`"),
+        (
+            {"path": "$.a", "in": {"output_of": ["f", "g"], "path": "$.id"}},
+            "`$.a` is one of what `f` or `g` returned",
+        ),
+        ({"any_of": [{"path": "$.a", "lte": 1}, {"path": "$.a", "type": "null"}]}, "(`$.a` is at most `1` or "),
+    ],
+)
+def test_conditions_are_told_in_words(condition: Any, words: str) -> None:
+    """As they are written, operand and all; long operands are cut."""
+    assert condition_words([msgspec.convert(condition, Condition)]).startswith(words)
+
+
+def test_large_amounts_are_told_in_full() -> None:
+    """Not as a power of ten."""
+    policy = parse_policies({"name": "p", "limits": {"max_total_tokens": 12_000_000, "max_cost_usd": 0.5}})[0]
+    monitor = compile_policy(policy).monitor()
+    found = monitor.observe(ev.TokenUsageUpdated(run_id="r", input_tokens=12_345_678, cost_usd=0.75))
+
+    assert [(v.message, v.details["expected"]) for v in found] == [
+        ("12,345,678 tokens", "at most 12,000,000 tokens in one run"),
+        ("0.75 USD", "at most 0.5 USD in one run"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("amount", "shown"),
+    [
+        (0, "0"),
+        (10, "10"),
+        (5000.0, "5,000"),
+        (0.25, "0.25"),
+        (1.0000004, "1"),
+        (3e-9, "3e-09"),
+        (12_345_678, "12,345,678"),
+    ],
+)
+def test_amounts_are_told_as_they_are_read(amount: float, shown: str) -> None:
+    """Whole numbers in full, and no amount as none."""
+    assert figure(amount) == shown
