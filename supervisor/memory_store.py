@@ -12,7 +12,7 @@ from proctor.policies.events import Event, SessionEvent
 
 from .errors import StoreError
 from .ports import Mail, RunInfo, SessionInfo
-from .records import from_record, status_after, to_record
+from .records import NEWS, from_record, status_after, to_record
 
 
 class _Session:
@@ -61,17 +61,18 @@ class MemoryStore:
         next_seq: dict[str, int] = {}
         new_ids: dict[tuple[str, str], Event] = {}
         for event in events:
-            stored = self._stored(event) or new_ids.get((event.session_id, event.event_id))
+            session_id, event_id = event.session_id, event.event_id
+            stored = (self._stored(event) or new_ids.get((session_id, event_id))) if event_id else None
             if stored is None:
-                seq = next_seq.get(event.session_id) or self._last_seq(event.session_id) + 1
-                stored, data = to_record(event, seq)
-                next_seq[event.session_id] = seq + 1
-                fresh.append((stored, data))
-                if event.event_id:
-                    new_ids[event.session_id, event.event_id] = stored
+                seq = next_seq.get(session_id) or self._last_seq(session_id) + 1
+                record = to_record(event, seq)
+                stored = record[0]
+                next_seq[session_id] = seq + 1
+                fresh.append(record)
+                if event_id:
+                    new_ids[session_id, event_id] = stored
             result.append(stored)
-        for stored, data in fresh:
-            self._keep(stored, data)
+        self._keep(fresh)
         if fresh:
             self._ring()
         return result
@@ -178,22 +179,36 @@ class MemoryStore:
 
     def _stored(self, event: Event) -> Event | None:
         session = self._sessions.get(event.session_id)
-        if session is None or not event.event_id:
+        if session is None:
             return None
         seq = session.seq_of.get(event.event_id)
         if seq is None:
             return None
         return from_record(session.data[seq - 1], session_id=event.session_id, seq=seq)
 
-    def _keep(self, event: Event, data: bytes) -> None:
+    def _keep(self, fresh: Sequence[tuple[Event, bytes]]) -> None:
+        run_id = session_id = provider = None
+        for event, data in fresh:
+            if (
+                event.run_id is not run_id
+                or event.session_id is not session_id
+                or event.provider is not provider
+                or type(event) in NEWS
+            ):
+                run_id, session_id, provider = event.run_id, event.session_id, event.provider
+                session = self._noted(event)
+            session.data.append(data)
+            session.run_ids.append(run_id)
+            if event.event_id:
+                session.seq_of[event.event_id] = event.seq
+
+    def _noted(self, event: Event) -> _Session:
+        """The session of an event, after its line and that of its run have followed from it."""
         session = self._session(event.session_id)
-        session.data.append(data)
-        session.run_ids.append(event.run_id)
-        if event.event_id:
-            session.seq_of[event.event_id] = event.seq
         session.note(event)
         if event.run_id:
             self._note_run(event)
+        return session
 
     def _note_run(self, event: Event) -> None:
         run = self._runs.get(event.run_id)

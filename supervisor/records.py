@@ -9,10 +9,12 @@ from msgspec.structs import replace
 
 from proctor.policies.codec import decode_event, encode_event
 from proctor.policies.events import (
+    EVENT_TYPES,
     Event,
     RunCancelled,
     RunCompleted,
     RunFailed,
+    SessionEvent,
     Unrecognized,
 )
 
@@ -31,6 +33,9 @@ _ENDINGS: dict[type[Event], RunStatus] = {
     RunFailed: "failed",
     RunCancelled: "cancelled",
 }
+NEWS = frozenset(kind for kind in EVENT_TYPES.values() if kind in _ENDINGS or issubclass(kind, SessionEvent))
+"""What can change a store's line of a session or a run, though the event before it had the same ids and provider."""
+
 _TOKENS = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[{]|[\]}]')
 
 

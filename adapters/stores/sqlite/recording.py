@@ -8,10 +8,10 @@ from typing import Any
 
 import msgspec
 
-from proctor.policies.events import Event, SessionEvent, at_ms
+from proctor.policies.events import EVENT_TYPES, Event, SessionEvent, at_ms
 from proctor.supervisor.errors import StoreError
 from proctor.supervisor.ports import Mail, RunInfo
-from proctor.supervisor.records import RunStatus, from_record, status_after, to_record
+from proctor.supervisor.records import NEWS, RunStatus, from_record, status_after, to_record
 
 from .schema import pragma
 
@@ -20,6 +20,7 @@ _COLUMNS = 7
 # One statement for many rows: sqlite3 gives up the interpreter lock once a statement, and with a busy event
 # loop each time it wants it back can take 5 ms. OR ROLLBACK: without it every statement keeps an undo log.
 _INSERT = {n: f"INSERT OR ROLLBACK INTO events VALUES {','.join(['(?,?,?,?,?,?,?)'] * n)}" for n in _ROWS_A_STATEMENT}
+_TAGS = {kind: tag for tag, kind in EVENT_TYPES.items()}
 _MOST_REMEMBERED = 100_000
 _encode = msgspec.json.Encoder().encode
 
@@ -89,28 +90,36 @@ class Recorder:
         Without it a repeated event_id is an IntegrityError at the commit. Raises StoreError, having
         gathered nothing, for an event that cannot be stored.
         """
+        if look_up:
+            return self._append_what_is_new(events)
+        next_seq: dict[str, int] = {}
+        fresh: list[tuple[Event, bytes]] = []
+        for event in events:
+            session_id = event.session_id
+            seq = next_seq.get(session_id) or self._session(session_id).last_seq + 1
+            next_seq[session_id] = seq + 1
+            fresh.append(to_record(event, seq))
+        self._gather(fresh)
+        return [stamped for stamped, _ in fresh]
+
+    def _append_what_is_new(self, events: Sequence[Event]) -> list[Event]:
+        self._insert_rows()
         next_seq: dict[str, int] = {}
         new_ids: dict[tuple[str, str], Event] = {}
         fresh: list[tuple[Event, bytes]] = []
         result: list[Event] = []
-        if look_up:
-            self._insert_rows()
         for event in events:
-            session_id = event.session_id
-            if look_up and event.event_id:
-                known = new_ids.get((session_id, event.event_id)) or self._stored(event)
-                if known is not None:
-                    result.append(known)
-                    continue
+            session_id, event_id = event.session_id, event.event_id
+            known = (new_ids.get((session_id, event_id)) or self._stored(event)) if event_id else None
+            if known is not None:
+                result.append(known)
+                continue
             seq = next_seq.get(session_id) or self._session(session_id).last_seq + 1
-            stamped, data = to_record(event, seq)
             next_seq[session_id] = seq + 1
-            if look_up:
-                new_ids[session_id, stamped.event_id] = stamped
-            fresh.append((stamped, data))
+            fresh.append(to_record(event, seq))
+            stamped = new_ids[session_id, event_id] = fresh[-1][0]
             result.append(stamped)
-        for stamped, data in fresh:
-            self._gather(stamped, data)
+        self._gather(fresh)
         return result
 
     def create_run(self, run: RunInfo) -> None:
@@ -133,7 +142,28 @@ class Recorder:
         sql = "INSERT INTO mail (run_id, kind, at, body) VALUES (?, ?, ?, ?)"
         return int(self._connection.execute(sql, row).lastrowid or 0)
 
-    def _gather(self, event: Event, data: bytes) -> None:
+    def _gather(self, fresh: Sequence[tuple[Event, bytes]]) -> None:
+        rows = self._rows
+        run_id = session_id = provider = at = moment = None
+        for event, data in fresh:
+            kind = type(event)
+            if (
+                event.run_id is not run_id
+                or event.session_id is not session_id
+                or event.provider is not provider
+                or kind in NEWS
+            ):
+                run_id, session_id, provider = event.run_id, event.session_id, event.provider
+                session = self._noted(event)
+                key = session.key
+            if event.at is not at:
+                at = event.at
+                moment = at and at_ms(at)
+            session.last_seq = seq = event.seq
+            rows += (key, seq, run_id, event.event_id or None, _TAGS.get(kind) or event.type, moment, data)
+
+    def _noted(self, event: Event) -> _Session:
+        """The session of an event, after its line and that of its run have followed from it."""
         session = self._session(event.session_id)
         if not session.key or not session.provider or isinstance(event, SessionEvent):
             self._note_session(event, session)
@@ -141,16 +171,7 @@ class Recorder:
             run = self._runs.get(event.run_id)
             if run is None or run[0] != status_after(event) or not run[1]:
                 self._note_run(event)
-        session.last_seq = event.seq
-        self._rows += (
-            session.key,
-            event.seq,
-            event.run_id,
-            event.event_id or None,
-            event.type,
-            event.at and at_ms(event.at),
-            data,
-        )
+        return session
 
     def _stored(self, event: Event) -> Event | None:
         row = self._connection.execute(
