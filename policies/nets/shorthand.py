@@ -75,7 +75,7 @@ def _require(line: str, match: re.Match[str]) -> Net:
     first, then = match.groups()
     if first.lower() == HUMAN:
         ask = Transition(name="ask", type="manual", tools=(then,))
-        return Net(name=line, places=("open",), initial_marking={"open": 1}, transitions=(ask,))
+        return Net(name=line, places=(), transitions=(ask,))
     prepare = Transition(name="prepare", outputs=("ready",), tools=(first,), deferred=True)
     use = Transition(name="use", inputs=("ready",), tools=(then,))
     return Net(name=line, places=("ready",), capacity={"ready": 1}, transitions=(prepare, use))

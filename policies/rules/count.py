@@ -11,6 +11,9 @@ from ..model import Rule
 from .machine import Ahead, Call, Finding, Machine, listed, slots_of
 from .machine import State as NoState
 
+BEHIND = 32
+"""How many responses a sub-agent's call may be behind, which counts in the response that asked for it."""
+
 
 class Count(Rule, tag="count", frozen=True):
     """At most `max`, at least `min` or `exact`ly so many calls; `exact` overrides the others."""
@@ -55,7 +58,7 @@ class MaxCalls(Rule, tag="max_calls", frozen=True):
 
 
 class State(NoState):
-    """Calls counted in all, attempts, and calls per response while `within_turns` looks back at it."""
+    """Calls counted in all, attempts, and calls per response while `within_turns` may look back at it."""
 
     total: int = 0
     attempts: int = 0
@@ -124,7 +127,7 @@ class CountMachine(Machine):
             return
         if n > 0 or turn in state.turns:
             state.turns[turn] = state.turns.get(turn, 0) + n
-        for old in [seen for seen in state.turns if seen <= turn - self.within]:
+        for old in [seen for seen in state.turns if seen <= turn - self.within - BEHIND]:
             del state.turns[old]
 
     def settle(self, state: State) -> Finding | None:

@@ -14,7 +14,7 @@ from .machine import BOUND, Ahead, Call, Finding, Machine, Output, slots_of
 from .machine import State as NoState
 
 Window: TypeAlias = Annotated[int, Meta(ge=1, le=BOUND)]
-_TURNS_KEPT = 8
+_TURNS_KEPT = 64
 
 
 class Loop(Rule, tag="loop", frozen=True):
@@ -140,7 +140,7 @@ class MaxParallelMachine(Machine):
         """One call more of its response."""
         state.turns[call.turn] = state.turns.get(call.turn, 0) + 1
         while len(state.turns) > _TURNS_KEPT:
-            del state.turns[min(state.turns)]
+            del state.turns[next(iter(state.turns))]
 
     def closed(self, state: ParallelState, sure: int, maybe: int, now: int, ahead: Ahead) -> bool:
         """Not even one call is allowed."""

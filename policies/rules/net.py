@@ -155,6 +155,8 @@ class NetMachine(Machine):
 
     def started(self, state: NetState, call: Call, mask: int, now: int) -> None:
         """Fire; deferred transitions take their inputs now and give their outputs on completion."""
+        # A call of an earlier run may have had the same id: what waited for that waits for ever.
+        state.waiting.pop(call.id, None)
         for n in self._firing(state.marking, mask) or ():
             self._take(state.marking, n)
             if self.net.transitions[n].deferred:

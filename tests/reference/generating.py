@@ -34,12 +34,9 @@ conditions = st.one_of(
     st.fixed_dictionaries({"path": st.just("$.o"), "gt": st.just(1)}),
     st.fixed_dictionaries({"path": st.just("$.o"), "exists": st.booleans()}),
 )
-names = st.sampled_from(NAMES)
-items = st.one_of(
-    names,
-    names,
-    st.fixed_dictionaries({"tool": names, "where": st.lists(conditions, min_size=1, max_size=2)}),
-)
+names = st.sampled_from([*NAMES, *TOOLS])
+_wheres = st.fixed_dictionaries({"tool": names, "where": st.lists(conditions, min_size=1, max_size=2)})
+items = st.sampled_from([names, names, names, _wheres]).flatmap(lambda each: each)
 lists = st.lists(items, min_size=1, max_size=2)
 selectors = st.one_of(items, items, lists)
 small = st.integers(1, 3)
@@ -229,8 +226,9 @@ _runs = st.builds(
     Step, do=st.just("run"), over=st.sampled_from(["completed", "failed", "cancelled", ""]), anew=st.booleans()
 )
 _words = st.builds(Step, do=st.just("say"), words=st.sampled_from(["pay 1", "x P", "no", "12", "2."]))
-_steps = [_calls] * 9 + [_ends] * 2 + [_words] * 2 + [_runs]
-sessions = st.lists(st.one_of(_steps), max_size=9)
+# `one_of` takes what is given twice for once, `sampled_from` does not.
+_steps = st.sampled_from([_calls] * 9 + [_ends] * 2 + [_words] * 2 + [_runs]).flatmap(lambda each: each)
+sessions = st.lists(_steps, max_size=12)
 contexts = st.builds(
     RunContext, user_role=st.sampled_from(["admin", "dev"]), labels=st.sampled_from([UNSET, {"env": "prod"}])
 )

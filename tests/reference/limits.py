@@ -1,58 +1,80 @@
-"""Limits of one run: everything is added up again from all that happened."""
+"""Limits: what is used of each, what is exceeded, and what refuses a call."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
-ORDER = ["max_total_tokens", "max_input_tokens", "max_output_tokens", "max_tool_calls", "max_turns"]
+from .moments import Moment, active, idle, runs
+from .tokens import spent
 
-
-class Moment(NamedTuple):
-    """A report of tokens, or a call that started or was asked for in vain; `reported` are limits it exceeded."""
-
-    turn: int = 0
-    started: bool = False
-    scope: str = ""
-    input: int = 0
-    output: int = 0
-    id: str = ""
-    reported: tuple[str, ...] = ()
-
-
-def tokens(past: list[Moment]) -> tuple[int, int]:
-    """Input and output: deltas added, cumulative reports by how far they have come; one id counts once."""
-    once = {moment.id or str(n): moment for n, moment in reversed(list(enumerate(past))) if moment.scope}
-    if any(moment.scope == "cumulative" for moment in once.values()):
-        return max(m.input for m in once.values()), max(m.output for m in once.values())
-    return sum(m.input for m in once.values()), sum(m.output for m in once.values())
+ORDER = [
+    "max_total_tokens",
+    "max_input_tokens",
+    "max_output_tokens",
+    "max_cost_usd",
+    "max_duration_ms",
+    "max_idle_ms",
+    "max_tool_calls",
+    "max_turns",
+]
+CLOCKS = ("max_duration_ms", "max_idle_ms")
 
 
-def used(name: str, past: list[Moment]) -> int:
-    """How much of a limit is used."""
-    spent = tokens(past)
-    if name == "max_tool_calls":
-        return sum(moment.started for moment in past)
-    if name == "max_turns":
-        return max((moment.turn for moment in past), default=0)
-    return {"max_total_tokens": sum(spent), "max_input_tokens": spent[0], "max_output_tokens": spent[1]}[name]
+class Limited:
+    """The limits of a policy, over sessions whose reports are cumulative or not; without state.
 
+    `reject`: what has no price is beyond a limit of cost.
+    """
 
-def reports(limits: Mapping[str, Any], past: list[Moment]) -> list[str]:
-    """The limits that are exceeded now and were not reported before."""
-    known = {name for moment in past for name in moment.reported}
-    given = [name for name in ORDER if name in limits and name not in known]
-    return [name for name in given if used(name, past) > limits[name]["max"]]
+    def __init__(self, limits: Mapping[str, Any], *, cumulative: bool, reject: bool) -> None:
+        self.limits = {name: limits[name] for name in ORDER if name in limits}
+        self.cumulative = cumulative
+        self.reject = reject
 
+    def used(self, name: str, past: list[Moment]) -> float:
+        """How much of a limit is used, in this run or in all of the session."""
+        lived, session = runs(past), self.limits[name].get("scope") == "session"
+        counted = lived if session else lived[-1:]
+        if name == "max_tool_calls":
+            return sum(moment.what == "started" for run in counted for moment in run)
+        if name == "max_turns":
+            return sum(max(moment.turn for moment in run) for run in counted)
+        if name == "max_duration_ms":
+            earlier = sum(active(run)[-1] - run[0].at for run in counted[:-1])
+            return earlier + past[-1].at - lived[-1][0].at
+        if name == "max_idle_ms":
+            return idle(lived[-1])
+        each = spent(past, self.cumulative)
+        of = each if session else each[-1:]
+        input, output, usd = (sum(run[n] for run in of) for n in range(3))
+        return {"max_input_tokens": input, "max_output_tokens": output, "max_cost_usd": usd}.get(name, input + output)
 
-def refusals(limits: Mapping[str, Any], past: list[Moment], turn: int) -> list[tuple[str, str]]:
-    """What objects to a call: limits exceeded, or by this call; with `warn` the one report is all."""
-    known = {name for moment in past for name in moment.reported}
-    after = [*past, Moment(turn=turn, started=True)]
-    found = []
-    for name in ORDER:
-        if name in limits and used(name, after) > limits[name]["max"]:
-            action = limits[name]["action"]
-            if action != "warn" or name not in known:
-                found.append((name, action))
-    return found
+    def exceeded(self, past: list[Moment]) -> list[str]:
+        """The limits that are exceeded."""
+        found = [name for name, limit in self.limits.items() if self.used(name, past) > limit["max"]]
+        if self.reject and "max_cost_usd" in self.limits and spent(past, self.cumulative)[-1].unpriced:
+            found.append("max_cost_usd")
+        return list(dict.fromkeys(found))
+
+    def reports(self, past: list[Moment]) -> list[str]:
+        """The limits that are exceeded now and were not reported before in this run."""
+        known = {name for moment in runs(past)[-1] for name in moment.reported}
+        return [name for name in self.exceeded(past) if name not in known]
+
+    def warnings(self, past: list[Moment]) -> list[str]:
+        """The limits that have passed their `warn_at` and were not warned of before in this run."""
+        known = {name for moment in runs(past)[-1] for name in moment.warned}
+        near = {name: x["max"] * x["warn_at"] for name, x in self.limits.items() if "warn_at" in x}
+        return [name for name, least in near.items() if name not in known and self.used(name, past) >= least]
+
+    def refusals(self, past: list[Moment], turn: int) -> list[tuple[str, str]]:
+        """What objects to a call: limits exceeded, or by this call; with `warn` the one report is all."""
+        known = {name for moment in runs(past)[-1] for name in moment.reported}
+        after = [*past, Moment("started", past[-1].at, turn=turn)]
+        found = [(name, self.limits[name]["action"]) for name in self.exceeded(after)]
+        return [(name, action) for name, action in found if action != "warn" or name not in known]
+
+    def rings(self, past: list[Moment], at: int) -> bool:
+        """Whether a clock is exceeded if nothing happens until then."""
+        return any(name in CLOCKS for name in self.reports([*past, Moment("tick", at)]))

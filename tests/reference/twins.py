@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
@@ -68,6 +69,7 @@ class Twins:
         self.run = 0
         self.base = self.offset = self.first_clock = 0
         self.over: str | None = ""
+        self.seen: Counter[str] = Counter()
 
     def play(self, steps: list[Step]) -> None:
         """All the steps, and the end. Raises AssertionError where the two differ."""
@@ -79,7 +81,7 @@ class Twins:
             self._again()
         report = self.monitor.finish()
         statuses = {id: rule.status for id, rule in report.rules.items()}
-
+        self.seen.update(statuses.values())
         complete = self.over not in ("failed", "cancelled")
 
         assert statuses == {
@@ -117,6 +119,7 @@ class Twins:
         self._observe(ev.RunStarted(run_id=f"r{self.run}"), [])
 
     def _run(self, step: Step) -> None:
+        self.seen["another run"] += 1
         self.over = step.over
         ends = {"completed": ev.RunCompleted, "failed": ev.RunFailed, "cancelled": ev.RunCancelled}
         if step.over:
@@ -134,6 +137,7 @@ class Twins:
         if not parent:
             self.turn += step.next_turn or self.turn == self.base
         turn = parent[0].turn if parent else self.turn
+        self.seen["sub-agent"] += bool(parent)
         at = self.world.tick()
         id = f"c{at - self.first_clock}"
         call = Call(id=id, tool=step.tool, input=step.input, turn=turn, asked=at, run=self.run)
@@ -156,6 +160,7 @@ class Twins:
                 self._observe(ev.ToolApprovalGranted(**held, input_digest=input_digest(call.input)), [])
                 call.approved = True
                 action = self._propose(call, told)
+        self.seen[action] += 1
         if action in ("allow", "warn"):
             call.started = self.world.tick()
             self._observe(ev.ToolCallStarted(**told), [])
@@ -171,6 +176,7 @@ class Twins:
         expected = self.engine.judge(self.world, call)
         found = [(violation.rule, violation.action) for violation in decision.violations]
         self._violate([id for id, _ in found])
+        self.seen["objected" if found else "agreed"] += 1
 
         assert found == expected, call
         assert decision.action == strictest([action for _, action in expected])
@@ -190,6 +196,7 @@ class Twins:
             self._end_of(flying[step.n % len(flying)], step)
 
     def _end_of(self, call: Call, step: Step) -> None:
+        self.seen[step.outcome] += 1
         if step.outcome == "in flight":
             return
         at = self.world.tick()

@@ -1,0 +1,77 @@
+"""Tokens and their cost, added up again from all reports of the session."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from .moments import Moment, runs
+
+PRICES = {"priced": {"input_usd_per_mtok": 250_000, "output_usd_per_mtok": 500_000}}
+"""The models that have a price."""
+
+
+class Spent(NamedTuple):
+    """What a run used; `unpriced` if some of it has no known price."""
+
+    input: int = 0
+    output: int = 0
+    usd: float = 0.0
+    unpriced: bool = False
+
+
+def spent(past: list[Moment], cumulative: bool) -> list[Spent]:
+    """What each run used: deltas added up, or how far the thread's figure has come."""
+    told = _once(past)
+    return _grown(told) if cumulative else [_added(run) for run in told]
+
+
+def _once(past: list[Moment]) -> list[list[Moment]]:
+    """The reports of each run; the same report, by its id, twice counts once."""
+    seen = set[str]()
+    found = []
+    for run in runs(past):
+        told = []
+        for moment in run:
+            if moment.what == "tokens" and not (moment.id and moment.id in seen):
+                told.append(moment)
+                seen.add(moment.id)
+        found.append(told)
+    return found
+
+
+def _added(told: list[Moment]) -> Spent:
+    costs = [_cost(m.input, m.output, m) for m in told]
+    return Spent(sum(m.input for m in told), sum(m.output for m in told), sum(c or 0.0 for c in costs), None in costs)
+
+
+def _grown(lived: list[list[Moment]]) -> list[Spent]:
+    """A run's first report that is below the thread's figure counts from zero: the client began anew."""
+    thread, found = (0, 0, 0.0), []
+    for told in lived:
+        if told and told[0].input + told[0].output < thread[0] + thread[1]:
+            thread = (0, 0, 0.0)
+        base = thread
+        for m in told:
+            thread = max(thread[0], m.input), max(thread[1], m.output), max(thread[2], m.cost or 0.0)
+        input, output = thread[0] - base[0], thread[1] - base[1]
+        cost = (
+            _cost(input, output, told[0]._replace(cost=thread[2] - base[2]))
+            if told and _states(told)
+            else (_cost(input, output, told[0]) if told else 0.0)
+        )
+        found.append(Spent(input, output, cost or 0.0, cost is None))
+    return found
+
+
+def _states(told: list[Moment]) -> bool:
+    return told[0].cost is not None
+
+
+def _cost(input: int, output: int, report: Moment) -> float | None:
+    """What the provider states, else tokens at their price; None where no price is known."""
+    if report.cost is not None or not (input or output):
+        return report.cost or 0.0
+    if report.model not in PRICES:
+        return None
+    price = PRICES[report.model]
+    return (input * price["input_usd_per_mtok"] + output * price["output_usd_per_mtok"]) / 1e6
