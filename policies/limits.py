@@ -26,6 +26,10 @@ UNITS = {
 """The limits, and what each counts in."""
 
 
+USD_DIGITS = 10
+"""To how many digits costs are compared: a sum of floats is a little off, three times 0.1 more than 0.3."""
+
+
 def figure(amount: float) -> str:
     """An amount as it is read: whole numbers in full, parts to six places."""
     if 0 < abs(amount) < 1e-6:
@@ -201,7 +205,7 @@ _TOKENS = {
     "max_total_tokens": lambda usage: usage.total_tokens,
     "max_input_tokens": lambda usage: usage.input_tokens,
     "max_output_tokens": lambda usage: usage.output_tokens,
-    "max_cost_usd": lambda usage: usage.cost_usd,
+    "max_cost_usd": lambda usage: round(usage.cost_usd, USD_DIGITS),
 }
 
 

@@ -26,6 +26,11 @@ class Returned(msgspec.Struct, kw_only=True, omit_defaults=True):
     others: set[str] = set()
     full: bool = False
 
+    @property
+    def empty(self) -> bool:
+        """Whether there is none."""
+        return not (self.texts or self.numbers or self.others)
+
     def add(self, values: Iterable[Any]) -> None:
         """Remember values, the elements of lists singly; past the bound only that some were dropped."""
         for value in flat(list(values)):

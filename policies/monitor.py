@@ -239,7 +239,7 @@ class Monitor(Judging):
         visits = self.compiled.plan(tool).visits
         named = {visit.number for visit in visits}
         due = [(number, 0, 0) for number in self.due_next() if number not in named]
-        for number, sure, maybe in [*((v.number, v.mask, v.maybe) for v in visits), *due]:
+        for number, sure, maybe in [*((v.number, *v.outlook(ahead)) for v in visits), *due]:
             rule = self.rules[number]
             if STRICTNESS[rule.action] < STRICTNESS["deny"] and rule.id not in self.session.broken:
                 continue

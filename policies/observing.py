@@ -21,7 +21,7 @@ def run_started(on: Judging, event: ev.RunStarted) -> list[Violation]:
     if session.runs or session.ended:
         on.calls.clear()
         on.compiled.limits.new_run(session.limits)
-    session.new_run(event.run_id)
+    session.new_run(event.run_id, event.model or "")
     return []
 
 
@@ -123,11 +123,20 @@ def granted(on: Judging, event: ev.ToolApprovalGranted) -> list[Violation]:
 def violated(on: Judging, event: ev.PolicyViolated) -> list[Violation]:
     """What the live session found is known when its record is folded."""
     on.session.violated |= {event.rule}
+    if event.action == "request_approval":
+        _held(on, event.tool_call_id)
     if event.kind in UNITS:
         for number, entry in enumerate(on.compiled.limits.entries):
             if entry.name == event.kind and entry.policy == event.policy:
                 on.session.limits.reported |= {number}
     return []
+
+
+def _held(on: Judging, id: str | None) -> None:
+    """The call that a person is asked for waits; where the record does not name it, the last one asked for."""
+    waiting = [call for call in on.calls.values() if call.status == REQUESTED and call.id == (id or call.id)]
+    if waiting:
+        waiting[-1].status = HELD
 
 
 def ended(on: Judging, event: ev.Event) -> list[Violation]:

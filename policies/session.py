@@ -142,7 +142,7 @@ class Session(msgspec.Struct, kw_only=True, omit_defaults=True):
         if self.turn - self.turn_base > self.limits.turns:
             self.limits.turns = self.turn - self.turn_base
 
-    def new_run(self, run_id: str) -> None:
+    def new_run(self, run_id: str, model: str) -> None:
         """A run begins: call ids, turns within the run and approvals start anew."""
         self.run_id = run_id
         self.runs += 1
@@ -150,7 +150,7 @@ class Session(msgspec.Struct, kw_only=True, omit_defaults=True):
         self.turn_base = self.turn
         self.turn_offset = None if self.runs > 1 else 0
         self.finished, self.denied, self.granted = {}, set(), {}
-        self.meter.new_run()
+        self.meter.new_run(model)
 
     def finish(self, call: Call) -> None:
         """A call is over; only its id and its mark stay."""

@@ -15,13 +15,14 @@ _COUNTS = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_to
 
 
 class Meter(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """Totals of the run and of the session.
+    """Totals of the run and of the session; `model` is the run's, for reports that name none.
 
     `reported` is what the thread's cumulative figure is known to be: the last cumulative report, plus the
     deltas since. `fresh` until the run's first cumulative report, which may go on from the thread's figure or
     start anew.
     """
 
+    model: str = ""
     run: Usage = msgspec.field(default_factory=Usage)
     session: Usage = msgspec.field(default_factory=Usage)
     reported: Usage = msgspec.field(default_factory=Usage)
@@ -30,8 +31,9 @@ class Meter(msgspec.Struct, kw_only=True, omit_defaults=True):
     unpriced: list[str] = []
     priced_by: list[str] = []
 
-    def new_run(self) -> None:
+    def new_run(self, model: str) -> None:
         """A run begins: its totals are zero, the thread's figure stays as the baseline."""
+        self.model = model
         self.run = Usage()
         self.fresh = True
         self.unpriced = []
@@ -70,10 +72,11 @@ class Meter(msgspec.Struct, kw_only=True, omit_defaults=True):
             return max(0.0, stated)
         if prices is None or not (delta.input_tokens or delta.output_tokens):
             return 0.0
-        source = prices.source(event.model or "")
+        model = event.model or self.model
+        source = prices.source(model)
         if source is None:
-            if (event.model or "unknown") not in self.unpriced:
-                self.unpriced.append(event.model or "unknown")
+            if (model or "unknown") not in self.unpriced:
+                self.unpriced.append(model or "unknown")
             return 0.0
         if source.id not in self.priced_by:
             self.priced_by.append(source.id)

@@ -10,7 +10,7 @@ import msgspec
 from .calls import Action
 from .language.operands import OutputRef
 from .language.selectors import Subject
-from .rules.machine import Machine
+from .rules.machine import Ahead, Machine
 
 
 class Compiled(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,6 +38,15 @@ class Visit(msgspec.Struct, frozen=True):
     mask: int
     asks: tuple[tuple[int, Callable[[Subject], bool]], ...]
     maybe: int
+
+    def outlook(self, ahead: Ahead) -> tuple[int, int]:
+        """The slots that every call to come meets, and those that some call may, as things stand."""
+        sure, maybe = self.mask, self.maybe
+        for n, slot in enumerate(self.machine.slots):
+            if slot.outputs and maybe & 1 << n:
+                every, some = slot.outlook(ahead.name, ahead)
+                sure, maybe = sure | every << n, maybe if some else maybe & ~(1 << n)
+        return sure, maybe
 
 
 def visit_of(rule: Compiled, tool: str) -> Visit:

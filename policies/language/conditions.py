@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 from msgspec import UNSET, UnsetType, field
 
 from . import paths, regexes
-from .operands import OutputRef, is_argument, is_output, operand_problems, output_ref
+from .operands import Expand, OutputRef, as_written, is_argument, is_output, operand_problems, output_ref
 from .operators import MEMBERSHIPS, OPERATORS, Operator, Reading, flat
 from .records import Complaint, Positive, Record
 
@@ -81,6 +81,11 @@ class Remembered(Protocol):
         """Whether some values were dropped at the bound."""
         ...
 
+    @property
+    def empty(self) -> bool:
+        """Whether there is none."""
+        ...
+
     def has(self, value: Any, loose: bool) -> bool:
         """Whether the value is among them."""
         ...
@@ -99,22 +104,32 @@ class Facts(Protocol):
 
 
 Predicate: TypeAlias = Callable[[Any, Facts], bool]
+Outlook: TypeAlias = Callable[[Facts], bool]
+
+
+def _unknown(facts: Facts) -> bool:
+    return False
 
 
 class Compiled(NamedTuple):
     """A list of conditions as one predicate on (document, facts).
 
     `dynamic`: it depends on the judged call or on remembered outputs, so it cannot be settled beforehand.
+    `always` and `never` say, of what was remembered alone, that it holds for every document, or for none.
     """
 
     holds: Predicate
     dynamic: bool
     outputs: tuple[OutputRef, ...]
+    always: Outlook = _unknown
+    never: Outlook = _unknown
 
 
-def compile_conditions(conditions: Sequence[Condition], *, permits: bool, loose: bool) -> Compiled:
+def compile_conditions(
+    conditions: Sequence[Condition], *, permits: bool, loose: bool, expand: Expand = as_written
+) -> Compiled:
     """One predicate for conditions that must all hold; `loose` for a call's input, typed for outputs."""
-    parts = [_compile(condition, Reading(permits, loose)) for condition in conditions]
+    parts = [_compile(condition, Reading(permits, loose), expand) for condition in conditions]
     predicates = [part.holds for part in parts]
     if len(predicates) == 1:
         holds = predicates[0]
@@ -123,23 +138,37 @@ def compile_conditions(conditions: Sequence[Condition], *, permits: bool, loose:
         def holds(doc: Any, facts: Facts) -> bool:
             return all(predicate(doc, facts) for predicate in predicates)
 
-    return Compiled(holds, any(part.dynamic for part in parts), tuple(ref for part in parts for ref in part.outputs))
+    return Compiled(
+        holds,
+        any(part.dynamic for part in parts),
+        tuple(ref for part in parts for ref in part.outputs),
+        always=lambda facts: all(part.always(facts) for part in parts),
+        never=lambda facts: any(part.never(facts) for part in parts),
+    )
 
 
-def _compile(condition: Condition, reading: Reading) -> Compiled:
+def _compile(condition: Condition, reading: Reading, expand: Expand) -> Compiled:
     if condition.any_of is not UNSET:
-        parts = [_compile(inner, reading) for inner in condition.any_of]
+        parts = [_compile(inner, reading, expand) for inner in condition.any_of]
         return Compiled(
             lambda doc, facts: any(part.holds(doc, facts) for part in parts),
             any(part.dynamic for part in parts),
             tuple(ref for part in parts for ref in part.outputs),
+            always=lambda facts: any(part.always(facts) for part in parts),
+            never=lambda facts: all(part.never(facts) for part in parts),
         )
     assert condition.path is not UNSET
     values_at = paths.compile_path(condition.path, reading.loose)
-    tests = [_test(name, operand, reading) for name, operand in condition.operators()]
+    tests = [_test(name, operand, reading, expand) for name, operand in condition.operators()]
     refs = tuple(ref for test in tests for ref in test.outputs)
     need = 1 if condition.at_least is UNSET else condition.at_least
-    return Compiled(_quantified(values_at, tests, reading.permits, need), any(t.dynamic for t in tests), refs)
+    return Compiled(
+        _quantified(values_at, tests, reading.permits, need),
+        any(test.dynamic for test in tests),
+        refs,
+        always=lambda facts: need == 1 and all(test.always(facts) for test in tests),
+        never=lambda facts: any(test.never(facts) for test in tests),
+    )
 
 
 class _Test(NamedTuple):
@@ -150,6 +179,8 @@ class _Test(NamedTuple):
     whole: bool
     dynamic: bool = False
     outputs: tuple[OutputRef, ...] = ()
+    always: Outlook = _unknown
+    never: Outlook = _unknown
 
 
 def _quantified(values_at: paths.PathFn, tests: list[_Test], permits: bool, need: int) -> Predicate:
@@ -172,7 +203,7 @@ def _quantified(values_at: paths.PathFn, tests: list[_Test], permits: bool, need
     return holds
 
 
-def _test(name: str, operand: Any, reading: Reading) -> _Test:
+def _test(name: str, operand: Any, reading: Reading, expand: Expand) -> _Test:
     operator = OPERATORS[name]
     negative = name in ("not_equals", "not_in")
     missing = (negative and not reading.permits) or (name == "exists" and operand is False)
@@ -180,8 +211,7 @@ def _test(name: str, operand: Any, reading: Reading) -> _Test:
     if is_argument(operand):
         return _Test(_with_argument(name, operator, operand["arg"], reading), missing, whole, dynamic=True)
     if is_output(operand):
-        ref = output_ref(operand)
-        return _Test(_with_outputs(name, ref, reading), missing, whole, dynamic=True, outputs=(ref,))
+        return _of_outputs(name, output_ref(operand, expand), reading, missing)
     operands: tuple[Any, ...] = (operand,)
     if name == "regex":
         operands = (regexes.Regex(operand).found_in,)
@@ -190,8 +220,25 @@ def _test(name: str, operand: Any, reading: Reading) -> _Test:
     return _Test(lambda value, facts: operator(value, operands, reading), missing, whole)
 
 
+def _of_outputs(name: str, ref: OutputRef, reading: Reading, missing: bool) -> _Test:
+    def useless(facts: Facts) -> bool:
+        remembered = facts.outputs(ref)
+        return remembered.full or remembered.empty
+
+    return _Test(
+        _with_outputs(name, ref, reading),
+        missing,
+        whole=name == "set_equals",
+        dynamic=True,
+        outputs=(ref,),
+        always=useless if name == "not_in" and not reading.permits else _unknown,
+        never=useless if name == "in" and reading.permits else _unknown,
+    )
+
+
 def _with_argument(name: str, operator: Operator, path: str, reading: Reading) -> Predicate:
     values_at = paths.compile_path(path, loose=True)
+    reading = reading._replace(asked=not reading.loose)
 
     def holds(value: Any, facts: Facts) -> bool:
         operands = values_at(facts.input)
@@ -210,9 +257,11 @@ def _with_outputs(name: str, ref: OutputRef, reading: Reading) -> Predicate:
         if name == "set_equals":
             return OPERATORS[name](value, remembered.values(), reading)
         items = flat([value])
-        if name == "in":
-            return (all if reading.permits else any)(remembered.has(item, reading.loose) for item in items)
-        return (all if reading.permits else any)(not remembered.has(item, reading.loose) for item in items)
+        if not items:  # an empty list is no value of theirs
+            return name == "not_in" and not reading.permits
+        return (all if reading.permits else any)(
+            remembered.has(item, reading.loose) == (name == "in") for item in items
+        )
 
     return holds
 

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple, TypeAlias
 
 from . import paths, regexes
 from .globs import glob_problems
 from .operators import LENGTHS, MEMBERSHIPS, ORDERINGS
 from .records import Complaint
 from .values import is_number, scalars_in
+
+Expand: TypeAlias = Callable[[str | Sequence[str]], tuple[str, ...]]
+"""Names with aliases replaced by the tools they stand for."""
+
+
+def as_written(names: str | Sequence[str]) -> tuple[str, ...]:
+    """Names where there are no aliases."""
+    return (names,) if isinstance(names, str) else tuple(names)
 
 
 class OutputRef(NamedTuple):
@@ -29,10 +37,9 @@ def is_output(operand: Any) -> bool:
     return isinstance(operand, dict) and "output_of" in operand
 
 
-def output_ref(operand: dict[str, Any]) -> OutputRef:
-    """The reference an `{output_of: ...}` operand makes."""
-    tools = operand["output_of"]
-    return OutputRef((tools,) if isinstance(tools, str) else tuple(tools), operand.get("path", "$"))
+def output_ref(operand: dict[str, Any], expand: Expand = as_written) -> OutputRef:
+    """The reference an `{output_of: ...}` operand makes, aliases replaced."""
+    return OutputRef(expand(operand["output_of"]), operand.get("path", "$"))
 
 
 def operand_problems(name: str, operand: Any) -> Iterator[Complaint]:

@@ -9,14 +9,30 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
-from .values import is_number, order, same, texts_in
+from .values import as_asked, is_number, order, same, texts_in
 
 
 class Reading(NamedTuple):
-    """How a condition is read: does it permit something, and is its document a call's (loose) input."""
+    """How a condition is read: does it permit something, and is its document a call's (loose) input.
+
+    `asked`: the document is what a tool returned and the operands are of a call's input.
+    """
 
     permits: bool
     loose: bool
+    asked: bool = False
+
+    def same(self, value: Any, operand: Any) -> bool:
+        """Whether a value of the document equals an operand."""
+        if self.asked:
+            operand = as_asked(value, operand)
+        return same(value, operand, self.loose)
+
+    def order(self, value: Any, operand: Any) -> int | None:
+        """-1, 0 or 1 as the value is below, at or above the operand; None where no ordering can be made."""
+        if self.asked and is_number(value):
+            operand = as_asked(value, operand)
+        return order(value, operand, self.loose)
 
 
 Operator: TypeAlias = Callable[[Any, Sequence[Any], Reading], bool]
@@ -33,7 +49,7 @@ _TYPES: dict[str, Callable[[Any], bool]] = {
 
 
 def _equals(value: Any, operands: Sequence[Any], reading: Reading) -> bool:
-    return any(same(value, operand, reading.loose) for operand in operands)
+    return any(reading.same(value, operand) for operand in operands)
 
 
 def _not_equals(value: Any, operands: Sequence[Any], reading: Reading) -> bool:
@@ -44,7 +60,7 @@ def _not_equals(value: Any, operands: Sequence[Any], reading: Reading) -> bool:
 
 def _ordering(holds: Callable[[int], bool]) -> Operator:
     def test(value: Any, operands: Sequence[Any], reading: Reading) -> bool:
-        orders = [order(value, operand, reading.loose) for operand in operands]
+        orders = [reading.order(value, operand) for operand in operands]
         return _lean([None if o is None else holds(o) for o in orders], reading)
 
     return test
@@ -58,7 +74,7 @@ def _lean(results: list[bool | None], reading: Reading) -> bool:
 
 def _contains(value: Any, operands: Sequence[Any], reading: Reading) -> bool:
     for operand in operands:
-        if isinstance(value, list | tuple) and any(same(item, operand, reading.loose) for item in value):
+        if isinstance(value, list | tuple) and any(reading.same(item, operand) for item in value):
             return True
         if isinstance(operand, str) and _texts_hold(value, lambda text, o=operand: o in text, reading):  # type: ignore[misc]
             return True
@@ -108,7 +124,7 @@ def _length_ordering(holds: Callable[[int], bool]) -> Operator:
 
 def _set_equals(values: Any, operands: Sequence[Any], reading: Reading) -> bool:
     left, right = flat(values), flat(operands)
-    return all(_equals(v, right, reading) for v in left) and all(_equals(o, left, reading) for o in right)
+    return all(_equals(v, right, reading) for v in left) and all(any(reading.same(v, o) for v in left) for o in right)
 
 
 def flat(values: Sequence[Any]) -> list[Any]:

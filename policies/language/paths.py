@@ -26,8 +26,8 @@ _BRACKET_KEY = re.compile(rf"\[\s*({_QUOTED})\s*\]")
 _INDEX = re.compile(r"\[\s*(0|-?[1-9]\d{0,8})\s*\]")
 _WILD = re.compile(r"\[\s*\*\s*\]")
 _FILTER = re.compile(
-    rf"\[\s*\?\s*\(?\s*@(?:\.({_NAME})|\[\s*({_QUOTED})\s*\])"
-    rf"\s*==\s*({_QUOTED}|-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?|true|false|null)\s*\)?\s*\]"
+    rf"\[\s*\?\s*@(?:\.({_NAME})|\[\s*({_QUOTED})\s*\])"
+    rf"\s*==\s*({_QUOTED}|-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?|true|false|null)\s*\]"
 )
 
 

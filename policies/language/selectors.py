@@ -63,13 +63,13 @@ class VirtualTool(Record, frozen=True):
 
 
 class VirtualName:
-    """A virtual tool compiled: a name that a call of `tool` also goes by if its input matches."""
+    """A virtual tool compiled: a name that a call of one of `tools` also goes by if its input matches."""
 
     __slots__ = ("_match", "_values_at", "name", "of_tool")
 
-    def __init__(self, virtual: VirtualTool) -> None:
+    def __init__(self, virtual: VirtualTool, tools: Sequence[str]) -> None:
         self.name = virtual.as_
-        self.of_tool: Matcher = matcher([virtual.tool])
+        self.of_tool: Matcher = matcher(tools)
         self._values_at = paths.compile_path(virtual.path, loose=True)
         self._match = regexes.Regex(virtual.match).found_in
 
@@ -97,7 +97,7 @@ class Scope:
         self, aliases: Mapping[str, Sequence[str]] | None = None, virtual_tools: Iterable[VirtualTool] = ()
     ) -> None:
         self._aliases = {name.casefold(): tuple(tools) for name, tools in (aliases or {}).items()}
-        self.virtual_names = tuple(VirtualName(virtual) for virtual in virtual_tools)
+        self.virtual_names = tuple(VirtualName(virtual, self.expand(virtual.tool)) for virtual in virtual_tools)
 
     def expand(self, names: str | Sequence[str]) -> tuple[str, ...]:
         """Names with aliases replaced by the tools they stand for."""
@@ -171,6 +171,11 @@ class Slot:
                 return f"{alias}, and {part.words}" if part.words else alias
         return ""
 
+    def outlook(self, tool: str, facts: Facts) -> tuple[bool, bool]:
+        """Whether every call of a tool is met as things stand, and whether some call may be."""
+        found = [part.outlook(tool, self._own, self._virtual_names, facts) for part in self._parts]
+        return any(sure for sure, _ in found), any(maybe for _, maybe in found)
+
 
 class _Part:
     """One item of a selector: names, and what the input must meet."""
@@ -181,7 +186,8 @@ class _Part:
         self.matches = matcher(self.names)
         where = () if isinstance(item, str) else item.where
         self.words = condition_words(where)
-        compiled = compile_conditions(where, permits=permits, loose=True)
+        compiled = compile_conditions(where, permits=permits, loose=True, expand=scope.expand)
+        self._compiled = compiled
         self._where = compiled.holds if where else None
         self.outputs = compiled.outputs
 
@@ -195,3 +201,9 @@ class _Part:
         if where is None:
             return lambda call: any(call.goes_by(name) for name in virtual)
         return lambda call: any(call.goes_by(name) for name in virtual) and where(call.input, call)
+
+    def outlook(self, tool: str, own: bool, virtual_names: Sequence[VirtualName], facts: Facts) -> tuple[bool, bool]:
+        bound = self.bind(tool, own, virtual_names)
+        if isinstance(bound, bool):
+            return bound, bound
+        return own and self.matches(tool) and self._compiled.always(facts), not self._compiled.never(facts)

@@ -112,11 +112,21 @@ def _same_decimals(left: Any, right: Any) -> bool:
 def order(left: Any, right: Any, loose: bool) -> int | None:
     """-1, 0 or 1 as left is below, at or above right; None where no ordering can be made."""
     a, b = number_of(left, loose), number_of(right, loose)
-    if a is not None and b is not None and (is_number(left) or is_number(right)):
+    if a is not None and b is not None:
         return (a > b) - (a < b)
     if type(left) is str and type(right) is str:
         return (left > right) - (left < right)
     return None
+
+
+def as_asked(returned: Any, operand: Any) -> Any:
+    """An operand from a call's input as it meets a value that a tool returned: as the number it is the text of,
+    or as the text of the number it is.
+    """
+    if is_number(returned) and type(operand) is str:
+        number = number_of(operand, loose=True)
+        return operand if number is None else number
+    return text_of(operand) if type(returned) is str and is_number(operand) else operand
 
 
 def texts_in(value: Any) -> list[str]:

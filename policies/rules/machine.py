@@ -16,6 +16,7 @@ from typing import Any, Protocol
 import msgspec
 
 from ..calls import Action
+from ..language.conditions import Facts
 from ..language.operands import OutputRef
 from ..language.selectors import Scope, Slot, Subject
 
@@ -79,9 +80,10 @@ class Call(Subject, Protocol):
         ...
 
 
-class Ahead(Protocol):
-    """What is known of calls that are still to come: the next response's number, and what users have said."""
+class Ahead(Facts, Protocol):
+    """What is known of calls of one tool that are still to come: the next response's number, and the past."""
 
+    name: str
     turn: int
 
     def user_said(self, pattern: str, latest: bool) -> bool:

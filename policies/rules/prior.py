@@ -60,10 +60,12 @@ class PriorTest:
         self.same = requirement.same
         self.slots = tuple(Slot(_settled(item), scope, permits=True) for item in items)
         self.mask = sum(1 << (first_slot + n) for n in range(len(items)))
-        self._later = {1 << (first_slot + n): _unsettled(item) for n, item in enumerate(items)}
+        self._later = {1 << (first_slot + n): _unsettled(item, scope) for n, item in enumerate(items)}
         self._keeps_input = any(later is not None for later in self._later.values())
         conditions = requirement.output
-        self._output = compile_conditions(conditions, permits=True, loose=False) if conditions else None
+        self._output = (
+            compile_conditions(conditions, permits=True, loose=False, expand=scope.expand) if conditions else None
+        )
         self._values = [_binding(same) for same in requirement.same]
 
     @property
@@ -128,11 +130,18 @@ class PriorTest:
 
     def meetable(self, evidence: Evidence) -> bool:
         """Whether some input would be served."""
-        for numbers in evidence.about.values():
-            latest = numbers if self.pick == "any" or self._keeps_input else numbers[-1:]
-            if any(evidence.items[n].good for n in latest):
-                return True
-        return False
+        if self.pick == "any" or self._keeps_input:
+            return any(item.good for item in evidence.items.values())
+        if any(evidence.items[numbers[-1]].good for numbers in evidence.about.values()):
+            return True
+        return any(item.good and item.keys > 1 and self._latest(evidence, n) for n, item in evidence.items.items())
+
+    def _latest(self, evidence: Evidence, number: int) -> bool:
+        """Whether a call is the last one about all that it is about, so that an input that names all of it is bound
+        to no later one.
+        """
+        shared = [numbers for numbers in evidence.about.values() if number in numbers]
+        return not any(all(later in numbers for numbers in shared) for later in shared[0] if later > number)
 
     def words(self) -> str:
         """The requirement as a text says it."""
@@ -149,9 +158,9 @@ def _settled(item: str | ToolWhere) -> str | ToolWhere:
     return ToolWhere(tool=item.tool, where=tuple(c for c in item.where if not has_references([c])))
 
 
-def _unsettled(item: str | ToolWhere) -> Any:
+def _unsettled(item: str | ToolWhere, scope: Scope) -> Any:
     where = () if isinstance(item, str) else tuple(c for c in item.where if has_references([c]))
-    return compile_conditions(where, permits=True, loose=True) if where else None
+    return compile_conditions(where, permits=True, loose=True, expand=scope.expand) if where else None
 
 
 def _binding(same: Same) -> tuple[Callable[[Any], list[str]], Callable[[Any, Output | None], list[str]]]:

@@ -69,7 +69,7 @@ def virtual_names(call: Call, world: World) -> list[str]:
     return [
         virtual["as"]
         for virtual in world.policy.get("virtual_tools", ())
-        if globbed(virtual["tool"], call.tool)
+        if any(globbed(pattern, call.tool) for pattern in _spelt_out(virtual["tool"], world))
         and any(re.search(virtual["match"], t) for v in at(virtual["path"], call.input) for t in texts(v))
     ]
 
