@@ -9,8 +9,9 @@ Rows, each importing only those above it:
     rules/          one family a file: its records and its machine
     reading/        text -> policies, every problem at its place
     ids, merge      several policies as one stack
-    prices, usage, limits, memory, session
+    prices, usage, limits, memory
     visits          compiled rules, and what calls of a tool mean to them
+    session
     compiled        the stack as machines, indexed by tool
     judging, observing, report, objections, monitor, snapshots
     preflight/      what is wrong with a stack, before a run starts

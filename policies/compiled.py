@@ -32,7 +32,7 @@ from .rules.lists import AllowlistMachine, BlocklistMachine
 from .rules.machine import Machine
 from .rules.net import NetMachine, OnResult, Validator
 from .rules.provenance import ProvenanceMachine
-from .visits import Compiled, Plan, visit_of, visits_of
+from .visits import Compiled, Plan, Visits, visit_of
 
 if TYPE_CHECKING:
     from .monitor import Monitor
@@ -75,13 +75,14 @@ class CompiledPolicy:
 
     def _planned(self, tool: str) -> Plan:
         looked = [(rule, visit_of(rule, tool)) for rule in self.rules]
-        looked = [(rule, visit) for rule, visit in looked if visit.maybe or visit.machine.every_call]
-        remembers = ((ref, path) for ref, (matches, path) in self.references.items() if matches(tool))
+        looked = [(rule, visit) for rule, visit in looked if visit.maybe or rule.machine.every_call]
+        remembers = [(ref, path) for ref, (matches, path) in self.references.items() if matches(tool)]
         asks = any(visit.asks for _, visit in looked)
         return Plan(
             visits=tuple(visit for _, visit in looked),
-            remembers=tuple(remembers),
-            fixed=None if asks else visits_of([(rule, visit.mask) for rule, visit in looked]),
+            remembers=remembers,
+            fixed=None if asks else Visits([(rule, visit.mask) for rule, visit in looked], remembers),
+            met={},
         )
 
     def at(self, context: RunContext) -> CompiledPolicy:
@@ -209,7 +210,6 @@ def _compiled(
         unpreventable=getattr(clause, "unpreventable", None),
         description=clause.description,
         when=_when(clause),
-        spends=machine.spends,
     )
 
 

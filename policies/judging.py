@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal
 
-from .calls import Action, Enforcement, RunContext, Violation
+from .calls import Action, Enforcement, RunContext, Violation, input_digest
 from .compiled import CompiledPolicy
 from .language.operands import OutputRef
 from .limits import Exceeded
-from .memory import Returned, UserWords
+from .memory import Memory, Returned
 from .rules.machine import Finding
 from .session import REQUESTED, Call, Output, Session
-from .visits import Compiled, Met, Plan, Visits, visits_of
+from .visits import NO_STEPS, Compiled, Met, Steps, Visits
+
+STEPS_KEPT = 256
+"""For how many tools a session remembers what their calls do; a model may invent any number."""
 
 
 class States(dict[int, Any]):
@@ -40,9 +43,10 @@ class Judging:
         self.returned: dict[OutputRef, Returned] = {ref: Returned() for ref in compiled.references}
         self.rules: Mapping[int, Compiled] = compiled.by_number
         self.states = States(compiled.by_number)
+        self._steps: dict[str | Visits, Steps] = {}
         self._due: dict[int, int] = {}
         self._due_at: dict[int, set[int]] = {}
-        self.reschedule_all()
+        self.rebind()
 
     def adopt(self, compiled: CompiledPolicy) -> None:
         """Go on under another set of rules; a rule that is in both keeps its state, so does one that is gone."""
@@ -50,81 +54,90 @@ class Judging:
         self.rules = self.states.rules = compiled.by_number
         for ref in compiled.references:
             self.returned.setdefault(ref, Returned())
-        self.reschedule_all()
+        self.rebind()
+
+    def rebind(self) -> None:
+        """The rules or their states are others than before: find out anew what calls do to them."""
+        self.memory = Memory(self.returned, self.session.words)
+        self._steps.clear()
+        for call in self.calls.values():
+            call.steps = self.bound(call.steps.visits)
+        self.ordered = self.compiled.has_ordinals
+        if self.ordered:
+            for number in self.rules:
+                self.reschedule(number)
 
     def due_next(self) -> set[int]:
         """The rules that the next call concerns whatever its name."""
         return self._due_at.get(self.session.count + 1, set()) & self.rules.keys()
 
-    @property
-    def words(self) -> UserWords:
-        """What users wrote."""
-        return self.session.words
-
-    def call(self, id: str, name: str, input: Any, turn: int) -> Call:
-        """A call as rules look at it."""
-        return Call(id=id, name=name, input=input, turn=self.session.session_turn(turn), memory=self)
-
-    def request(self, id: str, name: str, input: Any, turn: int) -> tuple[Call, Visits]:
-        """A call was asked for: known by its id from now on, and counted as an attempt once."""
+    def request(self, id: str, name: str, input: Any, turn: int, status: str, first: bool) -> Call:
+        """A call is asked for, or runs: known by its id from now on, and counted as an attempt the `first` time."""
         session = self.session
-        first = id not in self.calls and id not in session.finished
         offset = session.turn_offset
         turn = session.session_turn(turn) if turn <= 0 or offset is None else turn + offset
-        call = self.calls[id] = Call(id=id, name=name, input=input, turn=turn, memory=self)
-        session.asked = True
+        steps = self._steps.get(name)
+        call = self.calls[id] = Call(id, name, input, turn, self.memory, status, steps or NO_STEPS)
         if turn > session.turn:
-            session.reach_turn(turn)
-        visits = self._visits(call, self.compiled.plan(name))
+            session.turn = turn
+            if self.limited:
+                self.reach_turn(turn)
+        if session.granted and id in session.granted:
+            call.approved = session.granted[id] == input_digest(input)
+        if steps is None or self._due_at:
+            steps = call.steps = self.steps(call)
         if first:
-            if not visits.exercised <= session.exercised:
-                session.exercised |= visits.exercised
-            for rule, mask in visits.attempts:
-                rule.machine.asked(self.states[rule.number], call, mask)
-        return call, visits
+            if steps.new:
+                steps.new = False
+                session.asked = True
+                session.exercised |= steps.visits.exercised
+            for state, mask, rule in steps.attempts:
+                rule.machine.asked(state, call, mask)
+        return call
 
-    def visits(self, call: Call) -> Visits:
-        """The rules that a call concerns, in the stack's order."""
-        return self._visits(call, self.compiled.plan(call.name))
-
-    def _visits(self, call: Call, plan: Plan) -> Visits:
+    def steps(self, call: Call) -> Steps:
+        """What a call does to the rules that it concerns."""
+        plan = self.compiled.plan(call.name)
+        visits = plan.concerned(call)
         due = self._due_at.get(self.session.count + 1) if self._due_at else None
-        if plan.fixed is not None and not due:
-            return plan.fixed
-        found: list[Met] = []
-        for visit in plan.visits:
-            mask = visit.mask
-            for bit, ask in visit.asks:
-                if ask(call):
-                    mask |= bit
-            if mask or visit.machine.every_call:
-                found.append((self.rules[visit.number], mask))
         if due:
-            named = {rule.number for rule, _ in found}
-            found += [(self.rules[number], 0) for number in due - named if number in self.rules]
-            found.sort(key=lambda met: met[0].number)
-        return visits_of(found)
+            return self.bound(visits.with_due(due, self.rules))
+        key = visits if plan.fixed is None else call.name
+        steps = self._steps.get(key)
+        if steps is None:
+            if len(self._steps) >= STEPS_KEPT:
+                self._steps.clear()
+            steps = self._steps[key] = self.bound(visits)
+        return steps
 
-    def judged(self, call: Call, visits: Visits, *, repeat: bool) -> tuple[list[Violation], list[str]]:
-        """What limits and rules find against a call; a rule that raises objects, and is named.
+    def bound(self, visits: Visits) -> Steps:
+        """What calls that concern these rules do to this session."""
+        return Steps(visits, self.states, self.rules, self.session.broken)
+
+    def judged(self, call: Call, errors: list[str], repeat: bool) -> list[Violation]:
+        """What limits and rules find against a call; a rule that raises objects, and is named in `errors`.
 
         `repeat`: also name limits that were reported in this run already.
         """
-        session = self.session
         found = self._limited(call, repeat) if self.limited else []
-        errors: list[str] = []
-        now, broken, states = session.count, session.broken, self.states
-        for rule, mask in visits.rules:
+        now = self.session.count
+        for judge, state, mask, rule in call.steps.judges:
             try:
-                if broken and rule.id in broken:
-                    raise RuntimeError(broken[rule.id])
-                finding = rule.machine.judge(states[rule.number], call, mask, now)
+                finding = judge(state, call, mask, now)
             except Exception as error:
                 errors.append(rule.id)
                 finding = _raised(rule, error)
             if finding is not None:
                 found.append(self.violation(rule, finding, call))
-        return found, errors
+        return found
+
+    def reach_turn(self, turn: int) -> None:
+        """The stream has come to this response."""
+        session = self.session
+        if turn > session.turn:
+            session.turn = turn
+        if self.limited:
+            session.limits.turns = max(session.limits.turns, session.turn - session.turn_base)
 
     def _limited(self, call: Call, repeat: bool) -> list[Violation]:
         session = self.session
@@ -173,64 +186,55 @@ class Judging:
         for violation in violations:
             self.session.violated |= {violation.rule}
 
-    def start(self, call: Call, visits: Visits, status: str) -> None:
-        """The call runs: every rule spends, and those that want to know how it ends are noted."""
-        session = self.session
-        call.status = status
-        if session.denied:
+    def start(self, call: Call) -> None:
+        """The call runs: every rule spends."""
+        session, steps = self.session, call.steps
+        if session.denied or session.granted:
             session.denied.discard(call.id)
-        if session.granted:
             session.granted.pop(call.id, None)
-        now, states = session.count, self.states
-        for rule, mask in visits.spending:
+        now = session.count
+        for spend, state, mask, rule in steps.spends:
             try:
-                rule.machine.started(states[rule.number], call, mask, now)
+                spend(state, call, mask, now)
             except Exception as error:
-                self._broke(rule, error)
+                self.broke(rule, error)
         session.count = now + 1
-        session.limits.calls += 1
-        call.visits = visits.outcomes
-        if self.compiled.has_ordinals:
+        if self.limited:
+            session.limits.calls += 1
+        if self.ordered:
             self._due_at.pop(now + 1, None)
-            for rule, _ in visits.rules:
-                if rule.machine.ordinals:
-                    self.reschedule(rule.number)
+            for number in steps.visits.ordinals:
+                self.reschedule(number)
 
-    def ended(self, call: Call, how: str, raw_output: Any = None) -> list[Violation]:
-        """A call is over: `completed`, `failed` or `denied`; returns what that violates."""
+    def succeeded(self, call: Call, output: Output) -> None:
+        """Tell the rules that want to know, and remember what the call returned."""
+        for state, mask, rule in call.steps.outcomes:
+            try:
+                rule.machine.completed(state, call, mask, output)
+            except Exception as error:
+                self.broke(rule, error)
+        for ref, values_at in call.steps.remembers:
+            self.returned[ref].add(values_at(output.value))
+
+    def ended(self, call: Call, how: Literal["failed", "denied"]) -> list[Violation]:
+        """A call is over and did not succeed; returns what that violates."""
         del self.calls[call.id]
         found: list[Violation] = []
-        if call.visits or self.compiled.references:
-            output = Output(raw_output)
-            for number, mask in call.visits:
-                rule = self.rules.get(number)
-                if rule is None:
-                    continue
-                state, finding = self.states[number], None
-                try:
-                    if how == "completed":
-                        rule.machine.completed(state, call, mask, output)
-                    else:
-                        finding = getattr(rule.machine, how)(state, call, mask)
-                except Exception as error:
-                    self._broke(rule, error)
-                if finding is not None:
-                    found.append(self.violation(rule, finding, None))
-            if how == "completed" and self.compiled.references:
-                for ref, values_at in self.compiled.plan(call.name).remembers:
-                    self.returned[ref].add(values_at(output.value))
+        for state, mask, rule in call.steps.outcomes:
+            try:
+                finding: Finding | None = getattr(rule.machine, how)(state, call, mask)
+            except Exception as error:
+                self.broke(rule, error)
+                continue
+            if finding is not None:
+                found.append(self.violation(rule, finding, None))
         self.session.finish(call)
         return found
 
-    def _broke(self, rule: Compiled, error: Exception) -> None:
+    def broke(self, rule: Compiled, error: Exception) -> None:
         """A machine that raised while it moved cannot be trusted: it refuses from now on."""
         self.session.broken[rule.id] = f"{type(error).__name__}: {str(error)[:200]}"
-
-    def reschedule_all(self) -> None:
-        """Find out anew which rules are due when."""
-        if self.compiled.has_ordinals:
-            for number in self.rules:
-                self.reschedule(number)
+        self._steps.clear()
 
     def reschedule(self, number: int) -> None:
         old = self._due.pop(number, None)
@@ -245,9 +249,9 @@ class Judging:
         """Whether a call runs or is held."""
         return any(call.status != REQUESTED for call in self.calls.values())
 
-    def describe(self, visits: Visits) -> dict[str, str]:
+    def describe(self, rules: Sequence[Met]) -> dict[str, str]:
         """The states of rules in words, by id."""
-        return {rule.id: rule.machine.describe(self.states[rule.number]) for rule, _ in visits.rules}
+        return {rule.id: rule.machine.describe(self.states[rule.number]) for rule, _ in rules}
 
 
 def _raised(rule: Compiled, error: Exception) -> Finding:

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from .calls import UNREADABLE, fingerprint
+from .language.operands import OutputRef
 from .language.operators import flat
 from .language.regexes import Regex
 from .language.values import is_number, number_of, unkeepable
@@ -88,6 +89,16 @@ class UserWords(msgspec.Struct, kw_only=True, omit_defaults=True):
         """Whether a message contains the value, not inside a longer word or number."""
         folded = value.casefold()
         return any(_stands_in(text, folded) for text in self.texts)
+
+
+class Memory:
+    """What rules may look up of a session besides their own state."""
+
+    __slots__ = ("returned", "words")
+
+    def __init__(self, returned: dict[OutputRef, Returned], words: UserWords) -> None:
+        self.returned = returned
+        self.words = words
 
 
 def _stands_in(text: str, value: str) -> bool:

@@ -21,7 +21,6 @@ from .calls import (
     ToolCall,
     Usage,
     Violation,
-    input_digest,
     tell_model_default,
 )
 from .compiled import CompiledPolicy
@@ -33,10 +32,8 @@ from .observing import HANDLERS, Handler, run_started
 from .report import Report, settle
 from .rules.check import CheckMachine
 from .rules.net import NetMachine
-from .session import ALLOWED, HELD, STARTED, Call, mark
-from .visits import Compiled, Visits
-
-_NO_ANSWERS: Mapping[str, Any] = {}
+from .session import ALLOWED, HELD, NO_ANSWERS, REQUESTED, RUNNING, Call, mark
+from .visits import Compiled
 
 
 class Monitor(Judging):
@@ -72,51 +69,59 @@ class Monitor(Judging):
 
     def async_checks(self, call: ToolCall) -> list[tuple[str, Callable[[ToolCall], Any]]]:
         """The asynchronous checks that concern a call, by rule id: ask them, then propose with the answers."""
-        visits = self.visits(self.call(call.id, call.name, call.input, call.turn))
-        machines = [(rule.id, rule.machine) for rule, _ in visits.rules if isinstance(rule.machine, CheckMachine)]
-        return [(id, machine.check) for id, machine in machines if machine.is_async]
+        steps = self.steps(Call(call.id, call.name, call.input, self.session.session_turn(call.turn), self.memory))
+        machines = [(rule.id, rule.machine) for rule, _ in steps.visits.rules]
+        return [(id, m.check) for id, m in machines if isinstance(m, CheckMachine) and m.is_async]
 
-    def propose(self, call: ToolCall, checks: Mapping[str, Any] = _NO_ANSWERS) -> Decision:
+    def propose(self, call: ToolCall, checks: Mapping[str, Any] = NO_ANSWERS) -> Decision:
         """Judge a call at the gate on every rule and, if it may run, spend what it spends.
 
         `checks` holds the answers of asynchronous checks by rule id; one that is missing refuses.
         """
+        id = call.id
         try:
-            return self._propose(call, checks)
+            first = id not in self.calls and id not in self.session.finished
+            if not first and (known := self._known(call)):
+                return known
+            subject = self.request(id, call.name, call.input, call.turn, REQUESTED, first)
+            if checks:
+                subject.answers = checks
+            errors: list[str] = []
+            violations = self.judged(subject, errors, repeat=True)
+            if checks:
+                subject.answers = NO_ANSWERS
+            if violations or self.explain:
+                return self._weighed(call, subject, violations, tuple(errors))
+            subject.status = ALLOWED
+            self.start(subject)
+            return Decision(action="allow", tool_call_id=id, tool_name=call.name, tool_input=call.input)
         except UNREADABLE as error:
             return self._decision(call, [unreadable(self.compiled.name, call, error)], ("input",))
 
-    def _propose(self, call: ToolCall, checks: Mapping[str, Any]) -> Decision:
-        if known := self._known(call):
-            return known
-        subject, visits = self.request(call.id, call.name, call.input, call.turn)
-        granted = self.session.granted.get(call.id)
-        if granted is not None:
-            subject.approved = granted == input_digest(call.input)
-        subject.answers = checks
-        violations, errors = self.judged(subject, visits, repeat=True)
-        if not violations and not self.explain:
-            self.start(subject, visits, ALLOWED)
-            return self._decision(call, violations, ())
+    def _weighed(
+        self, call: ToolCall, subject: Call, violations: list[Violation], errors: tuple[str, ...]
+    ) -> Decision:
+        """The decision on what was found, and what it does to the call."""
         if subject.approved:
             violations = [v for v in violations if v.action != "request_approval"]
-        if len(violations) > 1:
-            violations.sort(key=lambda violation: -STRICTNESS[violation.action])
-        decision = self._decision(call, violations, tuple(errors))
-        before = self.describe(visits) if self.explain else None
+        violations.sort(key=lambda violation: -STRICTNESS[violation.action])
+        decision = self._decision(call, violations, errors)
+        rules = subject.steps.visits.rules
+        before = self.describe(rules) if self.explain else None
         if decision.action in ("allow", "warn"):
-            self.start(subject, visits, ALLOWED)
+            subject.status = ALLOWED
+            self.start(subject)
         elif decision.action == "request_approval":
             subject.status = HELD
         self.mark_violated(violations)
-        if before is not None:
-            decision = msgspec.structs.replace(decision, steps=self._steps(visits, before, violations))
-        return decision
+        if before is None:
+            return decision
+        return msgspec.structs.replace(decision, steps=_explained(before, self.describe(rules), violations))
 
     def _known(self, call: ToolCall) -> Decision | None:
         """The answer to an id that was let through or is over: the same call again counts for nothing more."""
         current = self.calls.get(call.id)
-        if current is not None and current.status in (ALLOWED, STARTED):
+        if current is not None and current.status in RUNNING:
             same = mark(current.name, current.input) == mark(call.name, call.input)
         elif call.id in self.session.finished:
             same = self.session.finished[call.id] == mark(call.name, call.input)
@@ -149,17 +154,6 @@ class Monitor(Judging):
             tell_model=tell,
             errors=errors,
         )
-
-    def _steps(self, visits: Visits, before: dict[str, str], violations: list[Violation]) -> tuple[str, ...]:
-        after = self.describe(visits)
-        objections = {violation.rule: violation for violation in violations}
-        steps = [f"{v.rule}: {v.action}, {v.message}" for id, v in objections.items() if id not in before]
-        for id, state in before.items():
-            objection = objections.get(id)
-            answer = f"{objection.action}, {objection.message}" if objection else "agrees"
-            change = f" -> {after[id]}" if after[id] != state else ""
-            steps.append(f"{id}: {answer} [{state}{change}]")
-        return tuple(steps)
 
     def observe(self, event: ev.Event) -> list[Violation]:
         """Take in an event that happened; returns what it violates."""
@@ -235,11 +229,11 @@ class Monitor(Judging):
     def refusing(self, tool: str) -> Iterator[str]:
         """The ids of the rules that refuse every call of a tool in the next response."""
         count = self.session.count
-        ahead = Call(id="", name=tool, input=None, turn=self.session.turn + 1, memory=self)
+        ahead = Call(id="", name=tool, input=None, turn=self.session.turn + 1, memory=self.memory)
         visits = self.compiled.plan(tool).visits
-        named = {visit.number for visit in visits}
+        named = {visit.rule.number for visit in visits}
         due = [(number, 0, 0) for number in self.due_next() if number not in named]
-        for number, sure, maybe in [*((v.number, *v.outlook(ahead)) for v in visits), *due]:
+        for number, sure, maybe in [*((v.rule.number, *v.outlook(ahead)) for v in visits), *due]:
             rule = self.rules[number]
             if STRICTNESS[rule.action] < STRICTNESS["deny"] and rule.id not in self.session.broken:
                 continue
@@ -284,3 +278,15 @@ class Monitor(Judging):
         from .snapshots import write
 
         return write(self)
+
+
+def _explained(before: dict[str, str], after: dict[str, str], violations: list[Violation]) -> tuple[str, ...]:
+    """The state of each rule before and after, and what it answered."""
+    objections = {violation.rule: violation for violation in violations}
+    steps = [f"{v.rule}: {v.action}, {v.message}" for id, v in objections.items() if id not in before]
+    for id, state in before.items():
+        objection = objections.get(id)
+        answer = f"{objection.action}, {objection.message}" if objection else "agrees"
+        change = f" -> {after[id]}" if after[id] != state else ""
+        steps.append(f"{id}: {answer} [{state}{change}]")
+    return tuple(steps)

@@ -6,11 +6,11 @@ from collections.abc import Callable
 from typing import Any, TypeAlias
 
 from . import events as ev
-from .calls import Violation, input_digest
+from .calls import Violation
 from .judging import Judging
 from .limits import UNITS
 from .memory import message_text
-from .session import ALLOWED, HELD, REQUESTED, STARTED, mark
+from .session import HELD, REQUESTED, RUNNING, STARTED, Output, mark
 
 
 def run_started(on: Judging, event: ev.RunStarted) -> list[Violation]:
@@ -35,7 +35,7 @@ def message(on: Judging, event: ev.MessageEvent) -> list[Violation]:
 def turn(on: Judging, event: ev.TurnEvent) -> list[Violation]:
     """The stream has come to a model response."""
     if event.turn > 0:
-        on.session.reach_turn(on.session.session_turn(event.turn))
+        on.reach_turn(on.session.session_turn(event.turn))
     return []
 
 
@@ -47,50 +47,57 @@ def usage(on: Judging, event: ev.TokenUsageUpdated) -> list[Violation]:
 
 def requested(on: Judging, event: ev.ToolCallRequested) -> list[Violation]:
     """A call was asked for; judging it is `propose`'s."""
-    known = on.calls.get(event.tool_call_id)
+    id = event.tool_call_id
+    known = on.calls.get(id)
     if known is None or known.status == REQUESTED:
-        on.request(event.tool_call_id, event.tool_name, event.tool_input, event.turn)
+        first = known is None and id not in on.session.finished
+        on.request(id, event.tool_name, event.tool_input, event.turn, REQUESTED, first)
     return []
 
 
 def started(on: Judging, event: ev.ToolCallStarted) -> list[Violation]:
     """A call runs: if it was not let through as it runs now, it is judged as something that happened."""
-    known = on.calls.get(event.tool_call_id)
-    this = event.tool_name, event.tool_input
-    if known is not None and known.status in (ALLOWED, STARTED):
-        if known.input is event.tool_input or mark(known.name, known.input) == mark(*this):
-            known.status = STARTED
-            return []
-    elif event.tool_call_id not in on.session.denied and _ended_as(on, event.tool_call_id, *this):
+    id, name, input = event.tool_call_id, event.tool_name, event.tool_input
+    first = id not in on.calls and id not in on.session.finished
+    if not first and _let_through(on, id, name, input):
         return []
-    granted = on.session.granted.get(event.tool_call_id)
-    call, visits = on.request(event.tool_call_id, *this, event.turn)
-    call.observed = True
-    if granted is not None:
-        call.approved = granted == input_digest(event.tool_input)
-    violations, _ = on.judged(call, visits, repeat=False)
-    if call.approved:
+    call = on.request(id, name, input, event.turn, STARTED, first)
+    violations = on.judged(call, [], repeat=False)
+    if violations and call.approved:
         violations = [v for v in violations if v.action != "request_approval"]
-    on.start(call, visits, STARTED)
+    on.start(call)
     return violations
 
 
-def _ended_as(on: Judging, id: str, name: str, input: Any) -> bool:
-    return id in on.session.finished and on.session.finished[id] == mark(name, input)
+def _let_through(on: Judging, id: str, name: str, input: Any) -> bool:
+    """Whether a call was judged as it runs now: at the gate, or when its start was first reported."""
+    known = on.calls.get(id)
+    if known is not None and known.status in RUNNING:
+        same = known.input is input or mark(known.name, known.input) == mark(name, input)
+        if same:
+            known.status = STARTED
+        return same
+    session = on.session
+    return id not in session.denied and id in session.finished and session.finished[id] == mark(name, input)
 
 
 def completed(on: Judging, event: ev.ToolCallCompleted) -> list[Violation]:
     """A call succeeded; an outcome for an unknown id changes nothing."""
     call = on.calls.get(event.tool_call_id)
-    if call is None or call.status not in (ALLOWED, STARTED):
+    if call is None or call.status not in RUNNING:
         return []
-    return on.ended(call, "completed", event.tool_output)
+    del on.calls[call.id]
+    steps = call.steps
+    if steps.outcomes or steps.remembers:
+        on.succeeded(call, Output(event.tool_output))
+    on.session.finish(call)
+    return []
 
 
 def failed(on: Judging, event: ev.ToolCallFailed) -> list[Violation]:
     """A call failed."""
     call = on.calls.get(event.tool_call_id)
-    return on.ended(call, "failed") if call is not None and call.status in (ALLOWED, STARTED) else []
+    return on.ended(call, "failed") if call is not None and call.status in RUNNING else []
 
 
 def denied(on: Judging, event: ev.ToolCallDenied) -> list[Violation]:
@@ -98,9 +105,9 @@ def denied(on: Judging, event: ev.ToolCallDenied) -> list[Violation]:
     call = on.calls.get(event.tool_call_id)
     if call is None:
         return []
-    if call.status in (ALLOWED, STARTED):
+    if call.status in RUNNING:
         return on.ended(call, "failed")
-    call.visits = [(rule.number, mask) for rule, mask in on.visits(call).rules if rule.machine.outcomes]
+    call.steps = on.steps(call)
     on.session.denied.add(call.id)
     return on.ended(call, "denied")
 

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from itertools import islice
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -17,38 +19,48 @@ from .language.operands import OutputRef
 from .language.selectors import VirtualName
 from .language.values import is_number, parsed_output, text_of
 from .limits import LimitState
-from .memory import Returned, UserWords
+from .memory import Memory, Returned, UserWords
 from .usage import Meter
+from .visits import NO_STEPS, Steps
 
 FINISHED_KEPT = 65_536
 """The most finished calls of a run that are remembered by id; an older id counts as a new call."""
 
-MARK_LENGTH = 64
-"""Up to how many bytes an input stands in its mark as it is; beyond, as a digest."""
+MARK_LENGTH = 96
+"""Up to how many bytes a tool and its input stand in a mark as they are; beyond, as a digest."""
 
 REQUESTED, HELD, ALLOWED, STARTED = "requested", "held", "allowed", "started"
+RUNNING = (STARTED, ALLOWED)
+"""Let through, and not over."""
 
-_NO_ANSWERS: Mapping[str, Any] = {}
+NO_ANSWERS: Mapping[str, Any] = MappingProxyType({})
+"""Those of a call that no asynchronous check was asked about."""
 
 
-class Call(msgspec.Struct, kw_only=True, omit_defaults=True):
+class Call(msgspec.Struct, gc=False):
     """One call in flight, and what the rules may ask about it.
 
-    `visits` are the rules that it concerns, as (number, mask). `memory` leads to what the session remembers.
+    `steps` is what it does to the rules it concerns, `memory` what the session remembers for them.
     """
 
+    # gc=False: nothing a call leads to leads back to it; the answers of checks are let go once judged.
     id: str
     name: str
     input: Any
     turn: int
+    memory: Memory
     status: str = REQUESTED
-    visits: list[tuple[int, int]] = []
+    steps: Steps = NO_STEPS
     approved: bool = False
-    observed: bool = False
-    answers: Any = _NO_ANSWERS
-    memory: Any = None
+    answers: Mapping[str, Any] = NO_ANSWERS
     named: dict[VirtualName, bool] | None = None
+    keys: dict[str, list[str]] | None = None
     loose: str | None = None
+
+    @property
+    def observed(self) -> bool:
+        """Whether it is known because it already ran, and not because it was asked for."""
+        return self.status == STARTED
 
     def goes_by(self, virtual: VirtualName) -> bool:
         """Whether the input gives the call this name."""
@@ -61,17 +73,15 @@ class Call(msgspec.Struct, kw_only=True, omit_defaults=True):
 
     def outputs(self, ref: OutputRef) -> Returned:
         """What earlier successful calls returned."""
-        found: Returned = self.memory.returned[ref]
-        return found
+        return self.memory.returned[ref]
 
     def user_wrote(self, text: str) -> bool:
         """Whether a user message contains the text, not inside a longer word or number."""
-        words: UserWords = self.memory.words
-        return words.contain(text)
+        return self.memory.words.contain(text)
 
     def user_said(self, pattern: str, latest: bool) -> bool:
         """Whether a pattern was found in a user message, or in the last."""
-        words: UserWords = self.memory.words
+        words = self.memory.words
         return pattern in (words.last if latest else words.ever)
 
     def loose_fingerprint(self) -> str:
@@ -90,18 +100,24 @@ def _loosened(value: Any) -> Any:
     return text_of(value) if is_number(value) else value
 
 
-def mark(name: str, input: Any) -> str:
-    """A short text that is the same for the same tool and input, by which a finished call is known.
+_encode = msgspec.json.Encoder(order="deterministic").encode
+
+
+def mark(name: str, input: Any) -> bytes:
+    """A few bytes that are the same for the same tool and input, by which a finished call is known.
 
     Raises one of UNREADABLE for an input that cannot be written as JSON.
     """
-    text = fingerprint(input)
-    if len(text) > MARK_LENGTH:
-        return f"{name}#{hashlib.blake2b(text, digest_size=16).hexdigest()}"
-    return f"{name} {text.decode()}"
+    text = _encode((name, input))
+    return text if len(text) <= MARK_LENGTH else _digest(text)
 
 
-class Session(msgspec.Struct, kw_only=True, omit_defaults=True):
+def _digest(text: bytes) -> bytes:
+    return hashlib.blake2b(text, digest_size=16).digest()
+
+
+@dataclass(kw_only=True, slots=True)
+class Session:
     """Where a session stands.
 
     `count` is the number of calls that started; `turn` the number of the last model response, `turn_base` what
@@ -116,15 +132,15 @@ class Session(msgspec.Struct, kw_only=True, omit_defaults=True):
     turn_base: int = 0
     turn_offset: int | None = None
     asked: bool = False
-    finished: dict[str, str] = {}
-    denied: set[str] = set()
-    granted: dict[str, str] = {}
+    finished: dict[str, bytes] = field(default_factory=dict)
+    denied: set[str] = field(default_factory=set)
+    granted: dict[str, str] = field(default_factory=dict)
     exercised: frozenset[str] = frozenset()
     violated: frozenset[str] = frozenset()
-    broken: dict[str, str] = {}
-    meter: Meter = msgspec.field(default_factory=Meter)
-    limits: LimitState = msgspec.field(default_factory=LimitState)
-    words: UserWords = msgspec.field(default_factory=UserWords)
+    broken: dict[str, str] = field(default_factory=dict)
+    meter: Meter = field(default_factory=Meter)
+    limits: LimitState = field(default_factory=LimitState)
+    words: UserWords = field(default_factory=UserWords)
 
     def session_turn(self, turn: int) -> int:
         """The session's number for a response that a run numbers `turn`; 0 is the response going on now."""
@@ -134,13 +150,6 @@ class Session(msgspec.Struct, kw_only=True, omit_defaults=True):
             # Numbers count on through the session; a client that begins at 1 again is counted on from here.
             self.turn_offset = self.turn_base if turn <= self.turn_base else 0
         return turn + self.turn_offset
-
-    def reach_turn(self, turn: int) -> None:
-        """The stream has come to this response."""
-        if turn > self.turn:
-            self.turn = turn
-        if self.turn - self.turn_base > self.limits.turns:
-            self.limits.turns = self.turn - self.turn_base
 
     def new_run(self, run_id: str, model: str) -> None:
         """A run begins: call ids, turns within the run and approvals start anew."""
@@ -154,21 +163,23 @@ class Session(msgspec.Struct, kw_only=True, omit_defaults=True):
 
     def finish(self, call: Call) -> None:
         """A call is over; only its id and its mark stay."""
+        finished = self.finished
         try:
-            self.finished[call.id] = mark(call.name, call.input)
+            text = _encode((call.name, call.input))
+            finished[call.id] = text if len(text) <= MARK_LENGTH else _digest(text)
         except UNREADABLE:
-            self.finished[call.id] = ""  # the same as no call
-        if len(self.finished) > FINISHED_KEPT:
+            finished[call.id] = b""  # the same as no call
+        if len(finished) > FINISHED_KEPT:
             # Many at a time: finding the first key of a dict steps over all that were deleted before it.
-            for oldest in list(islice(self.finished, FINISHED_KEPT // 8)):
-                del self.finished[oldest]
+            for oldest in list(islice(finished, FINISHED_KEPT // 8)):
+                del finished[oldest]
                 self.denied.discard(oldest)
 
 
 _UNPARSED: Any = object()
 
 
-class Output(msgspec.Struct):
+class Output(msgspec.Struct, gc=False):
     """What a tool returned, parsed when a rule first looks."""
 
     raw: Any

@@ -13,9 +13,10 @@ from .language.values import unkeepable
 from .memory import Returned
 from .monitor import Monitor
 from .nets.records import Net, NetLine
-from .session import Call, Session
+from .session import RUNNING, Call, Session
+from .visits import Visits
 
-FORMAT = 1
+FORMAT = 2
 
 
 class StoredCall(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -78,7 +79,7 @@ def _snapshot(monitor: Monitor) -> Snapshot:
                 input=None if unkeepable(call.input) else call.input,
                 turn=call.turn,
                 status=call.status,
-                visits=call.visits,
+                visits=_outcomes(call) if call.status in RUNNING else [],
             )
             for call in monitor.calls.values()
         ],
@@ -88,6 +89,10 @@ def _snapshot(monitor: Monitor) -> Snapshot:
         added=list(monitor.added_nets),
         removed=list(monitor.removed_nets),
     )
+
+
+def _outcomes(call: Call) -> list[tuple[int, int]]:
+    return [(rule.number, mask) for rule, mask in call.steps.visits.outcomes]
 
 
 def _all_states(monitor: Monitor) -> dict[int, Any]:
@@ -124,10 +129,12 @@ def _restored(compiled: CompiledPolicy, snapshot: Snapshot, explain: bool) -> Mo
         monitor.states[number] = rule.machine.load(state)
     for ref, returned in zip(monitor.returned, snapshot.returned, strict=True):
         monitor.returned[ref] = returned
+    monitor.rebind()
     for stored in snapshot.calls:
-        call = Call(**msgspec.structs.asdict(stored), memory=monitor)
+        rules = [(monitor.rules.get(number) or gone[number], mask) for number, mask in stored.visits]
+        steps = monitor.bound(Visits(rules, monitor.compiled.plan(stored.name).remembers))
+        call = Call(stored.id, stored.name, stored.input, stored.turn, monitor.memory, stored.status, steps)
         monitor.calls[call.id] = call
-    monitor.reschedule_all()
     return monitor
 
 

@@ -8,7 +8,7 @@ from typing import Literal
 from ..language.records import Complaint
 from ..language.selectors import Scope, Selector, selector_problems
 from ..model import Rule
-from .machine import Ahead, Call, Finding, Machine, Output, listed, slots_of
+from .machine import Ahead, Call, Finding, Judge, Machine, Output, Spend, listed, slots_of
 from .machine import State as NoState
 
 FIRST, THEN = 1, 2
@@ -65,12 +65,15 @@ class BeforeMachine(Machine):
     def __init__(self, rule: Before, scope: Scope) -> None:
         self.slots = slots_of(scope, (rule.first, True), (rule.then, False))
         self.on_start = rule.first_must == "started"
-        self.outcomes = not self.on_start
+        self.outcomes = 0 if self.on_start else FIRST
 
-    @property
-    def spends(self) -> bool:
-        """Whether a call that starts changes its state."""
-        return self.on_start
+    def judging(self, mask: int) -> Judge | None:
+        """Only `then` is ever refused."""
+        return self.judge if mask & THEN else None
+
+    def spending(self, mask: int) -> Spend | None:
+        """Only a `first` that has come when it starts changes anything."""
+        return self.started if self.on_start and mask & FIRST else None
 
     def judge(self, state: BeforeState, call: Call, mask: int, now: int) -> Finding | None:
         """Refuse `then` while `first` has not come."""

@@ -8,7 +8,7 @@ from typing import Literal
 from ..language.records import Complaint, Natural, Positive
 from ..language.selectors import Scope, Selector, selector_problems
 from ..model import Rule
-from .machine import Ahead, Call, Finding, Machine, listed, slots_of
+from .machine import Ahead, Call, Finding, Judge, Machine, listed, slots_of
 from .machine import State as NoState
 
 BEHIND = 32
@@ -78,8 +78,20 @@ class CountMachine(Machine):
         self.min = rule.exact if rule.exact is not None else rule.min
         self.of = rule.of
         self.within = rule.within_turns
-        self.outcomes = rule.of == "completed"
-        self.attempts = rule.of == "attempted"
+        self.outcomes = 1 if rule.of == "completed" else 0
+        self.attempts = 1 if rule.of == "attempted" else 0
+        self._counts_all = self.within is None and not self.attempts
+        self._most = 0 if self.max is None else self.max
+
+    def judging(self, mask: int) -> Judge | None:
+        """Without a maximum no call is refused."""
+        if self.max is None:
+            return None
+        return self._judge_total if self._counts_all else self.judge
+
+    def _judge_total(self, state: State, call: Call, mask: int, now: int) -> Finding | None:
+        """`judge` where every started call counts and no window looks back."""
+        return None if state.total < self._most else self.judge(state, call, mask, now)
 
     def _used(self, state: State, turn: int) -> int:
         if self.within is not None:

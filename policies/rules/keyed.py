@@ -9,10 +9,10 @@ import msgspec
 from ..language import paths
 from ..language.operands import OutputRef
 from ..language.values import asking
-from .machine import BOUND, Ahead, Call, Finding, Machine, Output, State
+from .machine import BOUND, Ahead, Call, Finding, Judge, Machine, Output, Spend, State
 
-SHARED = ""
-"""The instance of calls without a value at `key`."""
+_SHARED = [""]
+"""The key of calls without a value."""
 
 
 class KeyedState(State):
@@ -44,6 +44,44 @@ class Keyed(Machine):
         self._key = key
         self._values_at = paths.compile_path(key, loose=True)
 
+    def judging(self, mask: int) -> Judge | None:
+        """Where an instance refuses nothing, one more instance may still be one too many."""
+        inner = self.inner.judging(mask)
+        if inner is None:
+            return self._judge_room if mask else None
+        path, read, ordinals, untouched = self._key, self._read, self.ordinals, self.inner.fresh()
+
+        def judge(state: KeyedState, call: Call, mask: int, now: int) -> Finding | None:
+            rows, known = state.rows, call.keys
+            for key in known[path] if known and path in known else read(call):
+                row = rows.get(key)
+                if row is None:
+                    if mask and len(rows) >= BOUND:
+                        return self._one_too_many(key)
+                    row = untouched
+                if finding := inner(row, call, mask, state.counts.get(key, 0) if ordinals else 0):
+                    return finding
+            return None
+
+        return judge
+
+    def spending(self, mask: int) -> Spend | None:
+        """An instance whose calls follow each other counts each of them."""
+        if self.ordinals:
+            return self.started
+        inner = self.inner.spending(mask)
+        if inner is None:
+            return None
+        path, read = self._key, self._read
+
+        def spend(state: KeyedState, call: Call, mask: int, now: int) -> None:
+            rows, known = state.rows, call.keys
+            for key in known[path] if known and path in known else read(call):
+                row = rows.get(key)
+                inner(self._row(state, key) if row is None else row, call, mask, 0)
+
+        return spend
+
     @property
     def outputs(self) -> tuple[OutputRef, ...]:
         """What the rule wants remembered of earlier calls' outputs."""
@@ -56,7 +94,20 @@ class Keyed(Machine):
         return state
 
     def _keys(self, call: Call) -> list[str]:
-        return list(dict.fromkeys(asking(self._values_at(call.input)))) or [SHARED]
+        known = call.keys
+        return known[self._key] if known and self._key in known else self._read(call)
+
+    def _read(self, call: Call) -> list[str]:
+        """The values at `key`, read once for all rules with the same key."""
+        values = self._values_at(call.input)
+        if len(values) == 1 and type(values[0]) is str and values[0]:
+            keys = values
+        else:
+            keys = list(dict.fromkeys(asking(values))) or _SHARED
+        if call.keys is None:
+            call.keys = {}
+        call.keys[self._key] = keys
+        return keys
 
     def _row(self, state: KeyedState, key: str) -> Any:
         row = state.rows.get(key)
@@ -68,18 +119,23 @@ class Keyed(Machine):
 
     def judge(self, state: KeyedState, call: Call, mask: int, now: int) -> Finding | None:
         """Refuse what an instance refuses."""
-        for key in self._keys(call):
-            row = state.rows.get(key)
-            if row is None and mask and len(state.rows) >= BOUND:
-                return Finding(
-                    expected=f"at most {BOUND:,} different values at `{self._key}`",
-                    actual=f"`{key[:80]}` is one more",
-                    details={"key": key[:200]},
-                )
-            row = self.inner.fresh() if row is None else row
-            if finding := self.inner.judge(row, call, mask, state.counts.get(key, 0)):
-                return finding
+        judge = self.judging(mask)
+        return None if judge is None else judge(state, call, mask, now)
+
+    def _judge_room(self, state: KeyedState, call: Call, mask: int, now: int) -> Finding | None:
+        """Refuse only what would need one instance too many."""
+        if len(state.rows) >= BOUND:
+            for key in self._keys(call):
+                if key not in state.rows:
+                    return self._one_too_many(key)
         return None
+
+    def _one_too_many(self, key: str) -> Finding:
+        return Finding(
+            expected=f"at most {BOUND:,} different values at `{self._key}`",
+            actual=f"`{key[:80]}` is one more",
+            details={"key": key[:200]},
+        )
 
     def asked(self, state: KeyedState, call: Call, mask: int) -> None:
         """Tell the instances."""

@@ -8,7 +8,7 @@ from ..language.conditions import when_problems
 from ..language.records import Complaint, Name
 from ..language.selectors import Scope, Slot, ToolWhere, selector_problems
 from ..model import Rule
-from .machine import Ahead, Call, Finding, Machine, State, listed
+from .machine import Ahead, Call, Finding, Judge, Machine, State, listed
 
 Tools = Sequence[Name | ToolWhere]
 
@@ -64,6 +64,10 @@ class AllowlistMachine(Machine):
     def __init__(self, tools: Tools, scope: Scope, kind: str = "allowlist") -> None:
         self.kind = kind
         self.slots = (Slot(tools, scope, permits=True, virtual_names=()),)
+
+    def judging(self, mask: int) -> Judge | None:
+        """What an entry admits is never refused."""
+        return None if mask & self.ADMITS else self.judge
 
     def judge(self, state: State, call: Call, mask: int, now: int) -> Finding | None:
         """Refuse what no entry admits."""

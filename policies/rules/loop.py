@@ -178,7 +178,7 @@ class CircuitBreakerMachine(Machine):
     kind = "circuit_breaker"
     state_type = BreakerState
     restricts_all = True
-    outcomes = True
+    outcomes = 1
 
     def __init__(self, rule: CircuitBreaker, scope: Scope) -> None:
         self.slots = slots_of(scope, ("*", False))

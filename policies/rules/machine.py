@@ -10,8 +10,8 @@ data, so that every state can be snapshotted, copied and compared.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol, TypeAlias
 
 import msgspec
 
@@ -57,15 +57,20 @@ class Call(Subject, Protocol):
     """The call a machine is asked about.
 
     `turn` is the session's number of the model response; `approved` says that a person granted this very
-    input; `observed` that it happened already; `answers` are those of asynchronous checks, by rule id.
+    input; `answers` are those of asynchronous checks, by rule id; `keys` the values found so far at a `key`.
     """
 
     id: str
     name: str
     turn: int
     approved: bool
-    observed: bool
     answers: Mapping[str, Any]
+    keys: dict[str, list[str]] | None
+
+    @property
+    def observed(self) -> bool:
+        """Whether it happened already."""
+        ...
 
     def loose_fingerprint(self) -> str:
         """The same text for calls of the same tool with the same input, whatever its JSON types."""
@@ -95,14 +100,23 @@ class State(msgspec.Struct, kw_only=True, omit_defaults=True):
     """What one session needs for one rule; a rule that needs nothing has this."""
 
 
+Judge: TypeAlias = Callable[[Any, Call, int, int], Finding | None]
+"""Of a state, a call, its mask and the number of calls before it."""
+Spend: TypeAlias = Callable[[Any, Call, int, int], None]
+"""Of the same."""
+
+EVERY_SLOT = -1
+"""The mask that has every bit."""
+
+
 class Machine:
     """One compiled rule. The defaults are those of a rule that only looks at the call itself.
 
     `slots`, and masks over them: `restricts` for the calls the rule restricts (if none is asked for, the rule
-    ends `not_exercised`), and `restricts_all` where that is every call. `every_call`: ask about every call,
-    whatever its name. `always_exercised`: the rule speaks of the session as a whole. `ordinals`: it depends on
-    how calls follow each other. `outcomes`: it wants to know how calls ended; `attempts`: what is asked for.
-    `phrases`: patterns it asks of user messages.
+    ends `not_exercised`), and `restricts_all` where that is every call; `outcomes` for the calls it wants to know
+    the end of; `attempts` for those it wants to know of when they are asked for. `every_call`: ask about every
+    call, whatever its name. `always_exercised`: the rule speaks of the session as a whole. `ordinals`: it depends
+    on how calls follow each other. `phrases`: patterns it asks of user messages.
     """
 
     kind: str
@@ -114,8 +128,8 @@ class Machine:
     every_call: bool = False
     always_exercised: bool = False
     ordinals: bool = False
-    outcomes: bool = False
-    attempts: bool = False
+    outcomes: int = 0
+    attempts: int = 0
 
     def fresh(self) -> Any:
         """The state of a session that has just begun."""
@@ -125,10 +139,13 @@ class Machine:
         """A state from its stored form. Raises msgspec.ValidationError."""
         return msgspec.convert(data, self.state_type, str_keys=True)
 
-    @property
-    def spends(self) -> bool:
-        """Whether a call that starts changes its state."""
-        return type(self).started is not Machine.started
+    def judging(self, mask: int) -> Judge | None:
+        """What judges the calls that meet just these slots, `judge` or less; None if none is ever refused."""
+        return None if type(self).judge is Machine.judge else self.judge
+
+    def spending(self, mask: int) -> Spend | None:
+        """What such a call spends when it starts, `started` or less; None if nothing."""
+        return None if type(self).started is Machine.started else self.started
 
     @property
     def outputs(self) -> tuple[OutputRef, ...]:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from ..language.selectors import Scope, Slot
 from ..nets.records import Net, Transition
-from .machine import Ahead, Call, Finding, Machine, Output, State
+from .machine import EVERY_SLOT, Ahead, Call, Finding, Machine, Output, State
 
 Validator: TypeAlias = Callable[[Call, Transition, "NetState"], bool | str | None]
 """False, or a text that says why, blocks the call; `state.meta` is the validator's to keep."""
@@ -40,7 +40,7 @@ class NetMachine(Machine):
 
     kind = "net"
     state_type = NetState
-    outcomes = True
+    outcomes = EVERY_SLOT
 
     def __init__(
         self, net: Net, scope: Scope, validate: Validator | None = None, on_result: OnResult | None = None

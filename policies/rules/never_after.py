@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from ..language.records import Complaint, Name
 from ..language.selectors import Scope, Selector, ToolWhere, selector_problems
 from ..model import Rule
-from .machine import Ahead, Call, Finding, Machine, listed, slots_of
+from .machine import Ahead, Call, Finding, Judge, Machine, Spend, listed, slots_of
 from .machine import State as NoState
 
 TRIGGER, FORBIDDEN = 1, 2
@@ -64,7 +64,16 @@ class NeverAfterMachine(Machine):
     ) -> None:
         self.kind = kind
         self.slots = slots_of(scope, (trigger, False), (forbidden, False))
-        self.outcomes = self.lifted_by_failure = lifted_by_failure
+        self.lifted_by_failure = lifted_by_failure
+        self.outcomes = TRIGGER if lifted_by_failure else 0
+
+    def judging(self, mask: int) -> Judge | None:
+        """Only a forbidden call is ever refused."""
+        return self.judge if mask & FORBIDDEN else None
+
+    def spending(self, mask: int) -> Spend | None:
+        """Only a trigger changes anything."""
+        return self.started if mask & TRIGGER else None
 
     def judge(self, state: State, call: Call, mask: int, now: int) -> Finding | None:
         """Refuse a forbidden call while a trigger stands."""

@@ -13,7 +13,7 @@ from ..language.operands import OutputRef
 from ..language.records import Complaint, Natural, Record
 from ..language.selectors import Scope, Selector, selector_problems
 from ..model import Rule
-from .machine import Ahead, Call, Finding, Machine, Output, State, listed, slots_of
+from .machine import Ahead, Call, Finding, Judge, Machine, Output, Spend, State, listed, slots_of
 from .prior import Evidence, PriorTest
 
 TOOL = 1
@@ -112,7 +112,20 @@ class PreconditionMachine(Machine):
         self.slots = slots_of(scope, (rule.tool, False))
         self._priors: dict[int, PriorTest] = {}
         self.phrases = tuple(self._prepare(rule.requires, scope))
-        self.outcomes = any(prior.must == "completed" for prior in self._priors.values())
+        self.outcomes = self._asks_for("completed")
+        self._starts = self._asks_for("started")
+
+    def _asks_for(self, must: str) -> int:
+        """The slots of the calls that are evidence once they have got so far."""
+        return sum(prior.mask for prior in self._priors.values() if prior.must == must)
+
+    def judging(self, mask: int) -> Judge | None:
+        """Only the tool is ever refused."""
+        return self.judge if mask & TOOL else None
+
+    def spending(self, mask: int) -> Spend | None:
+        """Only evidence of calls that started changes anything."""
+        return self.started if mask & self._starts else None
 
     def _prepare(self, requires: tuple[Requirement, ...], scope: Scope) -> Iterator[str]:
         for requirement in requires:

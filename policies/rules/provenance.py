@@ -13,7 +13,7 @@ from ..language.records import Complaint, Record
 from ..language.selectors import Scope, Selector, selector_problems
 from ..language.values import asking, scalars_in, text_of
 from ..model import Rule
-from .machine import BOUND, Call, Finding, Machine, Output, State, listed, slots_of
+from .machine import BOUND, Call, Finding, Judge, Machine, Output, State, listed, slots_of
 
 TOOL = 1
 
@@ -77,7 +77,7 @@ class ProvenanceMachine(Machine):
         sources = [source for source in rule.from_ if isinstance(source, Source)]
         self.slots = slots_of(scope, (rule.tool, False), *((source.tool, True) for source in sources))
         self.from_user = len(sources) < len(rule.from_)
-        self.outcomes = bool(sources)
+        self.outcomes = sum(TOOL << (n + 1) for n in range(len(sources)))
         self._path = rule.path
         self._values_at = paths.compile_path(rule.path, loose=True)
         self._extract = regexes.Regex(rule.extract).values if rule.extract is not None else None
@@ -87,6 +87,10 @@ class ProvenanceMachine(Machine):
             *(listed(s.names) for s in self.slots[1:]),
         ]
         self._except = frozenset(text_of(scalar) for value in rule.except_ for scalar in scalars_in(value))
+
+    def judging(self, mask: int) -> Judge | None:
+        """Only the tool is ever refused."""
+        return self.judge if mask & TOOL else None
 
     def judge(self, state: ProvenanceState, call: Call, mask: int, now: int) -> Finding | None:
         """Refuse a value that nobody supplied."""
