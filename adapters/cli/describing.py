@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from proctor.adapters.acp.probe import ProbeReport
     from proctor.adapters.matrix import Row
 
+_SHORT: Final = {"after a refusal": "refusal", "cancel ends children": "children"}
+"""Titles as a terminal has room for them; a cancel ends the children, or not."""
 PROBED: Final = ("claude", "codex", "acp", "amp")
 
 
@@ -25,7 +27,10 @@ PROBED: Final = ("claude", "codex", "acp", "amp")
 @click.option("--markdown", "as_markdown", is_flag=True, help="The table as the documentation has it.")
 @click.pass_context
 def adapters(ctx: click.Context, as_json: bool, as_markdown: bool) -> None:
-    """Show what each adapter can do, what is missing here, and how to install it."""
+    """Show what each adapter can do, what is missing here, and how to install it.
+
+    With --json also the parts of a policy that become launch options.
+    """
     if ctx.invoked_subcommand is not None:
         return
     from proctor.adapters.matrix import markdown, matrix
@@ -106,14 +111,18 @@ def _table(rows: Sequence[Row]) -> None:
     from proctor.adapters.matrix import missing
     from proctor.adapters.matrix.tables import COLUMNS, cells
 
-    table = Table(box=None, pad_edge=False)
-    for title in ("adapter", "here", *(title for title, name, _ in COLUMNS if name != "compiles")):
-        table.add_column(title, overflow="fold")
-    lacking = [(row, lack) for row in rows if (lack := missing(row.subject))]
-    without = {row.subject.name for row, _ in lacking}
-    for row in rows:
-        table.add_row(row.subject.name, "no" if row.subject.name in without else "yes", *cells(row)[:-1])
-    console().print(table)
-    say("\n* declared, and shown by no test of the conformance suite; `--json` has the launch options")
-    for row, lack in lacking:
-        say(f"{row.subject.name}: {lack}; {row.subject.install}")
+    titles = ["adapter", *(_SHORT.get(title, title) for title, name, _ in COLUMNS if name != "compiles")]
+    lines = [[row.subject.name, *cells(row)[:-1]] for row in rows]
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
+    for title, *column in zip(titles, *lines, strict=True):
+        table.add_column(title, min_width=max(len(word) for cell in (title, *column) for word in cell.split()))
+    for line in lines:
+        table.add_row(*line)
+    out = console()
+    out.print(table)
+    out.print("\n* declared, and shown by no test of the conformance suite")
+    lacking = [(row.subject, lack) for row in rows if (lack := missing(row.subject))]
+    if lacking:
+        out.print("\nnot here:")
+    for subject, lack in lacking:
+        out.print(f"  {subject.name}: {lack}; {subject.install}")

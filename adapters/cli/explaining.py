@@ -119,23 +119,32 @@ def _recorded_context(events: list[Event]) -> RunContext:
 
 
 def _show(item: Explained) -> None:
+    from rich.padding import Padding
+    from rich.text import Text
+
     from proctor.adapters.evaluate.calls import printable
     from proctor.policies.calls import rule_name
 
     out = console()
+
+    def show(text: str, style: str = "") -> None:
+        out.print(
+            Padding(Text(text, style), (0, 0, 0, 2), expand=False) if out.is_terminal else Text(f"  {text}", style)
+        )
+
     if item.decision is None:
         out.print(f"event {item.seq}  {item.event}", style="bold")
         for found in item.violations:
             name = rule_name(found.policy, found.rule)
-            out.print(f"  {name}: {found.action}, {printable(found.message)}", style="red")
+            show(f"{name}: {found.action}, {printable(found.message)}", "red")
         return
     decision = item.decision
     style = "green" if decision.action in ("allow", "warn") else "red"
     out.print(f"event {item.seq}  {decision.tool_name} ({decision.tool_call_id}): ", style="bold", end="")
     out.print(decision.action, style=f"bold {style}")
-    out.print(f"  input {printable(msgspec.json.encode(decision.tool_input).decode())}", style="dim")
+    show(f"input {printable(msgspec.json.encode(decision.tool_input).decode())}", "dim")
     for step in decision.explain().splitlines()[1:]:
-        out.print(printable(step))
+        show(printable(step.strip()))
     for found in decision.violations:
         if expected := found.details.get("expected"):
-            out.print(f"  {found.rule} expected {printable(str(expected))}", style="dim")
+            show(f"{found.rule} expected {printable(str(expected))}", "dim")

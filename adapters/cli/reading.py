@@ -33,28 +33,35 @@ def runs(limit: int, session: str | None, store: str | None, as_json: bool) -> N
         for info in found:
             say_json(info)
     elif found:
-        console().print(_table(found))
+        out = console()
+        out.print(_table(found, out.width))
     else:
         note("no runs")
 
 
-def _table(found: list[RunInfo]) -> Any:
+def _table(found: list[RunInfo], width: int) -> Any:
+    """Everything but the prompts, whole; of those what there is room for."""
+    from rich.cells import cell_len
     from rich.table import Table
     from rich.text import Text
 
     from proctor.adapters.evaluate.calls import printable
 
-    table = Table(box=None, pad_edge=False)
-    table.add_column("run", no_wrap=True)
-    table.add_column("status", no_wrap=True)
-    table.add_column("agent", no_wrap=True)
-    table.add_column("started (UTC)", no_wrap=True)
-    table.add_column("prompt", overflow="ellipsis", no_wrap=True)
-    for info in found:
-        at = f"{info.created_at:%Y-%m-%d %H:%M:%S}" if info.created_at else ""
-        cells = (info.run_id[:16], info.status, info.provider, at, str(info.spec.get("prompt", "")))
-        table.add_row(*(Text(printable(cell)) for cell in cells))
+    titles = ("run", "status", "agent", "started (UTC)", "prompt")
+    table = Table(*titles, box=None, pad_edge=False)
+    rows = [[printable(cell) for cell in _cells(info)] for info in found]
+    widest = [max(map(cell_len, column)) for column in list(zip(titles, *rows, strict=True))[:-1]]
+    room = max(width - sum(widest) - 2 * len(widest), 10)
+    for *cells, prompt in rows:
+        shown = Text(prompt)
+        shown.truncate(room, overflow="ellipsis")
+        table.add_row(*map(Text, cells), shown)
     return table
+
+
+def _cells(info: RunInfo) -> tuple[str, ...]:
+    at = f"{info.created_at:%Y-%m-%d %H:%M:%S}" if info.created_at else ""
+    return (info.run_id[:16], info.status, info.provider, at, str(info.spec.get("prompt", "")))
 
 
 @click.command()

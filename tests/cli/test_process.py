@@ -221,3 +221,22 @@ def test_an_approval_is_asked_at_the_terminal(place: Path, cli: Cli, typed: byte
     assert code == 0
     assert "to: prod" in shown
     assert kind in [line["type"] for line in cli("show", "--json", "last").lines]
+
+
+def test_tables_fit_a_terminal_of_80_columns(cli: Cli, place: Path) -> None:
+    """Whole words, ids and times; only a prompt is cut."""
+    cli("run", "--adapter", "shell", "--policy", "org.yaml", f"true {'and so on ' * 20}")
+    runs, adapters = (on_terminal(command, NO_COLOR="1")[1] for command in ("runs", "adapters"))
+
+    assert re.search(r"^run_\w{12} +completed +shell +\d{4}-\d\d-\d\d \d\d:\d\d:\d\d +true and so", runs, re.M)
+    assert "claude-agent-acp" in adapters
+    assert [line for line in f"{runs}{adapters}".splitlines() if len(ESCAPE.sub("", line)) > 80] == []
+
+
+def test_what_an_explanation_says_goes_on_below_its_beginning(cli: Cli, place: Path) -> None:
+    """On a terminal; elsewhere a line stays a line."""
+    cli("run", "--adapter", "shell", "--policy", "org.yaml", f"echo {'word ' * 30}")
+    shown, plain = ESCAPE.sub("", on_terminal("explain", "last", NO_COLOR="1")[1]), cli("explain", "last").out
+
+    assert {line[:4] for line in shown.splitlines() if "word" in line} >= {"  in", "  wo"}
+    assert {line[:4] for line in plain.splitlines() if "word" in line} == {"  in"}

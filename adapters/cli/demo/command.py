@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 HERE = Path(__file__).parent
 POLICIES = ("org.yaml", "team.yaml")
+_WIDEST = 42
+"""What is beside a command of so many letters fits on a terminal's line."""
 PAUSE_S = 0.25
 """Between two steps on a terminal, for reading along."""
 
@@ -113,14 +115,20 @@ def _show_next(result: RunResult, store: str | None) -> None:
     name, me = result.run_id[:12], _as_typed()
     out = console()
     out.print("\nThe run was ended by a policy, as it was meant to be. It is stored; type next:", style="bold")
-    for command, what in (
-        (f"{me} show {name}{where}", "every event, by number"),
-        (f"{me} explain {name} {next(asked, '')}{where}", "why the deletion was refused"),
-        (f"{me} runs{where}", "what else is stored"),
-        (f"{me} run --help", "supervise an agent of yours"),
-    ):
-        out.print(f"  {command:<42} ", end="")
-        out.print(f"# {what}", style="dim")
+    commands = {
+        f"{me} show {name}{where}": "every event, by number",
+        f"{me} explain {name} {next(asked, '')}{where}": "why the deletion was refused",
+        f"{me} runs{where}": "what else is stored",
+        f"{me} run --help": "supervise an agent of yours",
+    }
+    wide = max(map(len, commands))
+    for command, what in commands.items():
+        if wide > _WIDEST:
+            out.print(f"  # {what}\n", style="dim", end="")
+            out.print(f"  {command}")
+        else:
+            out.print(f"  {command:<{wide}}  ", end="")
+            out.print(f"# {what}", style="dim")
 
 
 def _as_typed() -> str:
