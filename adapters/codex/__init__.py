@@ -7,11 +7,13 @@ A file imports only files listed above it.
     items           the client's items <-> tool names, inputs and outcomes
     settings        the client's configuration, and what in it goes round the gate
     compiling       policy -> launch options
+    agents          which call started which sub-agent
     approvals       what the client asks -> calls, and answers
     translation     what the client reports -> events
     starting        clients that share a home start one after another
     connection      the client's process and the conversation with it
     terms           whether the client took the terms of the run
+    questions       what the client asks, put to the gate
     session         one running thread: gate answers, events, the cancel ladder
     adapter         CodexAdapter: what it can do, how it starts
 """

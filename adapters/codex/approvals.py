@@ -19,6 +19,9 @@ FILE_CHANGE: Final = "item/fileChange/requestApproval"
 ELICITATION: Final = "mcpServer/elicitation/request"
 PERMISSIONS: Final = "item/permissions/requestApproval"
 
+ACCEPT: Final = {"decision": "accept"}
+DECLINE: Final = {"decision": "decline"}
+CANCEL: Final = {"decision": "cancel"}
 NO_PERMISSIONS: Final[dict[str, Any]] = {"permissions": {}, "scope": "turn"}
 """The answer to a request for more permissions: none."""
 
@@ -89,11 +92,16 @@ def mcp_proposal(params: dict[str, Any], announced: Iterable[Item]) -> Proposal 
     return None
 
 
-def decision(answer: GateAnswer) -> dict[str, Any]:
-    """The answer for a command or a file change."""
+def decision(answer: GateAnswer, *, may_cancel: bool) -> dict[str, Any]:
+    """The answer for a command or a file change.
+
+    Args:
+        answer: the gate's.
+        may_cancel: a refusal that stops the run may end the turn of the thread that asked.
+    """
     if answer.allowed:
-        return {"decision": "accept"}
-    return {"decision": "cancel" if answer.stop else "decline"}
+        return ACCEPT
+    return CANCEL if answer.stop and may_cancel else DECLINE
 
 
 def elicitation_decision(answer: GateAnswer) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """A policy as launch options of the client: tools it can be started without.
 
-The client can be started without its shell, its web search, its image viewer, single MCP tools or whole MCP
-servers. `apply_patch` cannot be taken away, and limits, conditions and order have no option: the gate holds
+The client can be started without its shell, its web search, its image viewer, its sub-agents, single MCP tools
+or whole MCP servers. `apply_patch` cannot be taken away, and limits, conditions and order have no option: the gate holds
 those. The sandbox is left as the caller asked, since the client runs an approved command without any sandbox
 when it is told `read-only`.
 """
@@ -16,16 +16,17 @@ from proctor.policies.model import Allow, Deny, Policy, members_of
 from proctor.supervisor.ports import LaunchOptions
 
 from ..policy_parts import policy_parts
-from .items import SHELL, VIEW_IMAGE, WEB_SEARCH
+from .items import SHELL, SPAWN_AGENT, VIEW_IMAGE, WEB_SEARCH
 
 COMPILES: Final = ("deny",)
 
-_REMOVED: Final[dict[str, tuple[str, str, Any]]] = {
-    SHELL: ("features", "shell_tool", False),
-    VIEW_IMAGE: ("features", "view_image", False),
-    WEB_SEARCH: ("config", "web_search", "disabled"),
+_REMOVED: Final[dict[str, dict[str, dict[str, Any]]]] = {
+    SHELL: {"features": {"shell_tool": False}},
+    SPAWN_AGENT: {"features": {"multi_agent": False, "multi_agent_v2": False}},
+    VIEW_IMAGE: {"features": {"view_image": False}},
+    WEB_SEARCH: {"config": {"web_search": "disabled"}},
 }
-"""How each tool is taken away: the part of the options, the setting, its value."""
+"""The options that take each tool away."""
 
 
 def compile_options(policy: Policy) -> LaunchOptions:
@@ -45,8 +46,8 @@ def compile_options(policy: Policy) -> LaunchOptions:
                 denied += [pattern for pattern in patterns if _is_one_server_or_tool(pattern)]
     options: dict[str, Any] = {"features": {}, "config": {}, "denied": denied}
     for name in sorted(gone):
-        part, setting, value = _REMOVED[name]
-        options[part][setting] = value
+        for part, settings in _REMOVED[name].items():
+            options[part].update(settings)
     done = {f"deny {name}".casefold() for name in (*gone, *denied)}
     parts = policy_parts(policy)
     return LaunchOptions(

@@ -6,6 +6,8 @@ fileChange              apply_patch             changes: [{path, kind, diff, mov
 mcpToolCall             mcp__<server>__<tool>   the tool's own arguments
 webSearch               web_search              query
 imageView               view_image              path
+collabAgentToolCall     spawn_agent, ...        prompt, model
+subAgentActivity        spawn_agent, ...        agent, model
 anything else a tool    its item type           the item's own fields
 """
 
@@ -23,6 +25,7 @@ SHELL: Final = "shell"
 APPLY_PATCH: Final = "apply_patch"
 WEB_SEARCH: Final = "web_search"
 VIEW_IMAGE: Final = "view_image"
+SPAWN_AGENT: Final = "spawn_agent"
 
 NO_CALLS: Final = frozenset(
     {
@@ -32,7 +35,6 @@ NO_CALLS: Final = frozenset(
         "functionCallOutput",
         "plan",
         "reasoning",
-        "subAgentActivity",
         "enteredReviewMode",
         "exitedReviewMode",
         "contextCompaction",
@@ -47,6 +49,23 @@ RESOURCE_SERVER: Final = "codex"
 _SHELLS: Final = frozenset(
     f"{folder}/{name}" for folder in ("/bin", "/usr/bin") for name in ("bash", "sh", "zsh", "dash")
 )
+_AGENT_TOOLS: Final = {
+    "spawnAgent": SPAWN_AGENT,
+    "resumeAgent": "resume_agent",
+    "sendInput": "send_input",
+    "sendMessage": "send_message",
+    "followupTask": "followup_task",
+    "wait": "wait_agent",
+    "interruptAgent": "interrupt_agent",
+    "closeAgent": "close_agent",
+    "listAgents": "list_agents",
+}
+_AGENT_ACTIVITIES: Final = {
+    "started": SPAWN_AGENT,
+    "interacted": "send_message",
+    "interrupted": "interrupt_agent",
+}
+"""Calls that are known by what became of them only; another activity is no call."""
 _NAMES: Final = {
     "commandExecution": SHELL,
     "fileChange": APPLY_PATCH,
@@ -56,9 +75,33 @@ _NAMES: Final = {
 _BOOKKEEPING: Final = frozenset({"id", "type", "status", "durationMs", "result", "results", "error", "success"})
 
 
+def is_call(item: Item) -> bool:
+    """Whether an item is a tool call."""
+    if item.get("type") == "subAgentActivity":
+        return item.get("kind") in _AGENT_ACTIVITIES
+    return item.get("type") not in NO_CALLS
+
+
+def agent_threads(item: Item) -> list[str]:
+    """The threads of the sub-agents a call is about."""
+    if item.get("type") == "subAgentActivity":
+        return [str(item.get("agentThreadId"))]
+    return [str(thread) for thread in item.get("receiverThreadIds") or ()]
+
+
+def starts_agents(item: Item) -> bool:
+    """Whether a call starts the sub-agents it is about."""
+    return tool_name(item) == SPAWN_AGENT
+
+
 def tool_name(item: Item) -> str:
     """The tool name of an item that is a call."""
     kind = str(item.get("type"))
+    if kind == "collabAgentToolCall":
+        tool = str(item.get("tool"))
+        return _AGENT_TOOLS.get(tool, tool)
+    if kind == "subAgentActivity":
+        return _AGENT_ACTIVITIES[str(item.get("kind"))]
     if kind == "mcpToolCall":
         return mcp_tool_name(str(item.get("server")), str(item.get("tool")))
     if kind == "dynamicToolCall":
@@ -85,6 +128,10 @@ def tool_input(item: Item) -> dict[str, Any]:
             return {"query": item.get("query")}
         case "imageView":
             return {"path": item.get("path")}
+        case "collabAgentToolCall":
+            return _given(prompt=item.get("prompt"), model=item.get("model"))
+        case "subAgentActivity":
+            return _given(agent=item.get("agentPath"), model=item.get("model"))
     return {name: value for name, value in item.items() if name not in _BOOKKEEPING and value is not None}
 
 
@@ -112,7 +159,7 @@ def outcome(item: Item) -> ToolCallCompleted | ToolCallFailed:
     """How a call ended, as its completed item says."""
     call_id, name = str(item.get("id")), tool_name(item)
     output = _output(item)
-    if item.get("status") in ("failed", "declined") or item.get("success") is False:
+    if item.get("status") in ("failed", "declined", "interrupted") or item.get("success") is False:
         return ToolCallFailed(tool_call_id=call_id, tool_name=name, error=output)
     return ToolCallCompleted(tool_call_id=call_id, tool_name=name, tool_output=output)
 
@@ -128,6 +175,10 @@ def _output(item: Item) -> Any:
         case "mcpToolCall":
             return item.get("error") or _mcp_output(item.get("result") or {})
     return {name: item[name] for name in ("result", "results", "action") if item.get(name) is not None}
+
+
+def _given(**fields: Any) -> dict[str, Any]:
+    return {name: value for name, value in fields.items() if value}
 
 
 def _mcp_output(result: dict[str, Any]) -> Any:

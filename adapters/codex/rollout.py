@@ -7,6 +7,7 @@ asks about the calls.
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, Final
 
@@ -72,6 +73,28 @@ class Rollout:
             self.usage = line.payload
         elif line.type == "response_item" and line.payload.get("type") == "function_call":
             self._calls[str(line.payload.get("call_id"))] = str(line.payload.get("arguments"))
+
+
+class Rollouts:
+    """The records of a run's threads.
+
+    Args:
+        find: says where the record of a thread is, None if it has none.
+    """
+
+    def __init__(self, find: Callable[[str], Awaitable[Path | None]]) -> None:
+        self._find = find
+        self._rollouts: dict[str, Rollout] = {}
+
+    async def of(self, thread_id: str) -> Rollout:
+        """The record of one thread."""
+        if thread_id not in self._rollouts:
+            self.add(thread_id, await self._find(thread_id))
+        return self._rollouts[thread_id]
+
+    def add(self, thread_id: str, path: Path | None) -> None:
+        """Take in where the record of a thread is."""
+        self._rollouts.setdefault(thread_id, Rollout(path))
 
 
 def _decoded(arguments: str) -> dict[str, Any] | None:

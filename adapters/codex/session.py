@@ -9,19 +9,17 @@ from typing import Any, Final
 import anyio
 import anyio.abc
 
-from proctor.policies.calls import ToolCall
 from proctor.policies.events import ErrorOccurred, Event, RunCompleted, SessionStarted, ToolCallFailed
 from proctor.supervisor.errors import ProviderError
-from proctor.supervisor.ports import GateAnswer, Launch, Rung
+from proctor.supervisor.ports import Launch, Rung
 
 from ..event_stream import EventStream
-from ..jsonrpc import METHOD_NOT_FOUND, RpcError
 from ..processes import process_rungs
-from . import approvals
-from .approvals import Proposal
+from .approvals import CANCEL
 from .connection import Connection
-from .items import leaves, tool_name
-from .rollout import Rollout
+from .items import tool_name
+from .questions import Questions
+from .rollout import Rollouts
 from .translation import Translation, error_code
 
 BACKLOG: Final = 1024
@@ -30,7 +28,6 @@ INTERRUPT_S: Final = 1.0
 CLEAN_UP_S: Final = 1.0
 OUTCOMES_S: Final = 0.3
 """Seconds to wait for the outcomes of commands that were ended."""
-_WITHHELD = GateAnswer(allowed=False)
 
 
 class CodexSession:
@@ -46,23 +43,28 @@ class CodexSession:
 
     def __init__(self, launch: Launch, *, sandboxed: bool, confined: bool, folder: Path, last_turn: int) -> None:
         self._launch = launch
-        self._sandboxed = sandboxed
-        self._confined = confined
-        self._folder = folder
         self._stream = EventStream()
         self._said = Translation(
             thread_id="" if launch.resume is None or launch.fork else launch.resume,
             fresh=launch.resume is None,
             turn=last_turn,
         )
-        self._rollout = Rollout(None)
+        self._rollouts = Rollouts(self._find_rollout)
+        self._questions = Questions(
+            launch,
+            self._said,
+            self._stream,
+            self._rollouts,
+            sandboxed=sandboxed,
+            confined=confined,
+            folder=folder,
+        )
         self._connection: Connection
         self._tasks: anyio.abc.TaskGroup
         self._interrupted: str | None = None
         self._closing = False
         self._turn_begun = anyio.Event()
         self._turn_over = False
-        self._let_run: set[str] = set()
         self._settled = anyio.Event()
 
     def attach(self, connection: Connection, tasks: anyio.abc.TaskGroup) -> None:
@@ -76,7 +78,7 @@ class CodexSession:
         self._said.thread_id = str(found.get("id"))
         self._said.model = answer.get("model")
         path = found.get("path")
-        self._rollout = Rollout(Path(path) if path else None)
+        self._rollouts.add(self._said.thread_id, Path(path) if path else None)
         self._stream.post(
             SessionStarted(
                 provider_session_id=self._said.thread_id,
@@ -88,8 +90,7 @@ class CodexSession:
     async def prompt(self) -> None:
         """Give the thread its prompt. Raises ProviderError."""
         text = [{"type": "text", "text": self._launch.prompt}]
-        turn = await self._connection.ask("turn/start", {"threadId": self._said.thread_id, "input": text})
-        self._said.turn_id = str((turn.get("turn") or {}).get("id"))
+        await self._connection.ask("turn/start", {"threadId": self._said.thread_id, "input": text})
 
     def events(self) -> AsyncIterator[Event]:
         """The stream; see `Provider.events`."""
@@ -132,59 +133,25 @@ class CodexSession:
             return
         for event in self._said.events(method, params):
             self._stream.post(event)
-        if self._said.turn_began:
+        if self._said.turn_id:
             self._turn_begun.set()
         if not self._running():
             self._settled.set()
 
     async def on_request(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
         """Something the client asks; what is not known is refused."""
-        match method:
-            case approvals.COMMAND:
-                answer = await self._ask_gate(await self._command(params))
-                return self._decided(approvals.decision(answer))
-            case approvals.FILE_CHANGE:
-                answer = await self._ask_gate(self._patch(params))
-                return self._decided(approvals.decision(answer))
-            case approvals.ELICITATION:
-                answer = await self._ask_gate(approvals.mcp_proposal(params, self._said.announced()))
-                return approvals.elicitation_decision(answer)
-            case approvals.PERMISSIONS:
-                return approvals.NO_PERMISSIONS
-        raise RpcError(METHOD_NOT_FOUND, f"`{method}` is not answered here")
-
-    async def _command(self, params: dict[str, Any]) -> Proposal | None:
-        written = await self._rollout.arguments(str(params.get("itemId"))) if self._sandboxed else {}
-        return approvals.command_proposal(params, written)
-
-    def _patch(self, params: dict[str, Any]) -> Proposal | None:
-        item = self._said.running.get(str(params.get("itemId")))
-        escalated = self._sandboxed and item is not None and leaves(item, str(self._folder))
-        return approvals.patch_proposal(item, escalated=escalated or params.get("grantRoot") is not None)
-
-    async def _ask_gate(self, proposal: Proposal | None) -> GateAnswer:
-        if proposal is None:
-            return _WITHHELD
-        self._said.proposed.add(proposal.id)
-        await self._rollout.read()
-        for event in (*self._said.response_begins(), *self._said.recorded(self._rollout.usage)):
-            self._stream.post(event)
-        await self._stream.settled()  # the call is judged on everything the client said before it
-        call = ToolCall(id=proposal.id, name=proposal.name, input=proposal.input, turn=self._said.turn)
-        answer = await self._launch.gate(call)
-        rewritten = answer.input is not None and answer.input != call.input
-        if answer.allowed and not rewritten and (proposal.escalated is False or not self._confined):
-            self._let_run.add(call.id)
-            return answer
-        self._said.refused.add(proposal.id)
-        if answer.allowed:
-            self._stream.post(_not_run(call, "rewritten" if rewritten else "sandbox"))
-        return GateAnswer(allowed=False, stop=answer.stop)
-
-    def _decided(self, decision: dict[str, Any]) -> dict[str, Any]:
-        if decision["decision"] == "cancel":
+        answer = await self._questions.answer(method, params)
+        if answer is CANCEL:
             self._interrupted = self._interrupted or "answer"
-        return decision
+        return answer
+
+    async def _find_rollout(self, thread_id: str) -> Path | None:
+        try:
+            answer = await self._connection.ask("thread/read", {"threadId": thread_id})
+        except ProviderError:  # then what the client does not say in its requests stays unknown
+            return None
+        path = (answer.get("thread") or {}).get("path")
+        return Path(path) if path else None
 
     def _end_of_turn(self, turn: dict[str, Any]) -> None:
         self._turn_over = True
@@ -246,7 +213,7 @@ class CodexSession:
 
     def _running(self) -> list[str]:
         """The calls that run: held and refused ones do not."""
-        return [call_id for call_id in self._said.running if call_id in self._let_run | self._said.unasked]
+        return [call_id for call_id in self._said.running if call_id in self._questions.let_run | self._said.unasked]
 
     async def _hang_up(self) -> None:
         self._closing = True
@@ -254,11 +221,3 @@ class CodexSession:
 
     async def _ended(self) -> None:
         self._stream.close()
-
-
-def _not_run(call: ToolCall, why: str) -> ToolCallFailed:
-    reasons = {
-        "sandbox": "not run: it would leave the sandbox, or the client did not say that it would not",
-        "rewritten": "not run: the client cannot run a call with another input",
-    }
-    return ToolCallFailed(tool_call_id=call.id, tool_name=call.name, error={"message": reasons[why]})

@@ -17,6 +17,7 @@ UNASKED: Final = {
     "hooks": "hooks may answer the client's questions in the supervisor's place",
     "image_generation": "images are generated without asking",
     "multi_agent": "agents are started without asking",
+    "multi_agent_v2": "agents are started without asking",
     "unified_exec_tty": "text is written to a command's terminal without asking",
     "view_image": "files are read as images without asking",
 }
@@ -90,7 +91,7 @@ def ways_round(
         found.extend(f"`{path}` lets commands run without asking" for path in _permitting_rules(folder))
     if any(key.startswith("mcp_servers") for key in config) or any(map(_has_servers, folders)):
         found.append("resources of MCP servers are read without asking")
-    return found
+    return list(dict.fromkeys(found))
 
 
 def home(env: Mapping[str, str]) -> Path:

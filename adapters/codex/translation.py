@@ -21,7 +21,8 @@ from proctor.policies.events import (
     Unrecognized,
 )
 
-from .items import ASKED, NO_CALLS, RESOURCE_SERVER, Item, outcome, tool_input, tool_name
+from .agents import Agents
+from .items import ASKED, RESOURCE_SERVER, Item, is_call, outcome, tool_input, tool_name
 from .usage import UsageCount, in_messages
 
 _QUIET: Final = (
@@ -36,7 +37,8 @@ class Translation:
     """The state it takes to turn one thread's notifications into events.
 
     Which thread and which turn are ours is taken from the notifications, since the answers that say so too
-    reach their readers later than what follows on the wire.
+    reach their readers later than what follows on the wire. Another thread is a sub-agent's: its calls and its
+    tokens count, its messages are no messages of the agent.
 
     Args:
         thread_id: the thread that is taken up; "" when one starts with this run or is forked.
@@ -46,8 +48,6 @@ class Translation:
 
     def __init__(self, *, thread_id: str, fresh: bool, turn: int = 0) -> None:
         self.thread_id = thread_id
-        self.turn_id = ""
-        self.turn_began = False
         self.turn = turn
         self.model: str | None = None
         self.output = ""
@@ -55,46 +55,66 @@ class Translation:
         self.proposed: set[str] = set()
         self.refused: set[str] = set()
         self.unasked: set[str] = set()
+        self._agents = Agents()
+        self._turn_ids: dict[str, str] = {}
+        self._thread_of: dict[str, str] = {}
         self._fresh = fresh
         self._in_turn = False
         self._retrying: str | None = None
         self._usage: dict[str, UsageCount] = {}
 
-    def announced(self) -> list[Item]:
-        """The calls the client announced and has not asked about yet."""
-        return [item for call_id, item in self.running.items() if call_id not in self.proposed]
+    @property
+    def turn_id(self) -> str:
+        """The client's turn that this run is; "" before the client says that it began."""
+        return self._turn_ids.get(self.thread_id, "")
+
+    def announced(self, thread_id: str) -> list[Item]:
+        """The calls the client announced in a thread and has not asked about yet."""
+        waiting = (item for call_id, item in self.running.items() if call_id not in self.proposed)
+        return [item for item in waiting if self._thread_of[str(item.get("id"))] == thread_id]
+
+    def is_own(self, thread_id: str) -> bool:
+        """Whether a thread is the agent's, not a sub-agent's."""
+        return thread_id == self.thread_id
+
+    def place(self, thread_id: str) -> tuple[int, str | None]:
+        """The model response that the calls of a thread count for, and the call they were started by."""
+        agent = self._agents.get(thread_id)
+        return (self.turn, None) if agent is None else (agent.turn, agent.call_id)
 
     def events(self, method: str, params: dict[str, Any]) -> Iterator[Event]:
         """The events of one notification."""
+        thread = str(params.get("threadId") or self.thread_id)
         match method:
             case "thread/started":
                 self.thread_id = self.thread_id or str((params.get("thread") or {}).get("id", ""))
-            case "turn/started" if params.get("threadId") == self.thread_id:
-                self.turn_id = str((params.get("turn") or {}).get("id", ""))
-                self.turn_began = True
+            case "turn/started":
+                self._turn_ids[thread] = str((params.get("turn") or {}).get("id", ""))
             case "item/started":
-                yield from self._started(params.get("item") or {})
+                yield from self._started(params.get("item") or {}, thread)
             case "item/completed":
-                yield from self._completed(params.get("item") or {})
-            case "item/agentMessage/delta":
+                yield from self._completed(params.get("item") or {}, thread)
+            case "item/agentMessage/delta" if self.is_own(thread):
                 yield from self.response_begins()
                 yield MessageStreamed(delta=str(params.get("delta", "")))
+            case "item/agentMessage/delta":
+                yield MessageStreamed(role="system")  # a sign of life, which keeps an idle clock from running out
             case "thread/tokenUsage/updated":
-                yield from self._total(params)
-            case "model/rerouted":
+                yield from self._total(params, thread)
+            case "model/rerouted" if self.is_own(thread):
                 self.model = str(params.get("toModel") or self.model)
             case "error":
-                yield self._error(params)
+                yield self._error(params, thread)
             case _:
                 if not method.startswith(_QUIET):
                     yield Unrecognized(raw={"type": f"codex/{method}", **params})
 
-    def recorded(self, usage: dict[str, Any]) -> Iterator[Event]:
-        """The tokens of the response going on, as the client's own record has them."""
-        if usage.get("thread_id") == self.thread_id and usage.get("turn_id") == self.turn_id:
+    def recorded(self, thread_id: str, usage: dict[str, Any]) -> Iterator[Event]:
+        """The tokens of a thread's response going on, as the client's own record has them."""
+        if usage.get("thread_id") == thread_id and usage.get("turn_id") == self._turn_ids.get(thread_id):
             total = in_messages(usage.get("thread_token_usage") or {})
             last = in_messages(usage.get("usage") or {})
-            yield from self._used({"threadId": self.thread_id}, total, last)
+            yield from self._used(thread_id, total, last)
 
     def response_begins(self) -> Iterator[Event]:
         """A sign of the model: the next response has begun, unless one is going on."""
@@ -112,73 +132,85 @@ class Translation:
             self._in_turn = False
             yield TurnCompleted(turn=self.turn)
 
-    def _started(self, item: Item) -> Iterator[Event]:
+    def _started(self, item: Item, thread: str) -> Iterator[Event]:
         kind = item.get("type")
-        if kind == "userMessage" or kind in NO_CALLS - {"agentMessage", "reasoning"}:
+        if self.is_own(thread) and (is_call(item) or kind in ("agentMessage", "reasoning")):
+            yield from self.response_begins()
+        if not is_call(item):
             return
-        yield from self.response_begins()
-        if kind in NO_CALLS:
-            return
-        call_id = str(item.get("id"))
+        call_id = self._known(item, thread)
         self.running[call_id] = item
         runs_already = kind == "commandExecution" and item.get("processId") is not None
         own_tool = kind == "mcpToolCall" and item.get("server") == RESOURCE_SERVER
         if runs_already or own_tool or (kind not in ASKED and kind != "webSearch"):
             yield self._start_unasked(item)
 
-    def _completed(self, item: Item) -> Iterator[Event]:
-        kind = item.get("type")
-        if kind == "agentMessage":
+    def _completed(self, item: Item, thread: str) -> Iterator[Event]:
+        if item.get("type") == "agentMessage" and self.is_own(thread):
             self.output = str(item.get("text", ""))
             yield from self.response_begins()
             yield MessageReceived(content=self.output)
-        if kind in NO_CALLS:
+        if not is_call(item):
             return
-        call_id = str(item.get("id"))
+        call_id = self._known(item, thread)
         self.running.pop(call_id, None)
         if call_id in self.refused:
             return
         if call_id not in self.proposed and item.get("status") == "declined":
             return
         if call_id not in self.proposed and call_id not in self.unasked:
-            yield from self.response_begins()
+            if self.is_own(thread):
+                yield from self.response_begins()
             yield self._start_unasked(item)
         yield outcome(item)
+
+    def _known(self, item: Item, thread: str) -> str:
+        call_id = str(item.get("id"))
+        self._thread_of[call_id] = thread
+        self._agents.take(item, self.place(thread)[0])
+        return call_id
 
     def _start_unasked(self, item: Item) -> ToolCallStarted:
         call_id = str(item.get("id"))
         self.unasked.add(call_id)
+        turn, parent = self.place(self._thread_of[call_id])
         return ToolCallStarted(
-            tool_call_id=call_id, tool_name=tool_name(item), tool_input=tool_input(item), turn=self.turn
+            tool_call_id=call_id,
+            tool_name=tool_name(item),
+            tool_input=tool_input(item),
+            turn=turn,
+            parent_tool_call_id=parent,
         )
 
-    def _total(self, params: dict[str, Any]) -> Iterator[Event]:
+    def _total(self, params: dict[str, Any], thread: str) -> Iterator[Event]:
         usage = params.get("tokenUsage") or {}
         total, last = usage.get("total") or {}, usage.get("last") or {}
-        own = params.get("threadId") == self.thread_id
-        if own and params.get("turnId") != self.turn_id:
-            self._count(params).past(total)
+        if self.is_own(thread) and params.get("turnId") != self.turn_id:
+            self._count(thread).past(total)
             return
-        yield from self._used(params, total, last)
-        if own:
+        yield from self._used(thread, total, last)
+        if self.is_own(thread):
             yield from self.response_ends()
 
-    def _used(self, params: dict[str, Any], total: dict[str, Any], last: dict[str, Any]) -> Iterator[Event]:
-        used = self._count(params).update(total, last, self.model)
+    def _used(self, thread: str, total: dict[str, Any], last: dict[str, Any]) -> Iterator[Event]:
+        agent = self._agents.get(thread)
+        used = self._count(thread).update(total, last, (agent.model if agent else None) or self.model)
         if used is not None:
-            yield from self.response_begins()
+            if self.is_own(thread):
+                yield from self.response_begins()
             yield used
 
-    def _count(self, params: dict[str, Any]) -> UsageCount:
-        thread = str(params.get("threadId"))
+    def _count(self, thread: str) -> UsageCount:
         if thread not in self._usage:
-            self._usage[thread] = UsageCount(fresh=self._fresh or thread != self.thread_id)
+            agent = self._agents.get(thread)
+            fresh = self._fresh if self.is_own(thread) else agent is not None and agent.new
+            self._usage[thread] = UsageCount(fresh=fresh)
         return self._usage[thread]
 
-    def _error(self, params: dict[str, Any]) -> ErrorOccurred:
+    def _error(self, params: dict[str, Any], thread: str) -> ErrorOccurred:
         error = params.get("error") or {}
         code = error_code(error)
-        if params.get("willRetry"):
+        if params.get("willRetry") and self.is_own(thread):
             self._retrying = code
         return ErrorOccurred(code=code, message=str(error.get("message", "")), provider_error=error)
 

@@ -55,6 +55,7 @@ class ResponsesAPI:
 
     def __init__(self) -> None:
         self.script: list[Reply] = []
+        self.agents_script: list[Reply] = []
         self.requests: list[dict[str, Any]] = []
         self.closing = threading.Event()
         self._news = threading.Condition()
@@ -76,6 +77,10 @@ class ResponsesAPI:
     def reply(self, *items: Item, **how: Any) -> None:
         """Add a reply to the script; see Reply."""
         self.script.append(Reply(*items, **how))
+
+    def agent_reply(self, *items: Item, **how: Any) -> None:
+        """Add a reply to the script of the sub-agents, whose requests say that they are one's."""
+        self.agents_script.append(Reply(*items, **how))
 
     def text(self, text: str) -> Item:
         """A message of the model."""
@@ -113,7 +118,10 @@ class ResponsesAPI:
                 return Reply(self.text("{}"), used=(0, 0))
             self.requests.append(request)
             self._news.notify_all()
-            return self.script.pop(0) if self.script else Reply(self.text("end"))
+            script = self.agents_script if "x-openai-subagent" in request["client_metadata"] else self.script
+            reply = script.pop(0) if script else Reply(self.text("end"))
+            reply.items = tuple(item(request) if callable(item) else item for item in reply.items)
+            return reply
 
     def offered(self) -> list[str]:
         """The names of the tools the client offered to the model last."""

@@ -150,6 +150,6 @@ def test_an_allow_list_takes_away_what_it_does_not_name() -> None:
     policy = Policy(name="p", tool_rules=(Allow(("run", "apply_patch")),), aliases={"run": ("shell",)})
     compiled = CodexAdapter().compile(policy)
 
-    assert compiled.options["features"] == {"view_image": False}
+    assert compiled.options["features"] == {"multi_agent": False, "multi_agent_v2": False, "view_image": False}
     assert compiled.options["config"] == {"web_search": "disabled"}
     assert compiled.unexpressed == ("allow run", "allow apply_patch")

@@ -106,11 +106,11 @@ def test_another_model_is_named_with_its_tokens() -> None:
 
 
 def test_tokens_of_other_threads_count_and_end_no_turn() -> None:
-    """An agent started by the agent has a thread of its own."""
+    """A sub-agent has a thread of its own; what the agent does begins and ends its turns."""
     events = translated(totals("other", "v", total=5, last=5), totals("t", "u", total=7, last=7))
 
     assert [event.type for event in events] == [
-        "turn_started", "token_usage_updated", "token_usage_updated", "turn_completed",
+        "token_usage_updated", "turn_started", "token_usage_updated", "turn_completed",
     ]  # fmt: skip
 
 

@@ -1,0 +1,122 @@
+"""What the client asks before it acts, put to the gate."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Final
+
+from proctor.policies.calls import ToolCall
+from proctor.policies.events import ToolCallFailed
+from proctor.supervisor.ports import GateAnswer, Launch
+
+from ..event_stream import EventStream
+from ..jsonrpc import METHOD_NOT_FOUND, RpcError
+from . import approvals
+from .approvals import Proposal
+from .items import leaves
+from .rollout import Rollouts
+from .translation import Translation
+
+_WITHHELD: Final = GateAnswer(allowed=False)
+
+
+class Questions:
+    """Answers the client's requests; `let_run` has the calls that were allowed.
+
+    Args:
+        launch: what is run, with the gate that holds its calls.
+        said: what the client reported.
+        stream: where events go.
+        rollouts: the client's own records.
+        sandboxed: commands run in a sandbox unless the model asks for more.
+        confined: a call that would leave the sandbox is refused.
+        folder: the folder the sandbox lets file changes touch.
+    """
+
+    def __init__(
+        self,
+        launch: Launch,
+        said: Translation,
+        stream: EventStream,
+        rollouts: Rollouts,
+        *,
+        sandboxed: bool,
+        confined: bool,
+        folder: Path,
+    ) -> None:
+        self._launch = launch
+        self._said = said
+        self._stream = stream
+        self._rollouts = rollouts
+        self._sandboxed = sandboxed
+        self._confined = confined
+        self._folder = folder
+        self.let_run: set[str] = set()
+
+    async def answer(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
+        """The answer to one request. Raises RpcError for one that is not known."""
+        thread = str(params.get("threadId") or self._said.thread_id)
+        match method:
+            case approvals.COMMAND:
+                return self._decided(await self._ask_gate(await self._command(params, thread), thread), thread)
+            case approvals.FILE_CHANGE:
+                return self._decided(await self._ask_gate(self._patch(params), thread), thread)
+            case approvals.ELICITATION:
+                proposal = approvals.mcp_proposal(params, self._said.announced(thread))
+                return approvals.elicitation_decision(await self._ask_gate(proposal, thread))
+            case approvals.PERMISSIONS:
+                return approvals.NO_PERMISSIONS
+        raise RpcError(METHOD_NOT_FOUND, f"`{method}` is not answered here")
+
+    async def _command(self, params: dict[str, Any], thread: str) -> Proposal | None:
+        written: dict[str, Any] | None = {}
+        if self._sandboxed:
+            written = await (await self._rollouts.of(thread)).arguments(str(params.get("itemId")))
+        return approvals.command_proposal(params, written)
+
+    def _patch(self, params: dict[str, Any]) -> Proposal | None:
+        item = self._said.running.get(str(params.get("itemId")))
+        escalated = self._sandboxed and item is not None and leaves(item, str(self._folder))
+        return approvals.patch_proposal(item, escalated=escalated or params.get("grantRoot") is not None)
+
+    def _decided(self, answer: GateAnswer, thread: str) -> dict[str, Any]:
+        # `cancel` ends the turn of the thread that asks, which for a sub-agent is not the turn of the run
+        return approvals.decision(answer, may_cancel=self._said.is_own(thread))
+
+    async def _ask_gate(self, proposal: Proposal | None, thread: str) -> GateAnswer:
+        if proposal is None:
+            return _WITHHELD
+        self._said.proposed.add(proposal.id)
+        await self._catch_up(thread)
+        turn, parent = self._said.place(thread)
+        call = ToolCall(
+            id=proposal.id, name=proposal.name, input=proposal.input, turn=turn, parent_tool_call_id=parent
+        )
+        answer = await self._launch.gate(call)
+        rewritten = answer.input is not None and answer.input != call.input
+        if answer.allowed and not rewritten and (proposal.escalated is False or not self._confined):
+            self.let_run.add(call.id)
+            return answer
+        self._said.refused.add(proposal.id)
+        if answer.allowed:
+            self._stream.post(_not_run(call, "rewritten" if rewritten else "sandbox"))
+        return GateAnswer(allowed=False, stop=answer.stop)
+
+    async def _catch_up(self, thread: str) -> None:
+        """Report what the client recorded and did not say yet: a call is judged on everything before it."""
+        rollout = await self._rollouts.of(thread)
+        await rollout.read()
+        if self._said.is_own(thread):
+            for event in self._said.response_begins():
+                self._stream.post(event)
+        for event in self._said.recorded(thread, rollout.usage):
+            self._stream.post(event)
+        await self._stream.settled()
+
+
+def _not_run(call: ToolCall, why: str) -> ToolCallFailed:
+    reasons = {
+        "sandbox": "not run: it would leave the sandbox, or the client did not say that it would not",
+        "rewritten": "not run: the client cannot run a call with another input",
+    }
+    return ToolCallFailed(tool_call_id=call.id, tool_name=call.name, error={"message": reasons[why]})
