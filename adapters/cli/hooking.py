@@ -79,7 +79,6 @@ def _wanted(policies: tuple[str, ...], store: str | None, context: tuple[str, ..
     """The hooks, once the policies are known to be good and the store to be one."""
     from proctor.adapters.hook.settings import hooks
     from proctor.adapters.stores import SQLiteStore
-    from proctor.adapters.uncounted import USAGE, uncounted
     from proctor.policies import Capabilities, merge_policies, preflight
     from proctor.supervisor.errors import UsageError
 
@@ -89,10 +88,7 @@ def _wanted(policies: tuple[str, ...], store: str | None, context: tuple[str, ..
     if "-" in policies:
         raise UsageError("a hook reads its policies each time; name files")
     read = read_policies(policies)
-    preflight(merge_policies(read), Capabilities(gate="all")).check()
-    why = "a hook is told nothing of tokens or cost"
-    for line in uncounted(read, USAGE, why=why):
-        click.echo(f"note: {line}", err=True)
+    preflight(merge_policies(read), Capabilities(gate="all", usage="per_turn")).check()
     path = store_path(store)
     path.parent.mkdir(parents=True, exist_ok=True)
     return hooks([Path(file) for file in policies], _checked(SQLiteStore, path), read_context(context))

@@ -20,6 +20,8 @@ EVENTS = (
     "SessionEnd",
 )
 """The hooks that are needed; a prompt that is not seen begins its run with its first call."""
+CAN_STOP = (GATING, "PostToolUse", "PostToolUseFailure", "PostToolBatch")
+"""Those whose answer may end the response."""
 
 
 class BatchCall(msgspec.Struct, frozen=True):
@@ -37,6 +39,7 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     prompt_id: str = ""
     agent_id: str | None = None
     cwd: str = ""
+    transcript_path: str = ""
     prompt: str = ""
     tool_name: str = ""
     tool_input: dict[str, Any] = {}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import msgspec
 
@@ -21,7 +21,7 @@ from proctor.policies.limits import figure
 from proctor.supervisor.verdicts import denied, reach, warned
 
 from .answers import Answer
-from .keeping import Keeping
+from .keeping import STOPPING, Keeping
 from .session import OpenCall, granted, started
 
 
@@ -31,12 +31,21 @@ class Deciding(Keeping):
     def answer(self) -> Answer:
         """Record what follows from the hook and say what the client is told."""
         handler = _HANDLERS.get(self._asked.hook_event_name)
+        self._count_usage()
         answer = Answer() if handler is None else handler(self)
+        return msgspec.structs.replace(answer, notes=(*self._noticed(), *answer.notes, *self._warnings()))
+
+    def _noticed(self) -> Iterator[str]:
+        """What the person should know: all that only warns and, at the end, whatever was found."""
+        at_the_end = self._asked.hook_event_name == "Stop"
+        for violation in self._violations:
+            if at_the_end or violation.action == "warn":
+                yield f"policy `{violation.policy}`: {violation.message}"
+
+    def _warnings(self) -> Iterator[str]:
         for warning in self._session.monitor.warnings():
             self._add(warned(warning))
-            used = f"{figure(warning.used)} of {figure(warning.max)}"
-            answer = msgspec.structs.replace(answer, notes=(*answer.notes, f"`{warning.limit}`: {used} used"))
-        return answer
+            yield f"`{warning.limit}`: {figure(warning.used)} of {figure(warning.max)} used"
 
     def _prompted(self) -> Answer:
         self._end_run(RunCompleted())
@@ -65,10 +74,9 @@ class Deciding(Keeping):
     def _decided(self, call: ToolCall, decision: Decision) -> Answer:
         for violation in decision.violations:
             self._note(violation)
-        notes = tuple(f"policy `{v.policy}`: {v.message}" for v in decision.violations if v.action == "warn")
         if decision.action in ("allow", "warn"):
             self._write(started(call))
-            return Answer(notes=notes)
+            return Answer()
         public = decision.tell_model or tell_model_default(call.name)
         if decision.action == "request_approval":
             self._write(self._request(call, decision))
@@ -132,7 +140,7 @@ class Deciding(Keeping):
         return True
 
     def _after_the_fact(self) -> Answer:
-        stops = (v for v in self._violations if reach(v, gates_all=True) in ("cancel", "escalate"))
+        stops = (v for v in self._violations if reach(v, gates_all=True) in STOPPING)
         cause = next(stops, None)
         if cause is None:
             return Answer()
@@ -172,8 +180,11 @@ class Deciding(Keeping):
         if self._session.ended is None and self._session.runs:
             self._add(TurnCompleted(turn=self._session.turn))
         self._end_run(RunCompleted(output=self._asked.last_assistant_message))
-        notes = (f"policy `{v.policy}`: {v.message}" for v in self._violations)
-        return Answer(notes=tuple(notes))
+        unpriced = self._session.monitor.metadata.get("unpriced")
+        if not unpriced or "max_cost_usd" not in self._limits():
+            return Answer()
+        models = ", ".join(f"`{model}`" for model in unpriced)
+        return Answer(notes=(f"no price of {models} is known, so `max_cost_usd` does not hold; say one in `prices`",))
 
     def _session_over(self) -> Answer:
         self._end_run(RunCancelled(reason=f"the session ended: {self._asked.reason or 'no reason given'}"))

@@ -29,6 +29,6 @@ def answered(data: bytes, files: Sequence[str], store: Path, context: RunContext
     compiled = compile_policy(policy)
     with record.opened(store, asked.session_id) as kept:
         session = Session(compiled, known, kept.past())
-        deciding = Deciding(asked, session, kept, datetime.now(UTC), policy.name)
+        deciding = Deciding(asked, session, kept, datetime.now(UTC), policy)
         answer = deciding.answer()
     return answer, asked.hook_event_name

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime
 from typing import Any
 
 import msgspec
 
 from proctor.policies.calls import Violation
+from proctor.policies.errors import EventError
 from proctor.policies.events import (
     Event,
     MessageSent,
@@ -18,13 +20,18 @@ from proctor.policies.events import (
     SessionResumed,
     at_ms,
 )
-from proctor.supervisor.verdicts import labelled, violated
+from proctor.policies.model import Policy, members_of
+from proctor.supervisor.verdicts import labelled, reach, violated
 
-from .asked import Asked
+from ..uncounted import USAGE
+from .asked import CAN_STOP, GATING, Asked
 from .record import Record
 from .session import Session
+from .usage import UsageLog
 
 PROVIDER = "claude"
+USAGE_NOTE = "usage"
+STOPPING = ("cancel", "escalate")
 
 
 class Keeping:
@@ -35,10 +42,10 @@ class Keeping:
         session: the session so far.
         record: where what follows is written.
         at: now.
-        policy: the name of the policy it is judged by.
+        policy: what it is judged by.
     """
 
-    def __init__(self, asked: Asked, session: Session, record: Record, at: datetime, policy: str) -> None:
+    def __init__(self, asked: Asked, session: Session, record: Record, at: datetime, policy: Policy) -> None:
         self._asked = asked
         self._session = session
         self._record = record
@@ -51,6 +58,7 @@ class Keeping:
         session = self._session
         if session.ended is not None or not session.runs:
             self._begin_run()
+            self._count_usage()
 
     def _begin_run(self) -> None:
         asked, session = self._asked, self._session
@@ -59,7 +67,7 @@ class Keeping:
         first = not session.runs
         self._record.begin_run(run_id, PROVIDER, self._at)
         session.run_id = run_id
-        told: dict[str, Any] = {"prompt_id": asked.prompt_id, "cwd": asked.cwd, "policy": self._policy}
+        told: dict[str, Any] = {"prompt_id": asked.prompt_id, "cwd": asked.cwd, "policy": self._policy.name}
         told["context"] = msgspec.to_builtins(session.monitor.context)
         born = SessionCreated if first else SessionResumed
         self._add(born(provider_session_id=asked.session_id))
@@ -88,15 +96,43 @@ class Keeping:
 
     def _pass_time(self) -> None:
         """Limits on time are noticed when something happens: a hook is no clock."""
-        for violation in self._session.monitor.tick(at_ms(self._at)):
-            self._note(labelled(violation, "observed"))
+        self._note_all(self._session.monitor.tick(at_ms(self._at)))
+
+    def _count_usage(self) -> None:
+        """Take in what the client's log says was used, while a run goes on.
+
+        Raises EventError for a call that a limit on usage is to judge, when the log cannot be read.
+        """
+        session = self._session
+        if session.ended is not None or not session.runs:
+            return
+        state = self._record.note(USAGE_NOTE)
+        log = UsageLog(self._asked.transcript_path, state, session.run_at or self._at)
+        try:
+            news = log.news(may_be_missing=not session.open and not session.over)
+        except EventError:
+            if self._asked.hook_event_name == GATING and self._limits() & USAGE:
+                raise
+            return
+        for event in news:
+            self._add(event)
+        if log.state != state:
+            self._record.keep(USAGE_NOTE, log.state)
+
+    def _limits(self) -> set[str]:
+        return {name for member in members_of(self._policy) for name, _ in member.limits.given()}
 
     def _add(self, event: Event) -> None:
         """Record an event and judge it as something that happened."""
         stamped = self._stamped(event)
         self._record.append([stamped])
-        for violation in self._session.take(stamped):
-            self._note(labelled(violation, "observed"))
+        self._note_all(self._session.take(stamped))
+
+    def _note_all(self, found: Iterable[Violation]) -> None:
+        """Note what something that happened violates; a hook that can end the response does so for a cancel."""
+        for violation in found:
+            ends = self._asked.hook_event_name in CAN_STOP and reach(violation, gates_all=True) in STOPPING
+            self._note(labelled(violation, "interrupted" if ends else "observed"))
 
     def _note(self, violation: Violation) -> None:
         self._violations.append(violation)

@@ -48,6 +48,17 @@ class Record:
         """Add to the record; durable when the record is left."""
         self._recorder.append(events, look_up=False)
 
+    def note(self, name: str) -> bytes | None:
+        """What is kept under this name beside the record, if anything is."""
+        row = self._connection.execute(
+            "SELECT data FROM notes WHERE session_id = ? AND name = ?", (self._session_id, name)
+        ).fetchone()
+        return row and bytes(row[0])
+
+    def keep(self, name: str, data: bytes) -> None:
+        """Keep something beside the record; durable together with what is appended."""
+        self._connection.execute("INSERT OR REPLACE INTO notes VALUES (?, ?, ?)", (self._session_id, name, data))
+
     def commit(self) -> None:
         """Make it durable and let the next hook in."""
         self._recorder.commit()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -38,7 +39,8 @@ class OpenCall(msgspec.Struct):
 class Session:
     """What the record says of a session so far.
 
-    `run_id` is that of the latest run, "" before the first; `ended` how it ended, if it has.
+    `run_id` is that of the latest run, "" before the first; `run_at` when it began, `ended` how it ended, if
+    it has.
     """
 
     def __init__(self, compiled: CompiledPolicy, context: RunContext, past: Iterable[Event]) -> None:
@@ -49,6 +51,7 @@ class Session:
         self.prompt_id = ""
         self.runs = 0
         self.turn = 1
+        self.run_at: datetime | None = None
         self.ended: type[Event] | None = None
         for event in past:
             self.take(event)
@@ -74,7 +77,7 @@ class Session:
     def _follow(self, event: Event) -> None:
         match event:
             case RunStarted():
-                self.run_id, self.ended = event.run_id, None
+                self.run_id, self.run_at, self.ended = event.run_id, event.at, None
                 self.prompt_id = str(event.metadata.get("prompt_id", ""))
                 self.runs += 1
                 self.open.clear()

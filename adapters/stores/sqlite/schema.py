@@ -54,6 +54,16 @@ MIGRATIONS: tuple[tuple[str, tuple[str, ...]], ...] = (
                 body BLOB NOT NULL)""",
         ),
     ),
+    (
+        "what a program keeps beside a session's record",
+        (
+            """CREATE TABLE notes (
+                session_id TEXT NOT NULL,
+                name TEXT NOT NULL,
+                data BLOB NOT NULL,
+                PRIMARY KEY (session_id, name)) WITHOUT ROWID""",
+        ),
+    ),
 )
 SCHEMA_VERSION = len(MIGRATIONS)
 

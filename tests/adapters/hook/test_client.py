@@ -58,7 +58,8 @@ def test_a_denied_call_does_not_run_and_the_model_is_told(governed: Any) -> None
     assert "keep out" in told
     assert "acme" not in told
     assert "internal" not in told
-    assert recorded(governed.store) == [
+    found = [name for name in recorded(governed.store) if name != "token_usage_updated"]
+    assert found == [
         "session_created",
         "run_started",
         "message_sent",
@@ -109,6 +110,53 @@ def test_a_policy_that_cancels_ends_the_response(governed: Any) -> None:
         "run_started",
         "run_completed",
     ]
+
+
+def test_tokens_are_counted_from_the_clients_own_log(governed: Any) -> None:
+    """The call after the response that crossed the limit is refused; the record has each response's usage once."""
+    api = governed.api
+    never = governed.cwd / "never"
+    governed.govern("{name: p, limits: {max_total_tokens: {max: 1500, action: deny}}}")
+    first, second = api.bash("echo one"), api.bash(f"touch {never}")
+    api.say(
+        api.reply(api.text("I will"), first, input_tokens=1000, output_tokens=30, cache_read=7),
+        api.reply(second, input_tokens=900),
+        api.reply(api.text("done"), input_tokens=800, output_tokens=40),
+    )
+
+    governed.run()
+
+    rows = sqlite3.connect(governed.store).execute("SELECT data FROM events WHERE type = 'token_usage_updated'")
+    used = [json.loads(data) for (data,) in rows]
+    assert not never.exists()
+    assert "one" in governed.told()[first["id"]]
+    assert sum(event.get("input_tokens", 0) for event in used) == 1000 + 7 + 900 + 800
+    assert sum(event.get("output_tokens", 0) for event in used) == 30 + 20 + 40
+    assert recorded(governed.store, "tool_call_denied", "run_completed") == ["tool_call_denied", "run_completed"]
+
+
+def test_a_sub_agents_tokens_count_against_the_same_limit(governed: Any) -> None:
+    """Its second call is refused while it works, by a limit that cancels."""
+    api = governed.api
+    never = governed.cwd / "never"
+    governed.govern(
+        "{name: p, limits: {max_cost_usd: 0.01}, prices: {claude-*: {input_usd_per_mtok: 3,"
+        " output_usd_per_mtok: 15}}}",
+        allow=["Bash", "Agent"],
+    )
+    start = {"description": "d", "prompt": "sub go", "subagent_type": "general-purpose"}
+    api.say(api.reply(api.tool("Agent", run_in_background=False, **start)), api.reply(api.text("main done")))
+    api.say(
+        api.reply(api.bash("echo sub"), input_tokens=1000),
+        api.reply(api.bash(f"touch {never}"), input_tokens=5000),
+        api.reply(api.text("sub done")),
+        sub=True,
+    )
+
+    governed.run()
+
+    assert not never.exists()
+    assert recorded(governed.store, "run_cancelled") == ["run_cancelled"]
 
 
 @pytest.mark.parametrize("mode", ["default", "bypassPermissions"])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,55 +12,10 @@ import pytest
 from proctor.adapters.hook.answers import Answer
 from proctor.adapters.hook.hook import answered
 from proctor.adapters.hook.settings import TIMEOUT_S
-from proctor.adapters.stores import SQLiteStore
 from proctor.policies import EventError, RunContext
 
 
-class Session:
-    """A session of the client, as its hooks see it."""
-
-    def __init__(self, folder: Path) -> None:
-        self.policy = folder / "policy.yaml"
-        self.store = folder / "store.db"
-        self.prompt_id = "p1"
-
-    def hook(self, name: str, **fields: Any) -> Answer:
-        """One hook's answer."""
-        data = {"session_id": "s", "hook_event_name": name, "prompt_id": self.prompt_id, **fields}
-        return answered(json.dumps(data).encode(), [str(self.policy)], self.store, RunContext())[0]
-
-    def pre(self, id: str, tool: str = "Bash", **tool_input: Any) -> Answer:
-        """A call is about to run."""
-        return self.hook("PreToolUse", tool_use_id=id, tool_name=tool, tool_input=tool_input)
-
-    def post(self, id: str, tool: str = "Bash", response: Any = "", **tool_input: Any) -> Answer:
-        """A call has completed."""
-        fields = {"tool_use_id": id, "tool_name": tool, "tool_input": tool_input, "tool_response": response}
-        return self.hook("PostToolUse", **fields)
-
-    def batch(self, *ids: str) -> Answer:
-        """The calls of a response are over."""
-        return self.hook("PostToolBatch", tool_calls=[{"tool_use_id": id, "tool_name": "Bash"} for id in ids])
-
-    def prompt(self, prompt_id: str, text: str = "go") -> Answer:
-        """The person prompts."""
-        self.prompt_id = prompt_id
-        return self.hook("UserPromptSubmit", prompt=text)
-
-
-@pytest.fixture
-def session(tmp_path: Path) -> Session:
-    """A session with no events yet."""
-    return Session(tmp_path)
-
-
-async def events(session: Session, *types: str) -> list[Any]:
-    """What is stored, of these types if any are given."""
-    async with SQLiteStore(session.store) as store:
-        return [event async for event in store.read("s") if not types or event.type in types]
-
-
-def test_a_limit_counts_each_prompt_and_one_of_the_session_all(session: Session) -> None:
+def test_a_limit_counts_each_prompt_and_one_of_the_session_all(session: Any) -> None:
     """A run is one prompt; `scope: session` counts over all of them."""
     session.policy.write_text(
         "{name: p, on_violation: deny, limits: {max_tool_calls: 2}, rules: [{type: count, tool: Bash, max: 3}]}"
@@ -75,20 +29,20 @@ def test_a_limit_counts_each_prompt_and_one_of_the_session_all(session: Session)
 
 
 @pytest.mark.anyio
-async def test_what_a_person_agrees_to_runs_and_is_recorded_as_granted(session: Session) -> None:
+async def test_what_a_person_agrees_to_runs_and_is_recorded_as_granted(session: Any) -> None:
     """The client asks; the outcome is the sign that the person said yes."""
     session.policy.write_text("{name: p, tool_rules: [{deny: [Bash], action: request_approval}]}")
     asked = session.pre("t1", command="x")
     session.post("t1", command="x")
-    found = await events(session, "tool_approval_granted", "tool_call_started", "tool_call_completed")
+    found = await session.events("tool_approval_granted", "tool_call_started", "tool_call_completed")
 
     assert asked == Answer(verdict="ask", reason="Tool 'Bash' is not available in this context.")
     assert [event.type for event in found] == ["tool_approval_granted", "tool_call_started", "tool_call_completed"]
-    assert (await events(session, "policy_violation"))[0].action == "request_approval"
-    assert len(await events(session, "policy_violation")) == 1
+    assert (await session.events("policy_violation"))[0].action == "request_approval"
+    assert len(await session.events("policy_violation")) == 1
 
 
-def test_two_questions_at_once_cannot_spend_the_same_budget(session: Session) -> None:
+def test_two_questions_at_once_cannot_spend_the_same_budget(session: Any) -> None:
     """While a person is asked about one call, another is judged as if they had agreed."""
     session.policy.write_text(
         "{name: p, limits: {max_tool_calls: {max: 1, action: deny}},"
@@ -102,7 +56,7 @@ def test_two_questions_at_once_cannot_spend_the_same_budget(session: Session) ->
     assert [first.verdict, second.verdict, third.verdict] == ["ask", "deny", "ask"]
 
 
-def test_a_call_that_never_ran_is_no_evidence(session: Session) -> None:
+def test_a_call_that_never_ran_is_no_evidence(session: Any) -> None:
     """Allowed here and refused by the person in the client: it has failed."""
     session.policy.write_text("{name: p, on_violation: deny, rules: [{type: before, first: Read, then: Bash}]}")
     session.pre("t1", "Read")
@@ -115,7 +69,7 @@ def test_a_call_that_never_ran_is_no_evidence(session: Session) -> None:
     assert (refused.verdict, allowed.verdict) == ("deny", "allow")
 
 
-def test_the_same_call_asked_twice_counts_once_and_its_id_serves_no_other(session: Session) -> None:
+def test_the_same_call_asked_twice_counts_once_and_its_id_serves_no_other(session: Any) -> None:
     """A hook started twice for one call spends one; another call under that id is refused."""
     session.policy.write_text("{name: p, limits: {max_tool_calls: {max: 1, action: deny}}}")
     again = [session.pre("t1", command="a").verdict for _ in range(2)]
@@ -125,7 +79,7 @@ def test_the_same_call_asked_twice_counts_once_and_its_id_serves_no_other(sessio
     assert other == "deny"
 
 
-def test_an_input_another_hook_rewrote_is_judged_when_it_has_run(session: Session) -> None:
+def test_an_input_another_hook_rewrote_is_judged_when_it_has_run(session: Any) -> None:
     """What ran is not what was allowed: too late to refuse, so the response is ended."""
     rule = "{tool: Bash, where: [{path: $.command, regex: rm}]}"
     session.policy.write_text(f"{{name: p, on_violation: deny, tool_rules: [{{deny: [{rule}]}}]}}")
@@ -137,7 +91,7 @@ def test_an_input_another_hook_rewrote_is_judged_when_it_has_run(session: Sessio
 
 
 @pytest.mark.anyio
-async def test_after_a_cancel_nothing_of_that_prompt_runs(session: Session) -> None:
+async def test_after_a_cancel_nothing_of_that_prompt_runs(session: Any) -> None:
     """Siblings and sub-agents of the ended response are refused; the next prompt is a new run."""
     session.policy.write_text("{name: p, tool_rules: [{deny: [Write]}]}")
     session.prompt("p1")
@@ -150,10 +104,10 @@ async def test_after_a_cancel_nothing_of_that_prompt_runs(session: Session) -> N
     assert (cancelled.verdict, cancelled.stop) == ("deny", True)
     assert (sibling.verdict, sibling.stop) == ("deny", True)
     assert allowed.verdict == "allow"
-    assert len(await events(session, "run_cancelled", "run_completed", "run_failed")) == 1
+    assert len(await session.events("run_cancelled", "run_completed", "run_failed")) == 1
 
 
-def test_what_a_prompt_owed_is_told_to_the_person(session: Session) -> None:
+def test_what_a_prompt_owed_is_told_to_the_person(session: Any) -> None:
     """A required call that was not made is noted when the response ends."""
     session.policy.write_text("{name: p, on_violation: warn, rules: [{type: require, tool: Test}]}")
     session.prompt("p1")
@@ -164,7 +118,7 @@ def test_what_a_prompt_owed_is_told_to_the_person(session: Session) -> None:
     assert ended.verdict == "allow"
 
 
-def test_a_limit_that_comes_near_is_told_to_the_person_once(session: Session) -> None:
+def test_a_limit_that_comes_near_is_told_to_the_person_once(session: Any) -> None:
     """`warn_at` shows beside the call that passed it, and not again."""
     session.policy.write_text("{name: p, limits: {max_tool_calls: {max: 4, warn_at: 0.5}}}")
     notes = [session.pre(f"t{n}").notes for n in range(4)]
@@ -172,7 +126,7 @@ def test_a_limit_that_comes_near_is_told_to_the_person_once(session: Session) ->
     assert [note for note in notes if note] == [("`max_tool_calls`: 2 of 4 used",)]
 
 
-def test_turns_are_counted_by_the_responses_that_are_over(session: Session) -> None:
+def test_turns_are_counted_by_the_responses_that_are_over(session: Any) -> None:
     """`max_parallel` counts within one response."""
     session.policy.write_text("{name: p, on_violation: deny, rules: [{type: max_parallel, max: 2}]}")
     first = [session.pre(f"a{n}").verdict for n in range(3)]
@@ -183,7 +137,7 @@ def test_turns_are_counted_by_the_responses_that_are_over(session: Session) -> N
 
 
 @pytest.mark.parametrize("data", [b"", b"[]", b"{}", b'{"session_id":"s","hook_event_name":"PreToolUse"}'])
-def test_what_is_no_hook_is_refused(session: Session, data: bytes) -> None:
+def test_what_is_no_hook_is_refused(session: Any, data: bytes) -> None:
     """Nothing is recorded of it."""
     session.policy.write_text("{name: p}")
     with pytest.raises(EventError):
@@ -192,7 +146,7 @@ def test_what_is_no_hook_is_refused(session: Session, data: bytes) -> None:
     assert not session.store.exists()
 
 
-def test_a_hook_process_refuses_in_public_words(session: Session) -> None:
+def test_a_hook_process_refuses_in_public_words(session: Any) -> None:
     """Exit code 2 for what is no hook; for a call, a refusal whose reason says nothing of the policy."""
     session.policy.write_text("{name: secret, rules: 7}")
     command = [sys.executable, "-m", "proctor.adapters.hook", "--policy", str(session.policy)]

@@ -1,0 +1,96 @@
+"""What one line of the client's log says was used."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import msgspec
+
+_SYNTHETIC = "<synthetic>"
+
+
+class Tokens(msgspec.Struct, array_like=True):
+    """Tokens by kind; `read` and `written` are the cache's, and no part of `input`."""
+
+    input: int = 0
+    output: int = 0
+    read: int = 0
+    written: int = 0
+    thinking: int = 0
+
+    def most(self, other: Tokens) -> Tokens:
+        """The greater of each kind."""
+        return Tokens(*(max(a, b) for a, b in zip(_kinds(self), _kinds(other), strict=True)))
+
+    def plus(self, other: Tokens) -> Tokens:
+        """Both together."""
+        return Tokens(*(a + b for a, b in zip(_kinds(self), _kinds(other), strict=True)))
+
+    def less(self, other: Tokens) -> Tokens:
+        """What this has more than the other."""
+        return Tokens(*(max(0, a - b) for a, b in zip(_kinds(self), _kinds(other), strict=True)))
+
+
+class Used(msgspec.Struct, frozen=True):
+    """What a response used as far as one of its lines says; `message` is "" where the line does not name it."""
+
+    message: str
+    model: str
+    tokens: Tokens
+    at: datetime | None
+
+
+class _Details(msgspec.Struct):
+    thinking_tokens: int | None = None
+
+
+class _Usage(msgspec.Struct):
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    cache_read_input_tokens: int | None = None
+    cache_creation_input_tokens: int | None = None
+    output_tokens_details: _Details | None = None
+
+
+class _Message(msgspec.Struct):
+    id: str | None = None
+    model: str | None = None
+    usage: _Usage | None = None
+
+
+class _Line(msgspec.Struct):
+    type: str = ""
+    timestamp: datetime | None = None
+    message: msgspec.Raw = msgspec.Raw(b"null")
+
+
+_lines = msgspec.json.Decoder(_Line)
+_messages = msgspec.json.Decoder(_Message)
+
+
+def used(line: bytes) -> Used | None:
+    """What a line says was used; None for one that says nothing of it. Raises msgspec.MsgspecError."""
+    if b'"usage"' not in line or b'"assistant"' not in line:
+        return None
+    record = _lines.decode(line)
+    if record.type != "assistant":
+        return None
+    message = _messages.decode(record.message)
+    if message.usage is None or message.model == _SYNTHETIC:
+        return None
+    return Used(message.id or "", message.model or "", _tokens(message.usage), record.timestamp)
+
+
+def _tokens(usage: _Usage) -> Tokens:
+    details = usage.output_tokens_details
+    return Tokens(
+        usage.input_tokens or 0,
+        usage.output_tokens or 0,
+        usage.cache_read_input_tokens or 0,
+        usage.cache_creation_input_tokens or 0,
+        (details.thinking_tokens if details else None) or 0,
+    )
+
+
+def _kinds(tokens: Tokens) -> tuple[int, int, int, int, int]:
+    return tokens.input, tokens.output, tokens.read, tokens.written, tokens.thinking

@@ -1,0 +1,182 @@
+"""What the client's log says was used, hook by hook: limits on tokens and cost hold at the next call."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import pytest
+
+from proctor.policies import EventError
+
+pytestmark = pytest.mark.anyio
+
+DENY_PAST_1000 = "{name: p, limits: {max_total_tokens: {max: 1000, action: deny}}}"
+
+
+async def tokens(session: Any) -> list[tuple[int, int]]:
+    """The recorded usage, input and output."""
+    return [(event.input_tokens, event.output_tokens) for event in await session.events("token_usage_updated")]
+
+
+async def test_a_response_counts_once_and_by_the_most_its_lines_say(session: Any) -> None:
+    """The client writes a line for each part of a response, each with the usage so far."""
+    session.policy.write_text(DENY_PAST_1000)
+    session.prompt("p1")
+    session.used("m1", input_tokens=400, output_tokens=1, cache_read_input_tokens=50)
+    session.used("m1", input_tokens=400, output_tokens=1, cache_read_input_tokens=50)
+    first = session.pre("t1").verdict
+    session.used("m1", input_tokens=400, output_tokens=90, cache_read_input_tokens=50)
+    session.post("t1")
+    session.used("m2", input_tokens=600, output_tokens=5)
+    second = session.pre("t2").verdict
+
+    assert (first, second) == ("allow", "deny")
+    assert await tokens(session) == [(450, 1), (0, 89), (600, 5)]
+    assert [found.enforcement for found in await session.events("policy_violation")] == ["observed", "prevented"]
+
+
+async def test_a_sub_agents_log_counts_too(session: Any) -> None:
+    """It stands in a folder beside the session's."""
+    session.policy.write_text(DENY_PAST_1000)
+    session.prompt("p1")
+    session.used("m1", input_tokens=100)
+    first = session.pre("t1", "Agent").verdict
+    session.used("m2", log="agent-1", input_tokens=700)
+    session.used("m3", log="agent-2", input_tokens=300)
+    second = session.pre("t2").verdict
+
+    assert (first, second) == ("allow", "deny")
+
+
+async def test_a_limit_that_cancels_ends_the_response_at_the_next_hook(session: Any) -> None:
+    """It need not be a call: what has run brings the news as well."""
+    session.policy.write_text("{name: p, limits: {max_total_tokens: 1000}}")
+    session.prompt("p1")
+    session.used("m1", input_tokens=10)
+    session.pre("t1")
+    session.used("m2", log="agent-1", input_tokens=5000)
+    after = session.post("t1")
+    refused = session.pre("t2")
+
+    assert after.stop
+    assert (refused.verdict, refused.stop) == ("deny", True)
+    assert [event.enforcement for event in await session.events("policy_violation")] == ["interrupted"]
+    assert [event.type for event in await session.events("run_cancelled", "run_completed")] == ["run_cancelled"]
+
+
+async def test_cost_is_tokens_by_the_policys_prices(session: Any) -> None:
+    """A model without a price is named to the person when the response ends."""
+    session.policy.write_text(
+        "{name: p, limits: {max_cost_usd: {max: 0.01, action: deny}},"
+        " prices: {house-1: {input_usd_per_mtok: 10, output_usd_per_mtok: 100}}}"
+    )
+    session.prompt("p1")
+    session.used("m1", model="house-1", input_tokens=900, output_tokens=5)
+    first = session.pre("t1").verdict
+    session.used("m2", model="unheard-of-1", input_tokens=10**9)
+    second = session.pre("t2").verdict
+    session.used("m3", model="house-1", output_tokens=6)
+    third = session.pre("t3").verdict
+    ended = session.hook("Stop")
+
+    assert (first, second, third) == ("allow", "allow", "deny")
+    assert any("`unheard-of-1`" in note for note in ended.notes)
+
+
+async def test_a_run_is_one_prompt_and_a_session_all_of_them(session: Any) -> None:
+    """What an earlier prompt used counts for a limit of the session only."""
+    session.policy.write_text(
+        "{name: p, on_violation: deny, limits: {max_input_tokens: 500,"
+        " max_total_tokens: {max: 1000, scope: session}}}"
+    )
+    found = []
+    for n in range(3):
+        session.prompt(f"p{n}")
+        session.used(f"m{n}", input_tokens=400)
+        found.append(session.pre(f"t{n}").verdict)
+        session.hook("Stop")
+
+    assert found == ["allow", "allow", "deny"]
+
+
+async def test_what_was_used_before_the_session_was_watched_does_not_count(session: Any) -> None:
+    """A fork's log begins with a copy of the session it came from."""
+    session.policy.write_text(DENY_PAST_1000)
+    session.used("old", input_tokens=5000)
+    session.prompt("p1")
+    session.used("new", input_tokens=10)
+
+    assert session.pre("t1").verdict == "allow"
+    assert await tokens(session) == [(10, 0)]
+
+
+async def test_a_line_that_is_still_being_written_is_read_when_it_is_whole(session: Any) -> None:
+    """Half a line is no error and is not lost."""
+    session.policy.write_text(DENY_PAST_1000)
+    session.prompt("p1")
+    session.used("m1", input_tokens=5000)
+    whole = session.log.read_bytes()
+    session.log.write_bytes(whole[:40])
+    first = session.pre("t1").verdict
+    session.log.write_bytes(whole)
+    second = session.pre("t2").verdict
+
+    assert (first, second) == ("allow", "deny")
+
+
+async def test_a_log_that_was_written_anew_takes_nothing_back(session: Any) -> None:
+    """What was counted stays counted, and what is new comes on top."""
+    session.policy.write_text(DENY_PAST_1000)
+    session.prompt("p1")
+    session.used("m1", input_tokens=600)
+    session.used("m2", input_tokens=300)
+    session.pre("t1")
+    session.log.write_text("")
+    session.used("m1", input_tokens=600)
+    second = session.pre("t2").verdict
+    session.used("m3", input_tokens=500)
+    third = session.pre("t3").verdict
+
+    assert (second, third) == ("allow", "deny")
+    assert await tokens(session) == [(900, 0), (500, 0)]
+
+
+@pytest.mark.parametrize("how", ["gone", "folder", "fifo", "garbage", "unnamed"])
+async def test_a_log_that_cannot_be_read_refuses_where_a_limit_needs_it(session: Any, how: str) -> None:
+    """After the first call, before which there need not be one; without such a limit it is not needed."""
+    session.policy.write_text(DENY_PAST_1000)
+    session.prompt("p1")
+    first = session.pre("t1").verdict
+    session.used("m1", input_tokens=1)
+    line = session.log.read_text()
+    session.log.unlink()
+    if how == "folder":
+        session.log.mkdir()
+    elif how == "fifo":
+        os.mkfifo(session.log)
+    elif how == "garbage":
+        session.log.write_text(line.replace('"input_tokens": 1', '"input_tokens": "x"'))
+    elif how == "unnamed":
+        session.log = ""
+    with pytest.raises(EventError, match="log"):
+        session.pre("t2")
+    outcome = session.post("t1")
+    session.policy.write_text("{name: p}")
+    unlimited = session.pre("t3").verdict
+
+    assert first == "allow"
+    assert not outcome.stop
+    assert unlimited == "allow"
+    assert [event.tool_call_id for event in await session.events("tool_call_completed")] == ["t1"]
+
+
+async def test_a_limit_that_only_warns_is_told_to_the_person_once(session: Any) -> None:
+    """The calls go on."""
+    session.policy.write_text("{name: p, limits: {max_total_tokens: {max: 1000, action: warn}}}")
+    session.prompt("p1")
+    session.used("m1", input_tokens=5000)
+    first, second = session.pre("t1"), session.pre("t2")
+
+    assert (first.verdict, second.verdict) == ("allow", "allow")
+    assert (len(first.notes), len(second.notes)) == (1, 0)
