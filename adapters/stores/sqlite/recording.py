@@ -13,13 +13,9 @@ from proctor.supervisor.errors import StoreError
 from proctor.supervisor.ports import Mail, RunInfo
 from proctor.supervisor.records import NEWS, RunStatus, from_record, status_after, to_record
 
+from .rows import Rows
 from .schema import pragma
 
-_ROWS_A_STATEMENT = (64, 32, 16, 8, 4, 2, 1)
-_COLUMNS = 7
-# One statement for many rows: sqlite3 gives up the interpreter lock once a statement, and with a busy event
-# loop each time it wants it back can take 5 ms. OR ROLLBACK: without it every statement keeps an undo log.
-_INSERT = {n: f"INSERT OR ROLLBACK INTO events VALUES {','.join(['(?,?,?,?,?,?,?)'] * n)}" for n in _ROWS_A_STATEMENT}
 _TAGS = {kind: tag for tag, kind in EVENT_TYPES.items()}
 _MOST_REMEMBERED = 100_000
 _encode = msgspec.json.Encoder().encode
@@ -35,8 +31,14 @@ class _Session:
         self.provider_session_id = provider_session_id
 
 
+class StaleError(Exception):
+    """Another connection has written since what is remembered was read: the transaction is to be done again."""
+
+
 class Recorder:
-    """Writes within a transaction that its caller begins with `begin` and ends.
+    """Writes one transaction after another, each begun by what needs it and ended by `commit`.
+
+    Events of known sessions and runs need none: their rows are written by one statement, which is one.
 
     INVARIANT: what is remembered of sessions and runs is what the file holds; `forget` after a rollback.
     """
@@ -45,13 +47,22 @@ class Recorder:
         self._connection = connection
         self._sessions: dict[str, _Session] = {}
         self._runs: dict[str, tuple[str, str]] = {}
-        self._rows: list[Any] = []
+        self._rows = Rows()
         self._data_version = pragma(connection, "data_version")
 
     def begin(self) -> bool:
         """Begin a transaction; True when another connection has written since the last one."""
         self._connection.execute("BEGIN IMMEDIATE")
         return self.look()
+
+    def _begin_unless_begun(self) -> None:
+        if not self._connection.in_transaction and self.begin():
+            raise StaleError
+
+    def _execute(self, sql: str, values: Sequence[Any]) -> sqlite3.Cursor:
+        """Execute a statement in the transaction, which may have to be begun. Raises StaleError."""
+        self._begin_unless_begun()
+        return self._connection.execute(sql, values)
 
     def look(self) -> bool:
         """True when another connection has written since the last look."""
@@ -69,19 +80,18 @@ class Recorder:
         self._rows.clear()
 
     def commit(self) -> None:
-        """Write what was gathered, and commit."""
+        """Write what was gathered, and commit. Raises StaleError having written nothing."""
         self._insert_rows()
-        self._connection.execute("COMMIT")
+        if self._connection.in_transaction:
+            self._connection.execute("COMMIT")
         if len(self._sessions) + len(self._runs) > _MOST_REMEMBERED:
             self.forget()
 
     def _insert_rows(self) -> None:
-        rows, start, left = self._rows, 0, len(self._rows) // _COLUMNS
-        for n in _ROWS_A_STATEMENT:
-            while left >= n:
-                end = start + n * _COLUMNS
-                self._connection.execute(_INSERT[n], rows[start:end])
-                start, left = end, left - n
+        rows = self._rows
+        if rows.columns and not rows.insert(self._connection, self._data_version):
+            self._begin_unless_begun()
+            rows.insert_each(self._connection)
         rows.clear()
 
     def append(self, events: Sequence[Event], *, look_up: bool) -> list[Event]:
@@ -103,6 +113,7 @@ class Recorder:
         return [stamped for stamped, _ in fresh]
 
     def _append_what_is_new(self, events: Sequence[Event]) -> list[Event]:
+        self._begin_unless_begun()
         self._insert_rows()
         next_seq: dict[str, int] = {}
         new_ids: dict[tuple[str, str], Event] = {}
@@ -140,11 +151,13 @@ class Recorder:
         except (TypeError, ValueError, OverflowError, RecursionError) as error:
             raise StoreError(f"mail cannot be stored as JSON: {error}", kind="bad_record") from error
         sql = "INSERT INTO mail (run_id, kind, at, body) VALUES (?, ?, ?, ?)"
-        return int(self._connection.execute(sql, row).lastrowid or 0)
+        return int(self._execute(sql, row).lastrowid or 0)
 
     def _gather(self, fresh: Sequence[tuple[Event, bytes]]) -> None:
         rows = self._rows
-        run_id = session_id = provider = at = moment = None
+        add_columns, add_data, size = rows.columns.append, rows.data.append, rows.size
+        run_id = session_id = provider = at = None
+        moment: int | None = None
         for event, data in fresh:
             kind = type(event)
             if (
@@ -158,9 +171,15 @@ class Recorder:
                 key = session.key
             if event.at is not at:
                 at = event.at
-                moment = at and at_ms(at)
+                moment = None if at is None else at_ms(at)
             session.last_seq = seq = event.seq
-            rows += (key, seq, run_id, event.event_id or None, _TAGS.get(kind) or event.type, moment, data)
+            length = len(data)
+            add_columns(
+                (key, seq, run_id, event.event_id or None, _TAGS.get(kind) or event.type, moment, size + 1, length)
+            )
+            add_data(data)
+            size += length
+        rows.size = size
 
     def _noted(self, event: Event) -> _Session:
         """The session of an event, after its line and that of its run have followed from it."""
@@ -174,7 +193,7 @@ class Recorder:
         return session
 
     def _stored(self, event: Event) -> Event | None:
-        row = self._connection.execute(
+        row = self._execute(
             "SELECT seq, data FROM events WHERE session_key = ? AND event_id = ?",
             (self._session(event.session_id).key, event.event_id),
         ).fetchone()
@@ -183,7 +202,7 @@ class Recorder:
     def _session(self, session_id: str) -> _Session:
         session = self._sessions.get(session_id)
         if session is None:
-            row = self._connection.execute(
+            row = self._execute(
                 "SELECT key, (SELECT coalesce(max(seq), 0) FROM events WHERE session_key = key),"
                 " provider, provider_session_id FROM sessions WHERE session_id = ?",
                 (session_id,),
@@ -198,20 +217,20 @@ class Recorder:
         if (event.provider and not session.provider) or (found and found != session.provider_session_id):
             session.provider = session.provider or event.provider
             session.provider_session_id = found or session.provider_session_id
-            self._connection.execute(
+            self._execute(
                 "UPDATE sessions SET provider = ?, provider_session_id = ? WHERE key = ?",
                 (session.provider, session.provider_session_id, session.key),
             )
 
     def _insert_session(self, session_id: str, session: _Session) -> None:
-        cursor = self._connection.execute("INSERT INTO sessions (session_id) VALUES (?)", (session_id,))
+        cursor = self._execute("INSERT INTO sessions (session_id) VALUES (?)", (session_id,))
         session.key = int(cursor.lastrowid or 0)
 
     def _run(self, run_id: str) -> tuple[str, str] | None:
         run = self._runs.get(run_id)
         if run is None:
             sql = "SELECT status, provider FROM runs WHERE run_id = ?"
-            run = self._connection.execute(sql, (run_id,)).fetchone()
+            run = self._execute(sql, (run_id,)).fetchone()
             if run is not None:
                 self._runs[run_id] = run
         return run
@@ -228,7 +247,7 @@ class Recorder:
         status_now: RunStatus = status_after(event)
         if status_now != status or (event.provider and not provider):
             self._runs[event.run_id] = (status_now, provider or event.provider)
-            self._connection.execute(
+            self._execute(
                 "UPDATE runs SET status = ?, provider = ? WHERE run_id = ?",
                 (status_now, provider or event.provider, event.run_id),
             )
@@ -238,7 +257,7 @@ class Recorder:
         session = self._session(run.session_id)
         if not session.key:
             self._insert_session(run.session_id, session)
-        self._connection.execute(
+        self._execute(
             "INSERT INTO runs (run_id, session_key, provider, status, created_at, spec) VALUES (?, ?, ?, ?, ?, ?)",
             (run.run_id, session.key, run.provider, run.status, run.created_at and run.created_at.isoformat(), spec),
         )

@@ -15,12 +15,12 @@ import anyio
 from proctor.supervisor.errors import StoreError
 
 from .failures import WHOLE_FILE, primary_code, store_error
-from .recording import Recorder
+from .recording import Recorder, StaleError
 from .wakeups import Bell, Hop, current_hop, set_all
 
 T = TypeVar("T")
 
-_EVENTS_A_TRANSACTION = 1024
+_EVENTS_A_TRANSACTION = 4096
 _LOOK_EVERY_S = 0.05
 
 
@@ -142,23 +142,33 @@ class Writer:
     def _transact(self, jobs: list[Job[Any]], *, look_up: bool) -> Exception | None:
         """Write jobs in one transaction; returns the error after which none of them is stored."""
         try:
-            self._recorder.begin()
-            for job in jobs:
-                self._work(job, look_up)
-            self._recorder.commit()
+            try:
+                self._attempt(jobs, look_up)
+            except StaleError:
+                self._abandon()
+                self._recorder.begin()
+                self._attempt(jobs, look_up)
         except Exception as error:
-            self._recorder.forget()
-            with suppress(sqlite3.Error):
-                if self._connection.in_transaction:
-                    self._connection.execute("ROLLBACK")
+            self._abandon()
             return error
         return None
+
+    def _attempt(self, jobs: list[Job[Any]], look_up: bool) -> None:
+        for job in jobs:
+            self._work(job, look_up)
+        self._recorder.commit()
+
+    def _abandon(self) -> None:
+        self._recorder.forget()
+        with suppress(sqlite3.Error):
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK")
 
     def _work(self, job: Job[Any], look_up: bool) -> None:
         job.error = None
         try:
             job.result = job.work(self._recorder, look_up)
-        except sqlite3.Error:
+        except (sqlite3.Error, StaleError):
             raise
         except StoreError as error:
             job.error = error
