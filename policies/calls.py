@@ -20,7 +20,10 @@ def rule_name(policy: str, rule: str) -> str:
     return rule if rule.startswith(f"{policy}/") else "/".join(part for part in (policy, rule) if part)
 
 
-class ToolCall(msgspec.Struct, frozen=True, kw_only=True):
+# gc=False: what is asked and what is answered leads to plain JSON only, never back to itself.
+
+
+class ToolCall(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One tool call as an agent asks for it; `turn` is the model response's number from 1, 0 the current.
 
     `parent_tool_call_id` is set on a sub-agent's calls: the call that started the sub-agent.
@@ -33,7 +36,7 @@ class ToolCall(msgspec.Struct, frozen=True, kw_only=True):
     parent_tool_call_id: str | None = None
 
 
-class Violation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Violation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """One rule's finding about one event or call.
 
     `policy` is the member of the stack the rule came from, `kind` the rule's type, the limit's name or
@@ -56,7 +59,7 @@ class Violation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     tool_name: str | None = None
 
 
-class Decision(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Decision(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """The combined answer for one proposed call.
 
     `violations` holds every rule that objects, strictest action first; `tell_model` is the text for the

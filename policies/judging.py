@@ -14,7 +14,7 @@ from .rules.machine import Finding
 from .session import REQUESTED, Call, Output, Session
 from .visits import NO_STEPS, Compiled, Met, Steps, Visits
 
-STEPS_KEPT = 256
+STEPS_KEPT = 128
 """For how many tools a session remembers what their calls do; a model may invent any number."""
 
 

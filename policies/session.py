@@ -26,7 +26,7 @@ from .visits import NO_STEPS, Steps
 FINISHED_KEPT = 65_536
 """The most finished calls of a run that are remembered by id; an older id counts as a new call."""
 
-MARK_LENGTH = 96
+MARK_LENGTH = 256
 """Up to how many bytes a tool and its input stand in a mark as they are; beyond, as a digest."""
 
 REQUESTED, HELD, ALLOWED, STARTED = "requested", "held", "allowed", "started"

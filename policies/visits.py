@@ -31,15 +31,6 @@ class Compiled(msgspec.Struct, frozen=True, kw_only=True):
     description: str | None = None
     when: Any = None
 
-    def outlook(self, ahead: Ahead) -> tuple[int, int]:
-        """The slots that every call to come meets, and those that some call may, as things stand."""
-        sure, maybe = self.mask, self.maybe
-        for n, slot in enumerate(self.machine.slots):
-            if slot.outputs and maybe & 1 << n:
-                every, some = slot.outlook(ahead.name, ahead)
-                sure, maybe = sure | every << n, maybe if some else maybe & ~(1 << n)
-        return sure, maybe
-
 
 class Visit(msgspec.Struct, frozen=True):
     """A rule that looks at calls of a tool: the slots they meet by name alone, and those to ask about."""

@@ -8,7 +8,7 @@ from typing import Literal
 from ..language.records import Complaint, Natural, Positive
 from ..language.selectors import Scope, Selector, selector_problems
 from ..model import Rule
-from .machine import Ahead, Call, Finding, Judge, Machine, listed, slots_of
+from .machine import Ahead, Call, Finding, Judge, Machine, Spend, listed, slots_of
 from .machine import State as NoState
 
 BEHIND = 32
@@ -120,6 +120,13 @@ class CountMachine(Machine):
         if self.attempts:
             state.attempts += 1
             self._add(state, call.turn, 1)
+
+    def spending(self, mask: int) -> Spend | None:
+        """Where no window looks back, only the total grows."""
+        return self._one_more if self._counts_all else self.started
+
+    def _one_more(self, state: State, call: Call, mask: int, now: int) -> None:
+        state.total += 1
 
     def started(self, state: State, call: Call, mask: int, now: int) -> None:
         """One call more."""
