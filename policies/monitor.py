@@ -288,5 +288,5 @@ def _explained(before: dict[str, str], after: dict[str, str], violations: list[V
         objection = objections.get(id)
         answer = f"{objection.action}, {objection.message}" if objection else "agrees"
         change = f" -> {after[id]}" if after[id] != state else ""
-        steps.append(f"{id}: {answer} [{state}{change}]")
+        steps.append(f"{id}: {answer} [{state}{change}]" if state else f"{id}: {answer}")
     return tuple(steps)

@@ -15,6 +15,7 @@ from proctor.policies.events import (
     MessageSent,
     RunCancelled,
     RunCompleted,
+    Scope,
     TokenUsageUpdated,
     ToolCallCompleted,
     ToolCallDenied,
@@ -168,8 +169,9 @@ class _Reader:
             self.log.add(ToolCallCompleted, **fields, tool_output=output.value)
 
     def _usage(self, line: _Line) -> None:
-        """Each response's own usage; where only running totals are told apart, a repeated one is none."""
+        """Each response's own usage, or the running total; the same total again is none."""
         usage: Any = line.payload.get("usage")
+        scope: Scope = "delta"
         if line.type != "token_usage_record":
             info = line.payload.get("info")
             info = info if isinstance(info, dict) else {}
@@ -177,12 +179,14 @@ class _Reader:
             if self._counts_responses or total is None or total == self._last_total:
                 return
             self._last_total = total
+            scope, usage = ("delta", usage) if isinstance(usage, dict) else ("cumulative", total)
         self._between = True
         if isinstance(usage, dict):
             self.log.add(
                 TokenUsageUpdated,
                 at=line.timestamp,
                 model=self.model,
+                scope=scope,
                 input_tokens=_count(usage, "input_tokens"),
                 output_tokens=_count(usage, "output_tokens"),
                 cache_read_tokens=_count(usage, "cached_input_tokens"),

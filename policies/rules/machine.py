@@ -186,9 +186,9 @@ class Machine:
         return False
 
     def describe(self, state: Any) -> str:
-        """The state in words."""
+        """The state in words; "" where there is none."""
         fields = msgspec.structs.asdict(state)
-        return ", ".join(f"{name}: {_shown(value)}" for name, value in fields.items()) or "nothing to remember"
+        return ", ".join(f"{name}: {_shown(value)}" for name, value in fields.items())
 
 
 def _shown(value: Any) -> Any:

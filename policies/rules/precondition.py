@@ -153,7 +153,7 @@ class PreconditionMachine(Machine):
                 wanted = self._words(requirement)
                 return Finding(
                     expected=f"{wanted} before `{call.name}`",
-                    actual=f"`{call.name}` was asked for without it",
+                    actual=f"`{call.name}` was asked for {'- ' if requirement.description else 'without '}{wanted}",
                     details={"requires": wanted},
                     suggestion=f"first: {wanted}",
                 )

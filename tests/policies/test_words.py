@@ -46,9 +46,23 @@ from proctor.policies.limits import figure
             "`bash` is allowed only where `$.n` is one of `[1,2]`",
         ),
         ({"tool_rules": [{"allow": ["ls"]}]}, {}, "`bash` is not in the allow list"),
+        (
+            {"rules": [{"type": "precondition", "tool": "bash", "requires": [{"user_said": "go"}]}]},
+            {},
+            "`bash` was asked for without a user message that matches `go`",
+        ),
+        (
+            {
+                "rules": [
+                    {"type": "precondition", "tool": "bash", "requires": [{"prior": "ls", "description": "look"}]}
+                ]
+            },
+            {},
+            "`bash` was asked for - look",
+        ),
     ],
 )
-def test_a_list_says_what_about_a_call_it_refuses(policy: Any, call: Any, said: str) -> None:
+def test_a_rule_says_what_about_a_call_it_refuses(policy: Any, call: Any, said: str) -> None:
     """To the operator: the condition it met. The model is told nothing of it."""
     compiled = compile_policy(parse_policies({"name": "p", "on_violation": "deny", **policy})[0])
     decision = compiled.monitor().propose(ToolCall(id="1", name="bash", input=call))

@@ -138,6 +138,18 @@ def test_running_totals_that_repeat_are_counted_once(read_one: Callable[..., Ses
     assert sum(isinstance(event, TokenUsageUpdated) for event in session.events) == 1
 
 
+def test_a_running_total_alone_is_counted_as_one(read_one: Callable[..., Session]) -> None:
+    """Where no line says what one response used."""
+    totals = [{"input_tokens": 5, "output_tokens": 1}, {"input_tokens": 9, "output_tokens": 2}]
+    session = read_one(META, *(line("event_msg", type="token_count", info={"total_token_usage": t}) for t in totals))
+
+    found = [event for event in session.events if isinstance(event, TokenUsageUpdated)]
+    assert [(event.scope, event.input_tokens, event.output_tokens) for event in found] == [
+        ("cumulative", 5, 1),
+        ("cumulative", 9, 2),
+    ]
+
+
 @pytest.mark.parametrize(
     ("ends", "complete", "last"),
     [
