@@ -38,10 +38,14 @@ def figure(amount: float) -> str:
 
 
 class LimitState(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """What is used of what is not tokens, for the run and (earlier runs) the session; times in ms."""
+    """What is used of what is not tokens, for the run and (earlier runs) the session; times in ms.
+
+    `turns_over`: the last response that is known to have ended.
+    """
 
     calls: int = 0
     turns: int = 0
+    turns_over: int = 0
     started_at: int | None = None
     active_at: int | None = None
     now: int | None = None
@@ -87,7 +91,7 @@ class LimitJudge:
         state.earlier_turns += state.turns
         if state.started_at is not None and state.active_at is not None:
             state.earlier_ms += state.active_at - state.started_at
-        state.calls = state.turns = state.longest_idle = 0
+        state.calls = state.turns = state.turns_over = state.longest_idle = 0
         state.started_at = state.active_at = None
         state.exceeded = state.reported = state.warned = frozenset()
 
@@ -139,8 +143,8 @@ class LimitJudge:
                 yield Exceeded(number, self._finding(number, would))
 
     def closed(self, state: LimitState, meter: Meter) -> bool:
-        """Whether every call of the next response would be refused."""
-        found = self.judge(state, meter, state.turns + 1)
+        """Whether every call to come would be refused: of this response, until it is over, and of the next."""
+        found = self.judge(state, meter, max(state.turns, state.turns_over + 1))
         return any(self.entries[each.number].action in ("deny", "cancel") for each in found)
 
     def warnings(self, state: LimitState, meter: Meter) -> Iterator[LimitWarning]:

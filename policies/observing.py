@@ -33,9 +33,12 @@ def message(on: Judging, event: ev.MessageEvent) -> list[Violation]:
 
 
 def turn(on: Judging, event: ev.TurnEvent) -> list[Violation]:
-    """The stream has come to a model response."""
+    """The stream has come to a model response, or to its end."""
     if event.turn > 0:
-        on.reach_turn(on.session.session_turn(event.turn))
+        turn = on.session.session_turn(event.turn)
+        on.reach_turn(turn)
+        if isinstance(event, ev.TurnCompleted):
+            on.session.limits.turns_over = turn - on.session.turn_base
     return []
 
 
