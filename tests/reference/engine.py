@@ -88,12 +88,16 @@ class Engine:
                     found.append(clause.id)
         return found
 
-    def status(self, clause: Clause, world: World, violated: set[str], *, complete: bool = True) -> str:
-        """How a clause stands."""
+    def owes(self, clause: Clause, world: World) -> bool:
+        """Whether the end of the session would violate a clause."""
         world = world.under(clause.policy)
         key, owes = clause.rule.get("key"), OWES.get(clause.kind, _owes_nothing)
         worlds = [world] if key is None else [w for w in instances(key, world) if self._begun(clause, w)]
-        owed = any(owes(clause.rule, each) for each in worlds)
+        return any(owes(clause.rule, each) for each in worlds)
+
+    def status(self, clause: Clause, world: World, violated: set[str], *, complete: bool = True) -> str:
+        """How a clause stands."""
+        owed, world = self.owes(clause, world), world.under(clause.policy)
         if clause.id in violated or (owed and complete):
             return "violated"
         if owed:

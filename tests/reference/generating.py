@@ -117,47 +117,35 @@ def loops(draw: Any) -> Any:
 def nets(draw: Any) -> Any:
     """Nets of three places; transitions without tools lead from `x` to `y` to `z`, so that they end."""
     places = st.lists(st.sampled_from("xyz"), max_size=2)
+    inputs = st.lists(st.sampled_from("xyz"), min_size=1, max_size=2) | places
     named = st.fixed_dictionaries(
-        {"inputs": places, "outputs": places, "tools": lists},
+        {"inputs": inputs, "outputs": places, "tools": lists},
         optional={"type": st.sampled_from(["auto", "manual"]), "deferred": st.booleans()},
     )
     silent = st.sampled_from([{"inputs": ["x"], "outputs": ["y"]}, {"inputs": ["y", "y"], "outputs": ["z"]}])
-    transitions = [*draw(st.lists(named, max_size=3)), *draw(st.lists(silent, max_size=2))]
+    transitions = [*draw(st.lists(named, min_size=1, max_size=3)), *draw(st.lists(silent, max_size=2))]
     made = {
         "name": draw(st.sampled_from(["n", "m"])),
         "places": ["x", "y", "z"],
-        "initial_marking": {place: draw(st.integers(0, 2)) for place in "xyz"},
+        "initial_marking": {place: draw(st.sampled_from([0, 0, 1, 2])) for place in "xyz"},
         "transitions": [{"name": f"t{n}", **t} for n, t in enumerate(transitions)],
     }
-    if draw(st.booleans()):
+    if draw(st.sampled_from([False, False, True])):
         made["free_tools"] = draw(lists)
     return made | draw(
         st.fixed_dictionaries({}, optional={"action": st.sampled_from(["warn", "deny"]), "when": whens})
     )
 
 
+ofs = st.sampled_from(["started", "completed", "attempted"])
 FAMILIES: dict[str, SearchStrategy[Any]] = {
     "allowlist": rule("allowlist", {"tools": lists}, key=False),
     "blocklist": rule("blocklist", {"tools": lists}, key=False),
     "require": rule("require", {"tool": selectors}, key=False),
-    "count": st.one_of(
-        rule(
-            "count",
-            {"tool": selectors, "max": st.integers(0, 2)},
-            {"of": st.sampled_from(["started", "completed", "attempted"])},
-        ),
-        rule(
-            "count",
-            {"tool": selectors, "max": st.integers(0, 2), "within_turns": small},
-            {"of": st.sampled_from(["started", "completed", "attempted"])},
-        ),
-        rule(
-            "count",
-            {"tool": selectors, "min": st.integers(0, 2)},
-            {"exact": st.integers(0, 2), "of": st.sampled_from(["started", "completed", "attempted"])},
-        ),
-        rule("max_calls", {"tool": selectors, "max": st.integers(0, 2)}),
-    ),
+    "count": rule("count", {"tool": selectors, "max": st.integers(0, 3), "of": ofs}),
+    "count in a window": rule("count", {"tool": selectors, "max": small, "within_turns": small}, {"of": ofs}),
+    "count at least": rule("count", {"tool": selectors, "min": small}, {"exact": st.integers(0, 2), "of": ofs}),
+    "max_calls": rule("max_calls", {"tool": selectors, "max": st.integers(0, 2)}),
     "before": rule(
         "before", {"first": selectors, "then": selectors}, {"first_must": st.sampled_from(["started", "completed"])}
     ),
@@ -190,7 +178,7 @@ FAMILIES: dict[str, SearchStrategy[Any]] = {
         rule("circuit_breaker", {"consecutive": small}, {"total": small}), rule("circuit_breaker", {"total": small})
     ),
 }
-"""Well-typed rules of each family."""
+"""Well-typed rules of each family; one with several ways to judge has a name for each, the type first."""
 
 tool_rules = st.one_of(st.fixed_dictionaries({"allow": lists}), st.fixed_dictionaries({"deny": lists}))
 

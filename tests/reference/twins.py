@@ -83,7 +83,9 @@ class Twins:
         statuses = {id: rule.status for id, rule in report.rules.items()}
         self.seen.update(statuses.values())
         complete = self.over not in ("failed", "cancelled")
+        owed = [clause.id for clause in self.engine.clauses if complete and self.engine.owes(clause, self.world)]
 
+        assert [violation.rule for violation in report.violations] == owed
         assert statuses == {
             clause.id: self.engine.status(clause, self.world, self.violated, complete=complete)
             for clause in self.engine.clauses
