@@ -51,6 +51,7 @@ def mcp(
     told = _told if as_json else _say
     known, read = read_context(context), read_policies(policies)
     _check_installed()
+    _hush("mcp")
     from proctor.adapters.mcp_proxy.serving import Serving, serve
 
     serving = Serving(
@@ -76,6 +77,15 @@ def _check_installed() -> None:
 
     if any(find_spec(name) is None for name in _LIBRARIES):
         raise ProviderUnavailableError("the MCP library is not installed; pip install 'proctor[mcp]'")
+
+
+def _hush(library: str) -> None:
+    """Whatever goes wrong is said by the proxy in a line; the library would log it with a traceback."""
+    import logging
+
+    logger = logging.getLogger(library)
+    logger.addHandler(logging.NullHandler())
+    logger.propagate = False
 
 
 def _upstream(command: tuple[str, ...], url: str | None) -> Upstream:

@@ -26,6 +26,8 @@ from .tool_list import ToolList
 from .visibility import Visibility
 
 LOST = "the MCP server ended before it answered"
+HANDSHAKE_S = 50.0
+"""Seconds a server may take to begin: most clients wait for a minute, and should hear why in time."""
 
 
 class Desk(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,6 +84,19 @@ class Relay:
             if isinstance(asked, Call):
                 await self._tell(wire.refusal(request_id, tell_model_default(asked.call.name)))
 
+    async def answer_for_the_server(self, why: str) -> None:
+        """Answer every open request with an error, as the server will not."""
+        for request_id, asked in list(self._pending.items()):
+            if isinstance(asked, Call) and not asked.running:
+                asked.scope.cancel()
+                await self._tell(wire.refusal(request_id, why))
+            elif isinstance(asked, Call):
+                await self._failed(asked, why)
+                await self._tell(wire.refusal(request_id, why))
+            else:
+                await self._tell(wire.failure(request_id, wire.INTERNAL_ERROR, why))
+        self._pending.clear()
+
     async def _serve_client(self, tasks: TaskGroup) -> None:
         async for item in self._from_client:
             if isinstance(item, Exception):
@@ -107,8 +122,15 @@ class Relay:
             said = "this proxy speaks the protocol versions that begin with `initialize`"
             await self._tell(wire.failure(message.id, wire.METHOD_NOT_FOUND, said))
         else:
-            self._pending[message.id] = _kind(message)
+            asked = self._pending[message.id] = _kind(message)
+            if isinstance(asked, Handshake):
+                tasks.start_soon(self._expect, asked)
             await self._pass_on(message)
+
+    async def _expect(self, handshake: Handshake) -> None:
+        await anyio.sleep(HANDSHAKE_S)
+        if handshake in self._pending.values():
+            raise ProviderError(f"the MCP server did not answer `initialize` within {HANDSHAKE_S:g} seconds")
 
     async def _called(self, message: JSONRPCRequest, tasks: TaskGroup) -> None:
         params = message.params or {}
@@ -181,11 +203,11 @@ class Relay:
     async def _serve_server(self, tasks: TaskGroup) -> None:
         async for item in self._from_server:
             if isinstance(item, Exception):
-                self._desk.warn(f"the MCP server wrote what is no message: {wire.printable(str(item))}")
+                self._desk.warn(f"the MCP server wrote what is no message: {wire.unread(item)}")
                 continue
             await self._tell(await self._said(item))
         self._lost = True
-        await self._answer_for_the_server()
+        await self.answer_for_the_server(LOST)
         tasks.cancel_scope.cancel()
 
     async def _said(self, item: SessionMessage) -> SessionMessage:
@@ -236,18 +258,6 @@ class Relay:
 
     async def _failed(self, asked: Call, error: Any) -> None:
         await self._desk.report(ToolCallFailed(tool_call_id=asked.call.id, tool_name=asked.call.name, error=error))
-
-    async def _answer_for_the_server(self) -> None:
-        for request_id, asked in list(self._pending.items()):
-            if isinstance(asked, Call) and not asked.running:
-                asked.scope.cancel()
-                await self._tell(wire.refusal(request_id, LOST))
-            elif isinstance(asked, Call):
-                await self._failed(asked, LOST)
-                await self._tell(wire.refusal(request_id, LOST))
-            else:
-                await self._tell(wire.failure(request_id, wire.INTERNAL_ERROR, LOST))
-        self._pending.clear()
 
 
 def _progress_token(params: dict[str, Any]) -> wire.RequestId | None:

@@ -88,6 +88,7 @@ class ProxySession:
         self._stream.abandon()
 
     async def _serve(self, client: tuple[Incoming, Outgoing]) -> None:
+        relay: Relay | None = None
         try:
             async with self._upstream.connect(self._launch.run_id) as server:
                 relay = Relay(self._desk, client, server)
@@ -98,6 +99,8 @@ class ProxySession:
                     self._relays.discard(relay)
         except Exception as failure:
             error = _provider_error(failure)
+            if relay is not None:
+                await relay.answer_for_the_server(str(error))
             if self._downstream.ends_with_client:
                 raise error from failure
             self._warn(str(error))

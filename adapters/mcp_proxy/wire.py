@@ -14,6 +14,7 @@ from mcp.types import (
     JSONRPCNotification,
     JSONRPCResponse,
 )
+from pydantic import ValidationError
 
 RequestId: TypeAlias = str | int
 
@@ -68,6 +69,12 @@ def output_of(result: Mapping[str, Any]) -> Any:
     if isinstance(content, list) and content and all(_is_text(block) for block in content):
         return "\n".join(block["text"] for block in content)
     return content
+
+
+def unread(error: Exception) -> str:
+    """What one side sent that is no message, or why it could not be read, for a terminal."""
+    sent = error.errors()[0]["input"] if isinstance(error, ValidationError) else error
+    return printable(str(sent))
 
 
 def printable(text: str, limit: int = 200) -> str:

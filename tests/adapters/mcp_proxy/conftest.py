@@ -101,8 +101,8 @@ class Bench:
     ) -> AsyncIterator[Proxied]:
         """A connected client. Leaving it hangs up and waits for the proxy's end."""
         pair, kept, warnings = _Pair(), store or MemoryStore(), list[str]()
-        upstream = CommandUpstream(command or self.command)
-        order = Serving(upstream=upstream, downstream=pair, policies=parse_policies(policy), **serving)
+        serving.setdefault("upstream", CommandUpstream(command or self.command))
+        order = Serving(downstream=pair, policies=parse_policies(policy), **serving)
         notices: list[str] = []
         seen: list[Proxied] = []
 

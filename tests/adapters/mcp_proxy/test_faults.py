@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import json
+import socket
 import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import anyio
 import pytest
+from mcp import MCPError
 from mcp.shared.message import SessionMessage
 from mcp.types import JSONRPCRequest
 
 from proctor.adapters.mcp_proxy.stdio import StdioClient
+from proctor.adapters.mcp_proxy.upstream import UrlUpstream
 from proctor.adapters.mcp_proxy.wire import output_of
 from proctor.supervisor import PolicyViolationError, ProviderError, ProviderUnavailableError, UsageError
 
@@ -49,13 +57,104 @@ async def test_a_server_that_only_exits_leaves_nobody_waiting(bench: Any) -> Non
     assert isinstance(bench.error, ProviderError)
 
 
+async def test_an_address_where_nobody_listens_is_an_error(bench: Any) -> None:
+    """The client's handshake is answered, and the run says why it failed."""
+    with pytest.raises(BaseException) as refused:  # noqa: PT011 - the client's own, whichever it is
+        async with bench.proxied("{name: p}", upstream=UrlUpstream("http://127.0.0.1:9/mcp")):
+            pass
+
+    assert isinstance(bench.error, ProviderError)
+    assert "connection to the MCP server failed" in str(bench.error)
+    assert "connection to the MCP server failed" in words(refused.value)
+
+
+async def test_a_server_that_does_not_begin_is_given_up(bench: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before its client's own patience ends, which would know nothing of the reason."""
+    monkeypatch.setattr("proctor.adapters.mcp_proxy.relay.HANDSHAKE_S", 0.3)
+    mute = [sys.executable, "-S", "-c", "import sys; [None for line in sys.stdin]"]
+    with pytest.raises(BaseException) as refused:  # noqa: PT011 - the client's own, whichever it is
+        async with bench.proxied("{name: p}", command=mute):
+            pass
+
+    assert isinstance(bench.error, ProviderError)
+    assert "did not answer `initialize`" in words(refused.value)
+
+
+@pytest.mark.parametrize("how", ["hangs up", "ends its stream"])
+async def test_a_server_at_an_address_that_fails_in_a_call_fails_the_call(bench: Any, how: str) -> None:
+    """The client has its answer. Without a connection the run is over, too."""
+    with failing_server(how) as url:
+        async with bench.proxied("{name: p}", upstream=UrlUpstream(url)) as proxied:
+            with suppress(MCPError):
+                assert (await proxied.said("x"))[0]
+        [failed] = await proxied.events("tool_call_failed")
+        last = (await proxied.events())[-1]
+
+    assert failed.tool_name == "x"
+    assert last.type == ("run_failed" if how == "hangs up" else "run_completed")
+    assert isinstance(bench.error, ProviderError) == (how == "hangs up")
+
+
+def words(error: BaseException) -> str:
+    """The text of an exception, or of the first in a group."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return str(error)
+
+
+@contextmanager
+def failing_server(how: str) -> Iterator[str]:
+    """A server that begins as it should and fails in every call; gives its URL."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def log_message(self, format: str, *args: Any) -> None:
+            pass
+
+        def do_POST(self) -> None:
+            asked = json.loads(self.rfile.read(int(self.headers["content-length"])))
+            if asked["method"] == "tools/call":
+                if how == "ends its stream":
+                    self._answer(200, b"event: message\n\n", "text/event-stream")
+                self.close_connection = True
+                self.connection.shutdown(socket.SHUT_RDWR)
+            elif "id" in asked:
+                about = {"name": "failing", "version": "1"}
+                version = asked["params"].get("protocolVersion")
+                result = {"protocolVersion": version, "capabilities": {"tools": {}}, "serverInfo": about}
+                answer = {"jsonrpc": "2.0", "id": asked["id"], "result": result}
+                self._answer(200, json.dumps(answer).encode(), "application/json")
+            else:
+                self._answer(202, b"", "application/json")
+
+        def do_GET(self) -> None:
+            self._answer(405, b"", "application/json")
+
+        def _answer(self, status: int, body: bytes, kind: str) -> None:
+            self.send_response(status)
+            self.send_header("content-type", kind)
+            self.send_header("content-length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+            self.wfile.flush()
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_address[1]}/mcp"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
 async def test_what_is_no_message_is_reported_and_passed_over(bench: Any) -> None:
     """A server that prints beside the protocol does not end the session."""
     async with bench.proxied("{name: p}") as proxied:
         answered = await proxied.said("babble")
 
     assert answered == (False, "babbled")
-    assert any("no message" in warning for warning in proxied.warnings)
+    assert proxied.warnings == ["the MCP server wrote what is no message: this is no message"]
     assert bench.error is None
 
 

@@ -54,6 +54,45 @@ def test_bad_usage_and_bad_policies_exit_with_2(tmp_path: Path) -> None:
     assert "Traceback" not in both.stderr + bad.stderr
 
 
+HELLO = {
+    "jsonrpc": "2.0",
+    "id": 1,
+    "method": "initialize",
+    "params": {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}},
+}
+GARBAGE = "print('gar\\x1b[31mbage', flush=True); input()"
+
+
+@pytest.mark.parametrize(
+    ("server", "why"),
+    [
+        (["--url", "http://127.0.0.1:9/mcp"], "connection to the MCP server failed"),
+        (["--", sys.executable, "-S", "-c", "pass"], "server ended"),
+        (["--", sys.executable, "-S", "-c", GARBAGE], "server ended"),
+    ],
+)
+def test_a_server_that_fails_is_said_to_both_sides(tmp_path: Path, server: list[str], why: str) -> None:
+    """The agent's request is answered, a person reads one line about it, and the exit code is 3."""
+    command = [sys.executable, "-c", CODE, "mcp", "--store", str(tmp_path / "store.db"), *server]
+    command[4:4] = ["--policy", str(tmp_path / "policy.yaml")]
+    (tmp_path / "policy.yaml").write_text("{name: p}")
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stderr is not None
+        print(json.dumps(HELLO), file=process.stdin, flush=True)
+        answer = json.loads(process.stdout.readline())
+        code, said = process.wait(timeout=20), process.stderr.read()
+
+    assert (answer["id"], code) == (1, 3)
+    assert why in answer["error"]["message"]
+    assert why in said
+    assert "Traceback" not in said
+    assert "\x1b" not in said
+
+
 def test_only_loopback_is_listened_on(tmp_path: Path) -> None:
     """Whoever can connect can call tools."""
     ended = subprocess.run(
