@@ -8,7 +8,7 @@ from ..language.records import Complaint, Positive
 from ..language.selectors import Scope, Selector, selector_problems
 from ..model import Rule
 from .lists import keyless_problems
-from .machine import Ahead, Call, Finding, Machine, listed, slots_of
+from .machine import Ahead, Call, Finding, Machine, counted, listed, slots_of
 from .machine import State as NoState
 
 TRIGGER, THEN = 1, 2
@@ -70,7 +70,7 @@ class AfterMachine(Machine):
         """Refuse the call that leaves the earliest trigger unanswered."""
         if mask & THEN or not state.due or state.due[0] > now + 1:
             return None
-        return self._unanswered(f"`{call.name}` came instead")
+        return self._unanswered(f"`{call.name}` came instead of")
 
     def started(self, state: AfterState, call: Call, mask: int, now: int) -> None:
         """An answer closes every trigger, a trigger opens one."""
@@ -88,13 +88,13 @@ class AfterMachine(Machine):
 
     def settle(self, state: AfterState) -> Finding | None:
         """Violated if a trigger is open."""
-        return self._unanswered("the session ended without it") if state.due else None
+        return self._unanswered("the session ended without") if state.due else None
 
     def _unanswered(self, what: str) -> Finding:
         trigger, then = (listed(slot.names) for slot in self.slots)
         return Finding(
-            expected=f"{then} within {self.within} calls after {trigger}",
-            actual=what,
+            expected=f"{then} within {counted(self.within, 'call')} after {trigger}",
+            actual=f"{what} {then}",
             details={"within": self.within, "then": list(self.slots[1].names)},
             suggestion=f"call {then} next",
         )
@@ -127,7 +127,7 @@ class EventuallyMachine(Machine):
         """Refuse another tool as the last call that could be it."""
         if state.called or state.passed or mask or now + 1 < self.within:
             return None
-        return self._finding(f"`{call.name}` would be call {now + 1}")
+        return self._finding(f"`{call.name}` would be call number {now + 1} without")
 
     def started(self, state: EventuallyState, call: Call, mask: int, now: int) -> None:
         """The tool has come, or its time has passed."""
@@ -142,13 +142,13 @@ class EventuallyMachine(Machine):
 
     def settle(self, state: EventuallyState) -> Finding | None:
         """Violated if it never came; one that came too late has been reported."""
-        return None if state.called or state.passed else self._finding("the session ended without it")
+        return None if state.called or state.passed else self._finding("the session ended without")
 
     def _finding(self, what: str) -> Finding:
         names = listed(self.slots[0].names)
         return Finding(
-            f"{names} within the first {self.within} calls",
-            what,
+            f"{names} within the first {counted(self.within, 'call')}",
+            f"{what} {names}",
             {"within": self.within},
             f"call {names} now",
         )

@@ -8,7 +8,7 @@ from typing import Literal
 from ..language.records import Complaint, Natural, Positive
 from ..language.selectors import Scope, Selector, selector_problems
 from ..model import Rule
-from .machine import Ahead, Call, Finding, Judge, Machine, Spend, listed, slots_of
+from .machine import Ahead, Call, Finding, Judge, Machine, Spend, counted, listed, slots_of
 from .machine import State as NoState
 
 BEHIND = 32
@@ -109,7 +109,7 @@ class CountMachine(Machine):
         names = listed(self.slots[0].names)
         window = f" in {self.within} responses" if self.within else ""
         return Finding(
-            expected=f"at most {self.max} {self.of} calls of {names}{window}",
+            expected=f"at most {counted(self.max, f'{self.of} call')} of {names}{window}",
             actual=f"`{call.name}` would be call number {number}",
             details={"max": self.max, "used": number - 1, "of": self.of},
             suggestion=f"stop after {self.max}, or raise `max`",
@@ -155,10 +155,10 @@ class CountMachine(Machine):
         if self.min is None or count >= self.min:
             return None
         return Finding(
-            expected=f"at least {self.min} calls of {listed(self.slots[0].names)}",
-            actual=f"there were {count}",
+            expected=f"at least {counted(self.min, 'call')} of {listed(self.slots[0].names)}",
+            actual=f"{counted(count, 'call')} of {listed(self.slots[0].names)}",
             details={"min": self.min, "used": count},
-            suggestion=f"call it {self.min - count} times more before the end",
+            suggestion=f"{self.min - count} more before the end",
         )
 
     def closed(self, state: State, sure: int, maybe: int, now: int, ahead: Ahead) -> bool:

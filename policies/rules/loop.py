@@ -10,7 +10,7 @@ from msgspec import Meta
 from ..language.records import Complaint, Natural, Positive
 from ..language.selectors import Scope, Selector, selector_problems
 from ..model import Rule
-from .machine import BOUND, Ahead, Call, Finding, Machine, Output, slots_of
+from .machine import BOUND, Ahead, Call, Finding, Machine, Output, counted, slots_of
 from .machine import State as NoState
 
 Window: TypeAlias = Annotated[int, Meta(ge=1, le=BOUND)]
@@ -68,8 +68,8 @@ class LoopMachine(Machine):
         if same < self.threshold:
             return None
         return Finding(
-            expected=f"fewer than {self.threshold} equal calls among the last {self.window}",
-            actual=f"`{call.name}` would come {same} times with the same input",
+            expected=f"fewer than {counted(self.threshold, 'equal call')} among the last {self.window}",
+            actual=f"`{call.name}` would come {counted(same, 'time')} with the same input",
             details={"threshold": self.threshold, "window": self.window, "repeated": same},
             suggestion="do something else: the same call gives the same answer",
         )
@@ -130,7 +130,7 @@ class MaxParallelMachine(Machine):
         if used < self.max:
             return None
         return Finding(
-            expected=f"at most {self.max} calls in one response",
+            expected=f"at most {counted(self.max, 'call')} in one response",
             actual=f"`{call.name}` would be call number {used + 1} in response {call.turn}",
             details={"max": self.max, "used": used, "turn": call.turn},
             suggestion="ask for it in the next response",
@@ -209,7 +209,7 @@ class CircuitBreakerMachine(Machine):
         limits = [f"{n} {word}" for n, word in ((self.consecutive, "in a row"), (self.total, "in all")) if n]
         return Finding(
             expected=f"fewer refusals and failures than {' or '.join(limits)}",
-            actual=f"{state.total} calls were refused or failed",
+            actual=f"{counted(state.total, 'call')} refused or failed",
             details={"consecutive": state.consecutive, "total": state.total},
             suggestion="stop and look at what keeps failing",
         )

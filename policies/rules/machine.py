@@ -205,6 +205,11 @@ def slots_of(scope: Scope, *selectors: tuple[Any, bool]) -> tuple[Slot, ...]:
     return tuple(Slot(selector, scope, permits=permits) for selector, permits in selectors)
 
 
+def counted(number: int, noun: str) -> str:
+    """So many of something."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
 def listed(names: Sequence[str]) -> str:
     """Names as a text shows them."""
     return ", ".join(f"`{name}`" for name in names)

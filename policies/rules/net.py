@@ -85,8 +85,8 @@ class NetMachine(Machine):
         manual = [t.name for t in transitions if t.type == "manual"]
         if manual and not call.approved:
             return Finding(
-                expected=f"a person's approval for `{call.name}`",
-                actual=f"`{call.name}` takes transition `{manual[0]}`, which is manual",
+                expected=f"a person's approval, which transition `{manual[0]}` takes",
+                actual=f"nobody has approved `{call.name}`",
                 details={"net": self.net.name, "transition": manual[0]},
                 action="request_approval",
             )
@@ -95,8 +95,8 @@ class NetMachine(Machine):
     def _blocked(self, state: NetState, call: Call) -> Finding:
         marking = ", ".join(f"{place}: {n}" for place, n in state.marking.items()) or "no token"
         return Finding(
-            expected=f"an enabled transition for `{call.name}` in net `{self.net.name}`",
-            actual=f"no transition of `{call.name}` is enabled ({marking})",
+            expected=f"an enabled transition for `{call.name}`",
+            actual=f"net `{self.net.name}` does not let `{call.name}` through as it stands ({marking})",
             details={"net": self.net.name, "marking": dict(state.marking)},
             suggestion="call first what puts tokens where its transition takes them",
         )

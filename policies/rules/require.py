@@ -52,4 +52,4 @@ class RequireMachine(Machine):
         if state.called:
             return None
         names = listed(self.slots[0].names)
-        return Finding(f"a call of {names}", "it was never called", suggestion=f"call {names} before the end")
+        return Finding(f"a call of {names}", f"{names} was never called", suggestion=f"call {names} before the end")

@@ -167,7 +167,7 @@ class ForbiddenSequenceMachine(Machine):
         gaps = "" if self.strict else ", with other calls between or not"
         return Finding(
             expected=f"never {' -> '.join(names)}{gaps}",
-            actual=f"`{call.name}` would complete it",
+            actual=f"`{call.name}` would complete {' -> '.join(names)}",
             details={"sequence": names},
             suggestion=f"do not follow `{names[0]}` with `{call.name}`" if len(names) > 1 else "",
         )

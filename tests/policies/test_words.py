@@ -72,6 +72,63 @@ def test_a_rule_says_what_about_a_call_it_refuses(policy: Any, call: Any, said: 
 
 
 @pytest.mark.parametrize(
+    ("rule", "said"),
+    [
+        (
+            {"type": "after", "trigger": "x", "then": "y"},
+            "`z` came instead of `y`; expected `y` within 1 call after `x`",
+        ),
+        (
+            {"type": "eventually", "tool": "y", "within": 2},
+            "`z` would be call number 2 without `y`; expected `y` within the first 2 calls",
+        ),
+        (
+            {"type": "count", "tool": "z", "max": 0},
+            "`z` would be call number 1; expected at most 0 started calls of `z`",
+        ),
+        (
+            {"type": "max_parallel", "max": 1},
+            "`z` would be call number 2 in response 1; expected at most 1 call in one ",
+        ),
+        ({"type": "forbidden_sequence", "sequence": ["x", "z"]}, "`z` would complete x -> z; expected never x -> z"),
+        (
+            "require human-approval before z",
+            "nobody has approved `z`; expected a person's approval, which transition `",
+        ),
+        ("block z", "net `block z` does not let `z` through as it stands (no token); expected an enabled transition"),
+    ],
+)
+def test_what_was_found_can_be_read_by_itself(rule: Any, said: str) -> None:
+    """What happened, then what was expected; each says of what."""
+    given = {"nets": [rule]} if isinstance(rule, str) else {"rules": [rule]}
+    monitor = compile_policy(parse_policies({"name": "p", "on_violation": "deny", **given})[0]).monitor()
+    monitor.propose(ToolCall(id="1", name="x", turn=1))
+    (violation,) = monitor.propose(ToolCall(id="2", name="z", turn=1)).violations
+
+    assert f"{violation.message}; expected {violation.details['expected']}".startswith(said)
+
+
+@pytest.mark.parametrize(
+    ("rule", "said"),
+    [
+        ({"type": "require", "tool": "y"}, "`y` was never called; expected a call of `y`"),
+        ({"type": "count", "tool": "y", "min": 1}, "0 calls of `y`; expected at least 1 call of `y`"),
+        (
+            {"type": "after", "trigger": "x", "then": "y", "within": 9},
+            "the session ended without `y`; expected `y` within",
+        ),
+    ],
+)
+def test_what_was_owed_can_be_read_by_itself(rule: Any, said: str) -> None:
+    """At the end too."""
+    monitor = compile_policy(parse_policies({"name": "p", "rules": [rule]})[0]).monitor()
+    monitor.propose(ToolCall(id="1", name="x", turn=1))
+    (violation,) = monitor.finish().violations
+
+    assert f"{violation.message}; expected {violation.details['expected']}".startswith(said)
+
+
+@pytest.mark.parametrize(
     ("condition", "words"),
     [
         ({"path": "$.a", "equals": "x"}, "`$.a` is `x`"),
