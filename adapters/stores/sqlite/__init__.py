@@ -4,7 +4,7 @@ failures    an error of SQLite as one of ours
 schema      the tables, and how an older file becomes a current one
 opening     look at a file before it is touched; connect
 wakeups     from the writer's thread back to the tasks that wait
-rows        event rows, inserted by one statement
+rows        event rows, made where they are appended and inserted by one statement
 recording   what one transaction writes
 writing     the one thread that writes, many appends a transaction
 queries     what is asked of a file

@@ -8,15 +8,14 @@ from typing import Any
 
 import msgspec
 
-from proctor.policies.events import EVENT_TYPES, Event, SessionEvent, at_ms
+from proctor.policies.events import Event, SessionEvent
 from proctor.supervisor.errors import StoreError
 from proctor.supervisor.ports import Mail, RunInfo
-from proctor.supervisor.records import NEWS, RunStatus, from_record, status_after, to_record
+from proctor.supervisor.records import RunStatus, from_record, status_after
 
-from .rows import Rows
+from .rows import Batch, Rows
 from .schema import pragma
 
-_TAGS = {kind: tag for tag, kind in EVENT_TYPES.items()}
 _MOST_REMEMBERED = 100_000
 _encode = msgspec.json.Encoder().encode
 
@@ -89,49 +88,43 @@ class Recorder:
 
     def _insert_rows(self) -> None:
         rows = self._rows
-        if rows.columns and not rows.insert(self._connection, self._data_version):
+        if rows and not rows.insert(self._connection, self._data_version):
             self._begin_unless_begun()
             rows.insert_each(self._connection)
         rows.clear()
 
-    def append(self, events: Sequence[Event], *, look_up: bool) -> list[Event]:
-        """Stamp events and gather their rows; `look_up` finds those that are stored already.
-
-        Without it a repeated event_id is an IntegrityError at the commit. Raises StoreError, having
-        gathered nothing, for an event that cannot be stored.
+    def append(self, batch: Batch, *, look_up: bool) -> list[Event]:
+        """Gather the rows of events; returns the events as they will be stored. `look_up` finds those that are
+        stored already; without it a repeated event_id is an IntegrityError at the commit.
         """
         if look_up:
-            return self._append_what_is_new(events)
-        next_seq: dict[str, int] = {}
-        fresh: list[tuple[Event, bytes]] = []
-        for event in events:
-            session_id = event.session_id
-            seq = next_seq.get(session_id) or self._session(session_id).last_seq + 1
-            next_seq[session_id] = seq + 1
-            fresh.append(to_record(event, seq))
-        self._gather(fresh)
-        return [stamped for stamped, _ in fresh]
+            return self._append_what_is_new(batch.events)
+        next_seq = {session_id: self._session(session_id).last_seq + 1 for session_id in batch.first_seq}
+        if next_seq != batch.first_seq:
+            batch = Batch(batch.events, next_seq)
+        self._gather(batch)
+        return batch.events
 
     def _append_what_is_new(self, events: Sequence[Event]) -> list[Event]:
         self._begin_unless_begun()
         self._insert_rows()
-        next_seq: dict[str, int] = {}
-        new_ids: dict[tuple[str, str], Event] = {}
-        fresh: list[tuple[Event, bytes]] = []
-        result: list[Event] = []
+        found: dict[tuple[str, str], Event] = {}
+        fresh: list[Event] = []
+        place: list[int | Event] = []
+        numbers: dict[tuple[str, str], int] = {}
         for event in events:
-            session_id, event_id = event.session_id, event.event_id
-            known = (new_ids.get((session_id, event_id)) or self._stored(event)) if event_id else None
-            if known is not None:
-                result.append(known)
+            id = (event.session_id, event.event_id)
+            if event.event_id and id not in numbers and id not in found and (stored := self._stored(event)):
+                found[id] = stored
+            if id in found or id in numbers:
+                place.append(found[id] if id in found else numbers[id])
                 continue
-            seq = next_seq.get(session_id) or self._session(session_id).last_seq + 1
-            next_seq[session_id] = seq + 1
-            fresh.append(to_record(event, seq))
-            stamped = new_ids[session_id, event_id] = fresh[-1][0]
-            result.append(stamped)
-        self._gather(fresh)
-        return result
+            if event.event_id:
+                numbers[id] = len(fresh)
+            place.append(len(fresh))
+            fresh.append(event)
+        new = self.append(Batch(fresh), look_up=False)
+        return [new[item] if isinstance(item, int) else item for item in place]
 
     def create_run(self, run: RunInfo) -> None:
         """Register a run; StoreError(kind="run_exists") when there is one of this id."""
@@ -153,33 +146,12 @@ class Recorder:
         sql = "INSERT INTO mail (run_id, kind, at, body) VALUES (?, ?, ?, ?)"
         return int(self._execute(sql, row).lastrowid or 0)
 
-    def _gather(self, fresh: Sequence[tuple[Event, bytes]]) -> None:
-        rows = self._rows
-        add_columns, add_data, size = rows.columns.append, rows.data.append, rows.size
-        run_id = session_id = provider = at = None
-        moment: int | None = None
-        for event, data in fresh:
-            kind = type(event)
-            if (
-                event.run_id is not run_id
-                or event.session_id is not session_id
-                or event.provider is not provider
-                or kind in NEWS
-            ):
-                run_id, session_id, provider = event.run_id, event.session_id, event.provider
+    def _gather(self, batch: Batch) -> None:
+        for part in batch.parts:
+            for event in part.news:
                 session = self._noted(event)
-                key = session.key
-            if event.at is not at:
-                at = event.at
-                moment = None if at is None else at_ms(at)
-            session.last_seq = seq = event.seq
-            length = len(data)
-            add_columns(
-                (key, seq, run_id, event.event_id or None, _TAGS.get(kind) or event.type, moment, size + 1, length)
-            )
-            add_data(data)
-            size += length
-        rows.size = size
+            session.last_seq = part.seq + len(part.columns) - 1
+            self._rows.add(session.key, part)
 
     def _noted(self, event: Event) -> _Session:
         """The session of an event, after its line and that of its run have followed from it."""

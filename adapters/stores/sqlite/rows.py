@@ -1,60 +1,159 @@
-"""Rows of events, gathered and then inserted by one statement, however many there are.
+"""Event rows: made in the event loop of whoever appends, inserted by one statement in the writer's thread.
 
-sqlite3 gives up the interpreter lock once a statement, and with a busy event loop each time it wants it back
-can take 5 ms. So all rows go in as three values: their columns as JSON, the bytes of their events one after
-another, and the state of the file they were made for.
+With a busy event loop a thread that wants the interpreter lock back can wait 5 ms for it, and sqlite3 gives it
+up once a statement. So the writer's thread gets rows that are ready, and hands over those of many appends as
+three values: where each part begins, the columns as JSON, and the bytes of the events one after another.
 """
 
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
 import msgspec
 
-Columns: TypeAlias = tuple[int, int, str, str | None, str, int | None, int, int]
-"""A row but for its last column, then where that begins among the bytes (from 1) and how long it is."""
+from proctor.policies.events import EVENT_TYPES, Event, at_ms
+from proctor.supervisor.records import NEWS, to_record
 
-_COLUMNS = ",".join(f"json_extract(value, '$[{n}]')" for n in range(6))
-# OR ROLLBACK: without it the statement keeps an undo log.
-_INSERT = (
-    f"INSERT OR ROLLBACK INTO events SELECT {_COLUMNS},"
-    " substr(?2, json_extract(value, '$[6]'), json_extract(value, '$[7]')) FROM json_each(?1)"
-    " WHERE (SELECT data_version FROM pragma_data_version) = ?3"
-)
+Columns: TypeAlias = tuple[str | None, str, int | None, int, int]
+"""event_id, type and at of a row, then where its event begins among the bytes of its part, and its length."""
+
+# OR ROLLBACK: without it the statement keeps an undo log. LIMIT: what it limits is computed once a part.
+_INSERT = """INSERT OR ROLLBACK INTO events
+    SELECT part.key, part.seq + row.key, part.run_id, json_extract(row.value, '$[0]'),
+        json_extract(row.value, '$[1]'), json_extract(row.value, '$[2]'),
+        substr(?3, part.data + json_extract(row.value, '$[3]'), json_extract(row.value, '$[4]'))
+    FROM (SELECT json_extract(value, '$[0]') AS key, json_extract(value, '$[1]') AS seq,
+        json_extract(value, '$[2]') AS run_id, json_extract(value, '$[3]') AS data,
+        CAST(substr(?2, json_extract(value, '$[4]'), json_extract(value, '$[5]')) AS TEXT) AS columns
+        FROM json_each(?1) LIMIT -1) AS part, json_each(part.columns) AS row
+    WHERE (SELECT data_version FROM pragma_data_version) = ?4"""
 _INSERT_ONE = "INSERT OR ROLLBACK INTO events VALUES (?,?,?,?,?,?,?)"
 _MOST_BYTES = 64 * 1024 * 1024
 _NUL = b"\\u0000"
 """SQLite's JSON functions cut text off at this character."""
+_TAGS = {kind: tag for tag, kind in EVENT_TYPES.items()}
 _encode = msgspec.json.Encoder().encode
 
 
-class Rows:
-    """Rows not yet written: `columns[n]` and `data[n]` are one, `size` is that of all `data`."""
+class Part:
+    """Events of one run, one after another: `news` are those that can change what is known of it, the first
+    among them.
+    """
 
-    __slots__ = ("columns", "data", "size")
+    __slots__ = ("columns", "data", "encoded", "news", "run_id", "seq", "session_id")
+
+    def __init__(self, first: Event, seq: int) -> None:
+        self.session_id = first.session_id
+        self.run_id = first.run_id
+        self.seq = seq
+        self.news: list[Event] = []
+        self.columns: list[Columns] = []
+        self.data = b""
+        self.encoded = b""
+
+
+class Batch:
+    """What one append stores: `events` with their seqs, and the parts they make.
+
+    Args:
+        events: what is to be stored.
+        next_seq: the seq of the next event of each session; of one that is not named, its first event's own.
+
+    Raises:
+        StoreError: one of the events cannot be stored.
+    """
+
+    __slots__ = ("events", "first_seq", "parts")
+
+    def __init__(self, events: Sequence[Event], next_seq: Mapping[str, int] | None = None) -> None:
+        self.events: list[Event] = []
+        self.parts: list[Part] = []
+        self.first_seq: dict[str, int] = {}
+        seqs = dict(next_seq or ())
+        start = 0
+        while start < len(events):
+            first = events[start]
+            seq = seqs.get(first.session_id) or first.seq or 1
+            self.first_seq.setdefault(first.session_id, seq)
+            start = self._add_part(events, start, seq)
+            seqs[first.session_id] = seq + len(self.parts[-1].columns)
+
+    def _add_part(self, events: Sequence[Event], start: int, seq: int) -> int:
+        """Make a part of the events from `start` on; returns where the next one begins."""
+        first = events[start]
+        session_id, run_id, provider = first.session_id, first.run_id, first.provider
+        part = Part(first, seq)
+        records: list[bytes] = []
+        at = moment = None
+        offset = 1
+        for n in range(start, len(events)):
+            event = events[n]
+            if event.run_id is not run_id or event.session_id is not session_id or event.provider is not provider:
+                break
+            stamped, data = to_record(event, seq)
+            seq += 1
+            kind = type(event)
+            if kind in NEWS or not records:
+                part.news.append(stamped)
+            if event.at is not at:
+                at = event.at
+                moment = None if at is None else at_ms(at)
+            length = len(data)
+            part.columns.append((event.event_id or None, _TAGS.get(kind) or event.type, moment, offset, length))
+            records.append(data)
+            self.events.append(stamped)
+            offset += length
+        part.data = b"".join(records)
+        part.encoded = _encode(part.columns)
+        self.parts.append(part)
+        return start + len(records)
+
+
+class Rows:
+    """The rows of one transaction: parts, each with the key of its session."""
+
+    __slots__ = ("_parts",)
 
     def __init__(self) -> None:
-        self.clear()
+        self._parts: list[tuple[int, Part]] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._parts)
+
+    def add(self, key: int, part: Part) -> None:
+        """Have the rows of a part inserted."""
+        self._parts.append((key, part))
 
     def clear(self) -> None:
         """Forget them."""
-        self.columns: list[Columns] = []
-        self.data: list[bytes] = []
-        self.size = 0
+        self._parts.clear()
 
     def insert(self, connection: sqlite3.Connection, data_version: int) -> bool:
         """Insert all, if no other connection has written since that version; False when none was inserted.
 
         Rows that do not fit one statement are not inserted either: see `insert_each`.
         """
-        columns = _encode(self.columns)
-        if self.size > _MOST_BYTES or _NUL in columns:
+        heads: list[tuple[int, int, str, int, int, int]] = []
+        data = columns = count = 0
+        for key, part in self._parts:
+            heads.append((key, part.seq, part.run_id, data, columns + 1, len(part.encoded)))
+            data += len(part.data)
+            columns += len(part.encoded)
+            count += len(part.columns)
+        encoded = b"".join([part.encoded for _, part in self._parts])
+        parts = _encode(heads)
+        if data > _MOST_BYTES or _NUL in encoded or _NUL in parts:
             return False
-        values = (columns.decode(), b"".join(self.data), data_version)
-        return connection.execute(_INSERT, values).rowcount == len(self.columns)
+        values = (parts.decode(), encoded, b"".join([part.data for _, part in self._parts]), data_version)
+        return connection.execute(_INSERT, values).rowcount == count
 
     def insert_each(self, connection: sqlite3.Connection) -> None:
         """Insert them one by one; to be done within a transaction."""
-        rows = ((*columns[:6], data) for columns, data in zip(self.columns, self.data, strict=True))
-        connection.executemany(_INSERT_ONE, rows)
+        for key, part in self._parts:
+            rows = [
+                (key, seq, part.run_id, event_id, type, at, part.data[offset - 1 : offset - 1 + length])
+                for seq, (event_id, type, at, offset, length) in enumerate(part.columns, part.seq)
+            ]
+            connection.executemany(_INSERT_ONE, rows)

@@ -16,6 +16,7 @@ from proctor.supervisor.ports import Mail, RunInfo, SessionInfo
 from . import queries
 from .opening import open_for_writing
 from .reading import Readers
+from .rows import Batch
 from .wakeups import Bell
 from .writing import Writer
 
@@ -67,11 +68,11 @@ class SQLiteStore:
         """Store events as one unit; see `Store.append`. If cancelled, they may still be stored, all of them
         or none.
         """
-        batch = tuple(events)
-        if not batch:
-            self._check_open()
+        self._check_open()
+        if not events:
             return []
-        return await self._writer.do(lambda recorder, look_up: recorder.append(batch, look_up=look_up), len(batch))
+        batch = Batch(events)
+        return await self._writer.do(lambda recorder, look_up: recorder.append(batch, look_up=look_up), len(events))
 
     async def read(self, session_id: str, *, after: int = 0, run_id: str | None = None) -> AsyncIterator[Event]:
         """The stored events of a session with seq > after, in order."""
