@@ -55,9 +55,17 @@ def answer(method: str, params: dict[str, Any]) -> dict[str, Any] | None:
     return {}
 
 
+def noted(method: str) -> None:
+    """Write down what was asked, if somebody wants to know."""
+    if log := os.environ.get("QUICK_LOG"):
+        with Path(log).open("a") as file:
+            print(method, file=file)
+
+
 if __name__ == "__main__":
     for line in sys.stdin:
         message = json.loads(line)
+        noted(message.get("method", ""))
         if "id" in message and "method" in message:
             result = answer(message["method"], message.get("params") or {})
             if result is not None:
