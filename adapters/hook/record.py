@@ -19,6 +19,7 @@ from ..stores.sqlite.failures import store_error
 from ..stores.sqlite.opening import open_for_writing
 from ..stores.sqlite.queries import events_after
 from ..stores.sqlite.recording import Recorder
+from ..stores.sqlite.rows import Batch
 
 BUSY_S = 10.0
 
@@ -46,7 +47,7 @@ class Record:
 
     def append(self, events: Sequence[Event]) -> None:
         """Add to the record; durable when the record is left."""
-        self._recorder.append(events, look_up=False)
+        self._recorder.append(Batch(events), look_up=False)
 
     def note(self, name: str) -> bytes | None:
         """What is kept under this name beside the record, if anything is."""
