@@ -10,7 +10,7 @@ Rows, each importing only those above it:
     net_model, net_search
     order_models, order_search
     admitting, capping, evading, netting, providing, reachable, shadowing
-    ordering
+    ordering, quotas
     run
 """
 

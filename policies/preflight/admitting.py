@@ -7,6 +7,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from ..calls import rule_name
 from ..language.selectors import ToolWhere
 from ..model import Allow, Deny
+from ..nets.records import Net
+from ..rules.count import Count, MaxCalls
 from ..rules.lists import Allowlist, Blocklist
 from .clauses import Clause, items_of
 from .findings import PreflightFinding
@@ -69,29 +71,37 @@ def _listed(entries: Iterable[str | ToolWhere]) -> str:
 
 def _denied_entries(clause: Clause, clauses: tuple[Clause, ...], kinds: Kinds) -> Iterator[PreflightFinding]:
     """Entries of which the same or an earlier policy denies every name."""
-    denies = [
-        other
-        for other in clauses
-        if isinstance(other.record, Deny | Blocklist) and other.binds and other.member <= clause.member
-    ]
-    denied = {other.id: _unconditionally(other, kinds) for other in denies}
+    denies = [(other, said) for other in clauses if other.member <= clause.member and (said := _denied_by(other))]
+    denied = {other.id: _unconditionally(other, said, kinds) for other, said in denies}
     for entry in items_of(_tools(clause)):
         names = _names(clause, kinds, entry)
         if not names or not kinds.names.complete or not names <= frozenset().union(*denied.values()):
             continue
-        by = tuple(other for other in denies if denied[other.id] & names)
+        by = tuple((rule_name(o.policy, o.id), said) for o, said in denies if denied[o.id] & names)
         yield PreflightFinding(
             code="denied_allow_entry",
             severity="refuse",
-            message=f"{_listed([entry])} is allowed and denied by {_listed(rule_name(o.policy, o.id) for o in by)}",
+            message=f"{_listed([entry])} is allowed and denied by {_listed(name for name, _ in by)}",
             policy=clause.policy,
             rule=clause.id,
-            witness=tuple(f"{rule_name(other.policy, other.id)}: {_listed(_tools(other))}" for other in by),
+            witness=tuple(f"{name}: {_listed(said)}" for name, said in by),
             suggestion="take it out of one of the two",
         )
 
 
-def _unconditionally(clause: Clause, kinds: Kinds) -> frozenset[str]:
+def _denied_by(clause: Clause) -> tuple[str | ToolWhere, ...]:
+    """What a clause denies by naming it: a list, none of which may be called, or a net `block X`."""
+    if not clause.binds:
+        return ()
+    match clause.record:
+        case Deny(tools=tools) | Blocklist(tools=tools) | MaxCalls(max=0, tool=tools) | Count(max=0, tool=tools):
+            return items_of(tools)
+        case Net(transitions=(only,)) as net if clause.line and only.inputs and not net.initial_marking:
+            return only.tools
+    return ()
+
+
+def _unconditionally(clause: Clause, denied: tuple[str | ToolWhere, ...], kinds: Kinds) -> frozenset[str]:
     """The names that a deny refuses whatever the input."""
-    found = kinds.of(_tools(clause), clause)
+    found = kinds.of(denied, clause)
     return frozenset(kind.name for kind in found if not kind.facets)

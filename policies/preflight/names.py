@@ -11,6 +11,9 @@ from collections.abc import Iterable, Iterator
 from ..language.globs import is_plain, matcher
 from .automata import overlaps
 
+ANY_OTHER = "any other tool"
+"""How a name is shown that no pattern but `*` matches."""
+
 
 class Names:
     """The universe of names for some patterns; names are without regard to case.
@@ -46,7 +49,7 @@ class Names:
         """How a name is shown: as it was written; a sample by the globs that match it."""
         if name in self._written:
             return self._written[name]
-        return " and ".join(self._globs_of(name)) or "any other tool"
+        return " and ".join(self._globs_of(name)) or ANY_OTHER
 
     def _globs_of(self, name: str) -> Iterator[str]:
         matched = [glob for glob in self.globs if matcher([glob])(name)]

@@ -1,4 +1,4 @@
-"""Nets with transitions that never fire, or that grow without bound."""
+"""Nets with transitions that never fire, that grow without bound, or that hold nothing back."""
 
 from __future__ import annotations
 
@@ -10,14 +10,35 @@ from .findings import PreflightFinding
 from .kinds import Kinds
 from .net_model import NetModel
 from .net_search import MAX_STATES, Walked, walk
+from .words import names
 
 
 def net_findings(clauses: Iterable[Clause], kinds: Kinds) -> Iterator[PreflightFinding]:
     """What is wrong with the nets of a stack; those of one line are right by their making."""
     for clause in clauses:
-        if isinstance(clause.record, Net) and not clause.line:
-            walked = walk(NetModel(clause, kinds), kinds)
-            yield from _found(clause, clause.record, walked)
+        if not isinstance(clause.record, Net):
+            continue
+        if clause.line:
+            yield from _idle(clause, clause.record, kinds)
+        else:
+            yield from _found(clause, clause.record, walk(NetModel(clause, kinds), kinds))
+
+
+def _idle(clause: Clause, net: Net, kinds: Kinds) -> Iterator[PreflightFinding]:
+    """`require a before a`, `limit a to 3 per a`: the tool lets itself through."""
+    always = [kinds.of(t.tools, clause) for t in net.transitions if not t.inputs and t.type == "auto"]
+    for transition in net.transitions:
+        held = kinds.of(transition.tools, clause)
+        if transition.inputs and any(held <= free for free in always):
+            yield PreflightFinding(
+                code="idle_net",
+                severity="report",
+                message=f"`{net.name}` holds nothing back: a call of {names(transition.tools)} lets itself through",
+                policy=clause.policy,
+                rule=clause.id,
+                witness=(f"{names(transition.tools)} is its own condition",),
+                suggestion="name another tool",
+            )
 
 
 def _found(clause: Clause, net: Net, walked: Walked) -> Iterator[PreflightFinding]:

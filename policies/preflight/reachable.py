@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from ..rules.after import Eventually
+from ..rules.after import After, Eventually
 from ..rules.count import Count
 from ..rules.require import Require
-from .clauses import Clause, items_of
+from .clauses import Clause
 from .derivation import Need, Node, Step, derivable, why_never
 from .findings import PreflightFinding
 from .kinds import Kind, Kinds
+from .names import ANY_OTHER
 from .needs import Stated
 from .net_needs import Enabled, Fired, Token
-from .words import says
+from .words import names, says
 
 
 class Possible:
@@ -89,6 +90,8 @@ def never_callable(possible: Possible) -> Iterator[PreflightFinding]:
         if kind in possible.found or kind in possible.stated.barred or not _is_tool(kind, possible):
             continue
         label = possible.kinds.label(kind)
+        if told and label == ANY_OTHER:
+            continue  # shut out with the others
         steps = possible.steps(kind)
         circle = [step.node for step in steps] if steps and steps[-1].wanted == kind else []
         if label in told or not steps:
@@ -132,12 +135,24 @@ def _is_tool(kind: Kind, possible: Possible) -> bool:
     return Kind(kind.name) in possible.found
 
 
+def _ways_out(possible: Possible, steps: list[Step], wanting: Clause) -> str:
+    """Which clauses stand in each other's way."""
+    if not steps:
+        return ""
+    last = steps[-1].node
+    core = possible.cores.get(last, []) if isinstance(last, Kind) else []
+    ids = dict.fromkeys([*(clause.id for clause in core or [steps[-1].clause]), wanting.id])
+    return f"take {' or '.join(f'`{id}`' for id in ids)} away"
+
+
 def never_satisfied(clauses: Iterable[Clause], possible: Possible) -> Iterator[PreflightFinding]:
     """Rules that want a tool called which can never be called."""
     for clause in clauses:
         match clause.record:
             case (Require() | Eventually()) as wanting:
                 wanted = wanting.tool
+            case After(then=wanted):
+                pass
             case Count() as count if count.exact or (count.exact is None and count.min):
                 wanted = count.tool
             case _:
@@ -145,14 +160,14 @@ def never_satisfied(clauses: Iterable[Clause], possible: Possible) -> Iterator[P
         kinds = possible.kinds.of(wanted, clause)
         if not clause.binds or kinds & possible.found.keys() or not kinds or not possible.kinds.names.complete:
             continue
-        names = " or ".join(f"`{item if isinstance(item, str) else item.tool}`" for item in items_of(wanted))
+        when = f" after {names(clause.record.trigger)}" if isinstance(clause.record, After) else ""
         steps = possible.steps(min(kinds, key=lambda kind: (len(kind.facets), kind.name)))
         yield PreflightFinding(
             code="never_satisfied",
-            severity="refuse",
-            message=f"{names} must be called and can never be: {_why(possible, steps)}",
+            severity="report" if when else "refuse",
+            message=f"{names(wanted)} must be called{when} and can never be: {_why(possible, steps)}",
             policy=clause.policy,
             rule=clause.id,
             witness=possible.witness(steps),
-            suggestion=f"take `{steps[-1].clause.id}` or `{clause.id}` away" if steps else "",
+            suggestion=_ways_out(possible, steps, clause),
         )

@@ -16,6 +16,7 @@ from .netting import net_findings
 from .order_search import judges_of
 from .ordering import find_orders
 from .providing import adapter_findings
+from .quotas import quota_findings
 from .reachable import Possible, never_callable, never_satisfied
 from .shadowing import shadow_findings
 
@@ -38,6 +39,7 @@ def findings_of(policy: Policy, capabilities: Capabilities | None) -> Findings:
             *given_up,
             *never_callable(possible),
             *never_satisfied(clauses, possible),
+            *quota_findings(stack, clauses, possible),
             *shadow_findings(clauses, kinds),
             *evasion_findings(clauses),
         ]

@@ -34,6 +34,16 @@ def _item(item: str | ToolWhere) -> str:
     return f"`{shown}` (some inputs)" if item.where else f"`{shown}`"
 
 
+def times(n: int) -> str:
+    """How often, in words."""
+    return "once" if n == 1 else f"{n} times"
+
+
+def calls(n: int) -> str:
+    """So many calls, without the figure where it is one."""
+    return "call" if n == 1 else f"{n} calls"
+
+
 def says(clause: Clause) -> str:
     """A clause in words, its id first."""
     return f"`{clause.id}`: {_said(clause)}"
@@ -54,9 +64,10 @@ def _said(clause: Clause) -> str:
         case ForbidsAfter(tool=trigger, tools=forbidden):
             return f"no {names(forbidden)} after {names(trigger)}"
         case After(trigger=trigger, then=then, within=within):
-            return f"{names(then)} within {within} calls after {names(trigger)}"
+            when = "right after" if within == 1 else f"within {within} calls after"
+            return f"{names(then)} {when} {names(trigger)}"
         case Eventually(tool=tool, within=within):
-            return f"{names(tool)} within the first {within} calls"
+            return f"{names(tool)} {'as' if within == 1 else 'within'} the first {calls(within)}"
         case Require(tool=tool):
             return f"{names(tool)} must be called"
         case SequenceRule(tools=tools):
@@ -68,9 +79,9 @@ def _said(clause: Clause) -> str:
         case (Count() | MaxCalls()) as count:
             return f"{names(count.tool)} {_counted(count)}"
         case Loop(tool=tool, threshold=threshold, window=window):
-            return f"{names(tool)} with one input fewer than {threshold} times in {window} calls"
+            return f"{names(tool)} with one input fewer than {times(threshold)} in {calls(window)}"
         case MaxParallel(tool=tool, max=most):
-            return f"{names(tool)} at most {most} times in one response"
+            return f"{names(tool)} at most {times(most)} in one response"
         case CircuitBreaker(consecutive=row, total=total):
             limits = (f"{n} {word}" for n, word in ((row, "in a row"), (total, "in all")) if n is not None)
             return f"nothing more after refusals and failures: {' or '.join(limits)}"
@@ -89,9 +100,10 @@ def _chain(tools: Sequence[Selector]) -> str:
 
 def _counted(count: Count | MaxCalls) -> str:
     if isinstance(count, MaxCalls):
-        return f"at most {count.max} times"
+        return f"at most {times(count.max)}"
     figures = (("exactly", count.exact), ("at least", count.min), ("at most", count.max))
-    return " and ".join(f"{word} {n}" for word, n in figures if n is not None) + " times"
+    given = [(word, n) for word, n in figures if n is not None]
+    return " and ".join([*(f"{word} {n}" for word, n in given[:-1]), f"{given[-1][0]} {times(given[-1][1])}"])
 
 
 def _required(requirement: Requirement) -> str:

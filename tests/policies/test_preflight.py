@@ -256,7 +256,7 @@ def test_required_enforcement_wants_a_gate_for_every_call(gate: Any, refuses: bo
                 {"type": "after", "trigger": "a", "then": "b"},
                 {"type": "immediately_before", "first": "a", "then": "c"},
             ),
-            ("`immediately_before-1`: `a` right before `c`", "`after-1`: `b` within 1 calls after `a`"),
+            ("`immediately_before-1`: `a` right before `c`", "`after-1`: `b` right after `a`"),
         ),
         (
             {
