@@ -40,7 +40,7 @@ def json_schema() -> dict[str, Any]:
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "A policy, or several",
-        "if": {"type": "object", "required": ["policies"]},
+        "if": {"type": "object", "properties": {"policies": True}, "required": ["policies"]},
         "then": several,
         "else": policy,
         "$defs": dict(sorted(definitions.items())),

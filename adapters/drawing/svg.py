@@ -50,7 +50,7 @@ def draw_svg(policy: Policy, monitor: Monitor | None = None) -> str:
     picture = draw(policy, monitor)
     frames = _frames(picture.sections)
     bottom = max((frame.y + frame.height for frame in frames), default=MARGIN + TITLE)
-    words = [shown_line(line) for line in picture.lines]
+    words = [shown_line(line) for line in picture.folded(int(WIDEST / LETTER))]
     legend = _legend(picture)
     width = max(
         [frame.x + frame.width for frame in frames]
@@ -72,7 +72,7 @@ def draw_svg(policy: Policy, monitor: Monitor | None = None) -> str:
 
 def shown_line(line: str) -> str:
     """A line of words without what XML cannot hold."""
-    return "".join(char if char.isprintable() else " " for char in line)
+    return "".join(char if char.isprintable() or char == "\u00a0" else " " for char in line)
 
 
 def _document(title: str, width: float, height: float, body: Sequence[str]) -> str:

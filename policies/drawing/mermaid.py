@@ -16,6 +16,8 @@ SHAPES = {
     "place": ('(("', '"))'),
     "transition": ('["', '"]'),
 }
+WIDEST = 120
+"""A line of words is folded beyond so many letters."""
 ARROWS = {"plain": "-->", "forbidden": "--x", "weak": "-.->"}
 STYLES = {
     "tool": "fill:#eef2f7,stroke:#475569,color:#0f172a",
@@ -61,7 +63,7 @@ def _written(picture: Picture) -> Iterator[str]:
         yield from (f"    {line}" for line in _section(section, f"s{n}"))
         yield "  end"
     if picture.lines:
-        words = "<br/>".join(map(_text, picture.lines))
+        words = "<br/>".join(map(_text, picture.folded(WIDEST)))
         yield f'  lines["{words}"]:::note'
     used = {name for section in picture.sections for node in section.nodes for name in (node.shape, node.state)}
     for name, style in STYLES.items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from textwrap import wrap
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -10,6 +11,9 @@ Shape: TypeAlias = Literal["tool", "rule", "fact", "place", "transition"]
 """A tool's calls, a rule between them, something that is no call; and a net's places and transitions."""
 State: TypeAlias = Literal["", "open", "shut", "violated"]
 """Where a session stands: `open` may come now, is satisfied or enabled; `shut` may not, or still refuses."""
+
+_INDENT = "\u00a0" * 4
+"""Blanks that no renderer takes for one."""
 
 
 class Node(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -49,3 +53,7 @@ class Picture(msgspec.Struct, frozen=True, kw_only=True):
     sections: tuple[Section, ...]
     lines: tuple[str, ...] = ()
     standing: bool = False
+
+    def folded(self, width: int) -> list[str]:
+        """The lines, those of more letters than `width` in several, all but the first indented."""
+        return [part for line in self.lines for part in wrap(line, width, subsequent_indent=_INDENT) or [""]]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -176,3 +177,13 @@ def test_an_empty_policy_is_an_empty_picture() -> None:
     """Nothing to draw is no error."""
     assert draw(policy()).sections == ()
     assert draw_mermaid(policy()) == "flowchart LR\n"
+
+
+def test_mermaid_folds_what_is_said_in_words() -> None:
+    """No line of it is longer than a page is wide; nothing is lost."""
+    tools = [f"tool_{n}" for n in range(100)]
+    text = draw_mermaid(merge_policies(parse_policies({"name": "p", "tool_rules": [{"allow": tools}]})))
+
+    (said,) = re.findall(r'lines\["(.*)"\]', text)
+    assert max(map(len, said.split("<br/>"))) <= 120
+    assert re.findall(r"tool_\d+", said) == tools

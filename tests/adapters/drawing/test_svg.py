@@ -107,3 +107,13 @@ def test_nodes_stand_apart_and_arrows_join_their_sides(
             assert abs(abs(x - box.x) - box.size.grip) < 0.01
             assert abs(y - box.y) <= box.size.height / 2
     assert all(box.right <= laid.width + 0.01 and box.bottom <= laid.height + 0.01 for box in laid.boxes.values())
+
+
+def test_what_is_said_in_words_is_folded_to_the_width_of_a_page() -> None:
+    """A long allow list makes the picture longer, not wider."""
+    tools = [f"tool_{n}" for n in range(100)]
+    picture = draw_svg(policy(rules=[], nets=[], tool_rules=[{"allow": tools}]))
+
+    width = float(ElementTree.fromstring(picture).attrib["width"])
+    assert width <= 1_200
+    assert set(tools) <= set(re.findall(r"tool_\d+", " ".join(texts(picture))))
