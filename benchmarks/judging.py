@@ -10,7 +10,7 @@ from proctor.policies import CompiledPolicy
 from .floor import BareRules, KnownCalls
 from .rows import Row, Size
 from .timing import Prepared, interleaved
-from .workload import Step, ordinary, steps
+from .workload import Step, limited, ordinary, steps, timed
 
 FEW, MANY_RULES = 10, 1_000
 
@@ -27,6 +27,7 @@ def run(size: Size) -> list[Row]:
             "propose": partial(proposing, session, few),
             "observe_many": partial(observing, session, many),
             "propose_many": partial(proposing, session, many),
+            "observe_limited": partial(observing, timed(session), limited(FEW)),
         },
         rounds=size.of(15, 2),
     )
@@ -36,6 +37,7 @@ def run(size: Size) -> list[Row]:
         Row("floor: closures with a monitor's duties, an event", us["duties"], "us"),
         Row("observe an event, 10 rules", us["observe"], "us"),
         Row("propose a call and observe its end, 10 rules, each", us["propose"], "us"),
+        Row("observe an event with its time, 10 rules and all eight limits", us["observe_limited"], "us"),
         Row("observe / closures, rule state only", us["observe"] / us["floor"], "x", 2.5),
         Row("observe / closures with the same duties", us["observe"] / us["duties"], "x", 2.5),
         Row("propose / closures with the same duties", us["propose"] / us["duties"], "x", 2.5),

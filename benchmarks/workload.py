@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
+
+from msgspec.structs import replace
 
 from proctor.policies import CompiledPolicy, ToolCall, compile_policy, merge_policies, parse_policies
 from proctor.policies.events import Event, ToolCallCompleted, ToolCallStarted
@@ -22,13 +25,15 @@ class Step(NamedTuple):
 
 def ordinary(rules: int) -> CompiledPolicy:
     """A policy of so many rules, two of which name each tool that is called: an order and a count."""
-    return compiled(
-        [
-            {"type": "before", "first": "read", "then": "edit"},
-            {"type": "count", "tool": ["read", "edit"], "max": MANY},
-            *_others(rules - 2),
-        ]
-    )
+    return compiled(_ordinary(rules))
+
+
+def _ordinary(rules: int) -> list[dict[str, Any]]:
+    return [
+        {"type": "before", "first": "read", "then": "edit"},
+        {"type": "count", "tool": ["read", "edit"], "max": MANY},
+        *_others(rules - 2),
+    ]
 
 
 def keyed(rules: int) -> CompiledPolicy:
@@ -42,13 +47,29 @@ def keyed(rules: int) -> CompiledPolicy:
     )
 
 
+def limited(rules: int) -> CompiledPolicy:
+    """The ordinary policy with a limit of each kind, none of which is ever reached."""
+    kinds = (
+        "total_tokens",
+        "input_tokens",
+        "output_tokens",
+        "cost_usd",
+        "duration_ms",
+        "idle_ms",
+        "tool_calls",
+        "turns",
+    )
+    return compiled(_ordinary(rules), {f"max_{kind}": MANY for kind in kinds})
+
+
 def _others(count: int) -> list[dict[str, Any]]:
     return [{"type": "count", "tool": f"tool_{n}", "max": MANY} for n in range(count)]
 
 
-def compiled(rules: list[dict[str, Any]]) -> CompiledPolicy:
-    """A policy of these rules."""
-    return compile_policy(merge_policies(parse_policies({"name": "benchmark", "rules": rules})))
+def compiled(rules: list[dict[str, Any]], limits: dict[str, int] | None = None) -> CompiledPolicy:
+    """A policy of these rules and limits."""
+    policy = {"name": "benchmark", "rules": rules, "limits": limits or {}}
+    return compile_policy(merge_policies(parse_policies(policy)))
 
 
 def steps(first: int, count: int) -> list[Step]:
@@ -65,6 +86,16 @@ def _step(number: int) -> Step:
         ToolCallStarted(tool_call_id=id, tool_name=name, tool_input=input, turn=turn),
         ToolCallCompleted(tool_call_id=id, tool_name=name, tool_output="ok"),
     )
+
+
+def timed(session: Sequence[Step]) -> list[Step]:
+    """The same calls with the time of each event, a millisecond after the last."""
+    begun = datetime(2026, 1, 1, tzinfo=UTC)
+
+    def at(event: Any, number: int) -> Any:
+        return replace(event, at=begun + timedelta(milliseconds=number))
+
+    return [Step(s.call, at(s.started, 2 * n), at(s.completed, 2 * n + 1)) for n, s in enumerate(session)]
 
 
 def events_of(session: Sequence[Step]) -> list[Event]:

@@ -141,10 +141,11 @@ class Judging:
 
     def _limited(self, call: Call, repeat: bool) -> list[Violation]:
         session = self.session
-        turn = call.turn - session.turn_base
-        reported: frozenset[int] = frozenset() if repeat else session.limits.reported
-        exceeded = self.compiled.limits.judge(session.limits, session.meter, turn)
-        return [self.exceeded(e, call) for e in exceeded if e.number not in reported]
+        found = self.compiled.limits.judge(session.limits, session.meter, call.turn - session.turn_base)
+        if found and not repeat:
+            reported = session.limits.reported
+            found = [each for each in found if each.number not in reported]
+        return [self.exceeded(each, call) for each in found] if found else []
 
     def violation(self, rule: Compiled, finding: Finding, call: Call | None) -> Violation:
         action = finding.action or rule.action

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple, TypeAlias
 
 import msgspec
 
-from .calls import LimitWarning
-from .events import Event, RunStarted, TokenUsageUpdated, ToolEvent, TurnEvent
+from .calls import LimitWarning, Usage
+from .events import (
+    Event,
+    RunStarted,
+    TokenUsageUpdated,
+    ToolCallRequested,
+    ToolCallStarted,
+    TurnCompleted,
+    TurnStarted,
+)
 from .merge import LimitEntry
 from .rules.machine import Finding
 from .usage import Meter
@@ -71,19 +79,36 @@ class Exceeded(NamedTuple):
     finding: Finding
 
 
+_Used: TypeAlias = Callable[[LimitState, Meter], float]
+
+
 class LimitJudge:
-    """The limits of a compiled policy; immutable, the state is the session's."""
+    """The limits of a compiled policy; immutable, the state is the session's.
+
+    Limits go by their number among `entries`: `clocks` are moved by time, `moved` says which others each type
+    of event moves, and `warns` have a `warn_at`.
+    """
 
     def __init__(self, entries: Sequence[LimitEntry], *, reject_unpriced: bool) -> None:
         self.entries = tuple(entries)
-        self.has_clocks = any(e.name in ("max_duration_ms", "max_idle_ms") for e in entries)
-        self.needs_prices = any(entry.name == "max_cost_usd" for entry in entries)
-        self._reject_unpriced = reject_unpriced
+        self.clocks = [n for n, e in enumerate(entries) if e.name in ("max_duration_ms", "max_idle_ms")]
+        self.has_clocks = bool(self.clocks)
+        self.has_idle = any(entry.name == "max_idle_ms" for entry in entries)
+        self.warns = [n for n, e in enumerate(entries) if e.limit.warn_at is not None]
+        costs = [n for n, e in enumerate(entries) if e.name == "max_cost_usd"]
+        self.needs_prices = bool(costs)
+        self._rejecting = costs if reject_unpriced else []
+        self._used = [_used_of(entry) for entry in entries]
+        self._most: list[float] = [e.limit.max for e in entries]
+        self._calls = [n for n, e in enumerate(entries) if e.name == "max_tool_calls"]
         self._ahead = [n for n, e in enumerate(entries) if e.name in ("max_tool_calls", "max_turns")]
-        self._warners = [n for n, e in enumerate(entries) if e.limit.warn_at is not None]
-        self._all = range(len(entries))
-        self._counted = [n for n, e in enumerate(entries) if e.name in _TOKENS]
-        self._clocks = [n for n, e in enumerate(entries) if e.name in ("max_duration_ms", "max_idle_ms")]
+        counted = [n for n, e in enumerate(entries) if e.name in _TOKENS]
+        ahead = (ToolCallRequested, ToolCallStarted, TurnStarted, TurnCompleted)
+        self.moved: dict[type[Event], Sequence[int]] = {
+            RunStarted: range(len(entries)),
+            TokenUsageUpdated: counted,
+            **dict.fromkeys(ahead, self._ahead),
+        }
 
     def new_run(self, state: LimitState) -> None:
         """A run begins; what the earlier ones used stays for limits of the session."""
@@ -95,52 +120,33 @@ class LimitJudge:
         state.started_at = state.active_at = None
         state.exceeded = state.reported = state.warned = frozenset()
 
-    def used(self, number: int, state: LimitState, meter: Meter) -> float:
-        """How much of a limit is used."""
-        entry = self.entries[number]
-        session = entry.limit.scope == "session"
-        usage = meter.session if session else meter.run
-        return _USED[entry.name](state, session) if entry.name in _USED else _TOKENS[entry.name](usage)
-
-    def moved_by(self, event: Event) -> Sequence[int]:
-        """The limits whose amounts an event may have changed, besides the clocks."""
-        if isinstance(event, TokenUsageUpdated):
-            return self._counted
-        if isinstance(event, RunStarted):
-            return self._all
-        return self._ahead if isinstance(event, ToolEvent | TurnEvent) else ()
-
-    def moved_by_time(self) -> Sequence[int]:
-        """The limits that time changes."""
-        return self._clocks
-
-    def exceeded_now(self, state: LimitState, meter: Meter, moved: Iterable[int]) -> Iterator[Exceeded]:
+    def exceeded_now(self, state: LimitState, meter: Meter, moved: Sequence[int]) -> list[Exceeded]:
         """The limits among those moved that are exceeded and were not before; each is named once per run."""
+        found: list[Exceeded] = []
         for number in moved:
-            entry = self.entries[number]
-            if number in state.exceeded:
-                continue
-            used = self.used(number, state, meter)
-            rejected = self._reject_unpriced and entry.name == "max_cost_usd" and bool(meter.unpriced)
-            if used > entry.limit.max or rejected:
+            used = self._used[number](state, meter)
+            rejected = bool(meter.unpriced) and number in self._rejecting
+            if (used > self._most[number] or rejected) and number not in state.exceeded:
                 state.exceeded |= {number}
                 if number not in state.reported:
                     state.reported |= {number}
-                    yield Exceeded(number, self._finding(number, used, meter if rejected else None))
+                    found.append(Exceeded(number, self._finding(number, used, meter if rejected else None)))
+        return found
 
-    def judge(self, state: LimitState, meter: Meter, turn: int) -> Iterator[Exceeded]:
+    def judge(self, state: LimitState, meter: Meter, turn: int) -> list[Exceeded]:
         """The limits that refuse a call of this response (numbered within the run)."""
-        for number in state.exceeded:
-            if self.entries[number].action != "warn":
-                yield Exceeded(number, self._finding(number, self.used(number, state, meter)))
+        found: list[Exceeded] = []
+        if state.exceeded:
+            refusing = [number for number in state.exceeded if self.entries[number].action != "warn"]
+            found = [Exceeded(n, self._finding(n, self._used[n](state, meter))) for n in refusing]
         for number in self._ahead:
-            if number in state.exceeded:
+            would = self._used[number](state, meter)
+            would += 1 if number in self._calls else max(0, turn - state.turns)
+            if would <= self._most[number] or number in state.exceeded:
                 continue
-            entry = self.entries[number]
-            would = self.used(number, state, meter)
-            would = would + 1 if entry.name == "max_tool_calls" else would + max(0, turn - state.turns)
-            if would > entry.limit.max and not (entry.action == "warn" and number in state.reported):
-                yield Exceeded(number, self._finding(number, would))
+            if self.entries[number].action != "warn" or number not in state.reported:
+                found.append(Exceeded(number, self._finding(number, would)))
+        return found
 
     def closed(self, state: LimitState, meter: Meter) -> bool:
         """Whether every call to come would be refused: of this response, until it is over, and of the next."""
@@ -149,9 +155,9 @@ class LimitJudge:
 
     def warnings(self, state: LimitState, meter: Meter) -> Iterator[LimitWarning]:
         """The limits that have passed their `warn_at`; each once."""
-        for number in self._warners:
+        for number in self.warns:
             entry = self.entries[number]
-            used = self.used(number, state, meter)
+            used = self._used[number](state, meter)
             if number not in state.warned and used >= entry.limit.max * (entry.limit.warn_at or 1):
                 state.warned |= {number}
                 fraction = used / entry.limit.max if entry.limit.max else 1.0
@@ -163,7 +169,7 @@ class LimitJudge:
         `waiting`: a call runs or is held, so that idleness does not.
         """
         due: list[int] = []
-        for number in self._clocks:
+        for number in self.clocks:
             entry = self.entries[number]
             if number in state.exceeded:
                 continue
@@ -176,8 +182,9 @@ class LimitJudge:
 
     def passed(self, state: LimitState, now: int, waiting: bool) -> None:
         """The time is `now`; it never goes back. `waiting` holds for the time since the last activity."""
-        state.now = now if state.now is None else max(state.now, now)
-        if state.active_at is not None and not waiting:
+        if state.now is None or now > state.now:
+            state.now = now
+        if not waiting and state.active_at is not None:
             state.longest_idle = max(state.longest_idle, state.now - state.active_at)
 
     def _finding(self, number: int, used: float, unpriced: Meter | None = None) -> Finding:
@@ -199,19 +206,34 @@ class LimitJudge:
         )
 
 
-_USED: dict[str, Callable[[LimitState, bool], float]] = {
-    "max_tool_calls": lambda state, session: state.calls + (state.earlier_calls if session else 0),
-    "max_turns": lambda state, session: state.turns + (state.earlier_turns if session else 0),
-    "max_duration_ms": lambda state, session: _duration(state) + (state.earlier_ms if session else 0),
-    "max_idle_ms": lambda state, session: state.longest_idle,
+def _used_of(entry: LimitEntry) -> _Used:
+    """How to read what is used of a limit, of the run or of the session."""
+    session = entry.limit.scope == "session"
+    if entry.name not in _TOKENS:
+        return (_OF_SESSION if session else _OF_RUN)[entry.name]
+    tokens = _TOKENS[entry.name]
+    return (lambda state, meter: tokens(meter.session)) if session else (lambda state, meter: tokens(meter.run))
+
+
+def _duration(state: LimitState, meter: Meter) -> int:
+    return 0 if state.started_at is None or state.now is None else state.now - state.started_at
+
+
+_OF_RUN: dict[str, _Used] = {
+    "max_tool_calls": lambda state, meter: state.calls,
+    "max_turns": lambda state, meter: state.turns,
+    "max_duration_ms": _duration,
+    "max_idle_ms": lambda state, meter: state.longest_idle,
 }
-_TOKENS = {
+_OF_SESSION: dict[str, _Used] = {
+    "max_tool_calls": lambda state, meter: state.calls + state.earlier_calls,
+    "max_turns": lambda state, meter: state.turns + state.earlier_turns,
+    "max_duration_ms": lambda state, meter: _duration(state, meter) + state.earlier_ms,
+    "max_idle_ms": lambda state, meter: state.longest_idle,
+}
+_TOKENS: dict[str, Callable[[Usage], float]] = {
     "max_total_tokens": lambda usage: usage.total_tokens,
     "max_input_tokens": lambda usage: usage.input_tokens,
     "max_output_tokens": lambda usage: usage.output_tokens,
     "max_cost_usd": lambda usage: round(usage.cost_usd, USD_DIGITS),
 }
-
-
-def _duration(state: LimitState) -> int:
-    return 0 if state.started_at is None or state.now is None else state.now - state.started_at

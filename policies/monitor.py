@@ -179,23 +179,26 @@ class Monitor(Judging):
         return [unreadable(self.compiled.name, call, error, enforcement="interrupted")]
 
     def _observe_limited(self, event: ev.Event, handler: Handler | None) -> list[Violation]:
+        limits = self.compiled.limits
         found: list[Violation] = []
         if self._clocked and event.at is not None:
             if handler is run_started:  # a new run's clocks begin with it
                 run_started(self, event)
                 handler = None
-            self._passed(ev.at_ms(event.at))
-            self.session.limits.acted(ev.at_ms(event.at), over=bool(self.session.ended))
-            found += self._newly_exceeded(self.compiled.limits.moved_by_time())
+            now = ev.at_ms(event.at)
+            self._passed(now)
+            self.session.limits.acted(now, over=bool(self.session.ended))
+            found += self._newly_exceeded(limits.clocks)
         if handler is not None:
             found += handler(self, event)
-        found += self._newly_exceeded(self.compiled.limits.moved_by(event))
+        if moved := limits.moved.get(type(event)):
+            found += self._newly_exceeded(moved)
         return found
 
     def tick(self, now_ms: int) -> list[Violation]:
         """The time is `now_ms` (milliseconds since the epoch) and nothing happened."""
         self._passed(now_ms)
-        found = self._newly_exceeded(self.compiled.limits.moved_by_time())
+        found = self._newly_exceeded(self.compiled.limits.clocks)
         self.mark_violated(found)
         return found
 
@@ -203,18 +206,22 @@ class Monitor(Judging):
         """When to tick if nothing happens before, in milliseconds since the epoch."""
         if self.session.ended or not self._clocked:
             return None
-        return self.compiled.limits.deadline(self.session.limits, self.waiting())
+        limits = self.compiled.limits
+        return limits.deadline(self.session.limits, waiting=not limits.has_idle or self.waiting())
 
     def warnings(self) -> list[LimitWarning]:
         """The limits that passed their `warn_at` since last asked."""
+        if not self.compiled.limits.warns:
+            return []
         return list(self.compiled.limits.warnings(self.session.limits, self.session.meter))
 
     def _passed(self, now: int) -> None:
-        self.compiled.limits.passed(self.session.limits, now, self.waiting())
+        limits = self.compiled.limits
+        limits.passed(self.session.limits, now, waiting=not limits.has_idle or self.waiting())
 
     def _newly_exceeded(self, moved: Sequence[int]) -> list[Violation]:
         session = self.session
-        if session.ended or not moved:
+        if session.ended:
             return []
         found = self.compiled.limits.exceeded_now(session.limits, session.meter, moved)
         return [self.exceeded(exceeded, None) for exceeded in found]

@@ -1,0 +1,120 @@
+"""What a session keeps of its calls and of what they do to its rules: bounded, and the same however it is kept."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from proctor.policies import ToolCall, compile_policy, parse_policies
+from proctor.policies import events as ev
+from proctor.policies.judging import STEPS_KEPT
+from proctor.policies.session import MARK_LENGTH, mark
+from proctor.policies.visits import MET_KEPT
+
+
+def policy_of(*rules: Any, **more: Any) -> Any:
+    return compile_policy(parse_policies({"name": "p", "on_violation": "deny", "rules": list(rules), **more})[0])
+
+
+@pytest.mark.parametrize("text", ["short", "x" * 10 * MARK_LENGTH])
+def test_a_call_that_is_over_is_known_by_its_input_whatever_the_order_of_its_keys(ruled: Any, text: str) -> None:
+    """The same again counts for nothing more; another input under the id is refused."""
+    session = ruled({"type": "count", "tool": "x", "max": 1})
+    session.ok("x", id="c", text=text, line=1)
+    again = session.monitor.propose(ToolCall(id="c", name="x", input={"line": 1, "text": text}))
+    other = session.monitor.propose(ToolCall(id="c", name="x", input={"line": 2, "text": text}))
+
+    assert (again.action, [v.rule for v in other.violations]) == ("allow", ["tool_call_id"])
+
+
+def test_what_is_kept_of_a_call_that_is_over_does_not_grow_with_its_input() -> None:
+    """A mark is the tool and its input, or a digest of them."""
+    assert len(mark("write", {"content": "x" * 1_000_000})) <= MARK_LENGTH
+
+
+def test_a_net_that_is_put_back_before_a_call_ends_hears_of_the_end(ruled: Any) -> None:
+    """While it is removed, it hears of nothing."""
+    line = "require backup before delete"
+
+    def after(*, back_before_the_end: bool) -> str:
+        session = ruled()
+        session.monitor.add_net(line)
+        session.propose("backup", id="b")
+        session.monitor.remove_net(line)
+        if back_before_the_end:
+            session.monitor.add_net(line)
+        session.see(ev.ToolCallCompleted(tool_call_id="b", tool_name="backup"))
+        if not back_before_the_end:
+            session.monitor.add_net(line)
+        return str(session.ask("delete"))
+
+    assert (after(back_before_the_end=True), after(back_before_the_end=False)) == ("allow", "deny")
+
+
+def test_a_rule_that_broke_while_it_moved_refuses_calls_that_were_looked_at_before() -> None:
+    """What was worked out for a tool is worked out anew."""
+
+    def on_result(*_: Any) -> None:
+        raise RuntimeError("no database")
+
+    net = {
+        "name": "n",
+        "places": ["p"],
+        "initial_marking": {"p": 2},
+        "transitions": [{"name": "t", "tools": ["x"], "inputs": ["p"], "deferred": True}],
+    }
+    policy = parse_policies({"name": "p", "on_violation": "deny", "nets": [net]})[0]
+    monitor = compile_policy(policy, on_results={"n": on_result}).monitor()
+    first = monitor.propose(ToolCall(id="1", name="x"))
+    monitor.observe(ev.ToolCallCompleted(tool_call_id="1", tool_name="x"))
+    second = monitor.propose(ToolCall(id="2", name="x"))
+
+    assert (first.action, second.action, second.errors) == ("allow", "deny", ("n",))
+
+
+def test_more_tools_than_are_remembered_are_judged_alike() -> None:
+    """A model may invent any number of names."""
+    monitor = policy_of({"type": "count", "tool": "*", "max": 2 * STEPS_KEPT}).monitor()
+    actions = [monitor.propose(ToolCall(id=f"c{n}", name=f"t{n}")).action for n in range(2 * STEPS_KEPT + 1)]
+
+    assert actions == ["allow"] * 2 * STEPS_KEPT + ["deny"]
+
+
+def test_more_combinations_of_conditions_than_are_remembered_are_judged_alike() -> None:
+    """Each condition on the input is asked of each call; only what follows from the answers is remembered."""
+    bits = range(MET_KEPT.bit_length())
+    rules = (
+        {"type": "blocklist", "id": f"r{n}", "tools": [{"tool": "x", "where": [{"path": f"$.b{n}", "equals": True}]}]}
+        for n in bits
+    )
+    monitor = policy_of(*rules).monitor()
+    for number in (*range(2 ** len(bits)), 0, 1, 2, 3):
+        input = {f"b{n}": bool(number >> n & 1) for n in bits}
+        decision = monitor.propose(ToolCall(id=f"c{number}", name="x", input=input))
+        monitor.observe(ev.ToolCallDenied(tool_call_id=f"c{number}", tool_name="x"))
+
+        assert [v.rule for v in decision.violations] == [f"r{n}" for n in bits if number >> n & 1]
+
+
+def test_rules_with_different_keys_read_each_its_own() -> None:
+    """Two keys of one call are not mixed up, and rules with the same key agree."""
+    monitor = policy_of(
+        {"type": "count", "id": "a", "tool": "x", "max": 1, "key": "$.a"},
+        {"type": "count", "id": "b", "tool": "x", "max": 1, "key": "$.b"},
+        {"type": "max_calls", "id": "c", "tool": "x", "max": 1, "key": "$.a"},
+    ).monitor()
+    inputs: list[dict[str, Any]] = [
+        {"a": "1", "b": "1"},
+        {"a": 1.0, "b": "2"},
+        {"a": ["1", "3"], "b": "4"},
+        {"a": "", "b": 1},
+        {"a": None},
+        {},
+    ]
+    found = [
+        [v.rule for v in monitor.propose(ToolCall(id=f"c{n}", name="x", input=input)).violations]
+        for n, input in enumerate(inputs)
+    ]
+
+    assert found == [[], ["a", "c"], ["a", "c"], ["b"], [], ["a", "b", "c"]]
