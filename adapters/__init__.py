@@ -6,6 +6,7 @@ A file imports only files listed above it; folders count as rows.
     processes          ends whole process trees; the last rungs of the cancel ladder
     policy_parts       the parts of a policy by name
     event_stream       the events of an adapter whose work runs in tasks of its own
+    strict_gate        the gate as an adapter asks it that has no other way to hear of its failure
     plain              values of a program as records hold them
     named_object       Python objects by name
     commands           shell commands that really run, bounded

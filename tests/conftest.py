@@ -5,25 +5,41 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
-import msgspec
 import pytest
 
 from proctor.adapters.matrix import Shown, read_record, write_record
 from proctor.adapters.matrix.record import settled
-from proctor.supervisor.testing.adapter_checks import AdapterChecks
+from proctor.supervisor.testing.evidence import Evidence
 
 WRITE = os.environ.get("PROCTOR_MATRIX") == "write"
+DIFFERS = "the record differs: PROCTOR_MATRIX=write pytest tests/adapters"
+
+
+@pytest.fixture(autouse=True, scope="class")
+def tests_of_a_row(request: pytest.FixtureRequest) -> Iterator[dict[str, Evidence]]:
+    """The tests of a suite with a `row`, by name, when they have run: they have shown what the record says of it.
+
+    Some of the tests show a part of it; all of them, the whole. PROCTOR_MATRIX=write keeps it as the record.
+    """
+    ran: dict[str, Evidence] = {}
+    yield ran
+    told = [evidence for evidence in ran.values() if evidence.declared is not None]
+    if not told or told[-1].declared is None or told[-1].row is None:
+        return
+    name, declared = told[-1].row, settled(told[-1].declared)
+    seen = {capability for evidence in told for capability in evidence.shown}
+    is_whole = {test for test in dir(request.cls) if test.startswith("test_")} <= set(ran)
+    if not is_whole and (kept := read_record().get(name)) is not None:
+        seen |= set(kept.shown)
+    shown = Shown(declared=declared, shown=tuple(sorted(seen)))
+    if WRITE:
+        write_record(name, shown)
+    assert read_record().get(name) == shown, DIFFERS
 
 
 @pytest.fixture(autouse=True)
-def row_of_the_matrix(request: pytest.FixtureRequest) -> Iterator[None]:
-    """A suite with a `row` has shown what the record says of it; PROCTOR_MATRIX=write keeps it as the record."""
+def told_to_the_matrix(request: pytest.FixtureRequest, tests_of_a_row: dict[str, Evidence]) -> Iterator[None]:
+    """Keeps what one test has shown."""
     yield
-    suite = request.instance
-    if not isinstance(suite, AdapterChecks) or suite.row is None or suite.shown is None or suite.declared is None:
-        return
-    seen = tuple(sorted(name for name, value in msgspec.structs.asdict(suite.shown).items() if value is not None))
-    kept = Shown(declared=settled(suite.declared), shown=seen)
-    if WRITE:
-        write_record(suite.row, kept)
-    assert read_record().get(suite.row) == kept, "the record differs: PROCTOR_MATRIX=write pytest tests/adapters"
+    if isinstance(request.instance, Evidence):
+        tests_of_a_row[request.node.originalname] = request.instance

@@ -107,7 +107,7 @@ class AcpAdapter:
         if launch.fork:
             raise UsageError(f"`{self.name}` cannot fork a session")
         cost = self._cost(launch.resume)
-        session = AcpSession(launch, cost=cost, unasked_s=self._unasked_s)
+        session = AcpSession(launch, cost=cost, traits=self._traits, unasked_s=self._unasked_s)
         async with (
             start_client(
                 f"`{self.name}`",
@@ -125,6 +125,7 @@ class AcpAdapter:
                 on_garbage=session.on_garbage,
             )
             tasks.start_soon(process.read_stderr)
+            tasks.start_soon(process.end_orphans)
             session.attach(connection, tasks)
             tasks.start_soon(session.listen)
             session_id, told = await self._take_up(connection, launch.resume)

@@ -17,9 +17,11 @@ from ..client_process import LEAVE_S
 from ..event_stream import EventStream
 from ..jsonrpc import METHOD_NOT_FOUND, RpcClosedError, RpcError
 from ..processes import process_rungs
+from ..strict_gate import StrictGate
 from . import permissions
 from .calls import KnownCall
 from .connection import Connection
+from .traits import AgentTraits
 from .translation import Translation
 from .usage import CostMeter, prompt_usage
 
@@ -42,12 +44,15 @@ class AcpSession:
     Args:
         launch: what to run, with the gate that holds its calls.
         cost: the session's running cost.
+        traits: how the agent behaves.
         unasked_s: see `UNASKED_S`.
     """
 
-    def __init__(self, launch: Launch, *, cost: CostMeter, unasked_s: float = UNASKED_S) -> None:
+    def __init__(self, launch: Launch, *, cost: CostMeter, traits: AgentTraits, unasked_s: float = UNASKED_S) -> None:
         self._launch = launch
+        self._traits = traits
         self._stream = EventStream()
+        self._gate = StrictGate(launch.gate, self._stream)
         self._said = Translation(cost)
         self._unasked_s = unasked_s
         self._connection: Connection
@@ -155,11 +160,7 @@ class AcpSession:
                 tasks.cancel_scope.cancel()
 
             tasks.start_soon(give_up)
-            try:
-                answer = await self._launch.gate(call)
-            except Exception as error:  # no answer is no permission, and the run cannot go on without its gate
-                self._stream.post(ErrorOccurred(code="gate_failed", message=f"the gate failed: {error}"))
-                answer = GateAnswer(allowed=False, stop=True)
+            answer = await self._gate(call)
             tasks.cancel_scope.cancel()
         if self._cancelled.is_set():
             return None
@@ -215,7 +216,8 @@ class AcpSession:
             self._end(None if self._closing or self._interrupted is not None else error)
             return
         self._over = True
-        for event in (*prompt_usage(answer, self._model), *self._said.response_ends()):
+        used = () if self._traits.partial_usage else prompt_usage(answer, self._model)
+        for event in (*used, *self._said.response_ends()):
             self._stream.post(event)
         if self._interrupted is not None:
             # the agent may leave commands running
@@ -247,6 +249,7 @@ class AcpSession:
         if self._interrupted is not None or self._over:
             return
         self._interrupted = by
+        self._said.interrupted = True
         try:
             if self._prompted:
                 await self._connection.peer.notify("session/cancel", {"sessionId": self._session_id})

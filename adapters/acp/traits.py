@@ -14,11 +14,13 @@ class AgentTraits(msgspec.Struct, frozen=True, kw_only=True):
 
     `gate` is `all` only where the agent asks before every call, which its own settings decide.
     `deny_ends_turn`: a refusal ends the agent's turn. `loads`: it takes up its earlier sessions.
+    `partial_usage`: the tokens it tells are not all that it used; they are not reported.
     """
 
     gate: Literal["all", "some", "none"] = "some"
     deny_ends_turn: bool = False
     usage: Literal["at_end", "none"] = "none"
+    partial_usage: bool = False
     reports_cost: bool = False
     loads: bool = False
 
@@ -28,7 +30,7 @@ KNOWN: Final[dict[str, AgentTraits]] = {
     "codex-acp": AgentTraits(deny_ends_turn=True, usage="at_end", loads=True),
     "gemini": AgentTraits(usage="at_end", loads=True),
     # of the tokens of a prompt it only tells those of the last model response
-    "opencode": AgentTraits(deny_ends_turn=True, reports_cost=True, loads=True),
+    "opencode": AgentTraits(deny_ends_turn=True, partial_usage=True, reports_cost=True, loads=True),
 }
 """Agents by the name of their executable."""
 

@@ -41,6 +41,10 @@ class Translation:
 
     Args:
         cost: the session's running cost.
+
+    Attributes:
+        interrupted: the prompt is being cancelled; an outcome says nothing any more of what a call did, since
+            agents report calls they have cut off as completed.
     """
 
     def __init__(self, cost: CostMeter) -> None:
@@ -48,6 +52,7 @@ class Translation:
         self.calls: dict[str, KnownCall] = {}
         self.turn = 0
         self.output = ""
+        self.interrupted = False
         self._text = ""
         self._in_turn = False
         self._outcomes = False
@@ -156,6 +161,9 @@ class Translation:
             return
         yield from self.unasked(call)
         output = output_of(update)
+        if self.interrupted:
+            yield from self._failures(call, {"message": "ended with the run", "output": output})
+            return
         if update.get("status") == "failed":
             yield from self._failures(call, output)
             return

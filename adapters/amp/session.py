@@ -8,13 +8,14 @@ from typing import Any, Final
 import anyio
 import msgspec
 
-from proctor.policies.events import ErrorOccurred, Event, ToolCallFailed
+from proctor.policies.events import ErrorOccurred, Event, RunCompleted, ToolCallFailed
 from proctor.supervisor.ports import GateAnswer, Launch, Rung
 
 from ..byte_lines import MAX_LINE_BYTES, ByteLines, EndlessLineError
 from ..client_process import ClientProcess
 from ..event_stream import EventStream
 from ..processes import process_rungs
+from ..strict_gate import StrictGate
 from .translation import Translator
 
 BACKLOG: Final = 1024
@@ -33,12 +34,11 @@ class AmpSession:
     """
 
     def __init__(self, launch: Launch, rejected: Iterable[str]) -> None:
-        self._launch = launch
         self._said = Translator(rejected)
         self._stream = EventStream()
+        self._gate = StrictGate(launch.gate, self._stream)
         self._order = anyio.Lock()
         self._client: ClientProcess
-        self._stopped = False
         self._ending = False
 
     def attach(self, client: ClientProcess) -> None:
@@ -76,8 +76,7 @@ class AmpSession:
         call = self._said.asked(tool, tool_input)
         async with self._order:  # calls are judged in their order, on everything the client said before them
             await self._stream.settled()
-        answer = _REFUSED if self._stopped or self._ending else await self._launch.gate(call)
-        self._stopped = self._stopped or answer.stop
+        answer = _REFUSED if self._gate.stopped or self._ending else await self._gate(call)
         rewritten = answer.input is not None and answer.input != call.input
         if answer.allowed and not rewritten and not self._ending:
             return answer
@@ -100,7 +99,10 @@ class AmpSession:
         if self._stream.backlog > BACKLOG:
             await self._stream.settled()
         for event in self._said.events(record):
-            self._stream.post(event)
+            if not (
+                self._gate.stopped and isinstance(event, RunCompleted)
+            ):  # it was told to stop, and has not been done
+                self._stream.post(event)
 
     def _closing(self, rung: Rung) -> Any:
         async def act() -> dict[str, Any] | None:

@@ -16,7 +16,7 @@ import structlog
 from anyio.abc import TaskStatus
 from claude_agent_sdk import ClaudeSDKClient, CLIConnectionError
 
-from proctor.policies.events import Event, MessageStreamed
+from proctor.policies.events import Event, MessageStreamed, RunCompleted
 from proctor.supervisor.errors import ProviderError
 from proctor.supervisor.ports import Launch, Rung
 
@@ -24,6 +24,7 @@ from ..background import helpers
 from ..conversation import retold
 from ..event_stream import EventStream
 from ..processes import RUN_MARK, ProcessTree, process_rungs
+from ..strict_gate import StrictGate
 from .calls import CallBook
 from .failures import provider_error
 from .hook import GateHook
@@ -68,7 +69,8 @@ class ClaudeSession:
         self._tree = ProcessTree(run_id=self._mark)
         self._last_sign = 0.0
         self._ending = False
-        hook = GateHook(launch.gate, self._calls, self._caught_up, permit=permits(own))
+        self._gate = StrictGate(launch.gate, self._stream)
+        hook = GateHook(self._gate, self._calls, self._caught_up, permit=permits(own))
         mark = {RUN_MARK: self._mark}
         options = agent_options(own, launch, hook=hook, mark=mark, stderr=self._stderr.append)
         self._client = ClaudeSDKClient(options)
@@ -174,7 +176,8 @@ class ClaudeSession:
         for usage in self._meter.take(result.get("modelUsage") or {}):
             await self._post(usage)
         for event in self._translator.ending(self._meter.run_totals()):
-            await self._post(event)
+            if not (self._gate.stopped and isinstance(event, RunCompleted)):  # it was told to stop: it is not done
+                await self._post(event)
 
     async def _measure(self, wire: Wire) -> None:
         """Ask for the session's totals whenever the client said something."""

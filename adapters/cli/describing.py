@@ -111,8 +111,8 @@ def _table(rows: Sequence[Row]) -> None:
     from proctor.adapters.matrix import missing
     from proctor.adapters.matrix.tables import COLUMNS, cells
 
-    titles = ["adapter", *(_SHORT.get(title, title) for title, name, _ in COLUMNS if name != "compiles")]
-    lines = [[row.subject.name, *cells(row)[:-1]] for row in rows]
+    titles = ["adapter", *(_SHORT.get(title, title) for title, _, _ in COLUMNS)]
+    lines = [[row.subject.name, *cells(row)] for row in rows]
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
     for title, *column in zip(titles, *lines, strict=True):
         table.add_column(title, min_width=max(len(word) for cell in (title, *column) for word in cell.split()))

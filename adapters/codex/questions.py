@@ -11,6 +11,7 @@ from proctor.supervisor.ports import GateAnswer, Launch
 
 from ..event_stream import EventStream
 from ..jsonrpc import METHOD_NOT_FOUND, RpcError
+from ..strict_gate import StrictGate
 from . import approvals
 from .approvals import Proposal
 from .items import leaves
@@ -44,7 +45,7 @@ class Questions:
         confined: bool,
         folder: Path,
     ) -> None:
-        self._launch = launch
+        self._gate = StrictGate(launch.gate, stream)
         self._said = said
         self._stream = stream
         self._rollouts = rollouts
@@ -92,7 +93,7 @@ class Questions:
         call = ToolCall(
             id=proposal.id, name=proposal.name, input=proposal.input, turn=turn, parent_tool_call_id=parent
         )
-        answer = await self._launch.gate(call)
+        answer = await self._gate(call)
         rewritten = answer.input is not None and answer.input != call.input
         if answer.allowed and not rewritten and (proposal.escalated is False or not self._confined):
             self.let_run.add(call.id)

@@ -1,6 +1,7 @@
 """What each adapter can do: said by its capabilities, shown by the conformance suite.
 
 subjects    the adapters by name: what each needs
+hooked      what hooks can do
 record      what the suite has shown, as it is kept in `record.yaml`
 rows        one row for each adapter
 installed   which of them can be used here

@@ -5,80 +5,53 @@ from __future__ import annotations
 import msgspec
 
 
-class Subject(msgspec.Struct, frozen=True, kw_only=True):
+class Subject(msgspec.Struct, frozen=True):
     """One adapter, or an agent that one runs.
 
-    `modules` must all be importable, one of `programs` must be on PATH; `install` says how to get them.
-    `acp` is the executable of an agent that speaks the Agent Client Protocol.
+    `modules` must all be importable, one of `programs` must be on PATH (where there are both, either will do);
+    `install` says how to get them. `acp` is the executable of an agent that speaks the Agent Client Protocol.
     """
 
     name: str
     about: str
+    install: str = ""
     modules: tuple[str, ...] = ()
     programs: tuple[str, ...] = ()
-    install: str = ""
     acp: str | None = None
 
 
+def _extra(name: str, about: str, module: str, *programs: str) -> Subject:
+    """What an extra of this package installs, or one of the programs brings."""
+    return Subject(name, about, f"pip install 'proctor[{name}]'", (module,), programs)
+
+
+def _agent(program: str, about: str, package: str) -> Subject:
+    """An agent that npm installs, run by the adapter for the Agent Client Protocol."""
+    return Subject(f"acp: {program}", about, f"npm install -g {package}", (), (program,), program)
+
+
 SUBJECTS: tuple[Subject, ...] = (
+    _extra("claude", "Claude Code", "claude_agent_sdk"),
+    _extra("codex", "Codex", "codex_cli_bin", "codex"),
+    Subject("amp", "Amp", "npm install -g @sourcegraph/amp", (), ("amp",)),
+    _agent("opencode", "opencode over ACP", "opencode-ai"),
+    _agent("gemini", "Gemini CLI over ACP", "@google/gemini-cli"),
+    _agent("claude-agent-acp", "Claude Code over ACP", "@agentclientprotocol/claude-agent-acp"),
+    _agent("codex-acp", "Codex over ACP", "@agentclientprotocol/codex-acp"),
+    Subject("acp", "any other ACP agent"),
+    _extra("pydantic-ai", "agents of pydantic-ai", "pydantic_ai"),
+    _extra("openai-agents", "agents of the OpenAI Agents SDK", "agents"),
+    Subject("function", "your own agent loop"),
+    Subject("shell", "bash command lines", "install bash", (), ("bash",)),
+    Subject("scripted", "scripts"),
+    Subject("replay", "recorded sessions"),
+    Subject("mcp", "any MCP server, behind `proctor mcp`", "pip install 'proctor[mcp]'", ("mcp",)),
     Subject(
-        name="claude",
-        about="Claude Code",
-        modules=("claude_agent_sdk",),
-        install="pip install 'proctor[claude]'",
+        "hook",
+        "a person's own Claude Code, by `proctor hook`",
+        "npm install -g @anthropic-ai/claude-code",
+        (),
+        ("claude",),
     ),
-    Subject(
-        name="codex",
-        about="Codex",
-        modules=("codex_cli_bin",),
-        programs=("codex",),
-        install="pip install 'proctor[codex]'",
-    ),
-    Subject(name="amp", about="Amp", programs=("amp",), install="npm install -g @sourcegraph/amp"),
-    Subject(
-        name="acp: opencode",
-        about="opencode over ACP",
-        programs=("opencode",),
-        install="npm install -g opencode-ai",
-        acp="opencode",
-    ),
-    Subject(
-        name="acp: gemini",
-        about="Gemini CLI over ACP",
-        programs=("gemini",),
-        install="npm install -g @google/gemini-cli",
-        acp="gemini",
-    ),
-    Subject(
-        name="acp: claude-agent-acp",
-        about="Claude Code over ACP",
-        programs=("claude-agent-acp",),
-        install="npm install -g @agentclientprotocol/claude-agent-acp",
-        acp="claude-agent-acp",
-    ),
-    Subject(
-        name="acp: codex-acp",
-        about="Codex over ACP",
-        programs=("codex-acp",),
-        install="npm install -g @agentclientprotocol/codex-acp",
-        acp="codex-acp",
-    ),
-    Subject(name="acp", about="any other ACP agent", acp="agent"),
-    Subject(
-        name="pydantic-ai",
-        about="agents of pydantic-ai",
-        modules=("pydantic_ai",),
-        install="pip install 'proctor[pydantic-ai]'",
-    ),
-    Subject(
-        name="openai-agents",
-        about="agents of the OpenAI Agents SDK",
-        modules=("agents",),
-        install="pip install 'proctor[openai-agents]'",
-    ),
-    Subject(name="function", about="your own agent loop"),
-    Subject(name="shell", about="bash command lines", programs=("bash",), install="install bash"),
-    Subject(name="scripted", about="scripts"),
-    Subject(name="replay", about="recorded sessions"),
 )
 """In the order of the table."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from proctor.policies.calls import Capabilities
@@ -18,34 +18,36 @@ COLUMNS: Final[tuple[tuple[str, str, Callable[[Capabilities], str]], ...]] = (
     ("cancel ends children", "cancel_kills_children", lambda can: _yes(can.cancel_kills_children)),
     ("resume", "resume", lambda can: _yes(can.resume)),
     ("narrow", "narrow", lambda can: _yes(can.narrow)),
-    ("launch options", "compiles", lambda can: ", ".join(f"`{part}`" for part in can.compiles) or "none"),
 )
 """Title, the capability it is about, how its value reads."""
+LAUNCH: Final = "launch options"
 
 
 def markdown(rows: Sequence[Row]) -> str:
     """The table of the documentation; what no test has shown is in italics."""
-    titles = ["adapter", *(title for title, _, _ in COLUMNS), "a denied call is"]
+    titles = ["adapter", *(title for title, _, _ in COLUMNS), LAUNCH, "a denied call is"]
     lines = [_line(titles), _line(["---"] * len(titles))]
     for row in rows:
-        cells = [_cell(row, name, value(row.declared)) for _, name, value in COLUMNS]
-        lines.append(_line([f"`{row.subject.name}`", *cells, row.level]))
+        told = [value if plain else f"*{value}*" for value, plain in _values(row)]
+        options = [f"`{part}`" if _is_compiled(row, part) else f"*`{part}`*" for part in row.declared.compiles]
+        lines.append(_line([f"`{row.subject.name}`", *told, ", ".join(options) or "none", row.level]))
     return "\n".join(lines) + "\n"
 
 
 def cells(row: Row) -> list[str]:
-    """The row for a terminal; what no test has shown has an asterisk."""
-    values = ((name, value(row.declared)) for _, name, value in COLUMNS)
-    return [f"{value.replace('`', '')}{'' if _is_plain(row, name, value) else '*'}" for name, value in values]
+    """The row for a terminal, without its launch options; what no test has shown has an asterisk."""
+    return [value if plain else f"{value}*" for value, plain in _values(row)]
 
 
-def _cell(row: Row, name: str, value: str) -> str:
-    return value if _is_plain(row, name, value) else f"*{value}*"
+def _values(row: Row) -> Iterator[tuple[str, bool]]:
+    """What each column says, and whether a test has shown it; what is absent needs no proof."""
+    for _, name, read in COLUMNS:
+        value = read(row.declared)
+        yield value, name in row.shown or value in ("no", "none", "-")
 
 
-def _is_plain(row: Row, name: str, value: str) -> bool:
-    """Launch options are compiled by a pure function, and what is absent needs no proof."""
-    return name in row.shown or name == "compiles" or value in ("no", "none", "-")
+def _is_compiled(row: Row, part: str) -> bool:
+    return f"compiles {part}" in row.shown
 
 
 def _line(cells: Sequence[str]) -> str:

@@ -5,11 +5,15 @@ fake_adapter         an agent in memory
 twins                an approver and a publisher in memory
 faulty_store         a store that fails on purpose
 driving              runs an adapter by hand
+evidence             what was seen of an adapter, beside what it declares
+wire                 garbles or cuts what a client writes
 adapter_checks       what the tests of the Adapter port share
-adapter_gating       tests of order, the gate, refusal, usage
+adapter_gating       tests of order, completeness, the gate before the effect
+adapter_refusing     tests of refusal, pairing, another input
 adapter_cancelling   tests of ending an agent, whatever it is doing
 adapter_crashing     tests of a client that is killed, or writes what is no message
-adapter_showing      tests of what an adapter says it can do
+adapter_showing      tests of usage, resuming, narrowing
+adapter_compiling    tests of policies as launch options
 adapter_supervising  tests of one policy over every adapter
 adapter_conformance  all of them: the suite to run against an Adapter
 store_checks         what the tests of the Store port share

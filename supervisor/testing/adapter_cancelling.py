@@ -11,40 +11,26 @@ import anyio.lowlevel
 
 from proctor.policies.calls import ToolCall
 from proctor.policies.events import TERMINAL, Event, MessageReceived, MessageStreamed, RunCompleted, TurnStarted
-from proctor.policies.model import Deny, Limits, Policy
 from proctor.supervisor.errors import ProviderError
-from proctor.supervisor.ports import Adapter, GateAnswer, Launch, Provider
+from proctor.supervisor.ports import GateAnswer, Launch, Provider
 
-from .adapter_checks import PATIENCE_S, AdapterChecks, Agent
+from .adapter_checks import PATIENCE_S, AdapterChecks, Agent, completed
 from .driving import Drive, Driven
 
 
 class CancellingChecks(AdapterChecks):
     """Cancel at every phase, in bounded time; then no process of the run is alive."""
 
-    def test_it_is_an_adapter_that_compiles_purely(self) -> None:
-        """The same policy gives the same options, and every part is said to fit or not."""
-        adapter = self.making("a").adapter
-        policy = Policy(name="p", tool_rules=(Deny(("bash",)),), limits=Limits(max_cost_usd=1))
-
-        options = adapter.compile(policy)
-
-        assert isinstance(adapter, Adapter)
-        assert adapter.name
-        assert options == adapter.compile(policy)
-        assert not set(options.expressed) & set(options.unexpressed)
-        assert len({*options.expressed, *options.unexpressed}) >= 2
-
     async def test_it_can_be_cancelled_before_it_does_anything(self) -> None:
         """The ladder works from the start."""
-        done = await self._cancelled(self.silent() or self.making("a"), _at_once)
+        done = await self._cancelled(self.silent() or self.making("alpha"), _at_once)
 
         assert not any(isinstance(event, RunCompleted) for event in done.events) or done.rungs == []
 
     async def test_it_can_be_cancelled_while_a_call_is_held(self) -> None:
         """The held call does not run, not even later."""
-        agent = self.making("a")
-        if agent.adapter.capabilities.gate != "all":
+        agent = self.making("alpha")
+        if agent.adapter.capabilities.gate == "none":
             return
         held = anyio.Event()
 
@@ -64,20 +50,11 @@ class CancellingChecks(AdapterChecks):
             return
         done = await self._cancelled(agent, self.up)
 
-        assert not any(event.type == "tool_call_completed" for event in done.events)
-        assert self.processes() == []
+        assert completed(done) == []
+        self.saw(agent.adapter.capabilities, cancel_kills_children=True)
 
-    async def test_it_can_be_cancelled_while_it_is_silent(self) -> None:
-        """No event has to arrive for it to end."""
-        agent = self.silent()
-        if agent is None:
-            return
-        done = await self._cancelled(agent, _soon)
-
-        assert not any(isinstance(event, RunCompleted) for event in done.events)
-
-    async def test_it_can_be_cancelled_once_it_has_said_something(self) -> None:
-        """In the middle of a response that never ends."""
+    async def test_it_can_be_cancelled_while_it_streams_and_then_is_silent(self) -> None:
+        """In the middle of a response that never ends; no event has to arrive for that."""
         agent = self.silent()
         if agent is None:
             return
@@ -98,7 +75,7 @@ class CancellingChecks(AdapterChecks):
 
     async def test_a_cancel_after_the_end_finds_nothing_to_do(self) -> None:
         """The end and a cancel may cross: the first step is harmless then, and bounded."""
-        agent = self.making("a")
+        agent = self.making("alpha")
         launch = Launch(run_id=f"late-{uuid4().hex}", session_id="s", prompt=agent.prompt, gate=_allow)
         await agent.adapter.prepare()
         with anyio.fail_after(PATIENCE_S):
@@ -115,7 +92,7 @@ class CancellingChecks(AdapterChecks):
         """Without the ladder: the one who read the stream just goes away."""
         agent = self.staying()
         moment: Callable[[], Awaitable[object]] = self.up if agent else _soon
-        agent = agent or self.making("a")
+        agent = agent or self.making("alpha")
         launch = Launch(run_id=f"left-{uuid4().hex}", session_id="s", prompt=agent.prompt, gate=_allow)
         await agent.adapter.prepare()
         with anyio.fail_after(PATIENCE_S):
@@ -126,9 +103,9 @@ class CancellingChecks(AdapterChecks):
 
         assert self.processes() == []
 
-    async def test_one_instance_serves_several_runs_at_once(self) -> None:
+    async def test_one_instance_serves_two_runs_at_once(self) -> None:
         """Nothing is shared between them."""
-        agent = self.making("a")
+        agent = self.making("alpha")
         done: list[Driven] = []
 
         async def one() -> None:
@@ -136,10 +113,10 @@ class CancellingChecks(AdapterChecks):
 
         with anyio.fail_after(PATIENCE_S):
             async with anyio.create_task_group() as tasks:
-                for _ in range(3):
+                for _ in range(2):
                     tasks.start_soon(one)
 
-        assert [one.types[-1] for one in done] == ["run_completed"] * 3
+        assert [one.types[-1] for one in done] == ["run_completed"] * 2
 
     async def _cancelled(self, agent: Agent, moment: Callable[[], Awaitable[object]], **gate: object) -> Driven:
         drive = Drive(agent.adapter, **gate)  # type: ignore[arg-type]

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import anyio
 import msgspec
 import psutil
 
-from proctor.policies.calls import Capabilities, Usage
-from proctor.policies.events import TERMINAL, Event, TokenUsageUpdated
+from proctor.policies.calls import ToolCall, Usage
+from proctor.policies.events import TERMINAL, Event, TokenUsageUpdated, ToolCallCompleted, ToolCallStarted
 from proctor.supervisor.ports import Adapter
 
 from .driving import Drive, Driven
+from .evidence import Evidence
 
 PATIENCE_S = 30
 POLL_S = 0.005
@@ -29,40 +32,32 @@ class Agent(msgspec.Struct, frozen=True):
     prompt: str = "go"
 
 
-class Shown(msgspec.Struct, frozen=True, kw_only=True):
-    """What an adapter was seen to do, by the names of Capabilities; None where its agents show nothing of it."""
-
-    gate: Literal["all", "none"] | None = None
-    rewrite: bool | None = None
-    deny_ends_turn: bool | None = None
-    usage: Literal["per_turn", "at_end", "none"] | None = None
-    reports_cost: bool | None = None
-    cancel_kills_children: bool | None = None
-    resume: bool | None = None
-
-
-class AdapterChecks:
+class AdapterChecks(Evidence):
     """The start of every group of tests.
 
     Set `workspace` to an empty directory. `acts` is false when the agent's calls have no effect of their
     own (a replay); `all_or_nothing` is true when one refused call keeps its siblings from running;
-    `has_client` is true when the agent is a process of its own that works in the workspace. `row` names
-    the row of a capability matrix that `declared` and `shown` are for, once its test has run.
+    `in_order` is false when the client itself asks about parallel calls in whatever order; `has_client` is
+    true when the agent is a process of its own that works in the workspace.
     """
 
     workspace: Path
     acts = True
     all_or_nothing = False
+    in_order = True
     has_client = False
-    row: str | None = None
-    declared: Capabilities | None = None
-    shown: Shown | None = None
 
     def making(self, *files: str, together: bool = False) -> Agent:
         """An agent that makes these files in the workspace, a call for each, and then completes; `together`
-        in one response.
+        in one response. Where the gate is `some`, these are calls that its client asks about.
         """
         raise NotImplementedError
+
+    def mixing(self, file: str) -> Agent | None:
+        """An agent that does something its client does not ask about, and then makes the file by a call that
+        it does; None if all calls are asked about, or none.
+        """
+        return None
 
     def staying(self) -> Agent | None:
         """An agent that makes the file `up` by a call that goes on for ever, in processes that ignore the
@@ -88,8 +83,16 @@ class AdapterChecks:
         """As `making`, by a client that also writes lines that are no messages; None if there is no wire."""
         return None
 
-    def truncating(self) -> Agent | None:
-        """An agent whose client ends in the middle of a message; None if there is no wire."""
+    def truncating(self, *, lives: bool = False) -> Agent | None:
+        """An agent whose client closes its output in the middle of a message: because it dies, or, where it
+        `lives`, though it goes on; None if there is no wire.
+        """
+        return None
+
+    def offering(self) -> tuple[Agent, list[str]] | None:
+        """An agent with the tools `kept` and `hidden`, and where it notes those that its model was offered;
+        None if it does not say what tools it has.
+        """
         return None
 
     def made(self) -> list[str]:
@@ -130,6 +133,34 @@ class AdapterChecks:
 def terminals(done: Driven) -> list[Event]:
     """The terminal events of a stream."""
     return [event for event in done.events if isinstance(event, TERMINAL)]
+
+
+def ends_once(done: Driven) -> bool:
+    """Whether a stream ended by one terminal event, the last, or by one error."""
+    if done.error is not None:
+        return not terminals(done)
+    return len(terminals(done)) == 1 and isinstance(done.events[-1], TERMINAL)
+
+
+def has_failed(done: Driven) -> bool:
+    """Whether the client's failure was said, once: by an error or by the last event."""
+    return ends_once(done) and (done.error is not None or done.events[-1].type == "run_failed")
+
+
+def completed(done: Driven) -> list[str]:
+    """The ids of the calls that completed."""
+    return [event.tool_call_id for event in done.events if isinstance(event, ToolCallCompleted)]
+
+
+def unasked(done: Driven) -> list[ToolCallStarted]:
+    """The calls that began without having been put to the gate."""
+    return [event for event in done.events if isinstance(event, ToolCallStarted)]
+
+
+def mentions(call: ToolCall | ToolCallStarted, file: str) -> bool:
+    """Whether a file is named in a call's input."""
+    given = call.input if isinstance(call, ToolCall) else call.tool_input
+    return re.search(rf"\b{re.escape(file)}\b", json.dumps(given)) is not None
 
 
 def total(done: Driven) -> Usage:

@@ -18,14 +18,24 @@ empty workspace, on asyncio and on trio.
 from __future__ import annotations
 
 from .adapter_cancelling import CancellingChecks
-from .adapter_checks import Agent, Shown
+from .adapter_checks import Agent
+from .adapter_compiling import CompilingChecks
 from .adapter_crashing import CrashingChecks
 from .adapter_gating import GatingChecks
+from .adapter_refusing import RefusingChecks
 from .adapter_showing import ShowingChecks
 from .adapter_supervising import SupervisingChecks
 
-__all__ = ["AdapterConformance", "Agent", "Shown"]
+__all__ = ["AdapterConformance", "Agent"]
 
 
-class AdapterConformance(GatingChecks, CancellingChecks, CrashingChecks, ShowingChecks, SupervisingChecks):
+class AdapterConformance(
+    GatingChecks,
+    RefusingChecks,
+    CancellingChecks,
+    CrashingChecks,
+    ShowingChecks,
+    CompilingChecks,
+    SupervisingChecks,
+):
     """All the tests. An agent that is not provided (None) leaves out the tests that need it."""

@@ -25,6 +25,7 @@ CAREFUL: Final = Policy(
     limits=Limits(max_total_tokens=1_000_000),
 )
 """No network, nothing outside, so many tokens: by the text in the calls, as their inputs are the agent's own."""
+IDLE: Final = Policy(name="idle", tool_rules=(Deny(("*",), action="deny"),))
 FRUGAL: Final = Policy(name="frugal", limits=Limits(max_total_tokens=1))
 
 
@@ -48,10 +49,24 @@ class SupervisingChecks(AdapterChecks):
         assert not {"network", "outside"} & set(self.made())
         assert not goes_on or (len(levels), self.made()) == (2, self.effects("inside", "later"))
 
+    async def test_a_denied_call_that_is_not_asked_about_is_interrupted(self) -> None:
+        """Of a gate that is `some`, the report says which of both it was for each call."""
+        agent = self.mixing("alpha")
+        if agent is None:
+            return
+        report = await _supervised(agent, IDLE)
+
+        assert report.metadata["gate"] == "some"
+        levels = [violation.enforcement for violation in report.violations]
+        assert levels[:1] == ["interrupted"], levels
+        assert report.action == "cancel"
+        assert self.made() == []
+        assert self.processes() == []
+
     async def test_tokens_past_the_limit_interrupt_the_run(self) -> None:
         """Wherever tokens are reported at all."""
         reporting = self.using()
-        if reporting is None:
+        if reporting is None or reporting[0].adapter.capabilities.usage == "none":
             return
         report = await _supervised(reporting[0], FRUGAL)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Any, TypeAlias
 from uuid import uuid4
 
@@ -56,6 +56,7 @@ class Drive:
         stop: whether a refusal says that nothing more may be asked for.
         cancel_when: the ladder is walked once an event satisfies this.
         resume: the agent's own session to take up.
+        narrow: gives those of some tools that could be called now; all if not given.
     """
 
     def __init__(
@@ -68,6 +69,7 @@ class Drive:
         cancel_when: Watching | None = None,
         options: LaunchOptions | None = None,
         resume: str | None = None,
+        narrow: Callable[[Sequence[str]], list[str]] = list,
     ) -> None:
         self.done = Driven()
         self._adapter = adapter
@@ -77,6 +79,7 @@ class Drive:
         self._cancel_when = cancel_when
         self._options = options or LaunchOptions()
         self._resume = resume
+        self._narrow = narrow
         self._ended = anyio.Event()
         self._cancelled = anyio.Event()
 
@@ -90,6 +93,7 @@ class Drive:
             gate=self._gate,
             options=self._options,
             resume=self._resume,
+            narrow=self._narrow,
         )
         try:
             async with self._adapter.open(launch) as provider, anyio.create_task_group() as tasks:

@@ -63,48 +63,59 @@ class Scripts:
         return sorted(path.name for path in self.cwd.iterdir())
 
 
-class Bench:
-    """Real agents, each against a scripted API of its own, in throw-away homes and without any other network."""
+class ModelAPI:
+    """The scripted model APIs, serving."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, folder: Path) -> None:
+        self.requests = folder / "requests.jsonl"
+        self.requests.touch()
+        self._process = subprocess.Popen(
+            [sys.executable, str(APIS), str(self.requests)], stdout=subprocess.PIPE, text=True
+        )
+        assert self._process.stdout is not None
+        self.url = f"http://127.0.0.1:{int(self._process.stdout.readline())}"
+
+    def close(self) -> None:
+        """Stop them."""
+        self._process.kill()
+        self._process.communicate()
+
+
+class Bench:
+    """Real agents against the scripted APIs, in throw-away homes and without any other network."""
+
+    def __init__(self, root: Path, api: ModelAPI) -> None:
         self.cwd = root / "work"
         self.home = root / "home"
-        self.requests = root / "requests.jsonl"
-        self._apis: list[subprocess.Popen[str]] = []
+        self._api = api
+        self._before = api.requests.stat().st_size
         for folder in (self.cwd, self.home / ".gemini"):
             folder.mkdir(parents=True)
 
-    def agent(self, name: str, *replies: dict[str, Any], **options: Any) -> AcpAdapter:
-        """An adapter for an installed agent whose model gives these replies."""
+    def prompt(self, *replies: dict[str, Any]) -> str:
+        """A prompt to which the model gives these replies."""
+        return f"please go: scene-{json.dumps(replies).encode().hex()}-end"
+
+    def command(self, name: str) -> list[str]:
+        """Starts an installed agent; what needs it is skipped where it is not."""
         program = shutil.which(name, path=f"{INSTALLED}{os.pathsep}{os.environ['PATH']}")
         if program is None:
             pytest.skip(f"needs the agent `{name}`: run .ci/npm-agents")
-        url = self._serve(replies)
-        own = self._opencode(url) if name == "opencode" else self._gemini(url)
-        env = {**self._environment(), **own}
-        word = "acp" if name == "opencode" else "--acp"
-        return AcpAdapter([program, word], **{"name": name, "cwd": self.cwd, "env": env, **options})
+        return [program, "acp" if name == "opencode" else "--acp"]
+
+    def agent(self, name: str, **options: Any) -> AcpAdapter:
+        """An adapter for an installed agent."""
+        own = self._opencode() if name == "opencode" else self._gemini()
+        given = {"name": name, "cwd": self.cwd, "env": {**self._environment(), **own}, **options}
+        return AcpAdapter(given.pop("command", None) or self.command(name), **given)
 
     def made(self) -> list[str]:
         """The files in the working folder."""
         return sorted(path.name for path in self.cwd.iterdir())
 
     def asked_model(self) -> list[dict[str, Any]]:
-        """The requests the model got."""
-        return [json.loads(line) for line in self.requests.read_text().splitlines()]
-
-    def close(self) -> None:
-        """Stop the APIs."""
-        for api in self._apis:
-            api.kill()
-            api.communicate()
-
-    def _serve(self, replies: tuple[dict[str, Any], ...]) -> str:
-        command = [sys.executable, str(APIS), json.dumps(replies), str(self.requests)]
-        api = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-        self._apis.append(api)
-        assert api.stdout is not None
-        return f"http://127.0.0.1:{int(api.stdout.readline())}"
+        """The requests the model got in this test."""
+        return [json.loads(line) for line in self._api.requests.read_bytes()[self._before :].splitlines()]
 
     def _environment(self) -> dict[str, str]:
         nowhere = "http://127.0.0.1:9"
@@ -119,7 +130,7 @@ class Bench:
             "NO_PROXY": "127.0.0.1,localhost",
         }
 
-    def _opencode(self, url: str) -> dict[str, str]:
+    def _opencode(self) -> dict[str, str]:
         model = {
             "name": "m1",
             "tool_call": True,
@@ -129,7 +140,7 @@ class Bench:
         provider = {
             "npm": "@ai-sdk/openai-compatible",
             "name": "Scripted",
-            "options": {"baseURL": f"{url}/v1", "apiKey": "none"},
+            "options": {"baseURL": f"{self._api.url}/v1", "apiKey": "none"},
             "models": {"m1": model},
         }
         config = {
@@ -140,10 +151,16 @@ class Bench:
             "permission": {"*": "ask", "read": "allow"},
             "provider": {"scripted": provider},
         }
+        models = self.home / "models.json"
+        models.write_text("{}")
         off = ("AUTOUPDATE", "MODELS_FETCH", "LSP_DOWNLOAD", "DEFAULT_PLUGINS")
-        return {"OPENCODE_CONFIG_CONTENT": json.dumps(config), **{f"OPENCODE_DISABLE_{name}": "1" for name in off}}
+        return {
+            "OPENCODE_CONFIG_CONTENT": json.dumps(config),
+            "OPENCODE_MODELS_PATH": str(models),  # its own list of models takes a second to read
+            **{f"OPENCODE_DISABLE_{name}": "1" for name in off},
+        }
 
-    def _gemini(self, url: str) -> dict[str, str]:
+    def _gemini(self) -> dict[str, str]:
         settings = {
             "security": {"auth": {"selectedType": "gemini-api-key"}},
             "telemetry": {"enabled": False},
@@ -152,15 +169,22 @@ class Bench:
             "model": {"name": "gemini-2.5-pro"},
         }
         (self.home / ".gemini" / "settings.json").write_text(json.dumps(settings))
-        return {"GEMINI_API_KEY": "none", "GOOGLE_GEMINI_BASE_URL": url}
+        # without it, it starts itself once more as a child, which takes a second
+        return {"GEMINI_CLI_NO_RELAUNCH": "1", "GEMINI_API_KEY": "none", "GOOGLE_GEMINI_BASE_URL": self._api.url}
+
+
+@pytest.fixture(scope="session")
+def model_api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ModelAPI]:
+    """The scripted model APIs."""
+    api = ModelAPI(tmp_path_factory.mktemp("model"))
+    yield api
+    api.close()
 
 
 @pytest.fixture
-def bench(tmp_path: Path) -> Iterator[Bench]:
+def bench(tmp_path: Path, model_api: ModelAPI) -> Bench:
     """Real agents."""
-    made = Bench(tmp_path)
-    yield made
-    made.close()
+    return Bench(tmp_path, model_api)
 
 
 @pytest.fixture

@@ -1,38 +1,45 @@
-"""Two scripted model APIs on loopback, one process: `model_apis.py SCRIPT REQUESTS`; prints its port.
+"""Two scripted model APIs on loopback, one process: `model_apis.py REQUESTS`; prints its port.
 
 Answers what real agents ask of their models: OpenAI's chat completions (streamed) and Gemini's generateContent.
-SCRIPT is a JSON list of replies: {"text"} and/or {"calls": [[name, arguments], ...]}, "used": [in, out], "endless".
-A request that offers tools gets the next one, then {"text": "end"}; a request without tools gets {"text": "title"}.
+The script is in the prompt, as `scene-HEX-end` with the hexadecimal of a JSON list of replies: {"text"} and/or
+{"calls": [[name, arguments], ...]}, "used": [in, out], "endless"; or {"status"}, an HTTP error. The conversation
+tells which reply is due; after the last comes {"text": "end"}. A request that offers no tools gets {"text": "title"}.
 REQUESTS is a file that gets every request with tools as a line of JSON.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import sys
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 END: dict[str, Any] = {"text": "end"}
+SCENE = re.compile("scene-([0-9a-f]+)-end")
 
 
 class Script:
-    """The replies that are left."""
+    """The replies that prompts ask for."""
 
-    def __init__(self, replies: list[dict[str, Any]], requests: str) -> None:
-        self._replies = replies
+    def __init__(self, requests: str) -> None:
         self._requests = requests
         self._lock = threading.Lock()
 
     def next_reply(self, request: dict[str, Any]) -> dict[str, Any]:
         """The reply to a request."""
-        with self._lock:
-            if not request.get("tools"):
-                return {"text": "title"}
-            with open(self._requests, "a") as file:
-                file.write(json.dumps(request) + "\n")
-            return self._replies.pop(0) if self._replies else END
+        if not request.get("tools"):
+            return {"text": "title"}
+        with self._lock, open(self._requests, "a") as file:
+            file.write(json.dumps(request) + "\n")
+        replies: list[dict[str, Any]] = []
+        given = 0
+        for message in request.get("messages") or request["contents"]:
+            if message["role"] == "user" and (found := SCENE.findall(json.dumps(message))):
+                replies, given = json.loads(bytes.fromhex(found[-1])), 0
+            given += message["role"] in ("assistant", "model")
+        return replies[given] if given < len(replies) else END
 
 
 def chat_chunks(reply: dict[str, Any]) -> list[dict[str, Any]]:
@@ -93,6 +100,9 @@ def handler(script: Script) -> type[BaseHTTPRequestHandler]:
                 return
             gemini = "/models/" in self.path
             reply = script.next_reply(request)
+            if "status" in reply:
+                self.answer(b'{"error": {"code": 400, "message": "scripted"}}', reply["status"])
+                return
             chunks = gemini_chunks(reply) if gemini else chat_chunks(reply)
             if gemini and ":stream" not in self.path:
                 self.answer(json.dumps(chunks[0]).encode())
@@ -109,8 +119,8 @@ def handler(script: Script) -> type[BaseHTTPRequestHandler]:
             elif not gemini:
                 self.wfile.write(b"data: [DONE]\n\n")
 
-        def answer(self, body: bytes) -> None:
-            self.send_response(200)
+        def answer(self, body: bytes, status: int = 200) -> None:
+            self.send_response(status)
             self.send_header("content-type", "application/json")
             self.send_header("content-length", str(len(body)))
             self.end_headers()
@@ -127,6 +137,6 @@ class Server(ThreadingHTTPServer):
 
 
 if __name__ == "__main__":
-    server = Server(("127.0.0.1", 0), handler(Script(json.loads(sys.argv[1]), sys.argv[2])))
+    server = Server(("127.0.0.1", 0), handler(Script(sys.argv[1])))
     print(server.server_address[1], flush=True)
     server.serve_forever()

@@ -1,9 +1,10 @@
-"""The shipped conformance suite of the Adapter port, on an agent that asks before every call."""
+"""The shipped conformance suite of the Adapter port, on a scripted agent."""
 
 from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,19 +12,24 @@ import pytest
 
 from proctor.adapters.acp import AcpAdapter, AgentTraits
 from proctor.policies.calls import Usage
+from proctor.supervisor.testing import wire
+from proctor.supervisor.testing.adapter_checks import AdapterChecks
 from proctor.supervisor.testing.adapter_conformance import AdapterConformance, Agent
+from proctor.supervisor.testing.adapter_gating import GatingChecks
+from proctor.supervisor.testing.adapter_refusing import RefusingChecks
+from proctor.supervisor.testing.adapter_showing import ShowingChecks
+from proctor.supervisor.testing.adapter_supervising import SupervisingChecks
 
 STAY = "trap '' TERM HUP; setsid sleep 73002 & (setsid sleep 73002 &); touch up; sleep 73002"
 USED = {"inputTokens": 10, "outputTokens": 2, "cachedReadTokens": 4, "totalTokens": 16}
-TRAITS = AgentTraits(gate="all", usage="at_end", reports_cost=True)
-AGENT = Path(__file__).parent / "scripted_agent.py"
+COMMAND = [sys.executable, str(Path(__file__).parent / "scripted_agent.py")]
 
 
-@pytest.mark.anyio
-class TestAcpAdapter(AdapterConformance):
+class ScriptedAgent(AdapterChecks):
     """Commands, each asked about."""
 
     has_client = True
+    traits: AgentTraits | None = None
 
     @pytest.fixture(autouse=True)
     def place(self, tmp_path: Path) -> None:
@@ -32,8 +38,7 @@ class TestAcpAdapter(AdapterConformance):
 
     def making(self, *files: str, together: bool = False) -> Agent:
         """A command for each file."""
-        calls: list[dict[str, Any]] = [{"call": file, "run": f"touch {file}"} for file in files]
-        return self._agent([{"together": calls}] if together else calls)
+        return self._agent(self._commands(*files, together=together))
 
     def staying(self) -> Agent:
         """A command that never ends."""
@@ -43,16 +48,46 @@ class TestAcpAdapter(AdapterConformance):
         """Silence for ever."""
         return self._agent([{"say": "hm"}, {"silence": True}])
 
+    def failing(self) -> Agent:
+        """An agent that dies."""
+        return self._agent([{"say": "x"}, {"exit": 3}])
+
+    def garbling(self, *files: str) -> Agent:
+        """Noise before the first message."""
+        return self._agent(self._commands(*files), wire.garbled(COMMAND))
+
+    def truncating(self, *, lives: bool = False) -> Agent:
+        """The output ends within the first call."""
+        return self._agent(self._commands("alpha"), wire.cut(COMMAND, "tool_call", lives=lives))
+
+    def _commands(self, *files: str, together: bool = False) -> list[dict[str, Any]]:
+        calls: list[dict[str, Any]] = [{"call": file, "run": f"touch {file}"} for file in files]
+        return [{"together": calls}] if together else calls
+
+    def _agent(self, steps: list[dict[str, Any]], command: Sequence[str] = COMMAND) -> Agent:
+        started = [*command, json.dumps({"prompts": [steps]})]
+        return Agent(AcpAdapter(started, cwd=self.workspace, traits=self.traits))
+
+
+@pytest.mark.anyio
+class TestAcpAdapter(ScriptedAgent, AdapterConformance):
+    """An agent of which nothing is known, that looks around unasked."""
+
+    row = "acp"
+
+    def mixing(self, file: str) -> Agent:
+        """A call that is not asked about, then one that is."""
+        return self._agent([{"call": "look", "kind": "read", "asks": False}, *self._commands(file)])
+
+
+@pytest.mark.anyio
+class TestAskingAcpAgent(ScriptedAgent, GatingChecks, RefusingChecks, ShowingChecks, SupervisingChecks):
+    """One that is known to ask before every call, and to tell what it used."""
+
+    traits = AgentTraits(gate="all", usage="at_end", reports_cost=True)
+
     def using(self) -> tuple[Agent, Usage]:
         """Tokens with the answer, the cost before."""
         cost = {"sessionUpdate": "usage_update", "used": 1, "size": 2, "cost": {"amount": 0.5, "currency": "USD"}}
         steps: list[dict[str, Any]] = [{"update": cost}, {"stop": "end_turn", "fields": {"usage": USED}}]
         return self._agent(steps), Usage(input_tokens=14, output_tokens=2, cache_read_tokens=4, cost_usd=0.5)
-
-    def failing(self) -> Agent:
-        """An agent that dies."""
-        return self._agent([{"say": "x"}, {"exit": 3}])
-
-    def _agent(self, steps: list[dict[str, Any]]) -> Agent:
-        command = [sys.executable, str(AGENT), json.dumps({"prompts": [steps]})]
-        return Agent(AcpAdapter(command, cwd=self.workspace, traits=TRAITS))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 
 from proctor.adapters.amp import AmpAdapter
 from proctor.policies.calls import Usage
+from proctor.supervisor.testing import wire
 from proctor.supervisor.testing.adapter_conformance import AdapterConformance, Agent
 
 STAY = "trap '' TERM HUP; setsid sleep 73003 & (setsid sleep 73003 &); touch up; sleep 73003"
@@ -29,12 +31,16 @@ class TestAmpAdapter(AdapterConformance):
     def place(self, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
         """An empty workspace, and a place for what the stand-in keeps."""
         self.workspace = tmp_path
-        self.kept = tmp_path_factory.mktemp("kept") / "kept.json"
+        self.scratch = tmp_path_factory.mktemp("scratch")
 
     def making(self, *files: str, together: bool = False) -> Agent:
         """A command for each file."""
-        same = {"message": "m"} if together else {}
-        return self._agent([self._use(file, f"touch {file}", **same) for file in files])
+        return self._agent(self._commands(*files, together=together))
+
+    def mixing(self, file: str) -> Agent:
+        """A call that goes round the rules, then one that does not."""
+        look = {"use": ["look", "Read", {"path": "x"}], "asks": False}
+        return self._agent([look, *self._commands(file)])
 
     def staying(self) -> Agent:
         """A command that never ends."""
@@ -60,11 +66,24 @@ class TestAmpAdapter(AdapterConformance):
         """A client that says it failed."""
         return self._agent([{"say": "x"}, {"result": {"is_error": True, "subtype": "error_during_execution"}}])
 
+    def garbling(self, *files: str) -> Agent:
+        """Noise before the first record."""
+        return self._agent(self._commands(*files), wire.garbled([str(STAND_IN)]))
+
+    def truncating(self, *, lives: bool = False) -> Agent:
+        """The output ends within the first call."""
+        return self._agent(self._commands("alpha"), wire.cut([str(STAND_IN)], "tool_use", lives=lives))
+
+    def _commands(self, *files: str, together: bool = False) -> list[dict[str, Any]]:
+        same = {"message": "m"} if together else {}
+        return [self._use(file, f"touch {file}", **same) for file in files]
+
     def _use(self, call_id: str, command: str, **more: Any) -> dict[str, Any]:
         return {"use": [call_id, "shell_command", {"command": command}], "run": command, **more}
 
-    def _agent(self, steps: list[dict[str, Any]]) -> Agent:
+    def _agent(self, steps: list[dict[str, Any]], client: Sequence[str] = (str(STAND_IN),)) -> Agent:
         path = os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"]))
-        env = {"PATH": path, "AMP_API_KEY": "none", "STAND_IN_KEPT": str(self.kept)}
+        env = {"PATH": path, "AMP_API_KEY": "none", "STAND_IN_KEPT": str(self.scratch / "kept.json")}
+        program = wire.as_program(self.scratch / "amp", client)
         script = ["--script", json.dumps(steps)]
-        return Agent(AmpAdapter(amp_path=STAND_IN, cwd=self.workspace, env=env, arguments=script))
+        return Agent(AmpAdapter(amp_path=program, cwd=self.workspace, env=env, arguments=script))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 import pytest
 
 from proctor.policies.calls import Usage
+from proctor.supervisor.testing import wire
 from proctor.supervisor.testing.adapter_cancelling import CancellingChecks
 from proctor.supervisor.testing.adapter_checks import AdapterChecks
 from proctor.supervisor.testing.adapter_conformance import AdapterConformance, Agent
@@ -19,17 +19,16 @@ from proctor.supervisor.testing.adapter_crashing import CrashingChecks
 
 SLEEP = "tail -f /dev/null --sleep-interval=73003"
 STAY = f"trap '' TERM HUP; setsid {SLEEP} & (setsid {SLEEP} &); touch up; {SLEEP}"
-CUT = """
-import os
-while got := os.read(0, 65536):
-    at = got.find(b'tool_use')
-    os.write(1, got if at < 0 else got[:at])
-    if at >= 0:
-        break
-"""
 SCENE = re.compile(r"scene-\d+")
 
 Replies = list[Callable[[], Any]]
+
+
+def real_client() -> str:
+    """The path of the client that the SDK carries."""
+    import claude_agent_sdk
+
+    return str(Path(claude_agent_sdk.__file__).parent / "_bundled" / "claude")
 
 
 class Scenes:
@@ -106,15 +105,16 @@ class Claude(AdapterChecks):
         return self._agent([lambda: self.bench.api.reply(status=400)])
 
     def garbling(self, *files: str) -> Agent:
-        """A line of text before the first message."""
-        return self._agent(
-            self._commands(*files), cli_path=self.bench.stand_in('echo "no message"; exec {client} "$@"')
-        )
+        """Noise before the first message."""
+        return self._agent(self._commands(*files), cli_path=self._program(wire.garbled([real_client()])))
 
-    def truncating(self) -> Agent:
-        """The output ends within a message, and the client with it."""
-        cut = self.bench.stand_in(f'exec > >({sys.executable} -c "{CUT}"; kill -9 $$); exec {{client}} "$@"')
-        return self._agent(self._commands("a"), cli_path=cut)
+    def truncating(self, *, lives: bool = False) -> Agent:
+        """The output ends within the first call."""
+        cut = wire.cut([real_client()], "tool_use", lives=lives)
+        return self._agent(self._commands("alpha"), cli_path=self._program(cut))
+
+    def _program(self, command: list[str]) -> str:
+        return str(wire.as_program(self.bench.cwd.parent / "client", command))
 
     def _commands(self, *files: str, together: bool = False) -> Replies:
         api = self.bench.api

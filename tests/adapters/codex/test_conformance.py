@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 import pytest
 
 from proctor.policies.calls import Usage
+from proctor.supervisor.testing import wire
 from proctor.supervisor.testing.adapter_cancelling import CancellingChecks
 from proctor.supervisor.testing.adapter_checks import AdapterChecks
 from proctor.supervisor.testing.adapter_conformance import AdapterConformance, Agent
@@ -19,14 +19,6 @@ from proctor.supervisor.testing.adapter_crashing import CrashingChecks
 
 SLEEP = "sleep 73004"
 STAY = f"trap '' TERM HUP; setsid {SLEEP} & (setsid {SLEEP} &); touch up; {SLEEP}"
-CUT = """
-import os
-while got := os.read(0, 65536):
-    at = got.find(b'turn/started')
-    os.write(1, got if at < 0 else got[:at])
-    if at >= 0:
-        break
-"""
 SCENE = re.compile(r"scene-\d+")
 
 
@@ -84,6 +76,7 @@ class Codex(AdapterChecks):
     """Agents that run real commands."""
 
     has_client = True
+    in_order = False
 
     @pytest.fixture(autouse=True)
     def place(self, bench: Any, tmp_path: Path) -> None:
@@ -122,13 +115,13 @@ class Codex(AdapterChecks):
         return self._agent(Script(lambda: ([], {"status": 400})))
 
     def garbling(self, *files: str) -> Agent:
-        """A line of text before the first message."""
-        return self._agent(self._commands(*files), codex_path=self._stand_in('echo "no message"; exec {client} "$@"'))
+        """Noise before the first message."""
+        return self._agent(self._commands(*files), codex_path=self._program(wire.garbled([real_client()])))
 
-    def truncating(self) -> Agent:
-        """The output ends within a message, and the client with it."""
-        cut = self._stand_in('exec > >({python} -c "{cut}"; kill -9 $$); exec {client} "$@"')
-        return self._agent(self._commands("a"), codex_path=cut)
+    def truncating(self, *, lives: bool = False) -> Agent:
+        """The output ends as the turn begins."""
+        cut = wire.cut([real_client()], "turn/started", lives=lives)
+        return self._agent(self._commands("alpha"), codex_path=self._program(cut))
 
     def _commands(self, *files: str, together: bool = False) -> Script:
         calls = [self.bench.api.shell(f"call-{file}", f"touch {file}") for file in files]
@@ -139,11 +132,8 @@ class Codex(AdapterChecks):
     def _agent(self, script: Script, **options: Any) -> Agent:
         return Agent(self.bench.adapter(**options), self.scenes.add(script))
 
-    def _stand_in(self, script: str) -> str:
-        path = self.scratch / "stand-in"
-        path.write_text("#!/bin/bash\n" + script.format(client=real_client(), python=sys.executable, cut=CUT) + "\n")
-        path.chmod(0o755)
-        return str(path)
+    def _program(self, command: list[str]) -> str:
+        return str(wire.as_program(self.scratch / "client", command))
 
 
 def _asking(call: dict[str, Any]) -> Callable[[], tuple[list[dict[str, Any]], dict[str, Any]]]:

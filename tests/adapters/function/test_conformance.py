@@ -71,6 +71,15 @@ class TestFunctionAdapter(AdapterConformance):
 
         return Agent(FunctionAdapter(loop))
 
+    def offering(self) -> tuple[Agent, list[str]]:
+        """A loop that asks what could be called."""
+        offered: list[str] = []
+
+        async def loop(gate: LoopGate, prompt: str) -> None:
+            offered.extend(gate.narrow(["kept", "hidden"]))
+
+        return Agent(FunctionAdapter(loop)), offered
+
     async def _make(self, gate: LoopGate, file: str) -> None:
         try:
             await gate.tool(name="make")(self._touch)(file)

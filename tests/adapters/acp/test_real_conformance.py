@@ -1,0 +1,103 @@
+"""The shipped conformance suite of the Adapter port, on opencode and Gemini CLI and a scripted model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import pytest
+
+from proctor.policies.calls import Usage
+from proctor.supervisor.testing.adapter_conformance import AdapterConformance, Agent
+
+SLEEP = "sleep 73006"
+STAY = f"trap '' TERM HUP; setsid {SLEEP} & (setsid {SLEEP} &); touch up; {SLEEP}"
+
+
+class RealAgent(AdapterConformance):
+    """An agent that runs real commands; `shell` and `looks` are calls of its model, the second not asked about."""
+
+    has_client = True
+    name: ClassVar[str]
+    shell: ClassVar[Callable[[str], list[Any]]]
+    looks: ClassVar[list[Any]]
+
+    @pytest.fixture
+    def anyio_backend(self) -> str:
+        """One is enough: the scripted agent is run on both."""
+        return "asyncio"
+
+    @pytest.fixture(autouse=True)
+    def place(self, bench: Any) -> None:
+        """The agent's working folder and its scripted model."""
+        self.bench = bench
+        self.workspace = bench.cwd
+        (bench.cwd / ".note").write_text("n")
+
+    def making(self, *files: str, together: bool = False) -> Agent:
+        """A command for each file."""
+        return self._agent(*self._commands(*files, together=together))
+
+    def mixing(self, file: str) -> Agent:
+        """A look around, then a command."""
+        return self._agent({"calls": [self.looks]}, *self._commands(file))
+
+    def staying(self) -> Agent:
+        """A command that never ends."""
+        return self._agent({"calls": [type(self).shell(STAY)]})
+
+    def silent(self) -> Agent:
+        """A response that never ends."""
+        return self._agent({"text": "hm", "endless": True})
+
+    def failing(self) -> Agent:
+        """A model that refuses every request."""
+        return self._agent({"status": 400})
+
+    def _responses(self) -> list[dict[str, Any]]:
+        """Two that say what they used."""
+        return [{**self._commands("alpha")[0], "used": [1000, 10]}, {"text": "x", "used": [200, 5]}]
+
+    def _commands(self, *files: str, together: bool = False) -> list[dict[str, Any]]:
+        calls = [type(self).shell(f"touch {file}") for file in files]
+        return [{"calls": calls}] if together else [{"calls": [call]} for call in calls]
+
+    def _agent(self, *replies: dict[str, Any], **options: Any) -> Agent:
+        return Agent(self.bench.agent(self.name, **options), self.bench.prompt(*replies))
+
+
+@pytest.mark.slow
+@pytest.mark.anyio
+class TestOpencode(RealAgent):
+    """It asks about all but reading."""
+
+    row = "acp: opencode"
+    name = "opencode"
+    shell = staticmethod(lambda command: ["bash", {"command": command, "description": "x"}])
+    looks: ClassVar = ["read", {"filePath": ".note"}]
+
+    def using(self) -> tuple[Agent, Usage]:
+        """It tells what it cost; of the tokens only those of its last response, so none are reported."""
+        cost: Any = pytest.approx((1200 * 3 + 15 * 15) / 1e6)
+        return self._agent(*self._responses()), Usage(cost_usd=cost)
+
+
+@pytest.mark.slow
+@pytest.mark.anyio
+class TestGemini(RealAgent):
+    """It asks about commands and writing."""
+
+    row = "acp: gemini"
+    name = "gemini"
+    shell = staticmethod(lambda command: ["run_shell_command", {"command": command, "description": "x"}])
+    looks: ClassVar = ["list_directory", {"dir_path": "."}]
+
+    def making(self, *files: str, together: bool = False) -> Agent:
+        """A command for each file, in another minute than earlier sessions: within theirs it writes over them."""
+        for session in self.bench.home.glob(".gemini/tmp/*/chats/session-2*"):
+            session.rename(session.with_name(session.name.replace("session-2", "session-1", 1)))
+        return super().making(*files, together=together)
+
+    def using(self) -> tuple[Agent, Usage]:
+        """The tokens of all responses, when the prompt is done."""
+        return self._agent(*self._responses()), Usage(input_tokens=1200, output_tokens=15)

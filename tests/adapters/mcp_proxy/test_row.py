@@ -1,0 +1,63 @@
+"""What the proxy is seen to do, for its row of the matrix."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import psutil
+import pytest
+
+from proctor.adapters.mcp_proxy.adapter import McpProxyAdapter
+from proctor.adapters.mcp_proxy.upstream import CommandUpstream
+from proctor.policies.calls import Capabilities
+from proctor.supervisor.testing.evidence import Evidence
+
+DENY = "{name: p, on_violation: %s, tool_rules: [{deny: [write]}]}"
+
+
+@pytest.mark.anyio
+class TestProxy(Evidence):
+    """Before a real server."""
+
+    row = "mcp"
+
+    @pytest.fixture(autouse=True)
+    def place(self, bench: Any) -> None:
+        """The proxy, and what it declares."""
+        self.bench = bench
+        adapter = McpProxyAdapter(CommandUpstream(bench.command), bench, warn=print)
+        self.capabilities: Capabilities = adapter.capabilities
+
+    async def test_a_denied_call_has_no_effect_and_the_next_one_runs(self) -> None:
+        """Both are recorded before the server hears of them; the server says nothing of tokens."""
+        target = self.bench.dir / "never"
+        async with self.bench.proxied(DENY % "deny") as proxied:
+            refused, _ = await proxied.said("write", path=str(target))
+            allowed = await proxied.call("add", a=1, b=2)
+            asked = await proxied.events("tool_call_requested", "tool_call_denied")
+            used = await proxied.events("token_usage_updated")
+
+        assert (refused, target.exists(), allowed.structured_content) == (True, False, {"sum": 3})
+        assert [event.type for event in asked][:2] == ["tool_call_requested", "tool_call_denied"]
+        assert used == []
+        self.saw(self.capabilities, gate="all", deny_ends_turn=False, usage="none", reports_cost=False)
+
+    async def test_a_tool_that_no_call_could_pass_is_not_offered(self) -> None:
+        """The others are."""
+        async with self.bench.proxied(DENY % "deny") as proxied:
+            offered = await proxied.tools()
+
+        assert "add" in offered
+        self.saw(self.capabilities, narrow="write" not in offered)
+
+    async def test_a_cancel_ends_the_server(self) -> None:
+        """By the policy: nothing that the proxy has started is alive."""
+        before = psutil.Process().children(recursive=True)
+        async with self.bench.proxied(DENY % "cancel") as proxied:
+            started = [one for one in psutil.Process().children(recursive=True) if one not in before]
+            refused, _ = await proxied.said("write", path=str(self.bench.dir / "never"))
+
+        assert refused
+        assert started
+        alive = [one for one in started if one.is_running() and one.status() != psutil.STATUS_ZOMBIE]
+        self.saw(self.capabilities, cancel_kills_children=not alive)
