@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import signal
 import sys
 from pathlib import Path
 from typing import Any
@@ -92,7 +93,10 @@ def main(arguments: list[str] | None = None) -> None:
     """The entry point: runs one command and exits with its code; an error is one message, never a traceback."""
     given = sys.argv[1:] if arguments is None else arguments
     _open_streams()
-    sys.exit(_finished(given))
+    code = _finished(given)
+    if arguments is None:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # all is done: one Ctrl-C more must not change the exit code
+    sys.exit(code)
 
 
 def _open_streams() -> None:

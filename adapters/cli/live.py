@@ -30,7 +30,7 @@ class Live:
             return
         try:
             self._show(event)
-        except BrokenPipeError:
+        except OSError:  # the reader, or the terminal, is gone
             self.unread = True  # a run is no less supervised for it
 
     def shows(self, event: Event) -> bool:
@@ -135,7 +135,7 @@ def _fields(result: RunResult) -> Iterator[tuple[str, str]]:
     yield "ended", f"{result.status}{f': {printable(result.reason)}' if result.reason else ''}"
     cost = f", ${result.cost_usd:.4f}" if result.cost_usd else ""
     yield "usage", f"{usage.input_tokens:,} tokens in, {usage.output_tokens:,} out{cost}"
-    yield "calls", f"{len(result.calls)} ran"
+    yield "calls", f"{sum(event.type == 'tool_call_started' for event in result.events)} ran"
     for name, value in policy_lines(result.policy):
         yield name, printable(value)
 

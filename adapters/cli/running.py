@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -125,15 +125,25 @@ async def supervised(
 
 @asynccontextmanager
 async def _ended_by_signals(handle: RunHandle) -> AsyncIterator[None]:
-    """The first Ctrl-C or SIGTERM ends the run in order; the ladder is bounded, so later ones change nothing."""
+    """The first Ctrl-C, SIGTERM or loss of the terminal ends the run in order; the ladder is bounded, so later ones
+    change nothing. Under `nohup` the loss of the terminal stays without effect.
+    """
     import anyio
 
+    meant = [signal.SIGINT, signal.SIGTERM]
+    if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        meant.append(signal.SIGHUP)
+
     async def listen() -> None:
-        with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+        ending = False
+        with anyio.open_signal_receiver(*meant) as signals:
             async for _ in signals:
-                if not handle.done:
+                if ending or handle.done:
+                    continue
+                ending = True
+                await handle.cancel(reason="interrupted by the user")
+                with suppress(OSError):  # the terminal may be gone
                     note("ending the run ...")
-                    await handle.cancel(reason="interrupted by the user")
 
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(listen)

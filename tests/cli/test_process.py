@@ -149,7 +149,7 @@ def test_a_run_goes_on_when_nobody_reads(cli: Cli) -> None:
     assert cli("show", "--json", "last").lines[-1]["type"] == "run_completed"
 
 
-@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_ends_the_run_in_order(place: Path, cli: Cli, sent: signal.Signals) -> None:
     """One cancel, one terminal event, exit code 3."""
     place.joinpath("agent.yaml").write_text("steps:\n  - silence: forever\n")
@@ -159,7 +159,8 @@ def test_a_signal_ends_the_run_in_order(place: Path, cli: Cli, sent: signal.Sign
     for line in process.stdout:
         if json.loads(line)["type"] == "message_sent":
             break
-    process.send_signal(sent)
+    for _ in range(3):  # impatience changes nothing
+        process.send_signal(sent)
     out, err = process.communicate(timeout=30)
 
     assert process.returncode == 3
@@ -167,6 +168,20 @@ def test_a_signal_ends_the_run_in_order(place: Path, cli: Cli, sent: signal.Sign
     assert json.loads(out.splitlines()[-1])["reason"] == "interrupted by the user"
     ends = [line for line in cli("show", "--json", "last").lines if line["type"] in ("run_cancelled", "run_failed")]
     assert len(ends) == 1
+
+
+def test_the_loss_of_a_terminal_ends_the_run_in_order(place: Path, cli: Cli) -> None:
+    """Nobody is left to read; what the run started is ended, and its end is stored."""
+    arguments = ("run", "--adapter", "shell", "--policy", "org.yaml", "sleep 600")
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.execv(sys.executable, [*PROCTOR, *arguments])
+    while b"allowed" not in os.read(terminal, 65536):
+        pass
+    os.close(terminal)
+    os.waitpid(pid, 0)
+
+    assert cli("show", "--json", "last").lines[-1]["type"] == "run_cancelled"
 
 
 def test_an_error_nobody_expected_is_one_message(monkeypatch: pytest.MonkeyPatch, cli: Cli) -> None:
