@@ -10,6 +10,7 @@ A file imports only files listed above it.
     agents          which call started which sub-agent
     approvals       what the client asks -> calls, and answers
     translation     what the client reports -> events
+    sandboxing      the sandbox of a run, as the client holds it
     starting        clients that share a home start one after another
     connection      the client's process and the conversation with it
     terms           whether the client took the terms of the run

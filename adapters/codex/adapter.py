@@ -19,13 +19,12 @@ from proctor.supervisor.ports import Launch, LaunchOptions
 
 from ..background import helpers
 from ..jsonrpc import METHOD_NOT_FOUND, RpcError
-from . import settings
+from . import sandboxing, settings
 from .compiling import COMPILES, compile_options
 from .connection import INSTALL, connect
+from .sandboxing import SANDBOXES, holds
 from .session import CodexSession
 from .terms import APPROVALS, check_terms
-
-_SANDBOXES = ("workspace-write", "danger-full-access")
 
 
 class CodexAdapter:
@@ -36,8 +35,10 @@ class CodexAdapter:
 
     Args:
         model: the model to use; the client's own choice if not given.
-        sandbox: `workspace-write` confines commands to `cwd` without network; `danger-full-access` does not.
-        allow_escalation: with `workspace-write`, let the gate allow what would run outside the sandbox.
+        sandbox: `workspace-write` confines commands to `cwd` without network, `read-only` to reading;
+            `danger-full-access` does not.
+        allow_escalation: with `workspace-write`, let the gate allow what would run outside the sandbox; the client
+            then also runs an allowed command that the sandbox stops again without it.
         config: more of the client's configuration, by dotted key (`model_provider`, `mcp_servers`, ...).
         features: the client's features to turn on or off.
         codex_path: the client's executable; that of the `openai-codex` package, or else on PATH.
@@ -54,7 +55,7 @@ class CodexAdapter:
         self,
         *,
         model: str | None = None,
-        sandbox: Literal["workspace-write", "danger-full-access"] = "workspace-write",
+        sandbox: Literal["read-only", "workspace-write", "danger-full-access"] = "workspace-write",
         allow_escalation: bool = False,
         config: Mapping[str, Any] | None = None,
         features: Mapping[str, bool] | None = None,
@@ -62,11 +63,10 @@ class CodexAdapter:
         cwd: str | os.PathLike[str] | None = None,
         env: Mapping[str, str] | None = None,
     ) -> None:
-        if sandbox not in _SANDBOXES:
-            raise UsageError(
-                f"sandbox `{sandbox}` is none of {', '.join(_SANDBOXES)}; codex runs an approved command "
-                "without any sandbox when it is told `read-only`"
-            )
+        if sandbox not in SANDBOXES:
+            raise UsageError(f"sandbox `{sandbox}` is none of {', '.join(SANDBOXES)}")
+        if sandbox == "read-only" and not holds(sandbox, escalation=allow_escalation):
+            raise UsageError("sandbox `read-only` is not held on Windows, nor with `allow_escalation`")
         self._model = model
         self._sandbox = sandbox
         self._allow_escalation = allow_escalation
@@ -122,7 +122,7 @@ class CodexAdapter:
         """Start the client with the prompt. Raises ProviderError, ProviderUnavailableError."""
         session = CodexSession(
             launch,
-            sandboxed=self._sandbox == "workspace-write",
+            sandboxed=self._sandbox != "danger-full-access",
             confined=not self._allow_escalation,
             folder=self._folder(),
             last_turn=_last_turn(launch),
@@ -144,20 +144,25 @@ class CodexAdapter:
             tasks.start_soon(session.listen)
             await connection.greet()
             read = await connection.ask("config/read", {"cwd": str(self._folder())})
-            servers = (read.get("config") or {}).get("mcp_servers") or {}
-            answer = await session.take_up(*self._thread(launch, servers))
+            answer = await session.take_up(*self._thread(launch, read.get("config") or {}))
             on = [name for name, wanted in self._features.items() if wanted]
-            await check_terms(connection, answer, sandbox=self._sandbox, turned_on=on)
+            held = holds(self._sandbox, escalation=self._allow_escalation)
+            await check_terms(connection, answer, sandbox=self._sandbox, held=held, turned_on=on)
             await session.prompt()
             yield session
 
-    def _thread(self, launch: Launch, servers: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    def _thread(self, launch: Launch, config: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
         denied = launch.options.options.get("denied", ())
+        sandbox, permissions = sandboxing.terms(
+            self._sandbox,
+            escalation=self._allow_escalation,
+            settings=config.get("sandbox_workspace_write") or {},
+        )
         thread: dict[str, Any] = {
             **APPROVALS,
-            "sandbox": self._sandbox,
+            **sandbox,
             "cwd": str(self._folder()),
-            "config": settings.asking_servers(servers, denied),
+            "config": {**settings.asking_servers(config.get("mcp_servers") or {}, denied), **permissions},
         }
         if self._model is not None:
             thread["model"] = self._model

@@ -1,9 +1,8 @@
 """A policy as launch options of the client: tools it can be started without.
 
 The client can be started without its shell, its web search, its image viewer, its sub-agents, single MCP tools
-or whole MCP servers. `apply_patch` cannot be taken away, and limits, conditions and order have no option: the gate holds
-those. The sandbox is left as the caller asked, since the client runs an approved command without any sandbox
-when it is told `read-only`.
+or whole MCP servers. `apply_patch` cannot be taken away, and limits, conditions and order have no option: the
+gate holds those. The sandbox is left as the caller asked: no part of a policy says what a command may touch.
 """
 
 from __future__ import annotations

@@ -31,6 +31,7 @@ def answer(method: str, params: dict[str, Any]) -> dict[str, Any]:
     return {}
 
 
+pathlib.Path(sys.argv[1], "started").touch()
 for line in sys.stdin:
     message = json.loads(line)
     if "id" in message and "method" in message:

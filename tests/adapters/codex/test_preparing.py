@@ -63,10 +63,19 @@ async def test_without_the_package_the_extra_is_named(tmp_path: Path, monkeypatc
         await CodexAdapter(cwd=tmp_path).prepare()
 
 
-def test_a_sandbox_the_client_does_not_hold_is_refused() -> None:
-    """Under `read-only` the client runs an approved command without any sandbox."""
-    with pytest.raises(UsageError, match="sandbox `read-only` is none of workspace-write, danger-full-access"):
-        CodexAdapter(sandbox="read-only")  # type: ignore[arg-type]
+def test_a_sandbox_the_client_does_not_have_is_refused() -> None:
+    """The message names those there are."""
+    with pytest.raises(UsageError, match="sandbox `none` is none of read-only, workspace-write, danger-full-access"):
+        CodexAdapter(sandbox="none")  # type: ignore[arg-type]
+
+
+def test_a_sandbox_the_client_does_not_hold_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where what is stopped is run again outside, `read-only` would be the loosest of all."""
+    with pytest.raises(UsageError, match="sandbox `read-only` is not held on Windows, nor with `allow_escalation`"):
+        CodexAdapter(sandbox="read-only", allow_escalation=True)
+    monkeypatch.setattr("sys.platform", "win32")
+    with pytest.raises(UsageError, match="`read-only` is not held"):
+        CodexAdapter(sandbox="read-only")
 
 
 @pytest.mark.parametrize("value", [None, float("nan"), {"a": object()}])

@@ -1,0 +1,53 @@
+"""The sandbox of a run, as the client holds it.
+
+With approvals on, the client takes an allowed command that its sandbox stops and runs it again without any
+sandbox, asking nobody. It does not where its permissions deny reading something: then nothing ever leaves the
+sandbox. So a run that is to be confined gets permissions of its own, equal to the sandbox that was asked for but
+for one file that nobody needs.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from typing import Any, Final
+
+PROFILE: Final = "proctor"
+"""The name of the permissions of a confined run."""
+SANDBOXES: Final = {
+    "read-only": "readOnly",
+    "workspace-write": "workspaceWrite",
+    "danger-full-access": "dangerFullAccess",
+}
+"""The sandboxes, and what the client calls each in its answers."""
+
+_BASES: Final = {"read-only": ":read-only", "workspace-write": ":workspace"}
+_DENIED: Final = {"linux": "/etc/shadow", "darwin": "/private/etc/master.passwd"}
+
+
+def holds(sandbox: str, *, escalation: bool) -> bool:
+    """Whether every allowed command stays in the sandbox. On Windows the client cannot."""
+    return sandbox in _BASES and not escalation and sys.platform in _DENIED
+
+
+def terms(sandbox: str, *, escalation: bool, settings: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The parameters and the configuration of a thread in a sandbox.
+
+    Args:
+        sandbox: one of `SANDBOXES`.
+        escalation: the gate may allow what would run outside it.
+        settings: the client's own `sandbox_workspace_write`, which permissions do not take in by themselves.
+    """
+    if not holds(sandbox, escalation=escalation):
+        return {"sandbox": sandbox}, {}
+    paths = {_DENIED[sys.platform]: "deny"}
+    profile: dict[str, Any] = {"extends": _BASES[sandbox], "filesystem": paths}
+    if sandbox == "workspace-write":
+        paths.update((str(root), "write") for root in settings.get("writable_roots") or ())
+        paths.update(
+            (place, "read")
+            for place, excluded in ((":slash_tmp", "exclude_slash_tmp"), (":tmpdir", "exclude_tmpdir_env_var"))
+            if settings.get(excluded)
+        )
+        profile["network"] = {"enabled": bool(settings.get("network_access"))}
+    return {"permissions": PROFILE}, {"default_permissions": PROFILE, f"permissions.{PROFILE}": profile}
