@@ -28,14 +28,10 @@ def main(arguments: list[str]) -> int:
         given = options(arguments)
         from pathlib import Path
 
-        import msgspec
-
-        from proctor.policies import RunContext
-
         from .answers import said
-        from .hook import answered
+        from .hook import answered, read_context
 
-        context = msgspec.json.decode(given["--context"][-1], type=RunContext)
+        context = read_context(given["--context"][-1])
         answer, hook = answered(data, given["--policy"], Path(given["--store"][-1]), context)
         told = said(answer, hook)
     except Exception as error:

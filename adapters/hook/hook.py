@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 
 from proctor.policies import RunContext, compile_policy, load_policies, merge_policies
+from proctor.supervisor.errors import UsageError
 
 from . import record
 from .answers import Answer
@@ -16,6 +17,14 @@ from .asked import read_asked
 from .deciding import Deciding
 from .keeping import PROVIDER
 from .session import Session
+
+
+def read_context(text: str) -> RunContext:
+    """What rules ask for in `when`, as the command line has it. Raises UsageError."""
+    try:
+        return msgspec.json.decode(text, type=RunContext)
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise UsageError(f"the hook's `--context` cannot be read: {error}; install it anew") from None
 
 
 def answered(data: bytes, files: Sequence[str], store: Path, context: RunContext) -> tuple[Answer, str]:

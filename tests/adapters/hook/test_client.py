@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import sqlite3
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -218,6 +219,23 @@ def test_a_prompt_under_an_unreadable_policy_is_refused(governed: Any) -> None:
     governed.run()
 
     assert governed.api.requests == []
+
+
+def test_the_printed_settings_hold_as_the_client_takes_them(claude: Any, tmp_path: Path) -> None:
+    """What `proctor hook settings` prints is valid for the client, which warns of nothing in it."""
+    policy, never = tmp_path / "policy.yaml", claude.cwd / "never"
+    policy.write_text("{name: p, tool_rules: [{deny: [Bash], action: deny}]}")
+    command = [sys.executable, "-m", "proctor.adapters.cli", "hook", "settings"]
+    command += ["--policy", str(policy), "--store", str(tmp_path / "store.db"), "--context", "tenant=a b's"]
+    printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    api = claude.api
+    api.say(api.reply(api.bash(f"touch {never}")), api.reply(api.text("done")))
+
+    result = claude.run("--settings", printed, "--allowedTools", "Bash")
+
+    assert result["result"] == "done"
+    assert not never.exists()
+    assert "not available in this context" in str(claude.told())
 
 
 def test_a_hook_is_one_line_of_shell_that_ends_with_2_if_it_cannot_start(tmp_path: Path) -> None:
