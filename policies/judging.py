@@ -136,8 +136,8 @@ class Judging:
         session = self.session
         if turn > session.turn:
             session.turn = turn
-        if self.limited:
-            session.limits.turns = max(session.limits.turns, session.turn - session.turn_base)
+        if self.limited and session.turn - session.turn_base > session.limits.turns:
+            session.limits.turns = session.turn - session.turn_base
 
     def _limited(self, call: Call, repeat: bool) -> list[Violation]:
         session = self.session

@@ -224,7 +224,7 @@ class Monitor(Judging):
         if session.ended:
             return []
         found = self.compiled.limits.exceeded_now(session.limits, session.meter, moved)
-        return [self.exceeded(exceeded, None) for exceeded in found]
+        return [self.exceeded(each, None) for each in found] if found else []
 
     def narrow(self, tools: Sequence[str]) -> list[str]:
         """The tools that could be called in the next response, whatever their input."""

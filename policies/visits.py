@@ -84,8 +84,8 @@ class Visits:
     """The rules that a call concerns, in the stack's order, and what each of them has to do.
 
     `judges` and `spends` say how (None: nothing); `attempts` want to know that the call is asked for, `outcomes`
-    how it ends; `ordinals` are the numbers of those that depend on what comes next; `exercised` are
-    the ids of those that restrict it.
+    how it ends; `ordinals` are the numbers of those that depend on what comes next; `exercised` are the ids of
+    those that restrict it.
     """
 
     __slots__ = ("attempts", "exercised", "judges", "ordinals", "outcomes", "remembers", "rules", "spends")
@@ -137,8 +137,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 class Steps:
     """What calls that concern the same rules do to one session: visits bound to the states of its rules.
 
-    A rule that is not among the session's rules any more is not told how a call ended.
-    `new` until the session has noted that the rules are exercised.
+    A rule that is not among the session's rules any more is not told how a call ended. `new` until the session
+    has noted that the rules are exercised.
     """
 
     __slots__ = ("attempts", "judges", "new", "outcomes", "remembers", "spends", "visits")
