@@ -22,6 +22,9 @@ from .ports import Adapter, ApprovalRequest, Approver, Mail, Publisher, Store
 from .result import RunResult
 from .supervisor import Supervisor
 
+_GOING_ON = ("created", "running")
+"""A run that was started is `created` until the first of it is stored."""
+
 
 async def run_once(
     adapter: Adapter,
@@ -113,7 +116,7 @@ async def cancel_for_approval(
     run = await store.run(run_id)
     if run is None:
         raise UsageError(f"there is no run `{run_id}`")
-    if run.status != "running":
+    if run.status not in _GOING_ON:
         raise UsageError(f"run `{run_id}` does not go on: it is {run.status}")
     asked = _request(request, run_id, run.session_id)
     if isinstance(target, RunHandle):
@@ -126,7 +129,7 @@ async def cancel_for_approval(
         while True:
             token = await store.wait(token, LOOK_AGAIN_S)
             now = await store.run(run_id)
-            if now is None or now.status != "running":
+            if now is None or now.status not in _GOING_ON:
                 return asked
     raise UsageError(f"run `{run_id}` did not end within {timeout_s:g} seconds; no supervisor seems to own it")
 

@@ -212,8 +212,6 @@ async def test_cancel_for_approval_ends_the_run_and_a_later_run_may_make_the_cal
     async with Supervisor(store) as supervisor:
         handle = await supervisor.start(adapter, "go", policies=[permissive])
         with anyio.fail_after(5):
-            while (await store.runs())[0].status != "running":
-                await anyio.lowlevel.checkpoint()
             target: Any = handle if by_handle else adapter
             request = await cancel_for_approval(store, target, handle.run_id, asked)
             first = await handle.wait()
