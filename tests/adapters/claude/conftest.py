@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from proctor.adapters.processes import RUN_MARK
 from proctor.policies.calls import ToolCall
 from proctor.policies.events import Event
 from proctor.supervisor.ports import Gate, GateAnswer, Launch
+from proctor.supervisor.testing import wire
 
 
 class Bench:
@@ -57,15 +59,16 @@ class Bench:
                 continue
         return found
 
-    def stand_in(self, script: str) -> str:
-        """A client that is a few lines of bash; `{client}` in them is the real one."""
-        import claude_agent_sdk
+    def stand_in(self, behind: Callable[[list[str]], list[str]]) -> str:
+        """The real client behind a program that does something to its pipes: see supervisor.testing.wire."""
+        return str(wire.as_program(self.cwd.parent / "client", behind([real_client()])))
 
-        client = Path(claude_agent_sdk.__file__).parent / "_bundled" / "claude"
-        path = self.cwd.parent / "stand-in"
-        path.write_text("#!/bin/bash\n" + script.replace("{client}", str(client)) + "\n")
-        path.chmod(0o755)
-        return str(path)
+
+def real_client() -> str:
+    """The path of the client that the SDK carries."""
+    import claude_agent_sdk
+
+    return str(Path(claude_agent_sdk.__file__).parent / "_bundled" / "claude")
 
 
 async def allow_all(call: ToolCall) -> GateAnswer:

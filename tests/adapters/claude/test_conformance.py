@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +23,6 @@ STAY = f"trap '' TERM HUP; setsid {SLEEP} & (setsid {SLEEP} &); touch up; {SLEEP
 SCENE = re.compile(r"scene-\d+")
 
 Replies = list[Callable[[], Any]]
-
-
-def real_client() -> str:
-    """The path of the client that the SDK carries."""
-    import claude_agent_sdk
-
-    return str(Path(claude_agent_sdk.__file__).parent / "_bundled" / "claude")
 
 
 class Scenes:
@@ -106,15 +100,12 @@ class Claude(AdapterChecks):
 
     def garbling(self, *files: str) -> Agent:
         """Noise before the first message."""
-        return self._agent(self._commands(*files), cli_path=self._program(wire.garbled([real_client()])))
+        return self._agent(self._commands(*files), cli_path=self.bench.stand_in(wire.garbled))
 
     def truncating(self, *, lives: bool = False) -> Agent:
         """The output ends within the first call."""
-        cut = wire.cut([real_client()], "tool_use", lives=lives)
-        return self._agent(self._commands("alpha"), cli_path=self._program(cut))
-
-    def _program(self, command: list[str]) -> str:
-        return str(wire.as_program(self.bench.cwd.parent / "client", command))
+        cut = partial(wire.cut, mark="tool_use", lives=lives)
+        return self._agent(self._commands("alpha"), cli_path=self.bench.stand_in(cut))
 
     def _commands(self, *files: str, together: bool = False) -> Replies:
         api = self.bench.api

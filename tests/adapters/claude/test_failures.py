@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import sys
+from functools import partial
 from typing import Any
 
 import anyio
@@ -17,6 +17,7 @@ from proctor.policies.events import (
     Unrecognized,
 )
 from proctor.supervisor.errors import ProviderError, ProviderUnavailableError, UsageError
+from proctor.supervisor.testing import wire
 
 pytestmark = [pytest.mark.claude, pytest.mark.anyio]
 
@@ -153,24 +154,11 @@ async def test_a_record_may_be_as_long_as_an_image(bench: Any) -> None:
     assert 3_000_000 in [len(event.content) for event in events if isinstance(event, MessageReceived)]
 
 
-MUTE = """
-import os
-while got := os.read(0, 65536):
-    at = got.find(b'tool_use')
-    os.write(1, got if at < 0 else got[:at])
-    if at >= 0:
-        break
-os.close(1)
-while os.read(0, 65536):
-    pass
-"""
-
-
 async def test_a_client_that_only_closes_its_output_is_ended(bench: Any) -> None:
     """The real client lives on and waits for the gate; the run fails at once and nothing of it is left."""
     api = bench.api
     api.say(api.reply(api.bash("touch never.txt")))
-    cli = bench.stand_in(f'exec > >({sys.executable} -c "{MUTE}"); exec {{client}} "$@"')
+    cli = bench.stand_in(partial(wire.cut, mark="tool_use", lives=True))
     adapter = bench.adapter(cli_path=cli)
 
     with anyio.fail_after(20), pytest.raises(ProviderError, match="closed its output"):
