@@ -171,9 +171,10 @@ class Session:
             finished[call.id] = b""  # the same as no call
         if len(finished) > FINISHED_KEPT:
             # Many at a time: finding the first key of a dict steps over all that were deleted before it.
-            for oldest in list(islice(finished, FINISHED_KEPT // 8)):
-                del finished[oldest]
-                self.denied.discard(oldest)
+            oldest = list(islice(finished, FINISHED_KEPT // 8))
+            for id in oldest:
+                del finished[id]
+            self.denied.difference_update(oldest)
 
 
 _UNPARSED: Any = object()
