@@ -124,6 +124,7 @@ class Session:
     it was when the run began, and `turn_offset` what is added to the numbers of a run that counts from 1 again.
     """
 
+    # A dataclass: each event reads this several times, and a Struct's attributes take twice as long.
     run_id: str = ""
     runs: int = 0
     ended: str = ""
