@@ -55,8 +55,9 @@ def probe(name: str, command: tuple[str, ...], as_json: bool) -> None:
     NAME is claude, codex or acp; COMMAND starts an ACP agent: proctor adapters probe acp -- opencode acp
     """
     from .common import run_async
+    from .inputs import with_command
 
-    options = {"command": list(command)} if command else {}
+    options = with_command(name, command, {})
     report = run_async(partial(_probed, name, options))
     if as_json:
         say_json({"adapter": name, "gate": report.gate, **structs.asdict(report)})

@@ -93,6 +93,18 @@ def key_values(given: Sequence[str], option: str) -> dict[str, Any]:
     return found
 
 
+def with_command(adapter: str, command: Sequence[str], options: dict[str, Any]) -> dict[str, Any]:
+    """An adapter's options with the command that starts its agent. Raises click.UsageError where it is not due."""
+    if adapter != "acp" and command:
+        words = " ".join(command)
+        raise click.UsageError(f"`{words}` is too much: the adapter `{adapter}` takes no command; quote the prompt")
+    if adapter != "acp":
+        return options
+    if bool(command) is ("command" in options):
+        raise click.UsageError("the adapter `acp` needs the command of its agent, once: `... -- opencode acp`")
+    return {**options, "command": list(command)} if command else options
+
+
 def read_context(given: Sequence[str]) -> RunContext:
     """The context rules name in `when`: its own fields by name, `labels.env=prod`, anything else as metadata."""
     from proctor.policies import RunContext

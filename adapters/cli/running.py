@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("prompt", metavar="PROMPT")
+@click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="[-- COMMAND...]")
 @click.option("--adapter", required=True, metavar="NAME", help="Which agent: claude, codex, shell, scripted, ...")
 @policy_option
 @click.option("--model", help="The model, if the agent lets one choose.")
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
 @json_option
 def run(
     prompt: str,
+    command: tuple[str, ...],
     adapter: str,
     policies: tuple[str, ...],
     model: str | None,
@@ -57,6 +59,8 @@ def run(
 ) -> int:
     """Give an agent PROMPT and supervise what it does, shown live and stored.
 
+    COMMAND starts an agent of the Agent Client Protocol, for the adapter acp.
+
     Calls that wait for a person are asked about here when this is a terminal. Exit code 0: the run completed
     (calls may have been refused); 1: a policy refused it or ended it; 3: the agent failed, or somebody ended
     the run. Ctrl-C ends the run in order and waits for it. When nobody reads the output any more the run goes
@@ -66,13 +70,14 @@ def run(
     proctor run --adapter claude --policy org.yaml "Fix the failing test"
     proctor run --adapter shell --policy org.yaml "make test"
     proctor run --adapter scripted --set script=agent.yaml --policy org.yaml Go
+    proctor run --adapter acp --policy org.yaml "Fix the failing test" -- opencode acp
     """  # noqa: D301 - click's mark for lines that are kept as they are
     from proctor.adapters.registry import adapter_named
 
-    from .inputs import check_standard_input, key_values, read_context, read_policies, read_prompt
+    from .inputs import check_standard_input, key_values, read_context, read_policies, read_prompt, with_command
 
     check_standard_input(*policies, prompt)
-    options = key_values(settings, "--set")
+    options = with_command(adapter, command, key_values(settings, "--set"))
     options |= {name: value for name, value in (("model", model), ("cwd", cwd)) if value is not None}
     made = adapter_named(adapter, **options)
     given = read_policies(policies)

@@ -69,9 +69,10 @@ class ModelAPI:
     def __init__(self, folder: Path) -> None:
         self.requests = folder / "requests.jsonl"
         self.requests.touch()
-        self._process = subprocess.Popen(
-            [sys.executable, str(APIS), str(self.requests)], stdout=subprocess.PIPE, text=True
-        )
+        self.otherwise = folder / "otherwise"
+        self.otherwise.touch()
+        command = [sys.executable, str(APIS), str(self.requests), str(self.otherwise)]
+        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         assert self._process.stdout is not None
         self.url = f"http://127.0.0.1:{int(self._process.stdout.readline())}"
 
@@ -96,6 +97,10 @@ class Bench:
         """A prompt to which the model gives these replies."""
         return f"please go: scene-{json.dumps(replies).encode().hex()}-end"
 
+    def otherwise(self, *replies: dict[str, Any]) -> None:
+        """What the model replies to prompts of somebody else's."""
+        self._api.otherwise.write_text(json.dumps(replies).encode().hex())
+
     def command(self, name: str) -> list[str]:
         """Starts an installed agent; what needs it is skipped where it is not."""
         program = shutil.which(name, path=f"{INSTALLED}{os.pathsep}{os.environ['PATH']}")
@@ -105,8 +110,7 @@ class Bench:
 
     def agent(self, name: str, **options: Any) -> AcpAdapter:
         """An adapter for an installed agent."""
-        own = self._opencode() if name == "opencode" else self._gemini()
-        given = {"name": name, "cwd": self.cwd, "env": {**self._environment(), **own}, **options}
+        given = {"name": name, "cwd": self.cwd, "env": self.environment(name), **options}
         return AcpAdapter(given.pop("command", None) or self.command(name), **given)
 
     def made(self) -> list[str]:
@@ -117,7 +121,9 @@ class Bench:
         """The requests the model got in this test."""
         return [json.loads(line) for line in self._api.requests.read_bytes()[self._before :].splitlines()]
 
-    def _environment(self) -> dict[str, str]:
+    def environment(self, name: str) -> dict[str, str]:
+        """An agent's whole environment."""
+        own = self._opencode() if name == "opencode" else self._gemini()
         nowhere = "http://127.0.0.1:9"
         folders = {name: str(self.home / name) for name in ("CONFIG", "DATA", "CACHE", "STATE")}
         return {
@@ -128,6 +134,7 @@ class Bench:
             "HTTP_PROXY": nowhere,
             "HTTPS_PROXY": nowhere,
             "NO_PROXY": "127.0.0.1,localhost",
+            **own,
         }
 
     def _opencode(self) -> dict[str, str]:

@@ -1,15 +1,17 @@
-"""Two scripted model APIs on loopback, one process: `model_apis.py REQUESTS`; prints its port.
+"""Two scripted model APIs on loopback, one process: `model_apis.py REQUESTS OTHERWISE`; prints its port.
 
 Answers what real agents ask of their models: OpenAI's chat completions (streamed) and Gemini's generateContent.
 The script is in the prompt, as `scene-HEX-end` with the hexadecimal of a JSON list of replies: {"text"} and/or
 {"calls": [[name, arguments], ...]}, "used": [in, out], "endless"; or {"status"}, an HTTP error. The conversation
 tells which reply is due; after the last comes {"text": "end"}. A request that offers no tools gets {"text": "title"}.
-REQUESTS is a file that gets every request with tools as a line of JSON.
+REQUESTS is a file that gets every request with tools as a line of JSON; OTHERWISE one with the replies to prompts
+that have no script, as hexadecimal.
 """
 
 from __future__ import annotations
 
 import json
+import pathlib
 import re
 import sys
 import threading
@@ -23,8 +25,9 @@ SCENE = re.compile("scene-([0-9a-f]+)-end")
 class Script:
     """The replies that prompts ask for."""
 
-    def __init__(self, requests: str) -> None:
+    def __init__(self, requests: str, otherwise: str) -> None:
         self._requests = requests
+        self._otherwise = otherwise
         self._lock = threading.Lock()
 
     def next_reply(self, request: dict[str, Any]) -> dict[str, Any]:
@@ -33,13 +36,19 @@ class Script:
             return {"text": "title"}
         with self._lock, open(self._requests, "a") as file:
             file.write(json.dumps(request) + "\n")
-        replies: list[dict[str, Any]] = []
+        replies = read(pathlib.Path(self._otherwise).read_text())
         given = 0
         for message in request.get("messages") or request["contents"]:
             if message["role"] == "user" and (found := SCENE.findall(json.dumps(message))):
-                replies, given = json.loads(bytes.fromhex(found[-1])), 0
+                replies, given = read(found[-1]), 0
             given += message["role"] in ("assistant", "model")
         return replies[given] if given < len(replies) else END
+
+
+def read(script: str) -> list[dict[str, Any]]:
+    """The replies of a script."""
+    replies: list[dict[str, Any]] = json.loads(bytes.fromhex(script) or b"[]")
+    return replies
 
 
 def chat_chunks(reply: dict[str, Any]) -> list[dict[str, Any]]:
@@ -137,6 +146,6 @@ class Server(ThreadingHTTPServer):
 
 
 if __name__ == "__main__":
-    server = Server(("127.0.0.1", 0), handler(Script(sys.argv[1])))
+    server = Server(("127.0.0.1", 0), handler(Script(*sys.argv[1:])))
     print(server.server_address[1], flush=True)
     server.serve_forever()
