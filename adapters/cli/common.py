@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any, TypeVar
 
 import click
@@ -16,14 +17,10 @@ store_option = click.option(
     metavar="PATH",
     help="The store, a SQLite file. [default: PROCTOR_STORE, else proctor/runs.db in XDG_STATE_HOME, ~/.local/state]",
 )
-policy_option = click.option(
-    "--policy",
-    "policies",
-    metavar="FILE",
-    multiple=True,
-    required=True,
-    help="A policy file; say it again to stack more on it, left to right.",
-)
+_policies = partial(click.option, "--policy", "policies", metavar="FILE", multiple=True)
+_STACKED = "A policy file; say it again to stack more on it, left to right."
+policy_option = _policies(required=True, help=_STACKED)
+any_policy_option = _policies(help=f"{_STACKED} Without one nothing is refused.")
 context_option = click.option(
     "--context",
     metavar="KEY=VALUE",

@@ -45,7 +45,7 @@ def adapters(ctx: click.Context, as_json: bool, as_markdown: bool) -> None:
         _table(rows)
 
 
-@adapters.command()
+@adapters.command(short_help="Find out what an agent asks about before it acts.")
 @click.argument("name")
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
 @json_option

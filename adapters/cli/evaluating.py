@@ -27,7 +27,14 @@ SHOWN = 20
 @context_option
 @click.option("--junit", type=click.Path(dir_okay=False), metavar="FILE", help="Also write JUnit XML.")
 @click.option("--sarif", type=click.Path(dir_okay=False), metavar="FILE", help="Also write SARIF 2.1.0.")
-@click.option("--failures", type=click.IntRange(min=0), default=SHOWN, show_default=True, help="Told in full.")
+@click.option(
+    "--failures",
+    type=click.IntRange(min=0),
+    default=SHOWN,
+    show_default=True,
+    metavar="N",
+    help="So many are told in full.",
+)
 @json_option
 def evaluate(
     traces: tuple[str, ...],

@@ -20,7 +20,7 @@ def hook() -> None:
     """
 
 
-@hook.command("install")
+@hook.command("install", short_help="Write the hooks into the client's settings.")
 @policy_option
 @store_option
 @context_option
@@ -42,7 +42,7 @@ def install(
         say(f"wrote the hooks into {path}" if changed else f"the hooks are in {path} already")
 
 
-@hook.command("settings")
+@hook.command("settings", short_help="Print the hooks.")
 @policy_option
 @store_option
 @context_option
@@ -58,7 +58,7 @@ def settings(policies: tuple[str, ...], store: str | None, context: tuple[str, .
         say(msgspec.json.format(msgspec.json.encode(wanted), indent=2).decode())
 
 
-@hook.command("remove")
+@hook.command("remove", short_help="Take the hooks out again.")
 @click.option(
     "--user/--project", default=False, help="For this person everywhere, or in this folder. [default: folder]"
 )

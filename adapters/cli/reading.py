@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.option("--limit", type=click.IntRange(min=1), default=20, show_default=True, help="At most so many.")
+@click.option(
+    "--limit", type=click.IntRange(min=1), default=20, show_default=True, metavar="N", help="At most so many."
+)
 @click.option("--session", metavar="ID", help="Those of one session.")
 @store_option
 @json_option
@@ -90,7 +92,15 @@ def show(run: str, store: str | None, as_json: bool) -> None:
 @click.command()
 @click.option("--follow", "-f", is_flag=True, help="Go on as events come, until Ctrl-C.")
 @click.option("--run", metavar="RUN", help="Of this run only; following ends with it.")
-@click.option("-n", "--lines", type=click.IntRange(min=0), default=20, show_default=True, help="So many from before.")
+@click.option(
+    "-n",
+    "--lines",
+    type=click.IntRange(min=0),
+    default=20,
+    show_default=True,
+    metavar="N",
+    help="So many from before.",
+)
 @store_option
 @json_option
 def tail(follow: bool, run: str | None, lines: int, store: str | None, as_json: bool) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from .common import context_option, json_option, policy_option, run_async, store_option
+from .common import any_policy_option, context_option, json_option, run_async, store_option
 from .exits import FAILED, FINE, VIOLATED
 from .output import note
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 @click.argument("prompt", metavar="PROMPT")
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="[-- COMMAND...]")
 @click.option("--adapter", required=True, metavar="NAME", help="Which agent: claude, codex, shell, scripted, ...")
-@policy_option
+@any_policy_option
 @click.option("--model", help="The model, if the agent lets one choose.")
 @click.option("--cwd", type=click.Path(exists=True, file_okay=False), help="The directory the agent works in.")
 @click.option("--set", "settings", metavar="KEY=VALUE", multiple=True, help="An option of the adapter's own.")
@@ -80,7 +80,7 @@ def run(
     options = with_command(adapter, command, key_values(settings, "--set"))
     options |= {name: value for name, value in (("model", model), ("cwd", cwd)) if value is not None}
     made = adapter_named(adapter, **options)
-    given = read_policies(policies)
+    given = read_policies(policies) if policies else [_nothing_refused()]
     about = read_context(context)
     text = read_prompt(prompt)
     asks = not no_prompt and not as_json and sys.stdin.isatty() and sys.stdout.isatty()
@@ -88,6 +88,14 @@ def run(
         supervised, made, text, given, context=about, session_id=session, continuation=continuation, asks=asks
     )
     return run_async(partial(order, store=store, as_json=as_json))
+
+
+def _nothing_refused() -> Policy:
+    """What a run is under when no file is named: everything is recorded."""
+    from proctor.policies import Policy
+
+    note("no `--policy` is given: everything is recorded, nothing is refused")
+    return Policy(name="no policy")
 
 
 async def supervised(

@@ -143,6 +143,18 @@ def test_narrow_hides_what_could_not_be_called(cli: Cli, place: Path) -> None:
     assert cli("narrow", "--policy", "order.yaml", "-", "--tools", ",", stdin=session("s")).code == 2
 
 
+def test_narrow_asks_about_what_the_session_offers_unless_told(cli: Cli, ran: Any, place: Path) -> None:
+    """As it was said when the run started; else about the tools it called."""
+    place.joinpath("run.jsonl").write_text(cli("show", "--json", "last").out)
+    offered = cli("narrow", "--json", "--policy", "org.yaml", "run.jsonl").lines
+    called = cli("narrow", "--json", "--policy", "org.yaml", "-", stdin=session("s", "read", "delete", "read")).lines
+
+    assert [(line["tools"], line["hidden"]) for line in offered] == [
+        (["bash", "read", "write", "deploy"], ["delete"])
+    ]
+    assert called == [{"session": "s", "tools": ["read"], "hidden": ["delete"]}]
+
+
 def test_explain_tells_why_a_stored_call_was_refused(cli: Cli, ran: Any) -> None:
     """By the policies stored with the run."""
     run_id = ran.lines[-1]["run_id"]

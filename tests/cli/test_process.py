@@ -96,8 +96,8 @@ def test_an_unknown_command_suggests_one() -> None:
         (("eval", "--polcy", "x"), "there is no option `--polcy`; did you mean `--policy`?"),
         (("schema", "x"), "there is no place for `x`; `proctor schema --help` says what there is"),
         (("adapters", "x"), "there is no command `x`; `proctor adapters --help` says what there is"),
-        (("tail", "-n", "x"), "`--lines`: `x` is not a number"),
-        (("runs", "--limit", "0"), "`--limit`: `0` is less than 1"),
+        (("tail", "-n", "x"), "`--lines N`: `x` is not a number"),
+        (("runs", "--limit", "0"), "`--limit N`: `0` is less than 1"),
         (("explain", "last", "x"), "`SEQ`: `x` is not a number"),
     ],
 )

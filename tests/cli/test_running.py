@@ -163,6 +163,14 @@ def test_wrong_arguments_are_exit_code_2(cli: Cli, arguments: Any, code: int, me
     assert message in run.err
 
 
+def test_a_run_without_a_policy_is_recorded_and_says_so(cli: Cli) -> None:
+    """Nothing is refused; that is said where it is started, and in the record."""
+    run = cli("run", "--adapter", "shell", "true")
+
+    assert (run.code, run.err) == (0, "no `--policy` is given: everything is recorded, nothing is refused\n")
+    assert "under no policy" in cli("show", "last").out
+
+
 @pytest.mark.parametrize(
     ("prompt", "given", "message"),
     [
