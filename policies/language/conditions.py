@@ -16,6 +16,7 @@ from . import paths, regexes
 from .operands import Expand, OutputRef, as_written, is_argument, is_output, operand_problems, output_ref
 from .operators import MEMBERSHIPS, OPERATORS, Operator, Reading, flat
 from .records import Complaint, Positive, Record
+from .values import is_number, text_of
 
 JsonType: TypeAlias = Literal["string", "number", "integer", "boolean", "null", "array", "object"]
 
@@ -244,6 +245,8 @@ def _with_argument(name: str, operator: Operator, path: str, reading: Reading) -
         operands = values_at(facts.input)
         if name in MEMBERSHIPS:
             operands = flat(operands)
+        elif name == "contains":
+            operands = [*operands, *(text_of(operand) for operand in operands if is_number(operand))]
         return operator(value, operands, reading)
 
     return holds

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
-from .values import as_asked, is_number, order, same, texts_in
+from .values import as_asked, is_number, number_of, order, same, texts_in
 
 
 class Reading(NamedTuple):
@@ -30,9 +30,16 @@ class Reading(NamedTuple):
 
     def order(self, value: Any, operand: Any) -> int | None:
         """-1, 0 or 1 as the value is below, at or above the operand; None where no ordering can be made."""
-        if self.asked and is_number(value):
-            operand = as_asked(value, operand)
-        return order(value, operand, self.loose)
+        return order(value, self._figure(operand), self.loose)
+
+    def length(self, operand: Any) -> Any:
+        """What an operand of a length stands for: a number itself, a text or list its own length."""
+        operand = self._figure(operand)
+        return operand if is_number(operand) else _length(operand)
+
+    def _figure(self, operand: Any) -> Any:
+        number = number_of(operand, loose=True) if self.asked or self.loose else None
+        return operand if number is None else number
 
 
 Operator: TypeAlias = Callable[[Any, Sequence[Any], Reading], bool]
@@ -104,19 +111,15 @@ def _length(value: Any) -> int | None:
     return len(value) if isinstance(value, str | list | tuple | dict) else None
 
 
-def _operand_length(operand: Any) -> Any:
-    return operand if is_number(operand) else _length(operand)
-
-
 def _length_is(value: Any, operands: Sequence[Any], reading: Reading) -> bool:
     length = _length(value)
-    return length is not None and any(length == _operand_length(operand) for operand in operands)
+    return length is not None and any(length == reading.length(operand) for operand in operands)
 
 
 def _length_ordering(holds: Callable[[int], bool]) -> Operator:
     def test(value: Any, operands: Sequence[Any], reading: Reading) -> bool:
         length = _length(value)
-        orders = [order(length, _operand_length(operand), loose=False) for operand in operands]
+        orders = [order(length, reading.length(operand), loose=False) for operand in operands]
         return _lean([None if o is None else holds(o) for o in orders], reading)
 
     return test

@@ -110,10 +110,15 @@ def _same_decimals(left: Any, right: Any) -> bool:
 
 
 def order(left: Any, right: Any, loose: bool) -> int | None:
-    """-1, 0 or 1 as left is below, at or above right; None where no ordering can be made."""
+    """-1, 0 or 1 as left is below, at or above right; None where no ordering can be made.
+
+    Loosely, text that is a decimal number is ordered as that number only: among texts it might stand anywhere.
+    """
     a, b = number_of(left, loose), number_of(right, loose)
     if a is not None and b is not None:
         return (a > b) - (a < b)
+    if a is not None or b is not None:
+        return None
     if type(left) is str and type(right) is str:
         return (left > right) - (left < right)
     return None
