@@ -44,6 +44,7 @@ A file imports only files listed above it; folders count as rows.
     function/          FunctionAdapter and supervise: anybody's own agent loop
     langchain          agents of langchain and langgraph under supervise
     histories          the exact conversations of sessions that ran in this process
+    framework_session  a run of an agent of any framework
     pydantic_ai/       PydanticAIAdapter: agents of pydantic-ai
     openai_agents/     OpenAIAgentsAdapter: agents of the OpenAI Agents SDK
     matrix/            what each adapter can do, as said and as shown

@@ -13,8 +13,8 @@ from proctor.policies.events import ToolCallCompleted, ToolCallFailed
 from .event_stream import EventStream
 from .plain import plain
 
-_inside: ContextVar[tuple[str, ...]] = ContextVar("proctor_inside_calls", default=())
-"""The calls whose tools run this code, outermost first."""
+_inside: ContextVar[tuple[tuple[object, str], ...]] = ContextVar("proctor_inside_calls", default=())
+"""The calls whose tools run this code, outermost first, each with the run it is of: a tool may start a run."""
 
 
 class FrameworkCalls:
@@ -37,15 +37,15 @@ class FrameworkCalls:
 
     def parent(self, call_id: str | None = None) -> str | None:
         """The call whose tool this is run by, if any; of a call, the one around it."""
-        path = _inside.get()
+        path = [inside for run, inside in _inside.get() if run is self]
         if path and path[-1] == call_id:
-            path = path[:-1]
+            path.pop()
         return path[-1] if path else None
 
     @contextmanager
     def inside(self, call_id: str) -> Iterator[None]:
         """What is done here is done by the tool of this call."""
-        token = _inside.set((*_inside.get(), call_id))
+        token = _inside.set((*_inside.get(), (self, call_id)))
         try:
             yield
         finally:
@@ -54,7 +54,7 @@ class FrameworkCalls:
     def enter(self, call_id: str) -> None:
         """What this task does from here on is done by the tool of this call."""
         if self.parent() != call_id:
-            _inside.set((*_inside.get(), call_id))
+            _inside.set((*_inside.get(), (self, call_id)))
 
     def allowed(self, call: ToolCall) -> None:
         """The gate allowed a call: it owes an outcome."""

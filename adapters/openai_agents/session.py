@@ -22,15 +22,12 @@ from agents import (
 from agents.models import get_default_model
 
 from proctor.policies.calls import tell_model_default
-from proctor.policies.events import MessageStreamed, RunCompleted, TurnCompleted, TurnStarted
+from proctor.policies.events import MessageStreamed
 from proctor.supervisor.errors import ProviderError
 from proctor.supervisor.ports import Launch
 
-from ..event_stream import EventStream
-from ..framework_calls import FrameworkCalls
+from ..framework_session import FrameworkSession
 from ..histories import Histories
-from ..in_process import TaskProvider
-from ..plain import plain
 from .copies import Copies
 from .history import items_of
 from .reporting import TellingFormatter
@@ -44,7 +41,7 @@ KEEPS_HISTORY = ("session", "conversation_id", "previous_response_id")
 ENDING_S = 2.0
 
 
-class OpenAIAgentsSession(TaskProvider):
+class OpenAIAgentsSession(FrameworkSession[Any]):
     """A Provider: one run of an agent.
 
     Args:
@@ -66,15 +63,9 @@ class OpenAIAgentsSession(TaskProvider):
         narrows: bool,
         streams: bool,
     ) -> None:
-        self._stream = EventStream()
-        super().__init__(self._stream, launch.gate)
+        super().__init__(own, launch, histories)
         self._agent = agent
-        self._own = own
-        self._launch = launch
-        self._histories = histories
         self._streams = streams
-        self._turn = 0
-        self.calls = FrameworkCalls(self._stream)
         guard: ToolInputGuardrail[Any] = ToolInputGuardrail(guardrail_function=self._asked, name="proctor")
         self.copies = Copies(guard, self.call_failed, self._offered if narrows else None)
 
@@ -86,26 +77,14 @@ class OpenAIAgentsSession(TaskProvider):
         try:
             result = await (self._streamed(options) if self._streams else self._run(options))
         except MaxTurnsExceeded:
-            if self._turn == self._launch.options.options.get("max_turns"):
-                await self._stream.emit(TurnStarted(turn=self._turn + 1))  # the policy judges
+            await self._turn_refused(self._launch.options.options.get("max_turns"))
             raise
         finally:
             self.calls.end()
         if result.interruptions:
             names = ", ".join(f"`{item.tool_name}`" for item in result.interruptions)
             raise ProviderError(f"{names} waits for an approval of the SDK's own; use `request_approval` instead")
-        self._histories.keep(self._launch.session_id, self._launch.run_id, result.to_input_list())
-        await self._stream.emit(TurnCompleted(turn=self._turn))
-        await self._stream.emit(RunCompleted(output=plain(result.final_output)))
-
-    async def begin_turn(self) -> None:
-        """The next response is asked for; a sub-agent's belongs to the turn of the call it is inside."""
-        if self.calls.parent() is not None:
-            return
-        if self._turn:
-            await self._stream.emit(TurnCompleted(turn=self._turn))
-        self._turn += 1
-        await self._stream.emit(TurnStarted(turn=self._turn))
+        await self._finished(result.to_input_list(), result.final_output)
 
     async def responded(self, agent: Agent[Any], response: ModelResponse) -> None:
         """A response has come."""

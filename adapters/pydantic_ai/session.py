@@ -11,14 +11,11 @@ from pydantic_ai.messages import ModelMessage, ModelResponse, PartDeltaEvent, Pa
 from pydantic_ai.tools import RunContext
 from pydantic_ai.usage import RunUsage
 
-from proctor.policies.events import MessageStreamed, RunCompleted, TurnCompleted, TurnStarted
+from proctor.policies.events import MessageStreamed
 from proctor.supervisor.ports import Launch
 
-from ..event_stream import EventStream
-from ..framework_calls import FrameworkCalls
+from ..framework_session import FrameworkSession
 from ..histories import Histories
-from ..in_process import TaskProvider
-from ..plain import plain
 from .compiling import tightened
 from .history import messages_of
 from .hooks import Supervision
@@ -27,7 +24,7 @@ from .responses import events_of
 from .sub_agents import gated
 
 
-class PydanticAISession(TaskProvider):
+class PydanticAISession(FrameworkSession[ModelMessage]):
     """A Provider: one run of an agent.
 
     Args:
@@ -51,18 +48,12 @@ class PydanticAISession(TaskProvider):
         narrows: bool,
         streams: bool,
     ) -> None:
-        self._stream = EventStream()
-        super().__init__(self._stream, launch.gate)
+        super().__init__(own, launch, histories)
         self._agent = agent
-        self._own = own
-        self._launch = launch
-        self._histories = histories
         self._sub_agents = sub_agents
         self._narrows = narrows
         self._streams = streams
         self._meter = Meter()
-        self._turn = 0
-        self.calls = FrameworkCalls(self._stream)
 
     async def play(self) -> None:
         """Run the agent, then report how that ended."""
@@ -83,15 +74,13 @@ class PydanticAISession(TaskProvider):
             with gated(self._sub_agents, self):
                 result = await self._agent.run(launch.prompt or None, **options)
         except UsageLimitExceeded:
-            await self._next_turn_refused()
+            await self._turn_refused(launch.options.options.get("request_limit"))
             raise
         finally:
             self.calls.end()
         await self.settle(result.usage)
         kept = len(self._own.get("message_history") or ())
-        self._histories.keep(launch.session_id, launch.run_id, result.all_messages()[kept:])
-        await self._stream.emit(TurnCompleted(turn=self._turn))
-        await self._stream.emit(RunCompleted(output=plain(result.output)))
+        await self._finished(result.all_messages()[kept:], result.output)
 
     async def asked(self, call_id: str, name: str, args: dict[str, Any]) -> tuple[bool, Any]:
         """Whether a call may run: then with these arguments, else with this text for the model."""
@@ -110,13 +99,6 @@ class PydanticAISession(TaskProvider):
         """Those of the tools that could be called now."""
         return self._launch.narrow(tools)
 
-    async def begin_turn(self) -> None:
-        """The next response is asked for."""
-        if self._turn:
-            await self._stream.emit(TurnCompleted(turn=self._turn))
-        self._turn += 1
-        await self._stream.emit(TurnStarted(turn=self._turn))
-
     async def responded(self, response: ModelResponse) -> None:
         """A response has come."""
         if response.usage.has_values():
@@ -129,12 +111,6 @@ class PydanticAISession(TaskProvider):
         more = self._meter.beyond(total)
         if more is not None:
             await self._stream.emit(more)
-
-    async def _next_turn_refused(self) -> None:
-        """The framework refused the response that the policy's `max_turns` does not allow: the policy judges."""
-        cap = self._launch.options.options.get("request_limit")
-        if cap is not None and self._turn >= cap:
-            await self._stream.emit(TurnStarted(turn=self._turn + 1))
 
     async def _streamed(self, ctx: RunContext[Any], events: AsyncIterable[Any]) -> None:
         handler = self._own.get("event_stream_handler")

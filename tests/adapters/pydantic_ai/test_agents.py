@@ -205,3 +205,23 @@ async def test_turns_are_counted(tmp_path: Path, kit: Any) -> None:
 def _parts(messages: list[ModelMessage], kind: type[Any]) -> list[Any]:
     requests = [message for message in messages if isinstance(message, ModelRequest)]
     return [part for message in requests for part in message.parts if isinstance(part, kind)]
+
+
+async def test_a_run_that_a_tool_starts_is_a_run_of_its_own(tmp_path: Path, kit: Any) -> None:
+    """Its turns and calls are its own, not a sub-agent's of the run around it."""
+    inner: list[Any] = []
+    worker = kit.worker(tmp_path, [kit.call("2", "make", path="a")], ["inner done"])
+    agent: Agent[Any, Any] = Agent(kit.model([kit.call("1", "start")], ["done"]))
+
+    @agent.tool_plain
+    async def start() -> str:
+        result = await run_once(PydanticAIAdapter(worker), "go", policies=[OPEN])
+        inner.extend(result.events)
+        return "started"
+
+    outer = await run_once(PydanticAIAdapter(agent), "go", policies=[OPEN])
+
+    assert kit.made(tmp_path) == ["a"]
+    assert [event.turn for event in inner if isinstance(event, TurnStarted)] == [1, 2]
+    assert [event.parent_tool_call_id for event in inner if isinstance(event, ToolCallStarted)] == [None]
+    assert [event.turn for event in outer.events if isinstance(event, TurnStarted)] == [1, 2]

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+import loopback
 import pytest
 
 from proctor.policies import Deny, Limits, Policy, PolicyViolationError
@@ -52,27 +51,14 @@ def api() -> Iterator[ChatAPI]:
     """The API, and a server for it."""
     scripted = ChatAPI()
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            status, answer = scripted.answer(json.loads(self.rfile.read(int(self.headers["content-length"]))))
-            data = json.dumps(answer).encode()
-            self.send_response(status)
-            self.send_header("content-type", "application/json")
-            self.send_header("content-length", str(len(data)))
-            self.end_headers()
-            self.wfile.write(data)
+    def serve(request: loopback.Exchange) -> None:
+        status, answer = scripted.answer(request.body)
+        request.give(answer, status=status)
 
-        def log_message(self, format: str, *args: Any) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    scripted.url = f"http://127.0.0.1:{server.server_address[1]}/v1"
-    thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
-    thread.start()
+    server = loopback.Server(serve)
+    scripted.url = f"{server.url}/v1"
     yield scripted
-    server.shutdown()
-    server.server_close()
-    thread.join()
+    server.close()
 
 
 @pytest.fixture
