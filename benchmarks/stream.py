@@ -47,33 +47,40 @@ def run(size: Size) -> list[Row]:
 
 
 def _supervised(policy: Policy, session: list[Event], store: Store, best: dict[str, float], name: str) -> list[Event]:
-    """Judge, record and publish the session in many runs at once; returns what was published."""
+    """Judge, record and publish the session in many runs at once, from the moment all have started; returns
+    what was published.
+    """
     seen: list[Event] = []
 
     def publish(event: Event) -> None:
         seen.append(event)
 
-    async def said(launch: Launch) -> AsyncIterator[Event]:
-        for event in session:
-            yield event
-        yield RunCompleted(output="done")
+    async def supervise() -> tuple[int, float]:
+        all_started = anyio.Event()
 
-    async def supervise() -> float:
+        async def said(launch: Launch) -> AsyncIterator[Event]:
+            await all_started.wait()
+            for event in session:
+                yield event
+            yield RunCompleted(output="done")
+
         agent = Agent(said)
-        begun = time.perf_counter()
         async with Supervisor(store, publishers=[publish]) as supervisor:
             for _ in range(RUNS):
                 await supervisor.start(agent, "go", policies=[policy])
-        return time.perf_counter() - begun
+            await anyio.wait_all_tasks_blocked()
+            before, begun = len(seen), time.perf_counter()
+            all_started.set()
+        return len(seen) - before, time.perf_counter() - begun
 
-    async def main() -> float:
+    async def main() -> tuple[int, float]:
         try:
             return await supervise()
         finally:
             await store.aclose()
 
-    seconds = anyio.run(main)
-    best[name] = max(best[name], len(seen) / seconds)
+    count, seconds = anyio.run(main)
+    best[name] = max(best[name], count / seconds)
     return seen
 
 

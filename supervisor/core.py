@@ -20,7 +20,8 @@ from .verdicts import labelled, reach, violated, warned
 class Identity(msgspec.Struct, frozen=True, kw_only=True):
     """Who runs: the ids on every record, and whether the adapter can hold every call.
 
-    `turns_before` is the number of model responses the session had before this run.
+    `turns_before` is the number of model responses the session had before this run, `events_before` that of
+    its events.
     """
 
     run_id: str
@@ -28,6 +29,7 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
     provider: str
     gates_all: bool = False
     turns_before: int = 0
+    events_before: int = 0
 
 
 class Cause(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,6 +57,7 @@ class RunCore:
 
     __slots__ = (
         "_approvals",
+        "_seq",
         "at",
         "cause",
         "ended",
@@ -79,6 +82,7 @@ class RunCore:
         self.now_ms = 0
         self.at = datetime.fromtimestamp(0, UTC)
         self._approvals = 0
+        self._seq = identity.events_before
 
     def tell_time(self, now_ms: int) -> None:
         """Time never goes backwards within a run."""
@@ -87,9 +91,14 @@ class RunCore:
             self.at = datetime.fromtimestamp(now_ms / 1000, UTC)
 
     def stamp(self, event: Event) -> Event:
-        """The event with the ids and the time of this run."""
+        """The event with the ids and the time of this run, and the seq it will have if nobody else records
+        in this session: a store need not copy it then to give it one.
+        """
         who = self.identity
-        return replace(event, run_id=who.run_id, session_id=who.session_id, provider=who.provider, at=self.at, seq=0)
+        self._seq += 1
+        return replace(
+            event, run_id=who.run_id, session_id=who.session_id, provider=who.provider, at=self.at, seq=self._seq
+        )
 
     def record(self, event: Event) -> None:
         """Stamp and store an event, have it judged, and follow what is found."""

@@ -127,6 +127,7 @@ def _identity(info: RunInfo, adapter: Adapter, can_do: Capabilities, history: Hi
         provider=adapter.name,
         gates_all=can_do.gate == "all",
         turns_before=history.turns,
+        events_before=len(history.events),
     )
 
 

@@ -14,7 +14,7 @@ from .clock import Clock
 from .latch import Latch
 from .ports import Adapter, Launch, Provider
 
-TURN = 64
+TURN = 128
 """The most events read from a provider that never waits, before others have their turn."""
 
 

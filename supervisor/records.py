@@ -45,10 +45,13 @@ def status_after(event: Event) -> RunStatus:
 
 
 def to_record(event: Event, seq: int) -> tuple[Event, bytes]:
-    """Stamp an event with its seq and encode it. Raises StoreError when it could not be read back."""
+    """Stamp an event with its seq, unless it has it already, and encode it.
+
+    Raises StoreError when it could not be read back.
+    """
     if not event.session_id:
         raise StoreError(f"`{event.type}` event has no session_id; give it one first", kind="bad_record")
-    stamped = replace(event, seq=seq)
+    stamped = event if event.seq == seq else replace(event, seq=seq)
     try:
         data = encode_event(stamped)
         if type(event) is Unrecognized:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import anyio
+from anyio.lowlevel import checkpoint
 
 from proctor.policies.events import Event
 
@@ -66,11 +67,12 @@ class Writer:
             await self._change()
 
     async def flush(self) -> None:
-        """Write until nothing is left. Raises what the store raised; then it is never `idle` again."""
+        """Write until nothing more comes. Raises what the store raised; then it is never `idle` again."""
         self.idle = False
         try:
             while self._machine.unwritten:
                 await self._write(self._machine.take_record())
+                await checkpoint()  # what comes meanwhile needs no new task
         finally:
             self.idle = self.failure is None
             self._wake()

@@ -20,7 +20,7 @@ from .wakeups import Bell, Hop, current_hop, set_all
 
 T = TypeVar("T")
 
-_EVENTS_A_TRANSACTION = 4096
+_EVENTS_A_TRANSACTION = 16_384
 _LOOK_EVERY_S = 0.05
 
 
