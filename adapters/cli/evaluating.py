@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,12 +11,17 @@ import click
 
 from .common import check_format, context_option, format_option, json_option, policy_option
 from .exits import FINE, VIOLATED
+from .live import hanging
 from .output import Progress, console, version
 
 if TYPE_CHECKING:
+    from rich.text import Text
+
     from proctor.adapters.evaluate import SessionReport
     from proctor.adapters.traces import Session
 
+_HEAD = re.compile(r"  [a-z]+: +|  [> ] *\d+\. ")
+"""How a line of a failure begins: the name of a field, or the number of a call."""
 SHOWN = 20
 """How many failures are told in full unless more are asked for."""
 
@@ -104,9 +110,19 @@ class _Report:
         elif self._left > 0:
             for text in failure_reports(session, found):
                 self._left -= 1
-                self._console.print(text)
+                self._show(text)
                 if not self._left:
                     break
+
+    def _show(self, text: Text) -> None:
+        """On a terminal what is too long goes on below its own beginning."""
+        if self._console.soft_wrap:
+            self._console.print(text)
+            return
+        for line in text.split("\n", allow_blank=True):
+            head = _HEAD.match(line.plain)
+            for part in hanging(line, self._console.width, len(head[0]) if head else 0):
+                self._console.print(part, no_wrap=True)
 
     def finish(self) -> None:
         from proctor.adapters.evaluate import summary_table

@@ -103,7 +103,7 @@ class ProvenanceMachine(Machine):
                 sources = " or ".join(self._names)
                 return Finding(
                     expected=f"`{self._path}` from {sources}",
-                    actual=f"`{value[:80]}` comes from nowhere",
+                    actual=f"`{value[:80]}` did not come from {sources}",
                     details={"path": self._path, "value": value[:200]},
                     suggestion=f"use a value from {sources}",
                 )

@@ -255,3 +255,17 @@ def test_what_an_explanation_says_goes_on_below_its_beginning(cli: Cli, place: P
 
     assert {line[:4] for line in shown.splitlines() if "word" in line} >= {"  in", "  wo"}
     assert {line[:4] for line in plain.splitlines() if "word" in line} == {"  in"}
+
+
+def test_a_failure_goes_on_below_its_own_beginning(place: Path) -> None:
+    """On a terminal, each field and each call; elsewhere a line stays a line."""
+    words = "word " * 40
+    call_item = {"type": "tool_call", "id": "c", "name": "delete", "input": {"a": words, "b": words, "c": words}}
+    place.joinpath("t.jsonl").write_text(json.dumps({"id": f"session {words}", "events": [call_item]}) + "\n")
+    code, shown = on_terminal("eval", "--policy", "org.yaml", "t.jsonl", NO_COLOR="1")
+    lines = ESCAPE.sub("", shown).partition("rules, in")[0].splitlines()
+
+    assert code == 1
+    assert [line for line in lines if len(line) > 80] == []
+    assert {len(line) - len(line.lstrip()) for line in lines if "word" in line} == {2, 10, 14}
+    assert len(call("eval", "--policy", "org.yaml", "t.jsonl").stdout.partition("rules, in")[0].splitlines()) == 11
