@@ -14,6 +14,7 @@ from proctor.supervisor.errors import ProviderError
 from proctor.supervisor.ports import GateAnswer, Launch, Rung
 
 from ..client_process import LEAVE_S
+from ..conversation import retold
 from ..event_stream import EventStream
 from ..jsonrpc import METHOD_NOT_FOUND, RpcClosedError, RpcError
 from ..processes import process_rungs
@@ -204,7 +205,7 @@ class AcpSession:
             self._stream.post(event)
 
     async def _prompt(self) -> None:
-        text = [{"type": "text", "text": self._launch.prompt}]
+        text = [{"type": "text", "text": retold(self._launch.transcript, self._launch.prompt)}]
         params = {"sessionId": self._session_id, "prompt": text}
         if self._cancelled.is_set():
             self._end()

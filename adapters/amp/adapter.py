@@ -18,6 +18,7 @@ from proctor.supervisor.ports import Launch, LaunchOptions
 
 from ..background import helpers
 from ..client_process import start_client
+from ..conversation import retold
 from .asking import Office, open_office
 from .compiling import COMPILES, check_settings, compile_options, settings_for
 from .session import AmpSession
@@ -105,7 +106,7 @@ class AmpAdapter:
                 tasks.start_soon(client.read_stderr)
                 tasks.start_soon(client.end_orphans)
                 tasks.start_soon(session.listen)
-                tasks.start_soon(client.say, launch.prompt)
+                tasks.start_soon(client.say, retold(launch.transcript, launch.prompt))
                 yield session
 
     def _settings_file(self, office: Office, rejected: Sequence[str]) -> Path:

@@ -13,6 +13,7 @@ from proctor.policies.events import ErrorOccurred, Event, RunCompleted, SessionS
 from proctor.supervisor.errors import ProviderError
 from proctor.supervisor.ports import Launch, Rung
 
+from ..conversation import retold
 from ..event_stream import EventStream
 from ..processes import process_rungs
 from .approvals import CANCEL
@@ -89,7 +90,7 @@ class CodexSession:
 
     async def prompt(self) -> None:
         """Give the thread its prompt. Raises ProviderError."""
-        text = [{"type": "text", "text": self._launch.prompt}]
+        text = [{"type": "text", "text": retold(self._launch.transcript, self._launch.prompt)}]
         await self._connection.ask("turn/start", {"threadId": self._said.thread_id, "input": text})
 
     def events(self) -> AsyncIterator[Event]:
