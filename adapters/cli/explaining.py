@@ -44,7 +44,7 @@ def explain(
     from .inputs import check_standard_input, read_compiled, read_context
 
     check_standard_input(run, *policies)
-    from_file = run == "-" or Path(run).is_file() or run.endswith(_FILES)
+    from_file = run == "-" or run.endswith(_FILES) or (Path(run).exists() and not Path(run).is_dir())
     recorded = _from_file(run) if from_file else run_async(lambda: _from_store(run, store))
     compiled = read_compiled(policies) if policies else _recorded_policies(recorded)
     about = read_context(context) if context else _recorded_context(recorded)
