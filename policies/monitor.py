@@ -133,6 +133,8 @@ class Monitor(Judging):
             return None
         if same:
             return self._decision(call, [], ())
+        if current is not None:
+            self.session.clashing.add(call.id)
         return self._decision(call, [used_before(self.compiled.name, call)], ())
 
     def _decision(self, call: ToolCall, violations: list[Violation], errors: tuple[str, ...]) -> Decision:

@@ -10,7 +10,7 @@ from .calls import Violation
 from .judging import Judging
 from .limits import UNITS
 from .memory import message_text
-from .session import HELD, REQUESTED, RUNNING, STARTED, Output, mark
+from .session import HELD, REQUESTED, RUNNING, STARTED, Call, Output, mark
 
 
 def run_started(on: Judging, event: ev.RunStarted) -> list[Violation]:
@@ -55,7 +55,16 @@ def requested(on: Judging, event: ev.ToolCallRequested) -> list[Violation]:
     if known is None or known.status == REQUESTED:
         first = known is None and id not in on.session.finished
         on.request(id, event.tool_name, event.tool_input, event.turn, REQUESTED, first)
+    elif _clashes(known, event):
+        on.session.clashing.add(id)
     return []
+
+
+def _clashes(known: Call, event: ev.ToolCallRequested) -> bool:
+    """Whether an id is asked for again with another call, while the first runs or is held."""
+    if known.status == HELD:
+        return known.name != event.tool_name
+    return mark(known.name, known.input) != mark(event.tool_name, event.tool_input)
 
 
 def started(on: Judging, event: ev.ToolCallStarted) -> list[Violation]:
@@ -108,6 +117,9 @@ def denied(on: Judging, event: ev.ToolCallDenied) -> list[Violation]:
     call = on.calls.get(event.tool_call_id)
     if call is None:
         return []
+    if call.id in on.session.clashing:
+        on.session.clashing.discard(call.id)
+        return []  # another call was refused, for having this one's id
     if call.status in RUNNING:
         return on.ended(call, "failed")
     call.steps = on.steps(call)

@@ -122,6 +122,7 @@ class Session:
 
     `count` is the number of calls that started; `turn` the number of the last model response, `turn_base` what
     it was when the run began, and `turn_offset` what is added to the numbers of a run that counts from 1 again.
+    `clashing` are the ids of calls in flight under which another call was refused, until that is recorded.
     """
 
     # A dataclass: each event reads this several times, and a Struct's attributes take twice as long.
@@ -135,6 +136,7 @@ class Session:
     asked: bool = False
     finished: dict[str, bytes] = field(default_factory=dict)
     denied: set[str] = field(default_factory=set)
+    clashing: set[str] = field(default_factory=set)
     granted: dict[str, str] = field(default_factory=dict)
     exercised: frozenset[str] = frozenset()
     violated: frozenset[str] = frozenset()
@@ -160,6 +162,7 @@ class Session:
         self.turn_base = self.turn
         self.turn_offset = None if self.runs > 1 else 0
         self.finished, self.denied, self.granted = {}, set(), {}
+        self.clashing = set()
         self.meter.new_run(model)
 
     def finish(self, call: Call) -> None:
