@@ -161,12 +161,13 @@ class Slot:
         return tuple(part.words for part in self._parts if part.words and part.matches(tool))
 
     def met_by(self, tool: str, call: Subject) -> str:
-        """How a call of the tool meets the first item that it meets, as a sentence goes on; "" if by its name."""
-        for part in self._parts:
-            bound = part.bind(tool, self._own, self._virtual_names)
+        """How a call that meets the slot meets the first item, as a sentence goes on; "" if by its name."""
+        named = [(part, part.bind(tool, self._own, self._virtual_names)) for part in self._parts]
+        asked = [(part, bound) for part, bound in named if bound is not False]
+        for part, bound in asked:
             if bound is True:
                 return ""
-            if bound is not False and bound(call):
+            if len(asked) == 1 or bound(call):
                 alias = "" if part.matches(tool) else f" as {' or '.join(f'`{name}`' for name in part.names)}"
                 return f"{alias}, and {part.words}" if part.words else alias
         return ""
