@@ -126,7 +126,8 @@ class Converter:
             return self.record(Rule, node)
         tag = node.entries.get("type")
         if tag is None:
-            self._report.add("`type` is missing", node.span, node.path, f"one of: {', '.join(self._rules)}")
+            if not self._misspelt(["type"], node):
+                self._report.add("`type` is missing", node.span, node.path, f"one of: {', '.join(self._rules)}")
             return INVALID
         name = tag.value if isinstance(tag, Scalar) else None
         if not isinstance(name, str):
@@ -197,10 +198,18 @@ class Converter:
             self._report.add(f"{keys} exclude each other", node.span, node.path, "write them one by one")
             return INVALID
         names = [keys[0] for keys in own.values() if keys]
-        choice = either(f"`{name}`" for name in names)
-        hint = next(filter(None, (did_you_mean(key, names) for key in node.entries)), "")
-        self._report.add(f"expected one of the keys {choice}", node.span, node.path, hint)
+        if not self._misspelt(names, node):
+            choice = either(f"`{name}`" for name in names)
+            self._report.add(f"expected one of the keys {choice}", node.span, node.path)
         return INVALID
+
+    def _misspelt(self, names: list[str], node: MapNode) -> bool:
+        """Report the key that was meant to be one of those that tell what a mapping is, if there is one."""
+        for key in node.entries:
+            if hint := did_you_mean(key, names):
+                self._report.add(f"unknown key `{key}`", node.key_span(key), join(node.path, key), hint)
+                return True
+        return False
 
     def _open(self, node: Node) -> Any:
         """Any JSON value."""

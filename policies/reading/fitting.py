@@ -7,22 +7,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from ..language.records import Base, Complaint
+from . import shapes
 from .nodes import ListNode, MapNode, Node, Scalar, Span
-from .shapes import (
-    AnyRule,
-    Choice,
-    Code,
-    Items,
-    Number,
-    OfRecord,
-    OneOf,
-    Open,
-    Shape,
-    Table,
-    Text,
-    Truth,
-    fields_of,
-)
+from .shapes import Shape
 
 INVALID: Any = object()
 """Stands for what could not be converted; its problems are reported."""
@@ -37,7 +24,7 @@ def complaints_of(record: Base) -> Iterator[Complaint]:
 
 def own_keys(cls: type[Base]) -> list[str]:
     """The keys that tell a record from others of its union: those it cannot be without."""
-    return [field.key for field in fields_of(cls).values() if field.required]
+    return [field.key for field in shapes.fields_of(cls).values() if field.required]
 
 
 def place_of(node: Node, where: tuple[str | int, ...]) -> tuple[Span, str]:
@@ -57,31 +44,31 @@ def place_of(node: Node, where: tuple[str | int, ...]) -> tuple[Span, str]:
 def fits(option: Shape, node: Node) -> bool:
     """Whether a node is of the kind a shape asks for, whatever it holds."""
     if isinstance(node, MapNode):
-        return isinstance(option, OfRecord | Table | AnyRule | Open)
+        return isinstance(option, shapes.OfRecord | shapes.Table | shapes.AnyRule | shapes.Open)
     if isinstance(node, ListNode):
-        return isinstance(option, Items | Open)
-    if isinstance(option, Choice):
+        return isinstance(option, shapes.Items | shapes.Open)
+    if isinstance(option, shapes.Choice):
         return any(type(node.value) is type(value) for value in option.values)
-    if isinstance(option, Text):
+    if isinstance(option, shapes.Text):
         return isinstance(node.value, str)
-    if isinstance(option, Truth):
+    if isinstance(option, shapes.Truth):
         return isinstance(node.value, bool)
-    if isinstance(option, Number):
+    if isinstance(option, shapes.Number):
         return isinstance(node.value, int | float) and not isinstance(node.value, bool)
-    return isinstance(option, Open) or (isinstance(option, Code) and callable(node.value))
+    return isinstance(option, shapes.Open) or (isinstance(option, shapes.Code) and callable(node.value))
 
 
 def quotes_hint(shape: Shape, node: Node) -> str:
     """Whether quotes are all that is wrong with a scalar, as a suggestion."""
-    options = shape.options if isinstance(shape, OneOf) else (shape,)
+    options = shape.options if isinstance(shape, shapes.OneOf) else (shape,)
     value = node.value if isinstance(node, Scalar) else None
-    if isinstance(value, str) and any(isinstance(option, Number) for option in options):
+    if isinstance(value, str) and any(isinstance(option, shapes.Number) for option in options):
         return "remove the quotes" if value.strip().replace(".", "", 1).isdecimal() else ""
-    text = any(isinstance(option, Text) for option in options)
+    text = any(isinstance(option, shapes.Text) for option in options)
     return "put it in quotes" if text and isinstance(value, bool | int | float) else ""
 
 
-def number_complaint(shape: Number, value: float) -> str:
+def number_complaint(shape: shapes.Number, value: float) -> str:
     """What is wrong with a number; empty if nothing is."""
     if not math.isfinite(value):
         return "a number must be finite"
@@ -102,13 +89,13 @@ def number_complaint(shape: Number, value: float) -> str:
 
 def stand_in(shape: Shape) -> Any:
     """A harmless value for a field that is broken, so that the sound fields beside it can be checked."""
-    if isinstance(shape, OneOf):
+    if isinstance(shape, shapes.OneOf):
         return stand_in(shape.options[0])
-    if isinstance(shape, Text):
+    if isinstance(shape, shapes.Text):
         return "$"  # a name, a path and a regular expression alike
-    if isinstance(shape, Number):
+    if isinstance(shape, shapes.Number):
         return 1
-    if isinstance(shape, Items):
+    if isinstance(shape, shapes.Items):
         item = stand_in(shape.item)
         return INVALID if item is INVALID else (item, item)
-    return shape.values[0] if isinstance(shape, Choice) else INVALID
+    return shape.values[0] if isinstance(shape, shapes.Choice) else INVALID

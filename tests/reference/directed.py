@@ -12,11 +12,11 @@ from .selecting import globbed
 from .twins import Outcome, Step
 
 VALUES = [1, 1, 2, "1", 1.0, [1, 2], [2], None, {"in": 1}]
-TEXTS = ["p", "q", "pq", "x"]
+TEXTS = ["p", "q", "pq", "x", "P"]
 PLAIN = ["plain", "[1]", "id: 2", "id: 1", "1", None]
 DOES: list[Literal["ask", "saw", "end", "say", "run"]] = ["ask", "saw", "end", "say", "run"]
 OUTCOMES: list[Outcome] = ["completed", "failed", "in flight", "refused by the provider"]
-WORDS = ["pay 1", "x P", "no", "12", "2."]
+WORDS = ["pay 1", "x P", "no", "12", "2.", "1.5", "q 2,1"]
 
 
 def session(random: Random, stack: Sequence[Any]) -> list[Step]:

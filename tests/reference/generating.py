@@ -89,6 +89,19 @@ priors = st.one_of(
     ),
     st.fixed_dictionaries({"prior": selectors, "must": st.just("started")}),
 )
+plain = st.sampled_from(["a", "b", ["a", "b"], "[bc]"])
+arguments = st.fixed_dictionaries(
+    {"tool": plain, "where": st.just([{"path": "$.o", "equals": {"arg": "$.o"}}])},
+)
+bound = st.one_of(
+    st.fixed_dictionaries({"prior": plain, "same": st.lists(binding, min_size=1, max_size=2)}),
+    st.fixed_dictionaries({"prior": plain, "same": st.just([{"path": "$.o"}, {"path": "$.t"}])}),
+    st.fixed_dictionaries({"prior": arguments}),
+)
+picks = st.sampled_from(["latest", "any"])
+answered = st.fixed_dictionaries(
+    {"prior": plain, "output": st.lists(returned, min_size=1, max_size=1), "pick": picks}
+)
 plain_requirements = st.one_of(
     priors,
     priors,
@@ -155,6 +168,11 @@ FAMILIES: dict[str, SearchStrategy[Any]] = {
     "never_after": rule("never_after", {"trigger": selectors, "forbidden": selectors}),
     "forbids_after": rule("forbids_after", {"tool": selectors, "tools": lists}),
     "sequence": rule("sequence", {"tools": st.lists(selectors, min_size=1, max_size=3)}, {"strict": st.booleans()}),
+    "forbidden_sequence with gaps": rule(
+        "forbidden_sequence",
+        {"sequence": st.lists(plain, min_size=2, max_size=3), "adjacency": st.just("any")},
+        key=False,
+    ),
     "forbidden_sequence": rule(
         "forbidden_sequence",
         {"sequence": st.lists(selectors, min_size=1, max_size=3)},
@@ -162,6 +180,12 @@ FAMILIES: dict[str, SearchStrategy[Any]] = {
     ),
     "precondition": rule(
         "precondition", {"tool": selectors, "requires": st.lists(requirements, min_size=1, max_size=2)}
+    ),
+    "precondition bound to one call": rule(
+        "precondition", {"tool": plain, "requires": st.lists(bound, min_size=1, max_size=1)}, key=False
+    ),
+    "precondition on outputs": rule(
+        "precondition", {"tool": plain, "requires": st.lists(answered, min_size=1, max_size=1)}, key=False
     ),
     "provenance": rule(
         "provenance",
@@ -213,7 +237,7 @@ _ends = st.builds(
 _runs = st.builds(
     Step, do=st.just("run"), over=st.sampled_from(["completed", "failed", "cancelled", ""]), anew=st.booleans()
 )
-_words = st.builds(Step, do=st.just("say"), words=st.sampled_from(["pay 1", "x P", "no", "12", "2."]))
+_words = st.builds(Step, do=st.just("say"), words=st.sampled_from(["pay 1", "x P", "no", "12", "2.", "1.5"]))
 # `one_of` takes what is given twice for once, `sampled_from` does not.
 _steps = st.sampled_from([_calls] * 9 + [_ends] * 2 + [_words] * 2 + [_runs]).flatmap(lambda each: each)
 sessions = st.lists(_steps, max_size=12)

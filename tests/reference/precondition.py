@@ -6,7 +6,7 @@ import json
 import re
 from typing import Any
 
-from .selecting import at, holds, ids, meets
+from .selecting import at, holds, ids, meets, text
 from .trace import Call, Rule, World
 
 
@@ -32,12 +32,21 @@ def _prior(requirement: Any, world: World, call: Call) -> bool:
     bound = [
         earlier
         for earlier in past
-        if meets(requirement["prior"], earlier, world, permits=True)
+        if meets(_spelt(requirement["prior"], call), earlier, world, permits=True)
         and all(_bound(same, earlier, call) for same in requirement.get("same", ()))
     ]
     if requirement.get("pick", "latest") == "latest":
         bound = bound[-1:]
     return any(_returned(requirement.get("output", ()), earlier, call) for earlier in bound)
+
+
+def _spelt(prior: Any, call: Call) -> Any:
+    """A selector with the judged call's arguments in place of `{arg: path}`."""
+    if not isinstance(prior, dict):
+        return prior
+    # An input's values are loose in any case, so one way to spell the argument is enough.
+    where = [_alternatives(condition, call)[0] for condition in prior.get("where", ())]
+    return {**prior, "where": where}
 
 
 def _bound(same: Any, earlier: Call, call: Call) -> bool:
@@ -54,20 +63,30 @@ def _bound(same: Any, earlier: Call, call: Call) -> bool:
 
 
 def _returned(conditions: Any, earlier: Call, call: Call) -> bool:
+    """Outputs compare as typed, a call's argument as its number and as its text."""
+    given = [_alternatives(condition, call) for condition in conditions]
     return all(
-        holds(spelt, output_of(earlier), permits=True, loose=False)
-        for condition in conditions
-        for spelt in _alternatives(condition, call)
+        any(holds(spelt, output_of(earlier), permits=True, loose=False) for spelt in alternatives)
+        for alternatives in given
     )
 
 
 def _alternatives(condition: Any, call: Call) -> list[Any]:
-    """A condition with the judged call's argument in place of `{arg: path}`; one that has none never holds."""
+    """A condition with the judged call's arguments in place of `{arg: path}`; one that has none never holds."""
     operand = condition.get("equals")
     if not isinstance(operand, dict):
         return [condition]
-    found = at(operand["arg"], call.input)
+    found = [spelt for value in at(operand["arg"], call.input) for spelt in _ways(value)]
     return [{**condition, "equals": value} for value in found] or [{"path": "$.none", "exists": True}]
+
+
+def _ways(value: Any) -> list[Any]:
+    """A scalar as it is, as its number and as its text."""
+    if isinstance(value, str) and re.fullmatch(r"\d+", value):
+        return [value, int(value)]
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return [value, text(value)]
+    return [value]
 
 
 def output_of(call: Call) -> Any:

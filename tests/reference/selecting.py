@@ -135,7 +135,9 @@ def _number(value: Any, loose: bool) -> float | None:
 
 
 def same(left: Any, right: Any, loose: bool) -> bool:
-    """Whether two scalars are equal; loosely, a number is also its text."""
+    """Whether two values are equal; loosely, a number is also its text."""
+    if isinstance(left, list) and isinstance(right, list):
+        return len(left) == len(right) and all(same(a, b, loose) for a, b in zip(left, right, strict=True))
     if isinstance(left, bool) or isinstance(right, bool) or type(left) is type(right):
         return type(left) is type(right) and bool(left == right)
     a, b = _number(left, loose), _number(right, loose)
