@@ -108,8 +108,12 @@ def _map(line: str, match: re.Match[str]) -> VirtualTool:
     if words.startswith("/") and words.endswith("/") and len(words) > 2:
         pattern = words[1:-1]
     else:
-        pattern = r"\s+".join(re.escape(word) for word in words.strip("\"'").split())
-        pattern = rf"\b{pattern}\b"
+        text = words.strip("\"'")
+        pattern = r"\s+".join(re.escape(word) for word in text.split())
+        # Between two characters that are no letters there is no `\b`: such a word stands between blanks.
+        start = r"\b" if re.match(r"\w", text.strip()) else r"(?:^|\s)"
+        end = r"\b" if re.search(r"\w$", text.strip()) else r"(?:\s|$)"
+        pattern = f"{start}{pattern}{end}"
     return VirtualTool(tool=tool, path=f"$.{path}", match=pattern, as_=name)
 
 

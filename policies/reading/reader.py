@@ -10,13 +10,12 @@ from ..errors import PolicyError, Problem
 from ..model import Policy, members_of
 from ..rules import RULES
 from .convert import Converter
-from .fitting import INVALID
 from .hints import did_you_mean
 from .nodes import ListNode, MapNode, Node, Report, Unreadable, describe, join, set_paths
 from .records import record_node
 from .source import SUFFIXES, read_source
 from .spellings import policies_of_tests, rewritten
-from .whole import check_ids, check_whole
+from .whole import check_whole
 
 
 def load_policies(path: str | os.PathLike[str]) -> list[Policy]:
@@ -104,8 +103,5 @@ def _empty(node: Node) -> str:
 
 def _policy(node: MapNode, report: Report, *, only_records: bool = False) -> Policy:
     policy: Policy = Converter(report, RULES, only_records=only_records).record(Policy, node)
-    if policy is INVALID:
-        check_ids(node, report)
-    else:
-        check_whole(policy, node, report)
+    check_whole(node, report)
     return policy

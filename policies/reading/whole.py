@@ -6,29 +6,38 @@ from collections.abc import Iterator
 
 from ..language.records import Complaint
 from ..language.selectors import selector_problems
-from ..model import Policy
 from ..nets.shorthand import line_problems
 from .fitting import place_of
-from .nodes import MapNode, Report
+from .nodes import ListNode, MapNode, Node, Report
 
 
-def check_whole(policy: Policy, node: MapNode, report: Report) -> None:
-    """Report what is wrong between the parts of a policy."""
-    for where, message in _complaints(policy):
+def check_whole(node: MapNode, report: Report) -> None:
+    """Report what is wrong between the parts of a policy, whatever is wrong within them."""
+    for where, message in _complaints(node):
         span, path = place_of(node, where)
         report.add(message, span, path)
-    check_ids(node, report)
+    _check_ids(node, report)
 
 
-def _complaints(policy: Policy) -> Iterator[Complaint]:
-    for alias, tools in policy.aliases.items():
-        yield from selector_problems(tools, ("aliases", alias))
-    for n, net in enumerate(policy.nets):
-        if isinstance(net, str):
-            yield from line_problems(net, ("nets", n))
+def _complaints(node: MapNode) -> Iterator[Complaint]:
+    aliases = node.entries.get("aliases")
+    for alias, tools in aliases.entries.items() if isinstance(aliases, MapNode) else ():
+        if isinstance(tools, ListNode):
+            names = [name for name in map(_text, tools.items) if name]
+            if len(names) == len(tools.items):
+                yield from selector_problems(names, ("aliases", alias))
+    nets = node.entries.get("nets")
+    for n, net in enumerate(nets.items if isinstance(nets, ListNode) else ()):
+        if (line := _text(net)) is not None:
+            yield from line_problems(line, ("nets", n))
 
 
-def check_ids(node: MapNode, report: Report) -> None:
+def _text(node: Node) -> str | None:
+    value = getattr(node, "value", None)
+    return value if isinstance(value, str) else None
+
+
+def _check_ids(node: MapNode, report: Report) -> None:
     """Report ids that two rules of one policy share, naming both places."""
     seen: dict[str, str] = {}
     for part in ("tool_rules", "rules"):

@@ -241,3 +241,13 @@ def test_a_check_rule_may_only_be_made_in_python() -> None:
     check_policy(Policy(name="p", rules=(Check(check=lambda call: True),)))
 
     assert "unknown rule type `check`" in problems_of({"name": "p", "rules": [{"type": "check"}]})[0].message
+
+
+def test_lines_of_nets_are_checked_whatever_else_is_wrong() -> None:
+    """A wrong line, an alias of nothing and a misspelt key are reported together."""
+    with pytest.raises(PolicyError) as caught:
+        parse_policies(
+            {"version": 1, "name": "p", "nets": ["limit push to x per session"], "aliases": {"a": []}, "x": 1}
+        )
+
+    assert {problem.path for problem in caught.value.problems} == {"nets[0]", "aliases.a", "x"}

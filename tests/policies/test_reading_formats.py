@@ -175,6 +175,7 @@ def test_problems_in_toml_have_their_line_and_column() -> None:
 
     assert [(p.line, p.column, p.path) for p in caught.value.problems] == [
         (2, 20, "limits.max_turns"),
+        (3, 17, "aliases.a b"),
         (7, 13, "limits.max_tool_calls.warn_at"),
         (12, 3, "tool_rules[0].deny[1]"),
         (15, 8, "rules[0].type"),
