@@ -33,6 +33,9 @@ from .result import Outcome, PolicyReport, RunResult, conclude
 from .timers import Timers
 from .writer import Writer
 
+CHECK_TIMEOUT_S = 60.0
+"""How long an asynchronous check may take; one that takes longer has failed, and its call is refused."""
+
 
 class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
     """What the runs of a supervisor share."""
@@ -250,10 +253,12 @@ class RunActor:
     async def _check(self, command: RunChecks) -> None:
         answers: dict[str, Any] = {}
         for name, ask in command.checks:
-            try:
-                answers[name] = await ask(command.call)
-            except Exception as error:  # a check that raises denies; the judge names it
-                answers[name] = error
+            answers[name] = TimeoutError(f"no answer within {CHECK_TIMEOUT_S:g} seconds")
+            with anyio.move_on_after(CHECK_TIMEOUT_S):
+                try:
+                    answers[name] = await ask(command.call)
+                except Exception as error:  # a check that raises denies; the judge names it
+                    answers[name] = error
         self._feed(inputs.Checked(now_ms=self.now_ms(), key=command.key, answers=answers))
 
     async def _ask(self, request: ApprovalRequest, approver: Approver) -> None:

@@ -3,8 +3,8 @@
 ProctorError
 ├── PolicyError, EventError, PolicyViolationError
 ├── UsageError                  bad_usage            an argument that makes no sense
-├── StoreError                  store_error          the record cannot be read or written; .kind
-└── ProviderError               provider_error       the agent's client failed; .policy has the report
+├── StoreError                  store_error          the record cannot be read or written; .kind, .partial
+└── ProviderError               provider_error       the agent's client failed; .partial has the result so far
     └── ProviderUnavailableError  provider_unavailable  not installed, not logged in
 """
 
@@ -34,7 +34,8 @@ class UsageError(ProctorError, ValueError):
 
 class StoreError(ProctorError):
     """The record cannot be read or written. `kind` says why: `not_a_store`, `newer_schema`, `truncated`,
-    `corrupt`, `unwritable`, `bad_record`, `run_exists`, `fenced`, `closed`.
+    `corrupt`, `unwritable`, `bad_record`, `run_exists`, `fenced`, `closed`. Of a run, `policy` has the policy
+    report and `partial` the result so far.
     """
 
     code: ClassVar[str] = "store_error"
@@ -42,10 +43,14 @@ class StoreError(ProctorError):
     def __init__(self, message: str, *, kind: str = "unwritable") -> None:
         super().__init__(message)
         self.kind = kind
+        self.policy: Any = None
+        self.partial: Any = None
 
 
 class ProviderError(ProctorError):
-    """The agent's client failed; `details` has what it said, `policy` the run's policy report once known."""
+    """The agent's client failed; `details` has what it said. Once the run is over, `policy` has its policy
+    report and `partial` its result so far (output, usage, cost, calls).
+    """
 
     code: ClassVar[str] = "provider_error"
 
@@ -53,6 +58,7 @@ class ProviderError(ProctorError):
         super().__init__(message)
         self.details = details or {}
         self.policy: Any = None
+        self.partial: Any = None
 
 
 class ProviderUnavailableError(ProviderError):

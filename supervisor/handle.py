@@ -45,7 +45,8 @@ class RunHandle:
         """The result, once the run is over.
 
         Raises PolicyViolationError when a policy cancelled it, StoreError when it could not be recorded,
-        else the provider's own error, with the policy report as its `policy`.
+        else the provider's own error, with the policy report as its `policy`; each has the result so far as
+        its `partial`.
         """
         await self._actor.finished.wait()
         return self._actor.result()

@@ -66,8 +66,9 @@ def conclude(outcome: Outcome, *, run_id: str, session_id: str, events: tuple[Ev
     """Give the result, or raise what the caller is owed instead of one.
 
     Raises PolicyViolationError for a run a policy cancelled, else the store's error, else the provider's
-    own error, unchanged but for its `policy`.
+    own error, unchanged but for its `policy`. Each has the result so far as its `partial`.
     """
+    owed = outcome.store_error or outcome.error
     result = RunResult(
         status=outcome.status,
         run_id=run_id,
@@ -78,7 +79,7 @@ def conclude(outcome: Outcome, *, run_id: str, session_id: str, events: tuple[Ev
         policy=outcome.policy,
         events=events,
         calls=_calls(events, outcome),
-        reason=outcome.reason,
+        reason=outcome.reason or ("" if owed is None else str(owed)),
     )
     if outcome.refused:
         raise PolicyViolationError(
@@ -87,10 +88,9 @@ def conclude(outcome: Outcome, *, run_id: str, session_id: str, events: tuple[Ev
             partial=result,
             provider_error=outcome.error,
         ) from outcome.store_error
-    for error in (outcome.store_error, outcome.error):
-        if error is not None:
-            _attach(error, outcome.policy)
-            raise error
+    if owed is not None:
+        _attach(owed, result)
+        raise owed
     return result
 
 
@@ -109,8 +109,9 @@ def _calls(events: tuple[Event, ...], outcome: Outcome) -> tuple[ToolCall, ...]:
     )
 
 
-def _attach(error: BaseException, report: PolicyReport) -> None:
+def _attach(error: BaseException, result: RunResult) -> None:
     try:
-        error.policy = report  # type: ignore[attr-defined]
+        error.policy = result.policy  # type: ignore[attr-defined]
+        error.partial = result  # type: ignore[attr-defined]
     except AttributeError:  # an exception class with slots takes no report, but is raised all the same
-        error.add_note(f"policy: {report.action}, {len(report.violations)} violations")
+        error.add_note(f"policy: {result.policy.action}, {len(result.policy.violations)} violations")

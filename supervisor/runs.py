@@ -44,7 +44,8 @@ async def run_once(
     """Run a prompt under policies (`policies` beats `policy`) and give the result; in memory without a store.
 
     Raises PolicyViolationError when preflight refuses or a policy cancels the run, PolicyError or UsageError
-    for arguments that make no sense, StoreError when it cannot be recorded, else the provider's own error.
+    for arguments that make no sense, StoreError when it cannot be recorded, else the provider's own error. Of a
+    run that has begun, the error has the result so far as its `partial`.
     """
     async with Supervisor(store or MemoryStore(), approver=approver, publishers=publishers) as supervisor:
         handle = await supervisor.start(

@@ -83,20 +83,6 @@ def summary(result: RunResult, live: Live, *, as_json: bool) -> None:
         live.print(_field(name, value))
 
 
-def failure(
-    run_id: str, session_id: str, error: Exception, report: PolicyReport | None, live: Live, *, as_json: bool
-) -> None:
-    """How a run ended that failed: there is no result, but what the policies found is known."""
-    if as_json:
-        told = {"type": "run_result", "run_id": run_id, "session_id": session_id, "status": "failed"}
-        say_json({**told, "reason": str(error), "policy": report})
-        return
-    live.print()
-    fields = [("run", run_id), ("session", session_id), ("ended", "failed")]
-    for name, value in [*fields, *(policy_lines(report) if report is not None else ())]:
-        live.print(_field(name, value))
-
-
 def policy_lines(report: PolicyReport) -> Iterator[tuple[str, str]]:
     """What the policies found, a line for each way it was enforced."""
     for enforcement in ("prevented", "interrupted", "observed"):

@@ -168,7 +168,7 @@ async def _concluded(handle: RunHandle, live: Live, *, as_json: bool, refusing_f
     """Show how it ended and give the exit code; `refusing_fails`: the agent fails when a call is refused."""
     from proctor.supervisor import PolicyViolationError, ProctorError
 
-    from .live import failure, summary
+    from .live import summary
 
     try:
         result: RunResult = await handle.wait()
@@ -178,9 +178,11 @@ async def _concluded(handle: RunHandle, live: Live, *, as_json: bool, refusing_f
         summary(error.partial, live, as_json=as_json)
         return VIOLATED
     except ProctorError as error:
-        report = getattr(error, "policy", None)
-        failure(handle.run_id, handle.session_id, error, report, live, as_json=as_json)
-        if refusing_fails and report is not None and report.action not in ("allow", "warn"):
+        partial: RunResult | None = getattr(error, "partial", None)
+        if partial is None:
+            raise
+        summary(partial, live, as_json=as_json)
+        if refusing_fails and partial.policy.action not in ("allow", "warn"):
             return VIOLATED
         raise
     summary(result, live, as_json=as_json)

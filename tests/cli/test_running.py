@@ -110,11 +110,14 @@ def test_an_agent_that_fails_is_exit_code_3(cli: Cli, place: Path) -> None:
 
 
 def test_a_failed_run_as_json_ends_with_a_result_too(cli: Cli, place: Path) -> None:
-    """Whoever reads lines finds the end."""
-    place.joinpath("agent.yaml").write_text("steps:\n  - fail: the model is overloaded\n")
+    """Whoever reads lines finds the end, and what was used until then."""
+    place.joinpath("agent.yaml").write_text(
+        "steps:\n  - usage: {input_tokens: 50}\n  - fail: the model is overloaded\n"
+    )
     last = cli(*RUN, "--json", "Try").lines[-1]
 
     assert (last["type"], last["status"], last["reason"]) == ("run_result", "failed", "the model is overloaded")
+    assert last["usage"]["input_tokens"] == 50
 
 
 def test_a_session_is_continued(cli: Cli, ran: Any) -> None:

@@ -12,6 +12,7 @@ import trio.testing
 from proctor.policies.errors import PolicyViolationError
 from proctor.policies.events import MessageReceived, RunCancelled
 from proctor.policies.model import Approval, Deny, Limits, Policy
+from proctor.policies.rules import Check
 from proctor.supervisor import MemoryStore, Supervisor, run_once
 from proctor.supervisor.testing import Ask, FakeAdapter, FakeApprover, Pause, Step
 
@@ -77,6 +78,27 @@ async def test_idleness_does_not_run_while_a_tool_runs_or_a_call_is_held(
     assert [call.name for call in adapter.ran] == ["read", "bash"]
     assert [v.kind for v in error.violations if v.action == "cancel"] == ["max_idle_ms"]
     assert 124.99 <= took < 125.05
+
+
+async def test_a_check_that_never_answers_refuses_its_call_after_a_minute(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """It fails closed, says why, and the run goes on."""
+
+    async def check(call: Any) -> bool:
+        await trio.sleep_forever()
+        return True
+
+    policy = Policy(name="p", rules=(Check(check=check, tool="bash", id="asked"),), on_violation="deny")
+    adapter = FakeAdapter([Ask(id="c1", name="bash"), Ask(id="c2", name="read")])
+    began = trio.current_time()
+    result = await run_once(adapter, "go", policies=[policy])
+    (violation,) = result.policy.violations
+
+    assert 59.99 <= trio.current_time() - began < 60.05
+    assert [call.name for call in adapter.ran] == ["read"]
+    assert (violation.rule, violation.enforcement) == ("asked", "prevented")
+    assert "no answer within 60 seconds" in violation.message
 
 
 @pytest.mark.parametrize(("on_timeout", "cancelled"), [("deny", False), ("cancel", True)])

@@ -137,6 +137,22 @@ async def test_a_policy_error_carries_what_there_was(denying: Callable[..., Poli
     assert raised.code == "policy_violation"
 
 
+@pytest.mark.parametrize("ending", sorted(ERRORS))
+async def test_an_error_of_the_provider_carries_what_there_was(ending: str, denying: Callable[..., Policy]) -> None:
+    """It is the provider's own, unchanged but for the report and the result so far."""
+    used = TokenUsageUpdated(input_tokens=100, output_tokens=20, cost_usd=0.25)
+    adapter = FakeAdapter([MessageReceived(content="looking around"), used, BASH, *ENDINGS[ending]])
+    _, raised, events = await supervise(adapter, denying("warn"), run_id="r1")
+    partial: RunResult = getattr(raised, "partial", RunResult(status="completed", run_id="", session_id=""))
+
+    assert type(raised) is ERRORS[ending]
+    assert (partial.status, partial.run_id, partial.output) == ("failed", "r1", "looking around")
+    assert (partial.usage.total_tokens, partial.cost_usd) == (120, 0.25)
+    assert [violation.action for violation in partial.policy.violations] == ["warn"]
+    assert partial.reason == str(raised)
+    assert list(partial.events) == events
+
+
 async def test_a_violation_found_with_the_last_event_refuses_a_run_that_says_it_finished() -> None:
     """A cancel-action violation is an error even if the provider says it finished."""
     policy = Policy(name="p", limits=Limits(max_total_tokens=10), on_violation="cancel")
