@@ -22,7 +22,7 @@ from ..policy_parts import policy_parts
 from .connection import Connection
 from .opening import can_load, choose, greet, load_session, new_session, server_parameters
 from .session import UNASKED_S, AcpSession
-from .traits import AgentTraits, traits_of
+from .traits import AgentTraits, switched, traits_of
 from .usage import CostMeter
 
 START_S: Final = 60.0
@@ -113,7 +113,7 @@ class AcpAdapter:
                 f"`{self.name}`",
                 [self._executable(), *self._command[1:]],
                 cwd=self._folder(),
-                env=self._environment(),
+                env=switched(self._environment(), self._traits),
                 run_id=launch.run_id,
             ) as process,
             helpers() as tasks,

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import PurePath
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 import msgspec
+
+from proctor.supervisor.errors import UsageError
 
 
 class AgentTraits(msgspec.Struct, frozen=True, kw_only=True):
@@ -14,7 +16,8 @@ class AgentTraits(msgspec.Struct, frozen=True, kw_only=True):
 
     `gate` is `all` only where the agent asks before every call, which its own settings decide.
     `deny_ends_turn`: a refusal ends the agent's turn. `loads`: it takes up its earlier sessions.
-    `partial_usage`: the tokens it tells are not all that it used; they are not reported.
+    `partial_usage`: the tokens it tells are not all that it used; they are not reported. `switches`: members of
+    JSON objects in its environment that turn off what would act unasked and unseen.
     """
 
     gate: Literal["all", "some", "none"] = "some"
@@ -23,16 +26,39 @@ class AgentTraits(msgspec.Struct, frozen=True, kw_only=True):
     partial_usage: bool = False
     reports_cost: bool = False
     loads: bool = False
+    switches: dict[str, dict[str, Any]] = {}
 
 
 KNOWN: Final[dict[str, AgentTraits]] = {
     "claude-agent-acp": AgentTraits(usage="at_end", reports_cost=True, loads=True),
     "codex-acp": AgentTraits(deny_ends_turn=True, usage="at_end", loads=True),
     "gemini": AgentTraits(usage="at_end", loads=True),
-    # of the tokens of a prompt it only tells those of the last model response
-    "opencode": AgentTraits(deny_ends_turn=True, partial_usage=True, reports_cost=True, loads=True),
+    "opencode": AgentTraits(
+        deny_ends_turn=True,
+        # of the tokens of a prompt it only tells those of the last model response
+        partial_usage=True,
+        reports_cost=True,
+        loads=True,
+        # it neither asks about a sub-agent's calls nor tells of them
+        switches={"OPENCODE_PERMISSION": {"task": "deny"}},
+    ),
 }
 """Agents by the name of their executable."""
+
+
+def switched(env: Mapping[str, str], traits: AgentTraits) -> dict[str, str]:
+    """An agent's environment with its switches set. Raises UsageError where one holds no JSON object."""
+    set_so: dict[str, str] = {}
+    for name, members in traits.switches.items():
+        try:
+            own = msgspec.json.decode(env.get(name) or "{}", type=dict[str, Any])
+        except msgspec.DecodeError:
+            raise UsageError(
+                f"the environment variable `{name}` is no JSON object; `{members}` is added to it"
+            ) from None
+        kept = {key: value for key, value in own.items() if key not in members}
+        set_so[name] = msgspec.json.encode({**kept, **members}).decode()
+    return {**env, **set_so}
 
 
 def traits_of(command: Sequence[str]) -> AgentTraits:

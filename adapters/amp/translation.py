@@ -93,7 +93,7 @@ class Translator:
             call_id = f"asked-{len(self._calls) + 1}"
             call = self._calls[call_id] = KnownCall(id=call_id, name=name, input=given, turn=self.turn)
         call.asked = True
-        return ToolCall(id=call.id, name=name, input=given, turn=call.turn)
+        return ToolCall(id=call.id, name=name, input=given, turn=call.turn, parent_tool_call_id=call.parent)
 
     def refused(self, call_id: str) -> None:
         """The gate refused a call: what the client tells the model of it is no outcome."""
@@ -157,7 +157,7 @@ class Translator:
         call = self._find(name, given, shown=False, asked=True)
         if call is None:
             above = self._calls.get(self._ids.get(parent or "", ""))
-            turn = above.turn if above is not None else self.turn
+            turn, parent = (above.turn, above.id) if above is not None else (self.turn, parent)
             call_id = str(block["id"])
             call = self._calls[call_id] = KnownCall(id=call_id, name=name, input=given, turn=turn, parent=parent)
         call.shown = True

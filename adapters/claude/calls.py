@@ -48,11 +48,12 @@ class CallBook:
         known = self._calls.get(call_id)
         return known.turn if known is not None else None
 
-    def asked(self, call_id: str, name: str, tool_input: dict[str, Any], agent_id: str | None) -> None:
-        """The gate was asked for a call."""
+    def asked(self, call_id: str, name: str, tool_input: dict[str, Any], agent_id: str | None) -> KnownCall:
+        """The gate is asked for a call."""
         parent = self._agents.get(agent_id) if agent_id else None
         call = self.mentioned(call_id, name, turn=0, parent=parent)
         call.gated, call.input = True, tool_input
+        return call
 
     def refused(self, call_id: str) -> None:
         """The gate refused a call: what the client tells the model of it is no outcome."""

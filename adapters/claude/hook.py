@@ -52,10 +52,11 @@ class GateHook:
         name, tool_input, agent_id = str(asked["tool_name"]), dict(asked["tool_input"]), asked.get("agent_id")
         await self._caught_up(call_id, agent_id)
         turn = self._calls.turn_of(call_id, agent_id) or 0
-        self._calls.asked(call_id, name, tool_input, agent_id)
+        parent = self._calls.asked(call_id, name, tool_input, agent_id).parent
+        call = ToolCall(id=call_id, name=name, input=tool_input, turn=turn, parent_tool_call_id=parent)
         answer = GateAnswer(allowed=False)
         try:
-            answer = await self._gate(ToolCall(id=call_id, name=name, input=tool_input, turn=turn))
+            answer = await self._gate(call)
         finally:
             if not answer.allowed:
                 self._calls.refused(call_id)

@@ -59,6 +59,12 @@ class AdapterChecks(Evidence):
         """
         return None
 
+    def delegating(self, file: str) -> Agent | None:
+        """An agent that starts a sub-agent, by a call, which makes the file by another; None if its client has
+        no sub-agents, or does not tell of them.
+        """
+        return None
+
     def staying(self) -> Agent | None:
         """An agent that makes the file `up` by a call that goes on for ever, in processes that ignore the
         terminate signal and have left their session, all in the workspace; None if it has no processes.

@@ -6,11 +6,13 @@ from typing import Final
 
 import anyio
 
+from proctor.policies.calls import ToolCall
 from proctor.policies.errors import PolicyViolationError
 from proctor.policies.language.conditions import Condition
 from proctor.policies.language.selectors import ToolWhere
-from proctor.policies.model import Deny, Limits, Policy
+from proctor.policies.model import Deny, Limit, Limits, Policy
 from proctor.supervisor.errors import ProviderError
+from proctor.supervisor.ports import GateAnswer
 from proctor.supervisor.result import PolicyReport
 from proctor.supervisor.runs import run_once
 
@@ -26,6 +28,7 @@ CAREFUL: Final = Policy(
 )
 """No network, nothing outside, so many tokens: by the text in the calls, as their inputs are the agent's own."""
 IDLE: Final = Policy(name="idle", tool_rules=(Deny(("*",), action="deny"),))
+ONE_CALL: Final = Policy(name="one-call", limits=Limits(max_tool_calls=Limit(max=1, action="deny")))
 FRUGAL: Final = Policy(name="frugal", limits=Limits(max_total_tokens=1))
 
 
@@ -62,6 +65,25 @@ class SupervisingChecks(AdapterChecks):
         assert report.action == "cancel"
         assert self.made() == []
         assert self.processes() == []
+
+    async def test_a_sub_agents_calls_count_and_are_held_as_its_parents_are(self) -> None:
+        """The call that starts it is the one that is allowed; the report says who asked for the next."""
+        agent = self.delegating("alpha")
+        if agent is None:
+            return
+        asked: list[ToolCall] = []
+
+        async def watch(call: ToolCall) -> GateAnswer:
+            asked.append(call)
+            return GateAnswer(allowed=call.parent_tool_call_id is None)
+
+        await self.run(agent, answer=watch)
+        report = await _supervised(agent, ONE_CALL)
+
+        assert [call.parent_tool_call_id for call in asked] == [None, asked[0].id]
+        found = [(violation.kind, violation.enforcement) for violation in report.violations]
+        assert found == [("max_tool_calls", "prevented")]
+        assert self.made() == []
 
     async def test_tokens_past_the_limit_interrupt_the_run(self) -> None:
         """Wherever tokens are reported at all."""

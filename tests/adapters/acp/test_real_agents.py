@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import uuid
+from pathlib import Path
 from typing import Any
 
 import anyio
+import psutil
 import pytest
 
 from proctor.policies.calls import ToolCall
@@ -36,6 +38,10 @@ CALLS: dict[str, list[Any]] = {
     ],
 }
 """A command, something harmless that is not asked about, and a file."""
+SUB_AGENTS: dict[str, tuple[str, dict[str, str]]] = {
+    "opencode": ("task", {"description": "x", "subagent_type": "general"}),
+    "gemini": ("invoke_agent", {"agent_name": "generalist"}),
+}
 
 
 async def drive(adapter: Any, prompt: str, **gate: Any) -> Driven:
@@ -98,6 +104,38 @@ async def test_gemini_does_not_take_up_a_session_it_does_not_know(bench: Any) ->
             raise AssertionError
 
     assert caught.value.details["kind"] == "unknown_session"
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"], indirect=True)
+@pytest.mark.parametrize("name", SUB_AGENTS)
+async def test_sub_agents_do_not_act(bench: Any, name: str) -> None:
+    """opencode's are switched off, as nobody would be asked or told of what they do; Gemini CLI has none here."""
+    tool, more = SUB_AGENTS[name]
+    inner = bench.prompt({"calls": [CALLS[name][0]]})
+    done = await drive(bench.agent(name), bench.prompt({"calls": [[tool, {**more, "prompt": inner}]]}))
+
+    assert bench.made() == []
+    assert len(bench.asked_model()) == 2
+    assert isinstance(done.events[-1], RunCompleted)
+
+
+@pytest.mark.parametrize("anyio_backend", ["trio"], indirect=True)
+async def test_gemini_whose_launcher_is_killed_has_failed(bench: Any) -> None:
+    """It runs in a child of what was started, which would go on."""
+    env = {name: value for name, value in bench.environment("gemini").items() if name != "GEMINI_CLI_NO_RELAUNCH"}
+    runner = Drive(bench.agent("gemini", env=env), cancel_when=lambda event: bool(said.set()))
+    said = anyio.Event()
+    with anyio.fail_after(50):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(runner.run, bench.prompt({"text": "hm", "endless": True}))
+            await said.wait()
+            launchers = [one for one in psutil.Process().children() if Path(one.cwd()) == bench.cwd]
+            assert [len(one.children()) for one in launchers] == [1]
+            left = launchers[0].children(recursive=True)
+            launchers[0].kill()
+
+    assert isinstance(runner.done.error, ProviderError)
+    assert [one for one in left if one.is_running() and one.status() != psutil.STATUS_ZOMBIE] == []
 
 
 async def allow(call: object) -> GateAnswer:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, ClassVar
 
 import pytest
@@ -15,11 +14,11 @@ STAY = f"trap '' TERM HUP; setsid {SLEEP} & (setsid {SLEEP} &); touch up; {SLEEP
 
 
 class RealAgent(AdapterConformance):
-    """An agent that runs real commands; `shell` and `looks` are calls of its model, the second not asked about."""
+    """An agent that runs real commands: by its tool `shell`; `looks` is a call that it does not ask about."""
 
     has_client = True
     name: ClassVar[str]
-    shell: ClassVar[Callable[[str], list[Any]]]
+    shell: ClassVar[str]
     looks: ClassVar[list[Any]]
 
     @pytest.fixture
@@ -44,7 +43,7 @@ class RealAgent(AdapterConformance):
 
     def staying(self) -> Agent:
         """A command that never ends."""
-        return self._agent({"calls": [type(self).shell(STAY)]})
+        return self._agent({"calls": [self._command(STAY)]})
 
     def silent(self) -> Agent:
         """A response that never ends."""
@@ -59,8 +58,11 @@ class RealAgent(AdapterConformance):
         return [{**self._commands("alpha")[0], "used": [1000, 10]}, {"text": "x", "used": [200, 5]}]
 
     def _commands(self, *files: str, together: bool = False) -> list[dict[str, Any]]:
-        calls = [type(self).shell(f"touch {file}") for file in files]
+        calls = [self._command(f"touch {file}") for file in files]
         return [{"calls": calls}] if together else [{"calls": [call]} for call in calls]
+
+    def _command(self, command: str) -> list[Any]:
+        return [self.shell, {"command": command, "description": "x"}]
 
     def _agent(self, *replies: dict[str, Any], **options: Any) -> Agent:
         return Agent(self.bench.agent(self.name, **options), self.bench.prompt(*replies))
@@ -73,7 +75,7 @@ class TestOpencode(RealAgent):
 
     row = "acp: opencode"
     name = "opencode"
-    shell = staticmethod(lambda command: ["bash", {"command": command, "description": "x"}])
+    shell = "bash"
     looks: ClassVar = ["read", {"filePath": ".note"}]
 
     def using(self) -> tuple[Agent, Usage]:
@@ -89,7 +91,7 @@ class TestGemini(RealAgent):
 
     row = "acp: gemini"
     name = "gemini"
-    shell = staticmethod(lambda command: ["run_shell_command", {"command": command, "description": "x"}])
+    shell = "run_shell_command"
     looks: ClassVar = ["list_directory", {"dir_path": "."}]
 
     def making(self, *files: str, together: bool = False) -> Agent:

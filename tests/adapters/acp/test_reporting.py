@@ -8,6 +8,7 @@ import anyio
 import pytest
 
 from proctor.adapters.acp import AcpAdapter, AgentTraits
+from proctor.adapters.acp.traits import switched
 from proctor.adapters.acp.usage import CostMeter, prompt_usage
 from proctor.policies.events import (
     MessageReceived,
@@ -242,3 +243,13 @@ def test_only_dollars_are_counted_and_never_backwards() -> None:
 
 async def allow(call: object) -> GateAnswer:
     return GateAnswer(allowed=True)
+
+
+def test_switches_are_added_to_what_an_agents_environment_has() -> None:
+    """Last, so that they hold; a value that is no object is named."""
+    traits = AgentTraits(switches={"X": {"task": "deny"}})
+
+    assert switched({"X": '{"task": "allow", "bash": "ask"}'}, traits) == {"X": '{"bash":"ask","task":"deny"}'}
+    assert switched({"Y": "1"}, traits) == {"Y": "1", "X": '{"task":"deny"}'}
+    with pytest.raises(UsageError, match="`X` is no JSON object"):
+        switched({"X": "deny"}, traits)

@@ -42,6 +42,11 @@ class TestAmpAdapter(AdapterConformance):
         look = {"use": ["look", "Read", {"path": "x"}], "asks": False}
         return self._agent([look, *self._commands(file)])
 
+    def delegating(self, file: str) -> Agent:
+        """A task, and a command that is of it."""
+        task = {"use": ["task", "Task", {"prompt": "x"}]}
+        return self._agent([task, self._use(file, f"touch {file}", parent="task")])
+
     def staying(self) -> Agent:
         """A command that never ends."""
         return self._agent([self._use("stay", STAY)])

@@ -74,6 +74,13 @@ class Claude(AdapterChecks):
         """A command for each file."""
         return self._agent(self._commands(*files, together=together))
 
+    def delegating(self, file: str) -> Agent:
+        """An agent that has another one run a command."""
+        api, inner = self.bench.api, self.scenes.add(self._commands(file))
+        start = {"description": "d", "prompt": inner, "subagent_type": "general-purpose", "run_in_background": False}
+        outer = self.scenes.add([lambda: api.reply(api.tool("Agent", **start))])
+        return Agent(self.bench.adapter("Bash", "Agent"), outer)
+
     def staying(self) -> Agent:
         """A command that never ends."""
         return self._agent([lambda: self.bench.api.reply(self.bench.api.bash(STAY))])
