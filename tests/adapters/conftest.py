@@ -7,10 +7,10 @@ import os
 import subprocess
 import threading
 from collections.abc import Iterator, Mapping
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+import loopback
 import pytest
 
 HERMETIC = {
@@ -63,22 +63,14 @@ class MessagesAPI:
         self._lock = threading.Lock()
         self._ids = 0
         self._holds: list[threading.Event] = []
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
-        self._server.daemon_threads = False
-        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02})
-        self._thread.start()
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self._server.server_address[1]}"
+        self._server = loopback.Server(self._answer)
+        self.url = self._server.url
 
     def close(self) -> None:
         """Let every held stream go and stop serving."""
         for hold in self._holds:
             hold.set()
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
+        self._server.close()
 
     def say(self, *replies: Reply, sub: bool = False) -> None:
         """Add replies to a thread's script."""
@@ -119,6 +111,20 @@ class MessagesAPI:
             self.arrived.notify_all()
         return reply
 
+    def _answer(self, request: loopback.Exchange) -> None:
+        if request.method == "HEAD":
+            request.give(b"")
+            return
+        if request.path.partition("?")[0] != "/v1/messages":
+            request.give({}, status=404)
+            return
+        reply = self.next_reply(request.body)
+        if reply.status != 200:
+            said = {"type": "api_error", "message": f"scripted {reply.status}"}
+            request.give({"type": "error", "error": said}, status=reply.status)
+            return
+        request.stream(_played(reply, self.new_id("msg"), request.body.get("model", "")))
+
     def wait_for_requests(self, count: int, timeout_s: float = 20) -> bool:
         """Block until so many model requests have come."""
         with self.arrived:
@@ -131,53 +137,17 @@ def _of_sub_agent(body: Mapping[str, Any]) -> bool:
     return any(text.startswith("sub ") for text in texts)
 
 
-def _handler(api: MessagesAPI) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
-        def log_message(self, format: str, *args: Any) -> None:
-            pass
-
-        def do_HEAD(self) -> None:
-            self._send(200, b"")
-
-        def do_POST(self) -> None:
-            body = json.loads(self.rfile.read(int(self.headers.get("content-length", 0))) or b"{}")
-            if not self.path.startswith("/v1/messages?") and self.path != "/v1/messages":
-                self._send(404, b"{}")
-                return
-            reply = api.next_reply(body)
-            if reply.status != 200:
-                said = {"type": "api_error", "message": f"scripted {reply.status}"}
-                self._send(reply.status, json.dumps({"type": "error", "error": said}).encode())
-                return
-            self._stream(reply, body.get("model", ""))
-
-        def _send(self, status: int, body: bytes) -> None:
-            self.send_response(status)
-            self.send_header("content-type", "application/json")
-            self.send_header("content-length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def _stream(self, reply: Reply, model: str) -> None:
-            self.send_response(200)
-            self.send_header("content-type", "text/event-stream")
-            self.send_header("connection", "close")
-            self.end_headers()
-            try:
-                for name, data in _sse(reply, api.new_id("msg"), model):
-                    self.wfile.write(f"event: {name}\ndata: {json.dumps(data)}\n\n".encode())
-                    self.wfile.flush()
-                    if name == "content_block_stop" and reply.hold is not None:
-                        reply.hold.wait()
-                    if name == "content_block_stop" and reply.cut:
-                        return
-            except (BrokenPipeError, ConnectionResetError):
-                pass
-
-    return Handler
+def _played(reply: Reply, message_id: str, model: str) -> Iterator[dict[str, Any]]:
+    """The events of a reply, held or cut off after its first block where it is to be."""
+    for event in _sse(reply, message_id, model):
+        yield event
+        if event["type"] == "content_block_stop" and reply.hold is not None:
+            reply.hold.wait()
+        if event["type"] == "content_block_stop" and reply.cut:
+            return
 
 
-def _sse(reply: Reply, message_id: str, model: str) -> Iterator[tuple[str, dict[str, Any]]]:
+def _sse(reply: Reply, message_id: str, model: str) -> Iterator[dict[str, Any]]:
     message: dict[str, Any] = {
         "id": message_id,
         "type": "message",
@@ -188,7 +158,7 @@ def _sse(reply: Reply, message_id: str, model: str) -> Iterator[tuple[str, dict[
         "stop_sequence": None,
         "usage": {**reply.usage, "output_tokens": 1},
     }
-    yield "message_start", {"type": "message_start", "message": message}
+    yield {"type": "message_start", "message": message}
     for index, block in enumerate(reply.blocks):
         is_tool = block["type"] == "tool_use"
         start = {**block, "input": {}} if is_tool else {**block, "text": ""}
@@ -197,19 +167,16 @@ def _sse(reply: Reply, message_id: str, model: str) -> Iterator[tuple[str, dict[
             if is_tool
             else {"type": "text_delta", "text": block["text"]}
         )
-        yield "content_block_start", {"type": "content_block_start", "index": index, "content_block": start}
-        yield "content_block_delta", {"type": "content_block_delta", "index": index, "delta": delta}
-        yield "content_block_stop", {"type": "content_block_stop", "index": index}
+        yield {"type": "content_block_start", "index": index, "content_block": start}
+        yield {"type": "content_block_delta", "index": index, "delta": delta}
+        yield {"type": "content_block_stop", "index": index}
     stop = "tool_use" if any(block["type"] == "tool_use" for block in reply.blocks) else "end_turn"
-    yield (
-        "message_delta",
-        {
-            "type": "message_delta",
-            "delta": {"stop_reason": stop, "stop_sequence": None},
-            "usage": {"output_tokens": reply.output_tokens},
-        },
-    )
-    yield "message_stop", {"type": "message_stop"}
+    yield {
+        "type": "message_delta",
+        "delta": {"stop_reason": stop, "stop_sequence": None},
+        "usage": {"output_tokens": reply.output_tokens},
+    }
+    yield {"type": "message_stop"}
 
 
 @pytest.fixture(autouse=True)

@@ -8,12 +8,12 @@ import threading
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import anyio
 import anyio.to_thread
+import loopback
 import psutil
 import pytest
 
@@ -27,6 +27,8 @@ from proctor.supervisor.ladder import walk
 from proctor.supervisor.ports import Gate, GateAnswer, Launch, Provider
 
 Item = dict[str, Any]
+
+PATIENCE_S = 20
 
 
 class Reply:
@@ -57,22 +59,13 @@ class ResponsesAPI:
         self.script: list[Reply] = []
         self.agents_script: list[Reply] = []
         self.requests: list[dict[str, Any]] = []
-        self.closing = threading.Event()
         self._news = threading.Condition()
-        self._server = _Server(("127.0.0.1", 0), _handler(self))
-        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02})
-        self._thread.start()
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self._server.server_address[1]}/v1"
+        self._server = loopback.Server(self._answer)
+        self.url = f"{self._server.url}/v1"
 
     def close(self) -> None:
         """Let endless responses go and stop serving."""
-        self.closing.set()
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
+        self._server.close()
 
     def reply(self, *items: Item, **how: Any) -> None:
         """Add a reply to the script; see Reply."""
@@ -106,9 +99,9 @@ class ResponsesAPI:
 
         def count() -> None:
             with self._news:
-                self._news.wait_for(lambda: len(self.requests) >= times or self.closing.is_set())
+                self._news.wait_for(lambda: len(self.requests) >= times, PATIENCE_S)
 
-        with anyio.fail_after(20):
+        with anyio.fail_after(PATIENCE_S):
             await anyio.to_thread.run_sync(count, abandon_on_cancel=True)
 
     def next_reply(self, request: dict[str, Any]) -> Reply:
@@ -123,6 +116,19 @@ class ResponsesAPI:
             reply.items = tuple(item(request) if callable(item) else item for item in reply.items)
             return reply
 
+    def _answer(self, request: loopback.Exchange) -> None:
+        if request.method != "POST":
+            request.give({"models": [], "data": []})
+            return
+        reply = self.next_reply(request.body)
+        if reply.status != 200:
+            request.give({"error": {"message": "scripted failure"}}, status=reply.status)
+            return
+        if not reply.mute:
+            request.stream(_sse(reply))
+        if reply.mute or reply.endless:
+            request.hold()
+
     def offered(self) -> list[str]:
         """The names of the tools the client offered to the model last."""
         return [str(tool.get("name") or tool["type"]) for tool in self.requests[-1]["tools"]]
@@ -131,49 +137,6 @@ class ResponsesAPI:
         """What the model was told of one of its calls."""
         outputs = [item for item in self.requests[-1]["input"] if item["type"].endswith("_output")]
         return "".join(str(item["output"]) for item in outputs if item["call_id"] == call_id)
-
-
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that goes away in the middle of a response is what some tests are about."""
-
-
-def _handler(api: ResponsesAPI) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
-        def log_message(self, format: str, *args: Any) -> None:
-            pass
-
-        def do_GET(self) -> None:
-            self._send(200, b'{"models": [], "data": []}')
-
-        def do_POST(self) -> None:
-            reply = api.next_reply(json.loads(self.rfile.read(int(self.headers.get("content-length", 0)))))
-            if reply.status != 200:
-                self._send(reply.status, b'{"error": {"message": "scripted failure"}}')
-                return
-            if reply.mute:
-                api.closing.wait()
-                return
-            self.send_response(200)
-            self.send_header("content-type", "text/event-stream")
-            self.send_header("connection", "close")
-            self.end_headers()
-            for event in _sse(reply):
-                self.wfile.write(f"event: {event['type']}\ndata: {json.dumps(event)}\n\n".encode())
-                self.wfile.flush()
-            if reply.endless:
-                api.closing.wait()
-
-        def _send(self, status: int, body: bytes) -> None:
-            self.send_response(status)
-            self.send_header("content-type", "application/json")
-            self.send_header("content-length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-    return Handler
 
 
 def _sse(reply: Reply) -> Iterator[dict[str, Any]]:
@@ -240,7 +203,7 @@ class Pipe:
 
     async def heard(self) -> None:
         """Wait until a command wrote to it."""
-        with anyio.fail_after(20):
+        with anyio.fail_after(PATIENCE_S):
             await anyio.to_thread.run_sync(self._path.read_text, abandon_on_cancel=True)
 
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import loopback
 import pytest
 
 if TYPE_CHECKING:
@@ -80,32 +79,20 @@ def api() -> Iterator[ScriptedAPI]:
     """The API, and a server for it."""
     scripted = ScriptedAPI()
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            body = json.loads(self.rfile.read(int(self.headers["content-length"])))
-            status, answer = scripted.answer(body)
-            stream = bool(body.get("stream")) and status == 200
-            data = _sse(answer) if stream else json.dumps(answer).encode()
-            self.send_response(status)
-            self.send_header("content-type", "text/event-stream" if stream else "application/json")
-            self.send_header("content-length", str(len(data)))
-            self.end_headers()
-            self.wfile.write(data)
+    def serve(request: loopback.Exchange) -> None:
+        status, answer = scripted.answer(request.body)
+        if request.body.get("stream") and status == 200:
+            request.stream(_sse(answer))
+        else:
+            request.give(answer, status=status)
 
-        def log_message(self, format: str, *args: Any) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    scripted.url = f"http://127.0.0.1:{server.server_address[1]}/v1"
-    thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
-    thread.start()
+    server = loopback.Server(serve)
+    scripted.url = f"{server.url}/v1"
     yield scripted
-    server.shutdown()
-    server.server_close()
-    thread.join()
+    server.close()
 
 
-def _sse(answer: dict[str, Any]) -> bytes:
+def _sse(answer: dict[str, Any]) -> Iterator[dict[str, Any]]:
     events: list[dict[str, Any]] = [{"type": "response.created", "response": {**answer, "output": []}}]
     for n, item in enumerate(answer["output"]):
         events.append({"type": "response.output_item.added", "output_index": n, "item": item})
@@ -115,8 +102,7 @@ def _sse(answer: dict[str, Any]) -> bytes:
             events.append({"type": "response.output_text.delta", "delta": text, **delta})
         events.append({"type": "response.output_item.done", "output_index": n, "item": item})
     events.append({"type": "response.completed", "response": answer})
-    lines = (f"event: {e['type']}\ndata: {json.dumps({**e, 'sequence_number': n})}\n\n" for n, e in enumerate(events))
-    return "".join(lines).encode()
+    yield from ({**event, "sequence_number": n} for n, event in enumerate(events))
 
 
 @pytest.fixture

@@ -1,0 +1,98 @@
+"""An HTTP server on loopback, for every scripted API of the tests: `import loopback`.
+
+What a request means and how it is answered is the API's own; here is only what all of them need.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+Answer = Callable[["Exchange"], None]
+
+
+class Exchange:
+    """One request, to be answered by `give` or `stream`, or not at all."""
+
+    def __init__(self, handler: BaseHTTPRequestHandler, closing: threading.Event) -> None:
+        self._handler = handler
+        self._closing = closing
+        self.method = handler.command
+        self.path = handler.path
+        body = handler.rfile.read(int(handler.headers.get("content-length") or 0))
+        self.body: dict[str, Any] = json.loads(body) if body else {}
+
+    def give(self, body: Mapping[str, Any] | bytes, *, status: int = 200, kind: str = "application/json") -> None:
+        """Answer with a whole body; a mapping is JSON."""
+        data = body if isinstance(body, bytes) else json.dumps(body).encode()
+        self._begin(status, kind, {"content-length": str(len(data))})
+        self._handler.wfile.write(data)
+
+    def stream(self, events: Iterable[Mapping[str, Any]]) -> None:
+        """Answer with server-sent events, each named by its `type`, as they come; then hang up."""
+        self._begin(200, "text/event-stream", {"connection": "close"})
+        for event in events:
+            self._handler.wfile.write(f"event: {event['type']}\ndata: {json.dumps(event)}\n\n".encode())
+            self._handler.wfile.flush()
+
+    def hold(self) -> None:
+        """Say nothing more until the server is closed."""
+        self._closing.wait()
+
+    def _begin(self, status: int, kind: str, headers: Mapping[str, str]) -> None:
+        self._handler.send_response(status)
+        self._handler.send_header("content-type", kind)
+        for name, value in headers.items():
+            self._handler.send_header(name, value)
+        self._handler.end_headers()
+
+
+class Server:
+    """Answers each request, in a thread of its own, until it is closed; `url` is where.
+
+    Args:
+        answer: answers one request; whatever it asks, nothing but a client that went away may fail.
+    """
+
+    def __init__(self, answer: Answer) -> None:
+        self.closing = threading.Event()
+        self._server = _Threading(("127.0.0.1", 0), _handler(answer, self.closing))
+        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02})
+        self._thread.start()
+        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
+
+    def close(self) -> None:
+        """Let everything that is held go, and stop serving."""
+        self.closing.set()
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+class _Threading(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        if not isinstance(sys.exc_info()[1], ConnectionError):  # a client that goes away is what some tests are about
+            super().handle_error(request, client_address)
+
+
+def _handler(answer: Answer, closing: threading.Event) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            answer(Exchange(self, closing))
+
+        def do_HEAD(self) -> None:
+            self.do_GET()
+
+        def do_POST(self) -> None:
+            self.do_GET()
+
+        def log_message(self, format: str, *args: Any) -> None:
+            pass
+
+    return Handler
