@@ -106,7 +106,7 @@ async def test_a_gate_that_raises_ends_the_run_and_its_error_stays_here(bench: A
         await bench.run(bench.adapter(), gate)
 
     assert not (bench.cwd / "never.txt").exists()
-    assert "secret" not in str(api.requests)
+    assert "secret rule" not in str(api.requests)
 
 
 async def test_a_rewritten_call_runs_with_the_input_of_the_gate(bench: Any) -> None:
