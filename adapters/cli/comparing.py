@@ -40,6 +40,7 @@ def diff(
             tally.add(change)
             progress(count)
             if as_json:
+                progress.make_way()
                 say(diff_json_line(change))
     finally:
         progress.done()

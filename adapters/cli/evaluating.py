@@ -70,6 +70,8 @@ def evaluate(
     progress = Progress()
     try:
         for session, found in judge_sessions(compiled, sessions, read_context(context), progress):
+            if report.tells(found):
+                progress.make_way()
             report.add(session, found)
     finally:
         progress.done()
@@ -97,6 +99,10 @@ class _Report:
         self._files = (junit, sarif)
         self._left = failures
         self._console: Any = console()
+
+    def tells(self, found: SessionReport) -> bool:
+        """Whether something is printed of a session at once."""
+        return self._as_json or (self._left > 0 and not found.passed)
 
     def add(self, session: Session, found: SessionReport) -> None:
         from proctor.adapters.evaluate import failure_reports, json_line

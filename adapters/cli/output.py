@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import IO, TYPE_CHECKING, Any
 
@@ -10,12 +11,20 @@ if TYPE_CHECKING:
 
 
 def console(file: IO[str] | None = None) -> Console:
-    """A console on standard output: colour on terminals only, and not where NO_COLOR says so."""
+    """A console on standard output: colour on terminals only; where NO_COLOR is set, plain text, not even bold."""
     from rich.console import Console
 
     out = file or sys.stdout
     plain = not out.isatty()
-    return Console(file=out, highlight=False, markup=False, emoji=False, soft_wrap=plain, width=_width(plain))
+    return Console(
+        file=out,
+        color_system=None if os.environ.get("NO_COLOR") else "auto",
+        highlight=False,
+        markup=False,
+        emoji=False,
+        soft_wrap=plain,
+        width=_width(plain),
+    )
 
 
 def _width(plain: bool) -> int | None:
@@ -47,18 +56,30 @@ class Progress:
     EVERY = 200
 
     def __init__(self) -> None:
-        self._shown = False
+        self._shown = 0
         self._seen = sys.stderr.isatty()
 
     def __call__(self, count: int) -> None:
         if self._seen and count % self.EVERY == 0:
-            self._shown = True
-            print(f"\r{count:,} sessions judged", end="", file=sys.stderr, flush=True)
+            self._shown = max(self._shown, _over(f"{count:,} sessions judged"))
 
     def done(self) -> None:
         """Take the line away."""
         if self._shown:
-            print("\r\033[K", end="", file=sys.stderr, flush=True)
+            _over(" " * self._shown)
+            _over("")
+            self._shown = 0
+
+    def make_way(self) -> None:
+        """Take the line away where what comes on standard output would stand behind it."""
+        if self._shown and sys.stdout.isatty():
+            self.done()
+
+
+def _over(text: str) -> int:
+    """Write over the line of standard error; gives the length."""
+    print(f"\r{text}", end="", file=sys.stderr, flush=True)
+    return len(text)
 
 
 def version() -> str:

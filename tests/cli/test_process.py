@@ -206,12 +206,13 @@ def test_output_that_is_no_terminal_has_no_colour() -> None:
 
 
 def test_no_color_is_respected_on_a_terminal() -> None:
-    """NO_COLOR: the words say it all."""
-    code, shown = on_terminal("check", "org.yaml", NO_COLOR="1")
+    """Not an escape sequence is left: the words say it all. An empty one is none."""
+    for command in (("check", "org.yaml"), ("demo",), ("runs",), ("explain", "last"), ("adapters",)):
+        code, shown = on_terminal(*command, NO_COLOR="1")
 
-    assert code == 0
-    assert "ok" in shown
-    assert "\033[3" not in shown
+        assert code == 0
+        assert "\033" not in shown
+    assert "\033[1" in on_terminal("check", "org.yaml", NO_COLOR="")[1]
 
 
 def test_a_terminal_of_80_columns_is_enough() -> None:
