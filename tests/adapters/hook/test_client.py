@@ -80,7 +80,7 @@ def test_a_denied_call_does_not_run_and_the_model_is_told(governed: Any) -> None
 def test_parallel_calls_share_one_budget(governed: Any) -> None:
     """Of six calls whose hooks run at once under a limit of two, two run."""
     api = governed.api
-    governed.govern("{name: p, limits: {max_tool_calls: {max: 2, action: deny}}}")
+    governed.govern("{name: p, limits: {max_total_tokens: 100000, max_tool_calls: {max: 2, action: deny}}}")
     api.say(api.reply(*[api.bash(f"echo done-{n}") for n in range(6)]), api.reply(api.text("done")))
 
     governed.run()
@@ -89,6 +89,7 @@ def test_parallel_calls_share_one_budget(governed: Any) -> None:
     assert len(ran) == 2
     assert recorded(governed.store, "tool_call_started") == ["tool_call_started"] * 2
     assert recorded(governed.store, "tool_call_denied") == ["tool_call_denied"] * 4
+    assert recorded(governed.store, "token_usage_updated") == ["token_usage_updated"] * 2
 
 
 def test_a_policy_that_cancels_ends_the_response(governed: Any) -> None:
