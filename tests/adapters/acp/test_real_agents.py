@@ -12,6 +12,7 @@ import pytest
 
 from proctor.policies.calls import ToolCall
 from proctor.policies.events import (
+    Event,
     MessageReceived,
     RunCompleted,
     SessionStarted,
@@ -109,7 +110,7 @@ async def test_gemini_does_not_take_up_a_session_it_does_not_know(bench: Any) ->
 @pytest.mark.parametrize("anyio_backend", ["asyncio"], indirect=True)
 @pytest.mark.parametrize("name", SUB_AGENTS)
 async def test_sub_agents_do_not_act(bench: Any, name: str) -> None:
-    """opencode's are switched off, as nobody would be asked or told of what they do; Gemini CLI has none here."""
+    """Those of opencode are switched off, as nobody would be asked or told of what they do; Gemini CLI has none."""
     tool, more = SUB_AGENTS[name]
     inner = bench.prompt({"calls": [CALLS[name][0]]})
     done = await drive(bench.agent(name), bench.prompt({"calls": [[tool, {**more, "prompt": inner}]]}))
@@ -123,8 +124,13 @@ async def test_sub_agents_do_not_act(bench: Any, name: str) -> None:
 async def test_gemini_whose_launcher_is_killed_has_failed(bench: Any) -> None:
     """It runs in a child of what was started, which would go on."""
     env = {name: value for name, value in bench.environment("gemini").items() if name != "GEMINI_CLI_NO_RELAUNCH"}
-    runner = Drive(bench.agent("gemini", env=env), cancel_when=lambda event: bool(said.set()))
     said = anyio.Event()
+
+    def watch(event: Event) -> bool:
+        said.set()
+        return False
+
+    runner = Drive(bench.agent("gemini", env=env), cancel_when=watch)
     with anyio.fail_after(50):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(runner.run, bench.prompt({"text": "hm", "endless": True}))
