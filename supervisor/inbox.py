@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from typing import Any
 
@@ -19,18 +20,23 @@ from .approvals import granted, refused
 from .errors import UsageError
 from .ports import ApprovalAnswer, ApprovalRequest, Mail, RunInfo, Store
 
+_PAGE = 500
+_MAY_WAIT = ("running", "cancelled")
+"""A run that completes or fails closes what it has asked; one that is cancelled may have been ended to ask."""
+
 
 def run_of(approval_id: str) -> str:
     """The run an approval was asked by."""
     return approval_id.rpartition(".")[0]
 
 
-async def pending(store: Store, *, limit: int = 100) -> list[ApprovalRequest]:
-    """The approvals nobody has answered, of the newest runs, oldest first.
+async def pending(store: Store) -> list[ApprovalRequest]:
+    """The approvals nobody has answered, oldest first.
 
     Signals of providers that cannot hold a call are not among them.
     """
-    sessions = dict.fromkeys(run.session_id for run in reversed(await store.runs(limit=limit)))
+    newest_first = [run.session_id async for run in _all_runs(store) if run.status in _MAY_WAIT]
+    sessions = dict.fromkeys(reversed(newest_first))
     found: list[ApprovalRequest] = []
     for session_id in sessions:
         waiting: dict[str, ApprovalRequest] = {}
@@ -41,6 +47,14 @@ async def pending(store: Store, *, limit: int = 100) -> list[ApprovalRequest]:
                 waiting.pop(event.approval_id, None)
         found.extend(waiting.values())
     return found
+
+
+async def _all_runs(store: Store) -> AsyncIterator[RunInfo]:
+    before: str | None = None
+    while page := await store.runs(limit=_PAGE, before=before):
+        for run in page:
+            yield run
+        before = page[-1].run_id
 
 
 async def answer(store: Store, approval_id: str, given: ApprovalAnswer) -> None:

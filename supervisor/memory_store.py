@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
+from itertools import dropwhile
 
 import anyio
 import anyio.lowlevel
@@ -108,10 +109,15 @@ class MemoryStore:
         self._check_open()
         return self._runs.get(run_id)
 
-    async def runs(self, *, limit: int = 100, session_id: str | None = None) -> list[RunInfo]:
-        """Newest first."""
+    async def runs(
+        self, *, limit: int = 100, session_id: str | None = None, before: str | None = None
+    ) -> list[RunInfo]:
+        """Newest first; see `Store.runs`."""
         self._check_open()
-        newest_first: Iterable[RunInfo] = reversed(self._runs.values())
+        newest_first: Iterator[RunInfo] = reversed(self._runs.values())
+        if before is not None:
+            newest_first = dropwhile(lambda run: run.run_id != before, newest_first)
+            next(newest_first, None)
         found = [run for run in newest_first if session_id is None or run.session_id == session_id]
         return found[: max(limit, 0)]
 

@@ -181,8 +181,10 @@ class Store(Protocol):
         """A run with its status as the stored events have it, or None."""
         ...
 
-    async def runs(self, *, limit: int = 100, session_id: str | None = None) -> list[RunInfo]:
-        """Newest first."""
+    async def runs(
+        self, *, limit: int = 100, session_id: str | None = None, before: str | None = None
+    ) -> list[RunInfo]:
+        """Newest first; `before` a run: only older ones, none when there is no such run."""
         ...
 
     async def session(self, session_id: str) -> SessionInfo | None: ...

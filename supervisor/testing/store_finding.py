@@ -100,7 +100,7 @@ class FindingChecks(StoreChecks):
                 assert ["created", "running", status, status] == seen
 
     async def test_runs_are_listed_newest_first(self) -> None:
-        """With a limit, of all sessions or of one."""
+        """With a limit, of all sessions or of one, and those before a run."""
         async with self.open_store() as store:
             for n in range(6):
                 await store.create_run(RunInfo(run_id=f"r{n}", session_id=f"s{n % 2}"))
@@ -108,6 +108,9 @@ class FindingChecks(StoreChecks):
             assert [run.run_id for run in await store.runs(limit=3)] == ["r5", "r4", "r3"]
             assert [run.run_id for run in await store.runs(session_id="s0")] == ["r4", "r2", "r0"]
             assert await store.runs(session_id="other") == []
+            assert [run.run_id for run in await store.runs(limit=2, before="r3")] == ["r2", "r1"]
+            assert [run.run_id for run in await store.runs(session_id="s0", before="r3")] == ["r2", "r0"]
+            assert await store.runs(before="r0") == await store.runs(before="other") == []
 
     async def test_a_session_knows_its_provider_and_the_providers_own_id(self) -> None:
         """The id is that of the latest event that names one."""

@@ -177,6 +177,20 @@ async def test_another_process_answers_through_the_store(asking: Policy) -> None
     assert await inbox.pending(store) == []
 
 
+async def test_the_inbox_has_what_waits_in_any_run_however_many_came_after(asking: Policy) -> None:
+    """Runs that were stored since push nothing out of it."""
+    store = MemoryStore()
+    async with Supervisor(store) as supervisor:
+        handle = await supervisor.start(FakeAdapter([BASH]), "go", policies=[asking])
+        request = await until_held(supervisor)
+        for _ in range(1_200):
+            await create_run(store, "later")
+        found = await inbox.pending(store)
+        await handle.cancel()
+
+    assert [waiting.approval_id for waiting in found] == [request.approval_id]
+
+
 async def test_a_held_call_of_a_cancelled_run_is_closed(asking: Policy) -> None:
     """Nothing stays in the inbox of a run that is over."""
     store = MemoryStore()

@@ -85,9 +85,8 @@ async def test_a_check_that_never_answers_refuses_its_call_after_a_minute(
 ) -> None:
     """It fails closed, says why, and the run goes on."""
 
-    async def check(call: Any) -> bool:
+    async def check(call: Any) -> None:
         await trio.sleep_forever()
-        return True
 
     policy = Policy(name="p", rules=(Check(check=check, tool="bash", id="asked"),), on_violation="deny")
     adapter = FakeAdapter([Ask(id="c1", name="bash"), Ask(id="c2", name="read")])

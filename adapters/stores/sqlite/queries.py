@@ -65,13 +65,16 @@ def run_info(connection: sqlite3.Connection, run_id: str) -> RunInfo | None:
     return row and _to_run(row)
 
 
-def newest_runs(connection: sqlite3.Connection, limit: int, session_id: str | None) -> list[RunInfo]:
-    """Runs, newest first."""
-    of_session = "" if session_id is None else "WHERE session_id = :session_id"
+def newest_runs(
+    connection: sqlite3.Connection, limit: int, session_id: str | None, before: str | None
+) -> list[RunInfo]:
+    """Runs, newest first; `before` a run: the older ones."""
+    of_session = "" if session_id is None else " AND session_id = :session_id"
+    older = "" if before is None else " AND number < (SELECT number FROM runs WHERE run_id = :before)"
     rows = connection.execute(
-        f"SELECT {_RUN_COLUMNS} FROM runs JOIN sessions ON key = session_key {of_session}"
+        f"SELECT {_RUN_COLUMNS} FROM runs JOIN sessions ON key = session_key WHERE TRUE{of_session}{older}"
         " ORDER BY number DESC LIMIT :limit",
-        {"session_id": session_id, "limit": max(limit, 0)},
+        {"session_id": session_id, "before": before, "limit": max(limit, 0)},
     )
     return [_to_run(row) for row in rows]
 

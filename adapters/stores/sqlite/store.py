@@ -94,9 +94,11 @@ class SQLiteStore:
         """A run with its status as the stored events have it, or None."""
         return await self._readers.ask(lambda connection: queries.run_info(connection, run_id))
 
-    async def runs(self, *, limit: int = 100, session_id: str | None = None) -> list[RunInfo]:
-        """Newest first."""
-        return await self._readers.ask(lambda connection: queries.newest_runs(connection, limit, session_id))
+    async def runs(
+        self, *, limit: int = 100, session_id: str | None = None, before: str | None = None
+    ) -> list[RunInfo]:
+        """Newest first; see `Store.runs`."""
+        return await self._readers.ask(lambda connection: queries.newest_runs(connection, limit, session_id, before))
 
     async def session(self, session_id: str) -> SessionInfo | None:
         """A session, or None."""
