@@ -90,7 +90,7 @@ def test_nets_are_judged_as_their_text_says() -> None:
     """Nets agree with playing the whole session again from the initial marking."""
     some = st.lists(nets(), min_size=1, max_size=2, unique_by=lambda net: str(net["name"]))
 
-    @thorough
+    @settings(thorough, max_examples=thorough.max_examples * (1 if LONG else 4))  # few nets move for long
     @given(policies(st.just([]), all_nets=some), sessions, variants, contexts, randoms)
     def judged_alike(policy: Any, steps: list[Step], variant: Variant, context: RunContext, seed: int) -> None:
         seen.update(agree([policy], steps, variant, context, seed))

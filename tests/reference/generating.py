@@ -130,13 +130,19 @@ def loops(draw: Any) -> Any:
 def nets(draw: Any) -> Any:
     """Nets of three places; transitions without tools lead from `x` to `y` to `z`, so that they end."""
     places = st.lists(st.sampled_from("xyz"), max_size=2)
+    tools = st.lists(plain.filter(lambda tool: isinstance(tool, str)), min_size=1, max_size=2) | lists
     inputs = st.lists(st.sampled_from("xyz"), min_size=1, max_size=2) | places
     named = st.fixed_dictionaries(
-        {"inputs": inputs, "outputs": places, "tools": lists},
-        optional={"type": st.sampled_from(["auto", "manual"]), "deferred": st.booleans()},
+        {
+            "inputs": inputs,
+            "outputs": st.lists(st.sampled_from("xyz"), min_size=1, max_size=2) | places,
+            "tools": tools,
+            "deferred": st.booleans(),
+            "type": st.sampled_from(["auto", "auto", "manual"]),
+        }
     )
     silent = st.sampled_from([{"inputs": ["x"], "outputs": ["y"]}, {"inputs": ["y", "y"], "outputs": ["z"]}])
-    transitions = [*draw(st.lists(named, min_size=1, max_size=3)), *draw(st.lists(silent, max_size=2))]
+    transitions = [*draw(st.lists(named, min_size=2, max_size=4)), *draw(st.lists(silent, max_size=2))]
     made = {
         "name": draw(st.sampled_from(["n", "m"])),
         "places": ["x", "y", "z"],
