@@ -124,9 +124,15 @@ class CodexAdapter:
             launch,
             sandboxed=self._sandbox != "danger-full-access",
             confined=not self._allow_escalation,
-            folder=self._folder(),
+            folder=None if self._sandbox == "read-only" else self._folder(),
             last_turn=_last_turn(launch),
         )
+        with sandboxing.swept(self._folder(), self._environment()):
+            async with self._opened(launch, session):
+                yield session
+
+    @asynccontextmanager
+    async def _opened(self, launch: Launch, session: CodexSession) -> AsyncIterator[None]:
         async with (
             connect(
                 self._command(launch.options),
@@ -149,7 +155,7 @@ class CodexAdapter:
             held = holds(self._sandbox, escalation=self._allow_escalation)
             await check_terms(connection, answer, sandbox=self._sandbox, held=held, turned_on=on)
             await session.prompt()
-            yield session
+            yield
 
     def _thread(self, launch: Launch, config: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
         denied = launch.options.options.get("denied", ())

@@ -31,7 +31,7 @@ class Questions:
         rollouts: the client's own records.
         sandboxed: commands run in a sandbox unless the model asks for more.
         confined: a call that would leave the sandbox is refused.
-        folder: the folder the sandbox lets file changes touch.
+        folder: the folder the sandbox lets file changes touch; None if there is none.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class Questions:
         *,
         sandboxed: bool,
         confined: bool,
-        folder: Path,
+        folder: Path | None,
     ) -> None:
         self._gate = StrictGate(launch.gate, stream)
         self._said = said
@@ -77,7 +77,7 @@ class Questions:
 
     def _patch(self, params: dict[str, Any]) -> Proposal | None:
         item = self._said.running.get(str(params.get("itemId")))
-        escalated = self._sandboxed and item is not None and leaves(item, str(self._folder))
+        escalated = self._sandboxed and item is not None and (self._folder is None or leaves(item, str(self._folder)))
         return approvals.patch_proposal(item, escalated=escalated or params.get("grantRoot") is not None)
 
     def _decided(self, answer: GateAnswer, thread: str) -> dict[str, Any]:

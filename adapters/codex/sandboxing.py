@@ -4,12 +4,19 @@ With approvals on, the client takes an allowed command that its sandbox stops an
 sandbox, asking nobody. It does not where its permissions deny reading something: then nothing ever leaves the
 sandbox. So a run that is to be confined gets permissions of its own, equal to the sandbox that was asked for but
 for one file that nobody needs.
+
+Where a folder can be written to, the client keeps commands from a `.git` and the like in it; it makes empty ones
+to do so, and with permissions of that kind leaves them behind.
 """
 
 from __future__ import annotations
 
+import os
 import sys
-from collections.abc import Mapping
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any, Final
 
 PROFILE: Final = "proctor"
@@ -23,6 +30,8 @@ SANDBOXES: Final = {
 
 _BASES: Final = {"read-only": ":read-only", "workspace-write": ":workspace"}
 _DENIED: Final = {"linux": "/etc/shadow", "darwin": "/private/etc/master.passwd"}
+
+_GUARDED: Final = (".git", ".codex", ".agents", ".aws")
 
 
 def holds(sandbox: str, *, escalation: bool) -> bool:
@@ -51,3 +60,26 @@ def terms(sandbox: str, *, escalation: bool, settings: Mapping[str, Any]) -> tup
         )
         profile["network"] = {"enabled": bool(settings.get("network_access"))}
     return {"permissions": PROFILE}, {"default_permissions": PROFILE, f"permissions.{PROFILE}": profile}
+
+
+@contextmanager
+def swept(folder: Path, env: Mapping[str, str]) -> Iterator[None]:
+    """Leaving takes away the empty folders that the client's sandbox made meanwhile, in the folders it lets
+    commands write to by itself.
+
+    Args:
+        folder: where commands work.
+        env: their environment.
+    """
+    places = dict.fromkeys((folder, Path("/tmp"), Path(env.get("TMPDIR") or tempfile.gettempdir())))
+    absent = [path for path in _guarded(places) if not os.path.lexists(path)]
+    try:
+        yield
+    finally:
+        for path in absent:
+            with suppress(OSError):  # not there, or somebody's own
+                path.rmdir()
+
+
+def _guarded(places: Iterable[Path]) -> Iterator[Path]:
+    return (place / name for place in places for name in _GUARDED)

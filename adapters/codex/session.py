@@ -38,11 +38,13 @@ class CodexSession:
         launch: what to run, with the gate that holds its calls.
         sandboxed: commands run in a sandbox unless the model asks for more.
         confined: a call that would leave the sandbox is refused.
-        folder: the folder the sandbox lets file changes touch.
+        folder: the folder the sandbox lets file changes touch; None if there is none.
         last_turn: the number of the session's last model response.
     """
 
-    def __init__(self, launch: Launch, *, sandboxed: bool, confined: bool, folder: Path, last_turn: int) -> None:
+    def __init__(
+        self, launch: Launch, *, sandboxed: bool, confined: bool, folder: Path | None, last_turn: int
+    ) -> None:
         self._launch = launch
         self._stream = EventStream()
         self._said = Translation(

@@ -102,6 +102,26 @@ async def test_a_command_that_the_sandbox_stops_is_not_run_again_without_it(benc
     assert list(bench.home.glob("outside-*")) == []
 
 
+@pytest.mark.parametrize(("sandbox", "made"), [("read-only", []), ("workspace-write", ["new.txt"])])
+async def test_an_allowed_file_change_is_held_by_the_sandbox(bench: Any, sandbox: str, made: list[str]) -> None:
+    """As a command is."""
+    bench.api.reply(bench.api.patch("c1", "*** Add File: new.txt", "+x"))
+    await bench.run(adapter=bench.adapter(sandbox=sandbox))
+
+    assert bench.made() == made
+
+
+async def test_the_sandbox_leaves_nothing_in_the_folders_it_guards(bench: Any) -> None:
+    """Nor takes away what was there, or what the run made."""
+    (bench.cwd / ".aws").mkdir()
+    adapter = bench.adapter(sandbox="workspace-write", config=NO_TEMPORARY_FOLDERS)
+    async with bench.watched(adapter=adapter) as run:
+        (bench.cwd / ".git" / "hooks").mkdir(parents=True)
+        await run.ended.wait()
+
+    assert bench.made(".*") == [".aws", ".git"]
+
+
 async def test_a_command_its_own_rules_let_through_stays_in_the_sandbox(bench: Any) -> None:
     """Without the permissions of the run, the client would run it outside."""
     rules = bench.home / "rules"
