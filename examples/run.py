@@ -41,7 +41,8 @@ def main() -> None:
     """Show both sessions of the example named on the command line."""
     if len(sys.argv) != 2 or not (HERE / sys.argv[1] / "policy.yaml").is_file():
         names = ", ".join(sorted(path.parent.name for path in HERE.glob("*/policy.yaml")))
-        sys.exit(f"usage: python examples/run.py EXAMPLE   (one of {names})")
+        print(f"usage: python examples/run.py EXAMPLE, one of {names}", file=sys.stderr)
+        sys.exit(2)
     for script in ("stopped.yaml", "passes.yaml"):
         result = anyio.run(run_example, HERE / sys.argv[1], script)
         violations = result.violations if isinstance(result, PolicyViolationError) else result.policy.violations

@@ -151,9 +151,10 @@ class PreconditionMachine(Machine):
         for requirement in self.requires:
             if not self._met(requirement, state, call):
                 wanted = self._words(requirement)
+                lacks = f", which requires: {wanted}" if requirement.description else f" without {wanted}"
                 return Finding(
                     expected=f"{wanted} before `{call.name}`",
-                    actual=f"`{call.name}` was asked for {'- ' if requirement.description else 'without '}{wanted}",
+                    actual=f"`{call.name}` was asked for{lacks}",
                     details={"requires": wanted},
                     suggestion=f"first: {wanted}",
                 )

@@ -145,10 +145,10 @@ class PriorTest:
 
     def words(self) -> str:
         """The requirement as a text says it."""
-        names = listed([name for slot in self.slots for name in slot.names])
+        names = " or ".join(f"`{name}`" for slot in self.slots for name in slot.names)
         about = f" for the same {listed([same.path for same in self.same])}" if self.same else ""
         returned = " that returned what is required" if self._output else ""
-        return f"{names} {self.must}{about}{returned}"
+        return f"a {self.must} call of {names}{about}{returned}"
 
 
 def _settled(item: str | ToolWhere) -> str | ToolWhere:

@@ -54,11 +54,24 @@ from proctor.policies.limits import figure
         (
             {
                 "rules": [
+                    {
+                        "type": "precondition",
+                        "tool": "bash",
+                        "requires": [{"prior": ["a", "b"], "same": [{"path": "$.n"}]}],
+                    }
+                ]
+            },
+            {},
+            "`bash` was asked for without a completed call of `a` or `b` for the same `$.n`",
+        ),
+        (
+            {
+                "rules": [
                     {"type": "precondition", "tool": "bash", "requires": [{"prior": "ls", "description": "look"}]}
                 ]
             },
             {},
-            "`bash` was asked for - look",
+            "`bash` was asked for, which requires: look",
         ),
     ],
 )
