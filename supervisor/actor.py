@@ -107,8 +107,7 @@ class RunActor:
     async def run(self, begin: inputs.Begin) -> None:
         """Supervise to the end, whatever happens; never raises, and is ended by `cancel` only."""
         try:
-            with anyio.CancelScope(shield=True):
-                await self._live(begin)
+            await self._live(begin)
         except Exception as error:  # an error of ours must not leave a run that nobody can wait for
             self._log_failure("run.broken")
             if self._outcome is None:
@@ -166,6 +165,7 @@ class RunActor:
 
     async def _live(self, begin: inputs.Begin) -> None:
         async with anyio.create_task_group() as tasks:
+            tasks.cancel_scope.shield = True
             self._tasks = tasks
             self._feed(begin)
             if self._early is not None:
@@ -177,8 +177,8 @@ class RunActor:
             evidence = {"rungs": self._pump.rungs} if self._pump.rungs else {}
             self._feed(inputs.AdapterEnded(now_ms=self.now_ms(), error=error, evidence=evidence))
             await self._over.wait()
+            await self._last_attempt()
             tasks.cancel_scope.cancel()
-        await self._last_attempt()
 
     def _take(self, event: Event) -> bool:
         self._feed(inputs.Reported(now_ms=self._around.clock.now_ms(), event=event))
