@@ -8,7 +8,7 @@ import click
 
 from .common import json_option
 from .exits import BAD_INPUT, FINE, VIOLATED
-from .output import console, say_json
+from .output import console, say_hanging, say_json
 
 if TYPE_CHECKING:
     from proctor.policies import Capabilities, Policy, PolicyError
@@ -60,15 +60,17 @@ def _refused(error: PolicyError) -> dict[str, Any]:
 
 
 def _show(policies: list[Policy], findings: Findings) -> None:
+    from rich.text import Text
+
     out = console()
     for policy in policies:
         out.print(f"{policy.name}: {_contents(policy)}")
     for finding in findings:
         refuses = finding.severity == "refuse"
-        out.print("refused " if refuses else "note    ", style="bold red" if refuses else "yellow", end="")
-        out.print(str(finding))
+        word, style = ("refused", "bold red") if refuses else ("note", "yellow")
+        say_hanging(out, Text.assemble((f"{word:<8}", style), str(finding)), 8)
         for step in finding.witness:
-            out.print(f"          {step}", style="dim")
+            say_hanging(out, Text(f"          {step}", "dim"), 10)
     if findings.refusals:
         out.print("no run can start under this", style="bold red")
     else:

@@ -11,8 +11,7 @@ import click
 
 from .common import check_format, context_option, format_option, json_option, policy_option
 from .exits import FINE, VIOLATED
-from .live import hanging
-from .output import Progress, console, version
+from .output import Progress, console, say_hanging, version
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -121,14 +120,9 @@ class _Report:
                     break
 
     def _show(self, text: Text) -> None:
-        """On a terminal what is too long goes on below its own beginning."""
-        if self._console.soft_wrap:
-            self._console.print(text)
-            return
         for line in text.split("\n", allow_blank=True):
             head = _HEAD.match(line.plain)
-            for part in hanging(line, self._console.width, len(head[0]) if head else 0):
-                self._console.print(part, no_wrap=True)
+            say_hanging(self._console, line, len(head[0]) if head else 0)
 
     def finish(self) -> None:
         from proctor.adapters.evaluate import summary_table

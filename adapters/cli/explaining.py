@@ -9,7 +9,7 @@ import click
 import msgspec
 
 from .common import context_option, json_option, run_async, store_option
-from .output import console, note, say_json
+from .output import console, note, say_hanging, say_json
 
 if TYPE_CHECKING:
     from proctor.policies import CompiledPolicy, Event, RunContext
@@ -119,7 +119,6 @@ def _recorded_context(events: list[Event]) -> RunContext:
 
 
 def _show(item: Explained) -> None:
-    from rich.padding import Padding
     from rich.text import Text
 
     from proctor.adapters.evaluate.calls import printable
@@ -128,9 +127,7 @@ def _show(item: Explained) -> None:
     out = console()
 
     def show(text: str, style: str = "") -> None:
-        out.print(
-            Padding(Text(text, style), (0, 0, 0, 2), expand=False) if out.is_terminal else Text(f"  {text}", style)
-        )
+        say_hanging(out, Text(f"  {text}", style), 2)
 
     if item.decision is None:
         out.print(f"event {item.seq}  {item.event}", style="bold")

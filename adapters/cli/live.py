@@ -7,11 +7,15 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from .output import console, say_json
+from .output import console, say_hanging, say_json
 
 if TYPE_CHECKING:
     from proctor.policies import Event, Violation
     from proctor.supervisor import PolicyReport, RunResult
+
+
+_HEAD = 20
+"""What a line begins with takes so many columns: when, and what in a word."""
 
 
 class Live:
@@ -55,22 +59,10 @@ class Live:
 
     def print(self, line: Any = "", style: str | None = None) -> None:
         """One line; on a terminal what is too long goes on below its own beginning."""
-        if self._console.soft_wrap or isinstance(line, str):
+        if isinstance(line, str):
             self._console.print(line, style=style)
-            return
-        for part in hanging(line, self._console.width):
-            self._console.print(part, no_wrap=True)
-
-
-def hanging(line: Any, width: int, indent: int = 20) -> Iterator[Any]:
-    """The line in parts that fit, all but the first indented."""
-    from rich.console import Console
-    from rich.text import Text
-
-    head, body = line[:indent], line[indent:]
-    parts = body.wrap(Console(width=width), max(width - indent, 20)) or [Text()]
-    for n, part in enumerate(parts):
-        yield Text.assemble(head if n == 0 else " " * indent, part)
+        else:
+            say_hanging(self._console, line, _HEAD)
 
 
 def summary(result: RunResult, live: Live, *, as_json: bool) -> None:

@@ -8,6 +8,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.text import Text
 
 
 def console(file: IO[str] | None = None) -> Console:
@@ -35,6 +36,18 @@ def _width(plain: bool) -> int | None:
 def say(text: str = "") -> None:
     """One line on standard output."""
     sys.stdout.write(text + "\n")
+
+
+def say_hanging(out: Console, line: Text, indent: int) -> None:
+    """One line; on a terminal what is too long goes on below, indented."""
+    from rich.text import Text
+
+    if out.soft_wrap:
+        out.print(line)
+        return
+    head, body = line[:indent], line[indent:]
+    for n, part in enumerate(body.wrap(out, max(out.width - indent, 20)) or [Text()]):
+        out.print(Text.assemble(head if n == 0 else " " * indent, part), no_wrap=True)
 
 
 def say_json(value: Any) -> None:
