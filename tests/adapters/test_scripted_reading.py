@@ -52,7 +52,10 @@ async def test_a_workspace_that_is_not_there_is_said_before_the_start(tmp_path: 
         ("steps:\n  - say: hi\n    call: x", "found `say` and `call`"),
         ("steps:\n  - call: x\n    inptu: {}", "script:2:5: `steps[0]`: unknown key `inptu`"),
         ("steps:\n  - call: x\n    inptu: {}", "did you mean `input`?"),
-        ("steps:\n  - usage: {input_tokens: -1}", "script:2:27: `steps[0].usage.input_tokens`: expected a whole number >= 0"),
+        (
+            "steps:\n  - usage: {input_tokens: -1}",
+            "2:27: `steps[0].usage.input_tokens`: expected a whole number >= 0",
+        ),
         ("steps:\n  - usage: {input_tokens: true}", "expected a whole number, got true or false"),
         ("steps:\n  - silence: long", "`steps[0].silence`"),
         ("steps:\n  - call: a\n    if_denied:\n      - x", "script:4:9: `steps[0].if_denied[0]`: a step is a"),
