@@ -6,6 +6,7 @@ What a request means and how it is answered is the API's own; here is only what 
 from __future__ import annotations
 
 import json
+import socket
 import sys
 import threading
 from collections.abc import Callable, Iterable, Mapping
@@ -16,7 +17,7 @@ Answer = Callable[["Exchange"], None]
 
 
 class Exchange:
-    """One request, to be answered by `give` or `stream`, or not at all."""
+    """One request, to be answered by `give` or `stream`, or by hanging up."""
 
     def __init__(self, handler: BaseHTTPRequestHandler, closing: threading.Event) -> None:
         self._handler = handler
@@ -38,6 +39,11 @@ class Exchange:
         for event in events:
             self._handler.wfile.write(f"event: {event['type']}\ndata: {json.dumps(event)}\n\n".encode())
             self._handler.wfile.flush()
+
+    def hang_up(self) -> None:
+        """Close the connection, whatever was answered."""
+        self._handler.close_connection = True
+        self._handler.connection.shutdown(socket.SHUT_RDWR)
 
     def hold(self) -> None:
         """Say nothing more until the server is closed."""

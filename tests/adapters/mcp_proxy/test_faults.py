@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import socket
 import sys
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import anyio
+import loopback
 import pytest
 from mcp import MCPError
 from mcp.shared.message import SessionMessage
@@ -106,46 +103,26 @@ def words(error: BaseException) -> str:
 def failing_server(how: str) -> Iterator[str]:
     """A server that begins as it should and fails in every call; gives its URL."""
 
-    class Handler(BaseHTTPRequestHandler):
-        def log_message(self, format: str, *args: Any) -> None:
-            pass
+    def answer(request: loopback.Exchange) -> None:
+        if request.method != "POST":
+            request.give(b"", status=405)
+        elif request.body["method"] == "tools/call":
+            if how == "ends its stream":
+                request.give(b"event: message\n\n", kind="text/event-stream")
+            request.hang_up()
+        elif "id" in request.body:
+            about = {"name": "failing", "version": "1"}
+            version = request.body["params"].get("protocolVersion")
+            result = {"protocolVersion": version, "capabilities": {"tools": {}}, "serverInfo": about}
+            request.give({"jsonrpc": "2.0", "id": request.body["id"], "result": result})
+        else:
+            request.give(b"", status=202)
 
-        def do_POST(self) -> None:
-            asked = json.loads(self.rfile.read(int(self.headers["content-length"])))
-            if asked["method"] == "tools/call":
-                if how == "ends its stream":
-                    self._answer(200, b"event: message\n\n", "text/event-stream")
-                self.close_connection = True
-                self.connection.shutdown(socket.SHUT_RDWR)
-            elif "id" in asked:
-                about = {"name": "failing", "version": "1"}
-                version = asked["params"].get("protocolVersion")
-                result = {"protocolVersion": version, "capabilities": {"tools": {}}, "serverInfo": about}
-                answer = {"jsonrpc": "2.0", "id": asked["id"], "result": result}
-                self._answer(200, json.dumps(answer).encode(), "application/json")
-            else:
-                self._answer(202, b"", "application/json")
-
-        def do_GET(self) -> None:
-            self._answer(405, b"", "application/json")
-
-        def _answer(self, status: int, body: bytes, kind: str) -> None:
-            self.send_response(status)
-            self.send_header("content-type", kind)
-            self.send_header("content-length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-            self.wfile.flush()
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-    thread.start()
+    server = loopback.Server(answer)
     try:
-        yield f"http://127.0.0.1:{server.server_address[1]}/mcp"
+        yield f"{server.url}/mcp"
     finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+        server.close()
 
 
 async def test_what_is_no_message_is_reported_and_passed_over(bench: Any) -> None:
