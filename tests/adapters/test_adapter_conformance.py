@@ -17,6 +17,7 @@ from proctor.policies.events import (
     ToolCallStarted,
     TurnStarted,
 )
+from proctor.policies.model import Allow, Policy
 from proctor.supervisor.testing.adapter_conformance import AdapterConformance, Agent
 
 STAY = "trap '' TERM HUP; setsid sleep 73001 & (setsid sleep 73001 &); touch up; sleep 73001"
@@ -90,6 +91,17 @@ class TestShellAdapter(Placed):
     def staying(self) -> Agent:
         """A line that never ends."""
         return Agent(ShellAdapter(cwd=self.workspace), STAY)
+
+    async def test_what_is_seen_only_when_it_runs_needs_an_allow_list_that_names_it(self) -> None:
+        """Otherwise it does not run, though the gate allows everything."""
+        agent = Agent(ShellAdapter(cwd=self.workspace), "a=alpha; eval touch $a")
+        await self.run(agent)
+        assert self.made() == []
+        allowing = Policy(name="p", tool_rules=(Allow(("eval", "bash", "dynamic")),))
+        await self.run(agent, options=agent.adapter.compile(allowing))
+
+        assert self.made() == ["alpha"]
+        self.saw_compiled(agent.adapter.capabilities, "allow dynamic")
 
 
 @pytest.mark.anyio
