@@ -29,6 +29,8 @@ def provider_error(error: Exception, stderr: Sequence[str] = ()) -> ProviderErro
     if "No conversation found" in str(error) or "--resume requires" in str(error):
         details["code"] = "unknown_session"
         return ProviderError("the Claude Code client does not know the session to resume", details=details)
+    if "Control request timeout" in str(error):
+        return ProviderError("the Claude Code client did not answer", details=details)
     return ProviderError(f"the Claude Code client failed: {_brief(error)}", details=details)
 
 

@@ -118,6 +118,20 @@ async def test_a_silent_model_is_ended_at_the_deadline(bench: Any) -> None:
     assert not bench.marked("silent")
 
 
+async def test_a_client_that_never_answers_is_ended_at_the_deadline(bench: Any, tmp_path: Path) -> None:
+    """While it is started, already; what it has started itself is ended with it."""
+    client = tmp_path / "client"
+    client.write_text("#!/bin/bash\n(tail -f /dev/null &)\nexec cat > /dev/null\n")
+    client.chmod(0o755)
+    limits = policy(limits={"max_duration_ms": 1500})
+
+    with anyio.fail_after(20), pytest.raises(PolicyViolationError) as caught:
+        await run_once(bench.adapter(cli_path=str(client)), "go", policies=[limits], run_id="mute")
+
+    assert [violation.kind for violation in caught.value.violations] == ["max_duration_ms"]
+    assert not bench.marked("mute")
+
+
 APPROVE = """
 import sys, anyio
 from proctor.adapters.scripted import ScriptedAdapter
