@@ -103,13 +103,15 @@ def _read(path: Path) -> dict[str, Any]:
     except FileNotFoundError:
         return {}
     except (OSError, UnicodeError) as error:
-        raise UsageError(f"`{path}` cannot be read: {error}") from error
+        why = (getattr(error, "strerror", None) or str(error)).lower()
+        raise UsageError(f"`{path}` cannot be read: {why}") from error
     try:
         found = json.loads(text or "{}")
-    except ValueError as error:
-        raise UsageError(f"`{path}` is not JSON: {error}; mend it first") from error
+    except json.JSONDecodeError as error:
+        place = f"{path}:{error.lineno}:{error.colno}"
+        raise UsageError(f"{place}: not JSON: {error.msg.lower()}; mend the file first") from error
     if not isinstance(found, dict):
-        raise UsageError(f"`{path}` is no settings file: it holds a {type(found).__name__}")
+        raise UsageError(f"`{path}` is no settings file: it holds no object")
     return found
 
 

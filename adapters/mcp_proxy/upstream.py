@@ -61,7 +61,8 @@ class CommandUpstream:
         try:
             streams = await opened.__aenter__()
         except (OSError, ValueError) as error:
-            raise ProviderUnavailableError(f"the MCP server `{program}` cannot be started: {error}") from error
+            why = (getattr(error, "strerror", None) or str(error)).lower()
+            raise ProviderUnavailableError(f"the MCP server `{program}` cannot be started: {why}") from error
         async with _entered(opened):
             yield streams
 
