@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import importlib
 import inspect
+import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -35,6 +36,17 @@ ADAPTERS: dict[str, Entry] = {
     "shell": Entry("proctor.adapters.shell", "ShellAdapter"),
 }
 """Every adapter that comes with this package."""
+
+_PLAIN: dict[str, tuple[Any, str]] = {
+    "None": (type(None), "nothing"),
+    "Path": (os.PathLike, "a path"),
+    "bool": (bool, "true or false"),
+    "float": ((int, float), "a number"),
+    "int": (int, "a whole number"),
+    "os.PathLike[str]": (os.PathLike, "a path"),
+    "str": (str, "text"),
+}
+"""Types of options that are checked before an adapter is made, and how they are told."""
 
 
 def adapter_named(name: str, **options: Any) -> Adapter:
@@ -70,9 +82,23 @@ def _check_options(name: str, made: Callable[..., Adapter], options: Mapping[str
         near = difflib.get_close_matches(option, known, n=1)
         hint = f"did you mean `{near[0]}`?" if near else f"it has {', '.join(f'`{one}`' for one in known)}"
         raise UsageError(f"adapter `{name}` has no option `{option}`; {hint}")
+    for option, value in options.items():
+        wanted = [part.strip() for part in str(known[option].annotation).split("|")]
+        if _PLAIN.keys() >= set(wanted) and not any(_is(value, part) for part in wanted):
+            kinds = " or ".join(_PLAIN[part][1] for part in wanted if part != "None")
+            raise UsageError(f"option `{option}` of adapter `{name}` is {kinds}, not `{_shown(value)}`")
     for option, parameter in known.items():
         if parameter.default is parameter.empty and option not in options:
             raise UsageError(f"adapter `{name}` needs its option `{option}`; say `--set {option}=...`")
+
+
+def _is(value: object, part: str) -> bool:
+    kind = _PLAIN[part][0]
+    return isinstance(value, kind) and (part == "bool" or not isinstance(value, bool))
+
+
+def _shown(value: object) -> str:
+    return value if isinstance(value, str) else msgspec.json.encode(value, enc_hook=repr).decode()
 
 
 def _unavailable(name: str, entry: Entry, error: ImportError) -> ProviderUnavailableError:

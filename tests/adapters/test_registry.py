@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 
@@ -36,6 +37,23 @@ def test_an_option_it_does_not_take_is_an_error() -> None:
     """In one sentence, without a class name."""
     with pytest.raises(UsageError, match="adapter `shell` has no option `x`; it has `cwd`"):
         adapter_named("shell", x=1)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "said"),
+    [
+        ("shell", {"timeout_s": "soon"}, "option `timeout_s` of adapter `shell` is a number, not `soon`"),
+        ("shell", {"timeout_s": True}, "option `timeout_s` of adapter `shell` is a number, not `true`"),
+        ("shell", {"cwd": 3}, "option `cwd` of adapter `shell` is text or a path, not `3`"),
+        ("scripted", {"script": "x.yaml", "gated": "maybe"}, "is true or false, not `maybe`"),
+        ("claude", {"model": ["a"]}, 'option `model` of adapter `claude` is text, not `\\["a"\\]`'),
+        ("scripted", {}, "adapter `scripted` needs its option `script`; say `--set script=...`"),
+    ],
+)
+def test_an_option_of_the_wrong_kind_is_an_error(name: str, options: dict[str, Any], said: str) -> None:
+    """Before anything is made; without the names of Python's types."""
+    with pytest.raises(UsageError, match=said):
+        adapter_named(name, **options)
 
 
 def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
