@@ -6,6 +6,7 @@ from typing import Any, cast
 
 import anyio
 import anyio.lowlevel
+from msgspec.structs import replace
 
 from proctor.policies.events import Event
 from proctor.supervisor.ports import Store
@@ -25,6 +26,15 @@ class AppendingChecks(StoreChecks):
             assert [event.seq for event in first + second] == [1, 2, 3]
             assert first + second == await stored(store, "s")
             assert await store.last_seq("s") == 3
+
+    async def test_a_seq_that_an_event_brings_along_is_a_guess_only(self) -> None:
+        """It is stored with the next one of its session."""
+        async with self.open_store() as store:
+            await store.append([message("s", "a")])
+            events = await store.append([replace(message("s", text), seq=7) for text in "bc"])
+
+            assert [event.seq for event in events] == [2, 3]
+            assert [event.seq for event in await stored(store, "s")] == [1, 2, 3]
 
     async def test_sessions_count_apart_from_each_other(self) -> None:
         """One batch may hold the events of several sessions."""

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import anyio
 import anyio.to_thread
+import msgspec
 import pytest
 
 from proctor.adapters.stores import SQLiteStore
@@ -151,3 +152,29 @@ async def test_more_than_a_transaction_holds_is_written_in_order(store: SQLiteSt
     assert [event.seq for event in events] == list(range(1, 1 + 1 + 1500 + 3 + 700 + 63 + 129))
     for batch in results:
         assert batch == events[batch[0].seq - 1 : batch[-1].seq]
+
+
+async def test_two_writers_of_one_session_take_turns(store: SQLiteStore) -> None:
+    """Each has remembered a state of the file that the other has changed since; no seq is lost or given twice."""
+    async with SQLiteStore(store.path) as other:
+        for n in range(5):
+            await store.append([message(f"here {n}"), message(f"here too {n}", session_id="t")])
+            await other.append([message(f"there {n}")])
+
+    assert [event.seq for event in await stored(store)] == list(range(1, 11))
+    assert [event.seq for event in await stored(store, "t")] == list(range(1, 6))
+
+
+@pytest.mark.parametrize("id", ["nul\x00in it", "\\u0000", '"', "\u2028 \U0001f600"])
+async def test_ids_are_kept_whatever_their_characters(store: SQLiteStore, id: str) -> None:
+    """A run's and an event's, among others in one transaction."""
+    event = MessageReceived(session_id="s", run_id=id, event_id=id, content=id)
+    await store.append([message("before"), event, message("after")])
+    again = await store.append([event])
+    run = await store.run(id)
+
+    assert [e.seq for e in await stored(store)] == [1, 2, 3]
+    assert again == [msgspec.structs.replace(event, seq=2)]
+    assert [e.seq async for e in store.read("s", run_id=id)] == [2]
+    assert run is not None
+    assert run.run_id == id
