@@ -6,6 +6,7 @@ import importlib
 import os
 import signal
 import sys
+from io import TextIOWrapper
 from pathlib import Path
 from typing import Any
 
@@ -100,10 +101,15 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def _open_streams() -> None:
-    """A stream that whoever started us closed reads as empty, and takes what is written."""
+    """A stream that whoever started us closed reads as empty, and takes what is written. Files and pipes get UTF-8
+    whatever the locale; what a terminal cannot show, or is no text, is escaped.
+    """
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, Path(os.devnull).open(mode, encoding="utf-8"))  # noqa: SIM115 - open to the end
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(encoding=None if stream.isatty() else "utf-8", errors="backslashreplace")
 
 
 def _finished(given: list[str]) -> int:

@@ -124,6 +124,21 @@ def test_closed_streams_are_no_error() -> None:
     assert (ran.returncode, ran.stdout, ran.stderr) == (0, "", "")
 
 
+def test_output_is_utf_8_whatever_the_locale(place: Path) -> None:
+    """Programs read it; what is no text is escaped."""
+    item = {"type": "tool_call", "id": "c", "name": "delete", "input": {"a": "\u6f22\U0001f600"}}
+    place.joinpath("t.jsonl").write_text(json.dumps({"id": "s\u00e9", "events": [item]}) + "\n")
+    plain = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    shown, told = (
+        call("eval", "--policy", "org.yaml", *more, "t.jsonl", env=plain, encoding="utf-8")
+        for more in ((), ("--json",))
+    )
+
+    assert 'delete(a="\u6f22\U0001f600")' in shown.stdout
+    assert json.loads(told.stdout)["session"] == "s\u00e9"
+    assert call("show", "\udcff", env=plain).stderr.startswith("error: ")
+
+
 def test_a_reader_that_has_had_enough_is_no_error() -> None:
     """`proctor schema | head -1` ends quietly."""
     process = subprocess.Popen([*PROCTOR, "schema"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
