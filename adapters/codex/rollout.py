@@ -34,12 +34,15 @@ class Rollout:
     def __init__(self, path: Path | None) -> None:
         self._path = path
         self._offset = 0
+        self._reading = anyio.Lock()
         self._calls: dict[str, str] = {}
         self.usage: dict[str, Any] = {}
 
     async def read(self) -> None:
         """Read what was recorded since the last time; `usage` is then the newest report of tokens."""
-        if self._path is not None:
+        if self._path is None:
+            return
+        async with self._reading:  # calls are asked about side by side
             await anyio.to_thread.run_sync(self._read_on, self._path)
 
     async def arguments(self, call_id: str) -> dict[str, Any] | None:
