@@ -107,19 +107,16 @@ class AdapterChecks(Evidence):
 
     def processes(self) -> list[int]:
         """The processes that run in the workspace."""
-        found = []
-        for process in psutil.process_iter():
-            try:
-                if Path(process.cwd()) == self.workspace and process.status() != psutil.STATUS_ZOMBIE:
-                    found.append(process.pid)
-            except psutil.Error:
-                continue
-        return found
+        return [process.pid for process in self._living()]
 
     def client(self) -> list[psutil.Process]:
         """The agent's client: the processes in the workspace that this process has started."""
-        found = [psutil.Process(pid) for pid in self.processes()]
-        return [process for process in found if process.ppid() == os.getpid()]
+        return [process for process in self._living() if process.info["ppid"] == os.getpid()]
+
+    def _living(self) -> list[psutil.Process]:
+        there = psutil.process_iter(["cwd", "ppid", "status"])
+        here = [process for process in there if process.info["cwd"] == str(self.workspace)]
+        return [process for process in here if process.info["status"] != psutil.STATUS_ZOMBIE]
 
     async def run(self, agent: Agent, **gate: Any) -> Driven:
         """Run an agent to its end, in bounded time."""
