@@ -20,7 +20,7 @@ from proctor.policies.events import (
 from .lines import TraceLines, documents
 from .session import EventLog, Session
 from .span_messages import SpanMessage, answered, sent
-from .spans import Span, at, spans_in
+from .spans import Span, SpanError, at, spans_in
 from .values import message_kind, tool_input
 
 _CHATS = ("chat", "generate_content", "text_completion", "call_llm")
@@ -57,7 +57,8 @@ def read(lines: TraceLines) -> Iterator[Session]:
             for span in spans_in(document):
                 traces.setdefault(span.trace_id, []).append(span)
         except (ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
-            raise lines.fail(f"not a span: {str(error)[:200]}") from None
+            why = str(error)[:200] if isinstance(error, SpanError) else "it is laid out otherwise"
+            raise lines.fail(f"not an OpenTelemetry span: {why}; `--format` names other formats") from None
     conversations: dict[str, list[Span]] = {}
     for trace_id, spans in traces.items():
         if any(_operation(span) for span in spans):

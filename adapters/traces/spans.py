@@ -16,6 +16,10 @@ _TOO_LATE = int(datetime.max.replace(tzinfo=UTC).timestamp()) * 10**9
 _VALUES = ("stringValue", "boolValue", "intValue", "doubleValue", "bytesValue")
 
 
+class SpanError(ValueError):
+    """A JSON value is no span; the message says why."""
+
+
 class Span(msgspec.Struct, frozen=True, kw_only=True):
     """One span; `start` and `end` are nanoseconds since the epoch, `error` is None unless it failed."""
 
@@ -40,12 +44,14 @@ def at(nanoseconds: int) -> datetime | None:
 
 
 def spans_in(document: Any) -> Iterator[Span]:
-    """The spans of one JSON value: an export of many, a list, or one span. Raises ValueError or TypeError."""
+    """The spans of one JSON value: an export of many, a list, or one span. Raises SpanError, or what
+    Python raises for a value that is laid out otherwise.
+    """
     if isinstance(document, list):
         for part in document:
             yield from spans_in(part)
     elif not isinstance(document, dict):
-        raise TypeError("neither an object nor a list")
+        raise SpanError("neither an object nor a list")
     elif any(name in document for name in (*_RESOURCES, *_SCOPES, "spans")):
         for part in _either(document, *_RESOURCES, *_SCOPES, "spans") or ():
             yield from spans_in(part)
@@ -65,7 +71,7 @@ def is_span(document: Any) -> bool:
 def _span(document: dict[str, Any]) -> Span:
     trace_id, span_id = _identity(document)
     if not span_id:
-        raise ValueError("a span without an id")
+        raise SpanError("it has no id")
     start = _nanoseconds(_either(document, *_STARTS))
     end = _nanoseconds(_either(document, *_ENDS))
     attributes = _attributes(document.get("attributes"))
@@ -121,10 +127,13 @@ def _nanoseconds(value: Any) -> int:
     if value is None:
         return 0
     if isinstance(value, str) and not value.isdigit():
-        moment = datetime.fromisoformat(value)
+        try:
+            moment = datetime.fromisoformat(value)
+        except ValueError:
+            raise SpanError(f"`{value}` is no time") from None
         value = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1e9
     if not 0 <= (nanoseconds := int(value)) < _TOO_LATE:
-        raise ValueError(f"`{value}` is no time in nanoseconds")
+        raise SpanError(f"`{value}` is no time in nanoseconds")
     return nanoseconds
 
 

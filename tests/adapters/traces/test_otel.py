@@ -250,8 +250,13 @@ def test_usage_of_the_whole_agent_counts_only_where_responses_state_none(
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ({"resourceSpans": [{"scopeSpans": [{"spans": [{"name": "x"}]}]}]}, "a span without an id"),
-        ({**ROOT, "startTimeUnixNano": "soon"}, "not a span: Invalid isoformat"),
+        (
+            {"resourceSpans": [{"scopeSpans": [{"spans": [{"name": "x"}]}]}]},
+            "not an OpenTelemetry span: it has no id",
+        ),
+        ({"resourceSpans": 3}, "it is laid out otherwise; `--format` names other formats"),
+        (b"3", "neither an object nor a list"),
+        ({**ROOT, "startTimeUnixNano": "soon"}, "not an OpenTelemetry span: `soon` is no time"),
         ({**ROOT, "attributes": {}}, "no GenAI spans"),
         (b'{"a": ', "not JSON"),
     ],
