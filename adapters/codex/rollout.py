@@ -15,7 +15,7 @@ import anyio
 import anyio.to_thread
 import msgspec
 
-_TRIES: Final = 40
+_TRIES: Final = 120
 _PAUSE_S: Final = 0.025
 
 

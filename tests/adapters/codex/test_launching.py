@@ -98,7 +98,7 @@ async def test_a_command_that_the_sandbox_stops_is_not_run_again_without_it(benc
     bench.api.reply(*commands)
     events = await bench.run(adapter=bench.adapter(sandbox=sandbox, config=NO_TEMPORARY_FOLDERS))
 
-    assert [event.error["exit_code"] for event in events if isinstance(event, ToolCallFailed)] == [1] * len(commands)
+    assert len([event for event in events if isinstance(event, ToolCallFailed)]) == len(commands)
     assert list(bench.home.glob("outside-*")) == []
 
 
