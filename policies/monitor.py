@@ -21,9 +21,9 @@ from .calls import (
     ToolCall,
     Usage,
     Violation,
-    tell_model_default,
 )
 from .compiled import CompiledPolicy
+from .deciding import decision_on, explained
 from .ids import net_name
 from .judging import Judging
 from .nets.records import Net, NetLine
@@ -96,7 +96,7 @@ class Monitor(Judging):
             self.start(subject)
             return Decision(action="allow", tool_call_id=id, tool_name=call.name, tool_input=call.input)
         except UNREADABLE as error:
-            return self._decision(call, [unreadable(self.compiled.name, call, error)], ("input",))
+            return decision_on(call, [unreadable(self.compiled.name, call, error)], ("input",))
 
     def _weighed(
         self, call: ToolCall, subject: Call, violations: list[Violation], errors: tuple[str, ...]
@@ -105,7 +105,7 @@ class Monitor(Judging):
         if subject.approved:
             violations = [v for v in violations if v.action != "request_approval"]
         violations.sort(key=lambda violation: -STRICTNESS[violation.action])
-        decision = self._decision(call, violations, errors)
+        decision = decision_on(call, violations, errors)
         rules = subject.steps.visits.rules
         before = self.describe(rules) if self.explain else None
         if decision.action in ("allow", "warn"):
@@ -116,7 +116,7 @@ class Monitor(Judging):
         self.mark_violated(violations)
         if before is None:
             return decision
-        return msgspec.structs.replace(decision, steps=_explained(before, self.describe(rules), violations))
+        return msgspec.structs.replace(decision, steps=explained(before, self.describe(rules), violations))
 
     def _known(self, call: ToolCall) -> Decision | None:
         """The answer to an id that was let through or is over: the same call again counts for nothing more."""
@@ -132,30 +132,10 @@ class Monitor(Judging):
         else:
             return None
         if same:
-            return self._decision(call, [], ())
+            return decision_on(call, [], ())
         if current is not None:
             self.session.clashing.add(call.id)
-        return self._decision(call, [used_before(self.compiled.name, call)], ())
-
-    def _decision(self, call: ToolCall, violations: list[Violation], errors: tuple[str, ...]) -> Decision:
-        if not violations:
-            return Decision(
-                action="allow", tool_call_id=call.id, tool_name=call.name, tool_input=call.input, errors=errors
-            )
-        action = violations[0].action
-        tell = None
-        if action not in ("allow", "warn"):
-            refusing = (v.tell_model for v in violations if v.action == action and v.tell_model)
-            tell = next(refusing, tell_model_default(call.name))
-        return Decision(
-            action=action,
-            tool_call_id=call.id,
-            tool_name=call.name,
-            tool_input=call.input,
-            violations=tuple(violations),
-            tell_model=tell,
-            errors=errors,
-        )
+        return decision_on(call, [used_before(self.compiled.name, call)], ())
 
     def observe(self, event: ev.Event) -> list[Violation]:
         """Take in an event that happened; returns what it violates."""
@@ -287,15 +267,3 @@ class Monitor(Judging):
         from .snapshots import write
 
         return write(self)
-
-
-def _explained(before: dict[str, str], after: dict[str, str], violations: list[Violation]) -> tuple[str, ...]:
-    """The state of each rule before and after, and what it answered."""
-    objections = {violation.rule: violation for violation in violations}
-    steps = [f"{v.rule}: {v.action}, {v.message}" for id, v in objections.items() if id not in before]
-    for id, state in before.items():
-        objection = objections.get(id)
-        answer = f"{objection.action}, {objection.message}" if objection else "agrees"
-        change = f" -> {after[id]}" if after[id] != state else ""
-        steps.append(f"{id}: {answer} [{state}{change}]" if state else f"{id}: {answer}")
-    return tuple(steps)
