@@ -225,7 +225,7 @@ def test_no_color_is_respected_on_a_terminal() -> None:
     for command in (("check", "org.yaml"), ("demo",), ("runs",), ("explain", "last"), ("adapters",)):
         code, shown = on_terminal(*command, NO_COLOR="1")
 
-        assert code == 0
+        assert code == 0, shown
         assert "\033" not in shown
     assert "\033[1" in on_terminal("check", "org.yaml", NO_COLOR="")[1]
 
