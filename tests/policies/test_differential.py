@@ -56,6 +56,8 @@ def agree(stack: list[Any], steps: list[Step], variant: Variant, context: RunCon
     return seen
 
 
+SHARE = 20 if LONG else 200
+"""One proposal in this many, at least, is answered one way and the other; chance has more room in a small lot."""
 MET = {"completed", "failed", "in flight", "refused by the provider", "sub-agent", "another run", "allow"}
 
 
@@ -66,8 +68,8 @@ def check_reach(seen: Counter[str], *, objects: bool = True) -> None:
     """
     asked = seen["objected"] + seen["agreed"]
 
-    assert seen["agreed"] > asked / 20, seen
-    assert seen["objected"] >= objects * asked / 20, seen
+    assert seen["agreed"] > asked / SHARE, seen
+    assert seen["objected"] >= objects * asked / SHARE, seen
     assert seen["violated"] > 0, seen
     assert set(seen) >= MET, seen
 
