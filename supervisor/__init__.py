@@ -25,9 +25,12 @@ A file imports only rows above its own:
     latch           something that happens once
     log             where logs go
     timers          deadlines of many runs
+    surroundings    what many runs share
     writer          group commit of a run's record
     ladder          ending a provider step by step
     pump            reading a provider
+    waiting         those who wait at the gate
+    asking          checks and approvers, asked
     actor           the shell around one machine
     publishing      observers, who cannot hurt a run
     mailbox         messages from other processes

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Mapping
 from typing import Any
 
 import anyio
@@ -10,11 +10,11 @@ import msgspec
 from anyio.abc import TaskGroup
 from anyio.lowlevel import checkpoint
 
-from proctor.policies.calls import ToolCall, Usage, tell_model_default
-from proctor.policies.events import Event
+from proctor.policies.calls import ToolCall, Usage
+from proctor.policies.events import Event, RunFailed
 
 from . import inputs
-from .clock import Clock
+from .asking import Approvals, ask_checks
 from .commands import (
     Answer,
     ArmDeadline,
@@ -27,40 +27,12 @@ from .commands import (
 )
 from .latch import Latch
 from .machine import RunMachine
-from .ports import Adapter, ApprovalAnswer, ApprovalRequest, Approver, GateAnswer, Launch, Store
+from .ports import Adapter, ApprovalAnswer, ApprovalRequest, Approver, GateAnswer, Launch
 from .pump import Pump
 from .result import Outcome, PolicyReport, RunResult, conclude
-from .timers import Timers
+from .surroundings import Surroundings
+from .waiting import Waiters
 from .writer import Writer
-
-CHECK_TIMEOUT_S = 60.0
-"""How long an asynchronous check may take; one that takes longer has failed, and its call is refused."""
-
-
-class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
-    """What the runs of a supervisor share."""
-
-    store: Store
-    clock: Clock
-    timers: Timers
-    publish: Callable[[list[Event]], None]
-    approver: Approver | None
-    log: Any
-
-
-class _Waiter:
-    """Somebody at the gate."""
-
-    __slots__ = ("answer", "call", "come")
-
-    def __init__(self, call: ToolCall) -> None:
-        self.call = call
-        self.answer: GateAnswer | None = None
-        self.come = Latch()
-
-    def give(self, answer: GateAnswer) -> None:
-        self.answer = answer
-        self.come.set()
 
 
 class RunActor:
@@ -71,10 +43,9 @@ class RunActor:
 
     __slots__ = (
         "_alarm",
+        "_approvals",
         "_around",
-        "_asking",
         "_early",
-        "_key",
         "_launch",
         "_machine",
         "_outcome",
@@ -94,10 +65,9 @@ class RunActor:
         self._pump = Pump(adapter, self._take, rest=self._rest)
         self._writer = Writer(around.store, machine, stored=self._tell_stored, publish=self._publish)
         self._alarm = around.timers.alarm(self._ring)
-        self._waiters: dict[int, _Waiter] = {}
-        self._asking: dict[str, anyio.CancelScope] = {}
+        self._waiters = Waiters(self._feed, self.now_ms)
+        self._approvals = Approvals(self._log_failure)
         self._early: inputs.CancelAsked | None = None
-        self._key = 0
         self._tasks: TaskGroup | None = None
         self._outcome: Outcome | None = None
         self._over = Latch()
@@ -114,8 +84,7 @@ class RunActor:
                 self._outcome = Outcome(status="failed", policy=PolicyReport(), usage=Usage(), error=error)
         finally:
             self._alarm.set(None)
-            for waiter in self._waiters.values():
-                waiter.give(_refusal(waiter.call))
+            self._waiters.close()
             self.finished.set()
 
     def result(self) -> RunResult:
@@ -142,26 +111,13 @@ class RunActor:
             self._feed(told)
 
     def answer(self, approval_id: str, answer: ApprovalAnswer) -> None:
-        """Answer a held call; one that is not held any more is left alone."""
-        self._feed(inputs.Answered(now_ms=self.now_ms(), approval_id=approval_id, answer=answer))
+        """Answer a held call; one that is not held any more, or not yet, is left alone."""
+        if self._tasks is not None:
+            self._feed(inputs.Answered(now_ms=self.now_ms(), approval_id=approval_id, answer=answer))
 
     async def gate(self, call: ToolCall) -> GateAnswer:
         """Hold a call until it is decided and the decision is recorded."""
-        if self.finished.is_set():
-            return _refusal(call)
-        self._key += 1
-        key = self._key
-        waiter = self._waiters[key] = _Waiter(call)
-        try:
-            self._feed(inputs.Proposed(now_ms=self.now_ms(), key=key, call=call))
-            await waiter.come.wait()
-        except BaseException:
-            self._feed(inputs.Withdrawn(now_ms=self.now_ms(), key=key, call_id=call.id))
-            raise
-        finally:
-            del self._waiters[key]
-        assert waiter.answer is not None
-        return waiter.answer
+        return await self._waiters.hold(call)
 
     async def _live(self, begin: inputs.Begin) -> None:
         async with anyio.create_task_group() as tasks:
@@ -213,9 +169,7 @@ class RunActor:
                 if self._around.approver is not None:
                     self._tasks.start_soon(self._ask, command.request, self._around.approver)
             case DropApproval():
-                asking = self._asking.pop(command.approval_id, None)
-                if asking is not None:
-                    asking.cancel()
+                self._approvals.drop(command.approval_id)
             case CancelAdapter():
                 self._log("run.cancelling", reason=command.reason)
                 self._tasks.start_soon(self._pump.cancel, self._around.clock)
@@ -225,9 +179,7 @@ class RunActor:
                 self._over.set()
 
     def _give(self, command: Answer) -> None:
-        waiter = self._waiters.get(command.key)
-        if waiter is not None:
-            waiter.give(command.answer)
+        self._waiters.give(command.key, command.answer)
         if not command.answer.allowed:
             self._log("call.refused", command.call)
 
@@ -243,35 +195,26 @@ class RunActor:
         if self._writer.failure is None:
             return
         try:
-            await self._writer.last_attempt()
+            whole = await self._writer.last_attempt()
         except Exception:
             self._log_failure("store.incomplete")
-        else:
-            assert self._outcome is not None
+            return
+        assert self._outcome is not None
+        if whole:
             self._outcome = msgspec.structs.replace(self._outcome, store_error=None)
+        elif isinstance(self.events[-1], RunFailed):
+            self._outcome = msgspec.structs.replace(self._outcome, status="failed")
 
     async def _check(self, command: RunChecks) -> None:
-        answers: dict[str, Any] = {}
-        for name, ask in command.checks:
-            answers[name] = TimeoutError(f"no answer within {CHECK_TIMEOUT_S:g} seconds")
-            with anyio.move_on_after(CHECK_TIMEOUT_S):
-                try:
-                    answers[name] = await ask(command.call)
-                except Exception as error:  # a check that raises denies; the judge names it
-                    answers[name] = error
-        self._feed(inputs.Checked(now_ms=self.now_ms(), key=command.key, answers=answers))
+        def told(answers: Mapping[str, Any]) -> None:
+            self._feed(inputs.Checked(now_ms=self.now_ms(), key=command.key, answers=answers))
+
+        await ask_checks(command.checks, command.call, told)
 
     async def _ask(self, request: ApprovalRequest, approver: Approver) -> None:
-        with anyio.CancelScope() as asking:
-            self._asking[request.approval_id] = asking
-            try:
-                answer = await approver(request)
-            except Exception:  # whoever cannot be asked has not said yes
-                self._log_failure("approver.failed")
-                answer = ApprovalAnswer(granted=False, by="supervisor", reason="the approver failed")
-            self._asking.pop(request.approval_id, None)
-            if answer is not None:
-                self.answer(request.approval_id, answer)
+        answer = await self._approvals.ask(request, approver)
+        if answer is not None:
+            self.answer(request.approval_id, answer)
 
     def _publish(self, events: list[Event]) -> None:
         self.events.extend(events)
@@ -291,7 +234,3 @@ class RunActor:
         if call is not None:
             fields.update(tool_name=call.name, tool_call_id=call.id)
         self._around.log.info(event, run_id=self._launch.run_id, session_id=self._launch.session_id, **fields)
-
-
-def _refusal(call: ToolCall) -> GateAnswer:
-    return GateAnswer(allowed=False, tell_model=tell_model_default(call.name), stop=True)

@@ -87,7 +87,8 @@ def report_of(core: RunCore, settled: SettledReport | None, notes: Mapping[str, 
 
 def described(error: BaseException | None) -> dict[str, Any]:
     """An error as a record holds it."""
-    told: dict[str, Any] = {"type": type(error).__name__, "message": str(error)}
+    message = str(error).encode("utf-8", "backslashreplace").decode()  # lone surrogates cannot be stored
+    told: dict[str, Any] = {"type": type(error).__name__, "message": message}
     code = getattr(error, "code", None)
     if isinstance(code, (str, int)):
         told["code"] = code

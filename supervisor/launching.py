@@ -10,7 +10,7 @@ import msgspec
 
 from proctor.policies.calls import Capabilities, RunContext
 
-from .actor import RunActor, Surroundings
+from .actor import RunActor
 from .arguments import check_order
 from .core import Identity
 from .history import Continuation, Continued, History, continued, read_history
@@ -19,6 +19,7 @@ from .judge import Judge
 from .machine import RunMachine
 from .plan import Plan
 from .ports import Adapter, GateAnswer, Launch, RunInfo
+from .surroundings import Surroundings
 
 
 class Order(msgspec.Struct, frozen=True, kw_only=True):

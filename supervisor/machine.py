@@ -109,7 +109,7 @@ class RunMachine:
             core.tell_time(told.now_ms)
         try:
             _HANDLERS[type(told)](self, told)
-            if self._warns and core.outbox.unwritten:
+            if self._warns and core.outbox.unwritten and not core.ended:
                 core.hand_over_warnings()
         except Exception as error:  # a judge that raises refuses: the run is cancelled, the error is the caller's
             self._fault(error)
@@ -243,8 +243,6 @@ class RunMachine:
             found = [*core.judge.observe(terminal)]
             settled = core.judge.finish()
             core.follow(ending.unseen([*found, *settled.violations], core.findings), ended=True)
-        core.outbox.unwritten.append(terminal)
-        core.ended = True
         outcome = ending.outcome_of(
             core,
             terminal,
@@ -253,6 +251,8 @@ class RunMachine:
             output=self._reports.output,
             error=ending.error_owed(core.cause, end, told.error),
         )
+        core.outbox.unwritten.append(terminal)
+        core.ended = True
         core.outbox.after_record(lambda: self._finish(outcome))
 
     def _finish(self, outcome: Outcome) -> Finish:

@@ -44,7 +44,10 @@ class Mailbox:
         """Deliver what has come since the last look."""
         for mail in await self._store.mail(after=self._after):
             self._after = mail.mail_id
-            self._deliver(mail)
+            try:
+                self._deliver(mail)
+            except Exception as error:  # whoever wrote it, no run of this process is to end of it
+                self._log.error("mail.undeliverable", mail_id=mail.mail_id, error=str(error))
 
 
 def answer_of(mail: Mail) -> ApprovalAnswer:

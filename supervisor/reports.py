@@ -70,7 +70,7 @@ class Reports:
         """What the provider gave, or as much of its last message as came."""
         if self.end is not None and self.end.output is not None:
             return self.end.output
-        return "".join(self._deltas) if self._deltas else self._message
+        return "".join(map(str, self._deltas)) if self._deltas else self._message
 
     def _received(self, event: MessageReceived) -> None:
         if event.role == "assistant":

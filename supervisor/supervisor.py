@@ -16,7 +16,6 @@ from proctor.policies.events import Event
 from proctor.policies.model import Policy
 
 from . import inbox
-from .actor import Surroundings
 from .arguments import check_adapter, check_cursor, check_store
 from .clock import Clock
 from .errors import UsageError
@@ -31,6 +30,7 @@ from .plan import Plans, policies_given
 from .ports import Adapter, ApprovalAnswer, ApprovalRequest, Approver, Publisher, Store
 from .publishing import Publishers
 from .roster import Roster, Running, Statistics
+from .surroundings import Surroundings
 from .timers import Timers
 
 

@@ -7,8 +7,9 @@ from collections.abc import Callable
 import anyio
 from anyio.lowlevel import checkpoint
 
-from proctor.policies.events import Event
+from proctor.policies.events import Event, RunCompleted, RunFailed
 
+from .ending import described
 from .errors import StoreError
 from .machine import RunMachine
 from .ports import Store
@@ -77,28 +78,43 @@ class Writer:
             self.idle = self.failure is None
             self._wake()
 
-    async def last_attempt(self) -> None:
-        """After a failure: try once more to store everything, but for events the store cannot hold at all.
+    async def last_attempt(self) -> bool:
+        """After a failure, when the run has ended: try once more to store everything, its end included.
 
-        Raises what the store raises.
+        False when the store cannot hold some of it at all; a run that completed has failed then. Raises what
+        the store raises.
         """
         batch, self._unstored = [*self._unstored, *self._machine.take_record()], []
-        if not batch:
-            return
         try:
             self._hand_over(await self._store.append(batch))
         except StoreError as error:
             if error.kind != "bad_record":
                 raise
-            for event in batch:
-                await self._try_one(event)
+            await self._store_each(batch)
+            return False
+        return True
 
-    async def _try_one(self, event: Event) -> None:
+    async def _store_each(self, batch: list[Event]) -> None:
+        """Store what can be stored; the last of them is the end of the run, which every record has."""
+        *before, end = batch
+        lacking: StoreError | None = None
+        for event in before:
+            lacking = await self._refused(event) or lacking
+        if lacking is not None and isinstance(end, RunCompleted):
+            end = _failure(end, lacking)
+        lacking = await self._refused(end)
+        if lacking is not None:
+            self._hand_over(await self._store.append([_failure(end, lacking)]))
+
+    async def _refused(self, event: Event) -> StoreError | None:
+        """Store one event, or give the error that says why it cannot be."""
         try:
             self._hand_over(await self._store.append([event]))
         except StoreError as error:
             if error.kind != "bad_record":
                 raise
+            return error
+        return None
 
     async def _write(self, batch: list[Event]) -> None:
         try:
@@ -127,3 +143,15 @@ class Writer:
         if self._changed is not None:
             self._changed.set()
             self._changed = None
+
+
+def _failure(end: Event, error: StoreError) -> RunFailed:
+    """The end of a run whose record lacks something, in place of its own."""
+    return RunFailed(
+        error=described(error),
+        run_id=end.run_id,
+        session_id=end.session_id,
+        provider=end.provider,
+        at=end.at,
+        seq=end.seq,
+    )

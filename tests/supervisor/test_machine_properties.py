@@ -92,10 +92,10 @@ class Interleavings(RuleBasedStateMachine):
         for event in self.machine.take_record():
             self.recorded += 1
             self.appended.append((self.recorded, event))
+        if self.machine.cancelling and self.ordered is None:
+            self.ordered = self.recorded
         for command in commands:
             self.carry_out(command, cancelling=before)
-            if self.machine.cancelling and self.ordered is None:
-                self.ordered = self.recorded
         self.check_grants()
 
     def carry_out(self, command: Command, *, cancelling: bool) -> None:
@@ -131,8 +131,8 @@ class Interleavings(RuleBasedStateMachine):
 
     def check_violation_is_stored(self) -> None:
         # What is found after the cancel was ordered did not cause it.
-        ordered = self.recorded if self.ordered is None else self.ordered
-        violations = [n for n, e in self.appended if isinstance(e, PolicyViolated) and n <= ordered]
+        assert self.ordered is not None
+        violations = [n for n, e in self.appended if isinstance(e, PolicyViolated) and n <= self.ordered]
         assert self.broken or all(n <= self.acked for n in violations)
 
     def check_grants(self) -> None:
