@@ -5,6 +5,7 @@ A file imports only rows above its own:
     errors          what can go wrong
     ports           where the world comes in: adapters, stores, approvers, publishers
     arguments       what callers pass, checked
+    listing         all stored runs, page by page
     records         events as stores keep them
     memory_store    a store in memory
     judge           what a run needs of the policies

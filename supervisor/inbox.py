@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from typing import Any
 
@@ -18,9 +17,9 @@ from proctor.policies.events import (
 
 from .approvals import granted, refused
 from .errors import UsageError
+from .listing import all_runs
 from .ports import ApprovalAnswer, ApprovalRequest, Mail, RunInfo, Store
 
-_PAGE = 500
 _MAY_WAIT = ("running", "cancelled")
 """A run that completes or fails closes what it has asked; one that is cancelled may have been ended to ask."""
 
@@ -35,7 +34,7 @@ async def pending(store: Store) -> list[ApprovalRequest]:
 
     Signals of providers that cannot hold a call are not among them.
     """
-    newest_first = [run.session_id async for run in _all_runs(store) if run.status in _MAY_WAIT]
+    newest_first = [run.session_id async for run in all_runs(store) if run.status in _MAY_WAIT]
     sessions = dict.fromkeys(reversed(newest_first))
     found: list[ApprovalRequest] = []
     for session_id in sessions:
@@ -47,14 +46,6 @@ async def pending(store: Store) -> list[ApprovalRequest]:
                 waiting.pop(event.approval_id, None)
         found.extend(waiting.values())
     return found
-
-
-async def _all_runs(store: Store) -> AsyncIterator[RunInfo]:
-    before: str | None = None
-    while page := await store.runs(limit=_PAGE, before=before):
-        for run in page:
-            yield run
-        before = page[-1].run_id
 
 
 async def answer(store: Store, approval_id: str, given: ApprovalAnswer) -> None:

@@ -14,9 +14,6 @@ from .output import note, say, say_json
 if TYPE_CHECKING:
     from proctor.supervisor.ports import RunInfo, Store
 
-NEWEST = 10_000
-"""Runs that still go on are looked for among so many newest."""
-
 
 @click.command()
 @click.option("--run", metavar="RUN", help="This run.")
@@ -59,6 +56,7 @@ def kill(
 async def _wanted(store: Store, run: str | None, session: str | None, tenant: str | None) -> list[RunInfo]:
     """The runs that go on and are meant."""
     from proctor.supervisor.errors import UsageError
+    from proctor.supervisor.listing import all_runs
 
     from .stored import run_named
 
@@ -67,7 +65,7 @@ async def _wanted(store: Store, run: str | None, session: str | None, tenant: st
         if named.status != "running":
             raise UsageError(f"run `{named.run_id}` does not go on: it is {named.status}")
         return [named]
-    going = [info for info in await store.runs(limit=NEWEST, session_id=session) if info.status == "running"]
+    going = [info async for info in all_runs(store, session_id=session) if info.status == "running"]
     if tenant:
         return [info for info in going if info.spec.get("context", {}).get("tenant") == tenant]
     return going

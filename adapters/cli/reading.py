@@ -136,6 +136,6 @@ async def _tail(store: Store, live: Any, run: str | None, lines: int, *, follow:
             live.know(event)
     token = 0
     while follow and not follower.over and not live.unread:
-        token = await store.wait(token, 1.0)
-        for event in await follower.new():
+        seen, token = token, await store.wait(token, 1.0)
+        for event in await follower.new() if token != seen else ():
             live(event)

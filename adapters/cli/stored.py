@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from proctor.supervisor.ports import RunInfo, Store
 
-LOOKED_THROUGH = 10_000
-
 
 async def run_named(store: Store, name: str) -> RunInfo:
     """The run of that id, or the one run whose id begins so; `last` is the newest. Raises UsageError."""
     from proctor.supervisor.errors import UsageError
+    from proctor.supervisor.listing import all_runs
 
     exact = await store.run(name)
     if exact is not None:
@@ -23,8 +22,7 @@ async def run_named(store: Store, name: str) -> RunInfo:
             raise UsageError("the store holds no runs")
         return newest[0]
     wanted = name.removeprefix("run_")
-    runs = await store.runs(limit=LOOKED_THROUGH)
-    near = [run for run in runs if wanted and run.run_id.removeprefix("run_").startswith(wanted)]
+    near = [run async for run in all_runs(store) if wanted and run.run_id.removeprefix("run_").startswith(wanted)]
     if len(near) == 1:
         return near[0]
     if near:
