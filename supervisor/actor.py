@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import anyio
@@ -76,13 +75,15 @@ class RunActor:
 
     async def run(self, begin: inputs.Begin) -> None:
         """Supervise to the end, whatever happens; never raises, and is ended by `cancel` only."""
+        error: Exception = RuntimeError("the run was torn down before it could end")
         try:
             await self._live(begin)
-        except Exception as error:  # an error of ours must not leave a run that nobody can wait for
+        except Exception as raised:  # an error of ours must not leave a run that nobody can wait for
             self._log_failure("run.broken")
+            error = raised
+        finally:
             if self._outcome is None:
                 self._outcome = Outcome(status="failed", policy=PolicyReport(), usage=Usage(), error=error)
-        finally:
             self._alarm.set(None)
             self._waiters.close()
             self.finished.set()
@@ -206,10 +207,8 @@ class RunActor:
             self._outcome = msgspec.structs.replace(self._outcome, status="failed")
 
     async def _check(self, command: RunChecks) -> None:
-        def told(answers: Mapping[str, Any]) -> None:
-            self._feed(inputs.Checked(now_ms=self.now_ms(), key=command.key, answers=answers))
-
-        await ask_checks(command.checks, command.call, told)
+        answers = await ask_checks(command.checks, command.call)
+        self._feed(inputs.Checked(now_ms=self.now_ms(), key=command.key, answers=answers))
 
     async def _ask(self, request: ApprovalRequest, approver: Approver) -> None:
         answer = await self._approvals.ask(request, approver)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from functools import partial
 from typing import Any
 
 import anyio
@@ -16,23 +17,31 @@ CHECK_TIMEOUT_S = 60.0
 """How long an asynchronous check may take; one that takes longer has failed, and its call is refused."""
 
 
-async def ask_checks(checks: Sequence[AsyncCheck], call: ToolCall, told: Callable[[Mapping[str, Any]], None]) -> None:
-    """Ask the checks of a call one after another, and tell what each answered; one that raised is its error.
+async def ask_checks(checks: Sequence[AsyncCheck], call: ToolCall) -> dict[str, Any]:
+    """Ask the checks of a call one after another; gives what each answered, or its error."""
+    answers: dict[str, Any] = {}
+    for name, ask in checks:
+        answers[name] = RuntimeError("it was cancelled")
+        with anyio.move_on_after(CHECK_TIMEOUT_S) as time:
+            await _alone(partial(_answer, answers, name, ask, call))
+        if time.cancelled_caught:
+            answers[name] = TimeoutError(f"no answer within {CHECK_TIMEOUT_S:g} seconds")
+    return answers
 
-    It is told whatever happens: on asyncio a check may end with a cancel that nobody ordered.
-    """
-    answers: dict[str, Any] = {name: RuntimeError("was cancelled") for name, _ in checks}
+
+async def _answer(
+    answers: dict[str, Any], name: str, ask: Callable[[ToolCall], Awaitable[Any]], call: ToolCall
+) -> None:
     try:
-        for name, ask in checks:
-            with anyio.move_on_after(CHECK_TIMEOUT_S) as time:
-                try:
-                    answers[name] = await ask(call)
-                except Exception as error:  # a check that raises denies; the judge names it
-                    answers[name] = error
-            if time.cancelled_caught:
-                answers[name] = TimeoutError(f"no answer within {CHECK_TIMEOUT_S:g} seconds")
-    finally:
-        told(answers)
+        answers[name] = await ask(call)
+    except Exception as error:  # a check that raises denies; the judge names it
+        answers[name] = error
+
+
+async def _alone(ask: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    """Ask in a group of its own: on asyncio, a task that ends with a cancel nobody ordered ends its whole group."""
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(ask)
 
 
 class Approvals:
@@ -46,17 +55,23 @@ class Approvals:
 
     async def ask(self, request: ApprovalRequest, approver: Approver) -> ApprovalAnswer | None:
         """Ask for an answer; None when there is none, or none is wanted any more."""
-        answer: ApprovalAnswer | None = None
+        answers: list[ApprovalAnswer | None] = [None]
         with anyio.CancelScope() as asking:
             self._open[request.approval_id] = asking
             try:
-                answer = await approver(request)
-            except Exception:  # whoever cannot be asked has not said yes
-                self._failed("approver.failed")
-                answer = ApprovalAnswer(granted=False, by="supervisor", reason="the approver failed")
+                await _alone(partial(self._answer, answers, request, approver))
             finally:
                 self._open.pop(request.approval_id, None)
-        return answer
+        return answers[-1]
+
+    async def _answer(
+        self, answers: list[ApprovalAnswer | None], request: ApprovalRequest, approver: Approver
+    ) -> None:
+        try:
+            answers.append(await approver(request))
+        except Exception:  # whoever cannot be asked has not said yes
+            self._failed("approver.failed")
+            answers.append(ApprovalAnswer(granted=False, by="supervisor", reason="the approver failed"))
 
     def drop(self, approval_id: str) -> None:
         """Its answer is not wanted any more."""

@@ -1,0 +1,166 @@
+"""Runs recorded in a file that fills up, is locked, is shared, or whose process is killed."""
+
+from __future__ import annotations
+
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from proctor.adapters.stores import SQLiteStore
+from proctor.policies.events import TERMINAL, Event, MessageReceived, MessageStreamed
+from proctor.policies.model import Policy
+from proctor.supervisor import MemoryStore, StoreError, run_once
+from proctor.supervisor.testing import Ask, FakeAdapter
+from proctor.supervisor.testing.steps import Step
+
+pytestmark = pytest.mark.anyio
+
+OPEN = Policy(name="open")
+PROCESS = """
+import sys, anyio
+from proctor.adapters.stores import SQLiteStore
+from proctor.policies.events import MessageStreamed
+from proctor.policies.model import Policy
+from proctor.supervisor import run_once
+from proctor.supervisor.testing import FakeAdapter
+
+def tell(event):
+    print(event.seq, flush=True)
+
+def endless():
+    n = 0
+    while True:
+        yield MessageStreamed(delta=f"{n} ")
+        n += 1
+
+class Endless(tuple):
+    def __iter__(self):
+        return endless()
+
+async def main():
+    adapter = FakeAdapter()
+    adapter.steps = Endless()
+    async with SQLiteStore(sys.argv[1]) as store:
+        await run_once(adapter, "go", policies=[Policy(name="open")], store=store, session_id="s", publishers=[tell])
+
+anyio.run(main, backend=sys.argv[2])
+"""
+
+
+async def stored(store: SQLiteStore) -> list[Event]:
+    return [event async for event in store.read("s")]
+
+
+async def run(store: SQLiteStore, steps: Sequence[Step]) -> Any:
+    with anyio.fail_after(30):
+        return await run_once(FakeAdapter(steps), "go", policies=[OPEN], store=store, session_id="s")
+
+
+def check_gapless(events: Sequence[Event]) -> None:
+    assert [event.seq for event in events] == list(range(1, len(events) + 1))
+
+
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+def test_a_run_whose_process_was_killed_is_gone_on_with(tmp_path: Path, backend: str) -> None:
+    """What its observers were told is stored, in order; the next run of the session goes on behind it."""
+    path = tmp_path / "record.db"
+    with subprocess.Popen(
+        [sys.executable, "-c", PROCESS, path, backend], stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        told = [int(process.stdout.readline()) for _ in range(50)]
+        process.kill()
+        told += [int(line) for line in process.stdout if line.endswith("\n")]
+
+    async def go_on() -> None:
+        async with SQLiteStore(path) as store:
+            before = await stored(store)
+            result = await run(store, [MessageReceived(content="hello again")])
+            events = await stored(store)
+            runs = await store.runs()
+
+        check_gapless(events)
+        assert told == list(range(1, len(told) + 1))
+        assert len(before) >= len(told)
+        said = [event.delta for event in before if isinstance(event, MessageStreamed)]
+        assert said == [f"{n} " for n in range(len(said))]
+        assert list(result.events) == events[len(before) :]
+        assert [run.status for run in runs] == ["completed", "running"]
+
+    anyio.run(go_on, backend=backend)
+
+
+async def test_a_file_that_fills_up_ends_the_run_and_keeps_what_was_told(tmp_path: Path) -> None:
+    """No call runs that is not recorded; the caller hears why."""
+    steps: list[Step] = [
+        step for n in range(40) for step in (MessageReceived(content="x" * 20_000), Ask(id=f"c{n}", name="read"))
+    ]
+    async with SQLiteStore(tmp_path / "record.db", max_bytes=400_000) as store:
+        with pytest.raises(StoreError, match="is full") as raised:
+            await run(store, steps)
+        events = await stored(store)
+
+    check_gapless(events)
+    assert list(raised.value.partial.events) == events
+    assert sum(isinstance(event, TERMINAL) for event in events) <= 1
+
+
+async def test_a_file_locked_during_a_run_refuses_the_call_and_ends_the_run(tmp_path: Path) -> None:
+    """Once it is free again the record gets its end."""
+    path = tmp_path / "record.db"
+    other = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+
+    async def lock() -> None:
+        other.execute("BEGIN IMMEDIATE")
+
+    async with SQLiteStore(path, busy_timeout_s=0.05) as store:
+        adapter = FakeAdapter([Ask(id="c1", name="read", first=lock), Ask(id="c2", name="read")])
+        with anyio.fail_after(30), pytest.raises(StoreError, match="is locked by another process"):
+            await run_once(adapter, "go", policies=[OPEN], store=store, session_id="s")
+        other.execute("ROLLBACK")
+        other.close()
+        events = await stored(store)
+        result = await run(store, [])
+
+    assert adapter.ran == []
+    check_gapless(events)
+    assert result.status == "completed"
+    assert result.events[0].seq == len(events) + 1
+
+
+async def test_a_session_two_write_to_is_recorded_without_gap_and_told_as_stored(tmp_path: Path) -> None:
+    """The seq a run expects is taken by somebody else, now and then."""
+    path = tmp_path / "record.db"
+    async with SQLiteStore(path) as store, SQLiteStore(path) as other:
+
+        async def meddle() -> None:
+            await other.append([MessageReceived(session_id="s", content="theirs")])
+
+        result = await run(store, [Ask(id=f"c{n}", name="read", first=meddle, meanwhile=meddle) for n in range(20)])
+        events = await stored(store)
+
+    check_gapless(events)
+    assert list(result.events) == [event for event in events if event.run_id == result.run_id]
+    assert len(events) == len(result.events) + 40
+
+
+async def test_what_a_store_in_memory_holds_a_file_holds_too(tmp_path: Path) -> None:
+    """Text with NUL, and an event of many megabytes among small ones, in one write."""
+    large = "y" * (65 * 1024 * 1024)
+    batch = [
+        MessageReceived(session_id="s", content=text, event_id=text[:9])
+        for text in ("a\x00b", "\x00", large, "é\u2028")
+    ]
+    async with SQLiteStore(tmp_path / "record.db") as store:
+        appended = await store.append(batch)
+        again = await store.append([batch[2], batch[0]])
+        events = await stored(store)
+
+    assert events == appended == await MemoryStore().append(batch)
+    assert again == [events[2], events[0]]

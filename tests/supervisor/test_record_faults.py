@@ -1,0 +1,296 @@
+"""The record under stress: stores that fail, dawdle or refuse, providers that never wait, callers that go away."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from typing import Any
+
+import anyio
+import pytest
+from anyio.lowlevel import checkpoint
+
+from proctor.policies.errors import PolicyViolationError
+from proctor.policies.events import (
+    TERMINAL,
+    Event,
+    MessageReceived,
+    MessageStreamed,
+    RunCompleted,
+    RunFailed,
+)
+from proctor.policies.model import Policy
+from proctor.policies.rules import Check
+from proctor.supervisor import MemoryStore, StoreError, Supervisor, run_once
+from proctor.supervisor.ports import Launch, Mail, Provider, Rung
+from proctor.supervisor.pump import TURN
+from proctor.supervisor.testing import Ask, Crash, FakeAdapter, Pause
+from proctor.supervisor.writer import ROOM
+
+pytestmark = pytest.mark.anyio
+
+DEEP: Any = []
+for _ in range(2000):
+    DEEP = [DEEP]
+
+
+class Torrent(FakeAdapter):
+    """An agent that says all it has to say without ever waiting; `said` counts how much was taken."""
+
+    def __init__(self, events: Iterable[Event]) -> None:
+        super().__init__()
+        self.torrent = events
+        self.said = 0
+
+    def open(self, launch: Launch) -> AbstractAsyncContextManager[Provider]:
+        @asynccontextmanager
+        async def opened() -> AsyncIterator[Provider]:
+            yield _Torrent(self)
+
+        return opened()
+
+
+class _Torrent:
+    def __init__(self, adapter: Torrent) -> None:
+        self._adapter = adapter
+
+    async def events(self) -> AsyncIterator[Event]:
+        for event in self._adapter.torrent:
+            self._adapter.said += 1
+            yield event
+
+    def ladder(self) -> Sequence[Rung]:
+        return ()
+
+
+def deltas(count: int) -> list[Event]:
+    return [*(MessageStreamed(delta=f"{n} ") for n in range(count)), RunCompleted(output="done")]
+
+
+class Dawdling(MemoryStore):
+    """A store that takes a while before and after it stores, and fails now and then; by `dice`."""
+
+    def __init__(self, dice: random.Random, *, fails: float) -> None:
+        super().__init__()
+        self._dice = dice
+        self._fails = fails
+
+    async def append(self, events: Sequence[Event]) -> list[Event]:
+        """Store events, late or not at all."""
+        for _ in range(self._dice.randrange(4)):
+            await checkpoint()
+        if self._dice.random() < self._fails:
+            raise StoreError("the disk is full", kind="unwritable")
+        stored = await super().append(events)
+        for _ in range(self._dice.randrange(4)):
+            await checkpoint()
+        return stored
+
+
+async def record_of(store: MemoryStore) -> list[Event]:
+    (run,) = await store.runs()
+    return [event async for event in store.read(run.session_id)]
+
+
+def check_whole(events: Sequence[Event]) -> None:
+    """The seqs are without gap, and the one terminal event is the last."""
+    assert [event.seq for event in events] == list(range(1, len(events) + 1))
+    assert [isinstance(event, TERMINAL) for event in events] == [False] * (len(events) - 1) + [True]
+
+
+@pytest.mark.parametrize("seed", range(40))
+async def test_a_store_that_dawdles_and_fails_leaves_the_record_in_order(seed: int, permissive: Policy) -> None:
+    """Nothing is lost, doubled or out of order, and the caller got what is stored; or was told of the failure."""
+    dice = random.Random(seed)
+    store, count = Dawdling(dice, fails=dice.choice([0, 0.02, 0.2])), dice.randrange(1, 4 * TURN)
+    error = None
+    with anyio.fail_after(10):
+        try:
+            result = await run_once(Torrent(deltas(count)), "go", policies=[permissive], store=store)
+        except StoreError as raised:
+            error, result = raised, raised.partial
+    stored = await record_of(store)
+    told = [event.delta for event in stored if isinstance(event, MessageStreamed)]
+
+    assert told == [f"{n} " for n in range(len(told))]
+    assert [event.seq for event in stored] == list(range(1, len(stored) + 1))
+    assert list(result.events) == stored
+    if error is None:
+        check_whole(stored)
+        assert len(told) == count
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        [RunCompleted(output=DEEP)],
+        [RunCompleted(output="\ud800")],
+        [RunCompleted(output=object())],
+        [MessageReceived(content=DEEP), MessageReceived(content="after"), RunCompleted(output="x")],
+        [RunFailed(error={"message": "\ud800"})],
+    ],
+)
+async def test_a_run_whose_record_lacks_something_has_failed_and_its_record_ends(
+    steps: list[Event], permissive: Policy
+) -> None:
+    """Also when the store cannot hold the end itself; the caller hears which event it was."""
+    store = MemoryStore()
+    with anyio.fail_after(5), pytest.raises(StoreError, match="cannot be stored as JSON") as raised:
+        await run_once(Torrent(steps), "go", policies=[permissive], store=store)
+    stored = await record_of(store)
+
+    check_whole(stored)
+    assert isinstance(stored[-1], RunFailed)
+    assert stored[-1].error["type"] == "StoreError"
+    assert raised.value.partial.status == (await store.runs())[0].status == "failed"
+
+
+async def test_an_error_with_text_that_no_encoding_has_is_still_the_callers(permissive: Policy) -> None:
+    """Its message is recorded with the odd characters spelt out."""
+    store, error = MemoryStore(), RuntimeError("lone \udcff")
+    with pytest.raises(RuntimeError) as raised:
+        await run_once(FakeAdapter([Crash(error=error)]), "go", policies=[permissive], store=store)
+    end = (await record_of(store))[-1]
+
+    assert raised.value is error
+    assert isinstance(end, RunFailed)
+    assert end.error["message"] == "lone \\udcff"
+
+
+async def test_an_event_of_the_wrong_type_does_not_hang_the_run(permissive: Policy) -> None:
+    """An adapter's mistake."""
+    wrong: Any = 5
+    with anyio.fail_after(5):
+        result = await run_once(
+            Torrent([MessageStreamed(delta=wrong), RunCompleted(output=None)]), "go", policies=[permissive]
+        )
+
+    assert result.output == "5"
+
+
+async def test_a_slow_store_bounds_what_waits(permissive: Policy) -> None:
+    """A provider that never waits is read no further than what has room."""
+    go_on = anyio.Event()
+
+    class Slow(MemoryStore):
+        async def append(self, events: Sequence[Event]) -> list[Event]:
+            if any(isinstance(event, MessageStreamed) for event in events):
+                await go_on.wait()
+            return await super().append(events)
+
+    store, adapter = Slow(), Torrent(deltas(20 * ROOM))
+    async with Supervisor(store) as supervisor:
+        handle = await supervisor.start(adapter, "go", policies=[permissive])
+        await anyio.wait_all_tasks_blocked()
+        read = adapter.said
+        go_on.set()
+        result = await handle.wait()
+
+    assert ROOM <= read <= ROOM + 2 * TURN
+    assert result.status == "completed"
+    check_whole(await record_of(store))
+
+
+async def test_a_provider_that_never_waits_leaves_others_their_turn(permissive: Policy) -> None:
+    """A run started after it ends long before it."""
+    torrent = Torrent(deltas(500 * TURN))
+    async with Supervisor(MemoryStore()) as supervisor:
+        chatty = await supervisor.start(torrent, "go", policies=[permissive])
+        short = await supervisor.start(FakeAdapter([Ask(name="read")]), "go", policies=[permissive])
+        await short.wait()
+        said = torrent.said
+        await chatty.cancel()
+        with anyio.fail_after(5):
+            result = await chatty.wait()
+
+    assert said < 100 * TURN
+    assert result.status == "cancelled"
+    assert torrent.said < 200 * TURN
+
+
+@pytest.mark.parametrize("steps", [(), ("wait",)], ids=["short", "waits"])
+@pytest.mark.parametrize("after", range(40))
+async def test_a_caller_cancelled_at_any_checkpoint_leaves_a_whole_record(
+    after: int, steps: Sequence[str], denying: Callable[..., Policy]
+) -> None:
+    """The run has ended, once, and its client is released; or it never began."""
+    store = Dawdling(random.Random(after), fails=0)
+    adapter = FakeAdapter(
+        [MessageReceived(content="a"), Ask(name="read"), Ask(name="bash"), *(Pause() for _ in steps)]
+    )
+    with anyio.fail_after(5), anyio.CancelScope() as caller:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(_cancel_after, after, caller)
+            with suppress(PolicyViolationError):
+                await run_once(adapter, "go", policies=[denying("cancel" if after % 2 else "deny")], store=store)
+            tasks.cancel_scope.cancel()
+    for run in await store.runs():
+        check_whole([event async for event in store.read(run.session_id)])
+        assert run.status in ("completed", "cancelled")
+
+    assert adapter.closed == len(adapter.launches)
+    assert len(set(adapter.rungs)) == len(adapter.rungs)
+
+
+async def _cancel_after(checkpoints: int, scope: anyio.CancelScope) -> None:
+    for _ in range(checkpoints):
+        await checkpoint()
+    scope.cancel()
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_a_check_that_ends_with_a_cancel_of_its_own_refuses_its_call() -> None:
+    """On asyncio it looks like a cancel of the task that asks; whoever waits at the gate is answered."""
+
+    async def check(call: Any) -> None:
+        raise asyncio.CancelledError
+
+    policy = Policy(name="p", rules=(Check(check=check, tool="bash", id="asked"),), on_violation="deny")
+    adapter = FakeAdapter([Ask(name="bash"), Ask(name="read")])
+    with anyio.fail_after(5):
+        result = await run_once(adapter, "go", policies=[policy])
+
+    assert [call.name for call in adapter.ran] == ["read"]
+    assert [violation.rule for violation in result.policy.violations] == ["asked"]
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_an_approver_that_ends_with_a_cancel_of_its_own_leaves_the_call_to_others(
+    denying: Callable[..., Policy],
+) -> None:
+    """It has said nothing; whoever answers then is heard."""
+    asked = anyio.Event()
+
+    async def approver(request: Any) -> None:
+        asked.set()
+        raise asyncio.CancelledError
+
+    adapter = FakeAdapter([Ask(name="bash")])
+    async with Supervisor(MemoryStore(), approver=approver) as supervisor:
+        handle = await supervisor.start(adapter, "go", policies=[denying("request_approval")])
+        with anyio.fail_after(5):
+            await asked.wait()
+            await anyio.wait_all_tasks_blocked()
+            (request,) = supervisor.approvals()
+            await supervisor.approve(request.approval_id, by="ana")
+            result = await handle.wait()
+
+    assert result.status == "completed"
+    assert [call.name for call in adapter.ran] == ["bash"]
+
+
+async def test_mail_that_makes_no_sense_hurts_no_run(permissive: Policy) -> None:
+    """Neither one to all runs whose request is none, nor an answer to nothing."""
+    store = MemoryStore()
+    async with Supervisor(store) as supervisor:
+        handle = await supervisor.start(FakeAdapter([Pause()]), "go", policies=[permissive])
+        await anyio.wait_all_tasks_blocked()
+        await store.post(Mail(kind="cancel", run_id=handle.run_id, body={"approval": {"what": 1}}))
+        await store.post(Mail(kind="approve", body={"approval_id": 7}))
+        await store.post(Mail(kind="cancel", run_id=handle.run_id, body={"reason": "enough"}))
+        with anyio.fail_after(5):
+            result = await handle.wait()
+
+    assert (result.status, result.reason) == ("cancelled", "enough")
