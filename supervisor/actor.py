@@ -26,7 +26,7 @@ from .commands import (
 )
 from .latch import Latch
 from .machine import RunMachine
-from .ports import Adapter, ApprovalAnswer, ApprovalRequest, Approver, GateAnswer, Launch
+from .ports import Adapter, ApprovalAnswer, ApprovalRequest, GateAnswer, Launch
 from .pump import Pump
 from .result import Outcome, PolicyReport, RunResult, conclude
 from .surroundings import Surroundings
@@ -65,7 +65,7 @@ class RunActor:
         self._writer = Writer(around.store, machine, stored=self._tell_stored, publish=self._publish)
         self._alarm = around.timers.alarm(self._ring)
         self._waiters = Waiters(self._feed, self.now_ms)
-        self._approvals = Approvals(self._log_failure)
+        self._approvals = Approvals(around.approver, self._log_failure) if around.approver is not None else None
         self._early: inputs.CancelAsked | None = None
         self._tasks: TaskGroup | None = None
         self._outcome: Outcome | None = None
@@ -167,10 +167,11 @@ class RunActor:
                 self._tasks.start_soon(self._check, command)
             case AskApproval():
                 self._log("approval.requested", command.request.call, id=command.request.approval_id)
-                if self._around.approver is not None:
-                    self._tasks.start_soon(self._ask, command.request, self._around.approver)
+                if self._approvals is not None:
+                    self._tasks.start_soon(self._ask, command.request, self._approvals)
             case DropApproval():
-                self._approvals.drop(command.approval_id)
+                if self._approvals is not None:
+                    self._approvals.drop(command.approval_id)
             case CancelAdapter():
                 self._log("run.cancelling", reason=command.reason)
                 self._tasks.start_soon(self._pump.cancel, self._around.clock)
@@ -210,8 +211,8 @@ class RunActor:
         answers = await ask_checks(command.checks, command.call)
         self._feed(inputs.Checked(now_ms=self.now_ms(), key=command.key, answers=answers))
 
-    async def _ask(self, request: ApprovalRequest, approver: Approver) -> None:
-        answer = await self._approvals.ask(request, approver)
+    async def _ask(self, request: ApprovalRequest, approvals: Approvals) -> None:
+        answer = await approvals.ask(request)
         if answer is not None:
             self.answer(request.approval_id, answer)
 

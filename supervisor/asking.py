@@ -45,30 +45,29 @@ async def _alone(ask: Callable[[], Coroutine[Any, Any, None]]) -> None:
 
 
 class Approvals:
-    """The approver's open questions; `failed` is called while handling an error of theirs."""
+    """An approver's open questions; `failed` is called while handling an error of theirs."""
 
-    __slots__ = ("_failed", "_open")
+    __slots__ = ("_approver", "_failed", "_open")
 
-    def __init__(self, failed: Callable[[str], None]) -> None:
+    def __init__(self, approver: Approver, failed: Callable[[str], None]) -> None:
+        self._approver = approver
         self._failed = failed
         self._open: dict[str, anyio.CancelScope] = {}
 
-    async def ask(self, request: ApprovalRequest, approver: Approver) -> ApprovalAnswer | None:
+    async def ask(self, request: ApprovalRequest) -> ApprovalAnswer | None:
         """Ask for an answer; None when there is none, or none is wanted any more."""
         answers: list[ApprovalAnswer | None] = [None]
         with anyio.CancelScope() as asking:
             self._open[request.approval_id] = asking
             try:
-                await _alone(partial(self._answer, answers, request, approver))
+                await _alone(partial(self._answer, answers, request))
             finally:
                 self._open.pop(request.approval_id, None)
         return answers[-1]
 
-    async def _answer(
-        self, answers: list[ApprovalAnswer | None], request: ApprovalRequest, approver: Approver
-    ) -> None:
+    async def _answer(self, answers: list[ApprovalAnswer | None], request: ApprovalRequest) -> None:
         try:
-            answers.append(await approver(request))
+            answers.append(await self._approver(request))
         except Exception:  # whoever cannot be asked has not said yes
             self._failed("approver.failed")
             answers.append(ApprovalAnswer(granted=False, by="supervisor", reason="the approver failed"))
