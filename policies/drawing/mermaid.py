@@ -103,14 +103,4 @@ def _edge(edge: Edge, prefix: str) -> str:
 
 def _text(text: str) -> str:
     """Text as it may stand in quotes: what Mermaid or HTML would read is written as entities."""
-    unsafe = {
-        '"': "#quot;",
-        "#": "#35;",
-        "&": "#amp;",
-        "<": "#lt;",
-        ">": "#gt;",
-        "`": "#96;",
-        "\n": " ",
-        "\\": "#92;",
-    }
-    return "".join(unsafe.get(char, char) for char in text)
+    return "".join(UNSAFE.get(char, char) for char in text)
