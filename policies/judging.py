@@ -79,9 +79,7 @@ class Judging:
         steps = self._steps.get(name)
         call = self.calls[id] = Call(id, name, input, turn, self.memory, status, steps or NO_STEPS)
         if turn > session.turn:
-            session.turn = turn
-            if self.limited:
-                self.reach_turn(turn)
+            self.reach_turn(turn)
         if session.granted and id in session.granted:
             call.approved = session.granted[id] == input_digest(input)
         if steps is None or self._due_at:
