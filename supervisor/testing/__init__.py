@@ -1,5 +1,6 @@
 """What tests and authors of adapters and stores use: in-memory twins of the ports, and conformance suites.
 
+patience             how long a test waits before it counts as hanging
 steps                what a fake agent does
 fake_adapter         an agent in memory
 twins                an approver and a publisher in memory

@@ -14,8 +14,9 @@ from proctor.policies.events import TERMINAL, Event, MessageReceived, MessageStr
 from proctor.supervisor.errors import ProviderError
 from proctor.supervisor.ports import GateAnswer, Launch, Provider
 
-from .adapter_checks import PATIENCE_S, AdapterChecks, Agent, completed
+from .adapter_checks import AdapterChecks, Agent, completed
 from .driving import Drive, Driven
+from .patience import PATIENCE_S
 
 
 class CancellingChecks(AdapterChecks):

@@ -18,8 +18,8 @@ from proctor.supervisor.ports import Adapter
 
 from .driving import Drive, Driven
 from .evidence import Evidence
+from .patience import PATIENCE_S
 
-PATIENCE_S = 30
 POLL_S = 0.005
 """Another process makes the file that is waited for; nothing tells of it."""
 TOKENS = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "reasoning_tokens")

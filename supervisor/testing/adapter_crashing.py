@@ -12,8 +12,9 @@ from proctor.policies.calls import ToolCall
 from proctor.policies.events import Event, RunCompleted
 from proctor.supervisor.ports import GateAnswer
 
-from .adapter_checks import PATIENCE_S, AdapterChecks, Agent, completed, has_failed
+from .adapter_checks import AdapterChecks, Agent, completed, has_failed
 from .driving import Answering, Drive, Driven, Watching
+from .patience import PATIENCE_S
 
 
 class CrashingChecks(AdapterChecks):

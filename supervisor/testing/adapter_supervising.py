@@ -16,7 +16,8 @@ from proctor.supervisor.ports import GateAnswer
 from proctor.supervisor.result import PolicyReport
 from proctor.supervisor.runs import run_once
 
-from .adapter_checks import PATIENCE_S, AdapterChecks, Agent
+from .adapter_checks import AdapterChecks, Agent
+from .patience import PATIENCE_S
 
 CAREFUL: Final = Policy(
     name="careful",

@@ -11,7 +11,8 @@ from msgspec.structs import replace
 from proctor.policies.events import Event
 from proctor.supervisor.ports import Store
 
-from .store_checks import PATIENCE_S, StoreChecks, kind_of_refusal, message, stored, texts
+from .patience import PATIENCE_S
+from .store_checks import StoreChecks, kind_of_refusal, message, stored, texts
 
 
 class AppendingChecks(StoreChecks):

@@ -10,8 +10,6 @@ from proctor.policies.events import Event, MessageReceived
 from proctor.supervisor.errors import StoreError
 from proctor.supervisor.ports import Store
 
-PATIENCE_S = 30
-
 
 async def stored(store: Store, session_id: str, *, after: int = 0, run_id: str | None = None) -> list[Event]:
     """All that `read` gives."""

@@ -11,7 +11,8 @@ from proctor.policies.events import Event
 from proctor.supervisor.errors import StoreError
 from proctor.supervisor.ports import Mail, RunInfo
 
-from .store_checks import PATIENCE_S, StoreChecks, kind_of_refusal, message, status_of, stored
+from .patience import PATIENCE_S
+from .store_checks import StoreChecks, kind_of_refusal, message, status_of, stored
 
 
 class LifetimeChecks(StoreChecks):

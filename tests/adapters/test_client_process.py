@@ -12,6 +12,7 @@ import pytest
 from proctor.adapters.byte_lines import ByteLines, EndlessLineError
 from proctor.adapters.client_process import ClientProcess, start_client
 from proctor.supervisor.errors import ProviderUnavailableError
+from proctor.supervisor.testing.patience import PATIENCE_S
 
 pytestmark = pytest.mark.anyio
 
@@ -67,7 +68,7 @@ async def test_a_line_without_end_is_an_error_after_those_before_it() -> None:
 async def talking(script: str, folder: Path) -> tuple[list[bytes], ClientProcess]:
     """What a client that is a few lines of Python writes to its end, and the client."""
     command = [sys.executable, "-S", "-c", script]
-    with anyio.fail_after(20):
+    with anyio.fail_after(PATIENCE_S):
         async with start_client("it", command, cwd=folder, env=os.environ, run_id="r") as client:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(client.read_stderr)
@@ -92,7 +93,7 @@ async def test_leaving_ends_a_client_that_does_not_leave_by_itself(tmp_path: Pat
     """Whether it would leave at the end of its input is known, and bounded."""
     command = [sys.executable, "-S", "-c", "import time; time.sleep(10000)"]
     for leaves in (True, False):
-        with anyio.fail_after(10):
+        with anyio.fail_after(PATIENCE_S):
             async with start_client("it", command, cwd=tmp_path, env=os.environ, run_id="r", leaves=leaves) as client:
                 assert client.exit_code is None
 

@@ -13,6 +13,7 @@ import pytest
 from anyio.streams.stapled import StapledObjectStream
 
 from proctor.adapters.jsonrpc import Peer, RpcClosedError, RpcError
+from proctor.supervisor.testing.patience import PATIENCE_S
 
 pytestmark = pytest.mark.anyio
 
@@ -83,7 +84,7 @@ class Conversation:
 async def conversation(*, tagged: bool = True) -> AsyncIterator[Conversation]:
     """A peer that listens until the other side hangs up."""
     talk = Conversation(tagged=tagged)
-    with anyio.fail_after(5):
+    with anyio.fail_after(PATIENCE_S):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(talk.peer.run)
             yield talk

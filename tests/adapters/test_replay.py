@@ -38,6 +38,7 @@ from proctor.policies.model import Policy
 from proctor.supervisor.errors import UsageError
 from proctor.supervisor.ports import Adapter, GateAnswer
 from proctor.supervisor.testing.driving import Drive
+from proctor.supervisor.testing.patience import PATIENCE_S
 
 START = datetime(2026, 11, 1, tzinfo=UTC)
 RECORDING: Sequence[Event] = (
@@ -165,7 +166,7 @@ async def test_the_pace_is_kept_on_the_clock_of_the_loop(
 async def test_a_replay_can_be_cancelled_while_it_waits() -> None:
     """The one rung ends the stream in the middle of a recorded silence of hours."""
     adapter = ReplayAdapter(RECORDING, pace="original")
-    with anyio.fail_after(5):
+    with anyio.fail_after(PATIENCE_S):
         done = await Drive(adapter, cancel_when=lambda event: event.type == "turn_started").run()
 
     assert done.rungs == ["stop"]
@@ -183,7 +184,7 @@ async def test_a_replay_can_be_cancelled_while_a_call_is_held() -> None:
         raise AssertionError
 
     drive = Drive(ReplayAdapter(RECORDING), answer=hold)
-    with anyio.fail_after(5):
+    with anyio.fail_after(PATIENCE_S):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(drive.run)
             await held.wait()

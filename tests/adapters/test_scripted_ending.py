@@ -21,6 +21,7 @@ from proctor.policies.events import (
 from proctor.supervisor.errors import ProviderError
 from proctor.supervisor.ports import GateAnswer, Launch
 from proctor.supervisor.testing.driving import Drive, Driven
+from proctor.supervisor.testing.patience import PATIENCE_S
 
 
 async def play(script: Any, *, tools: Any = None, gated: bool = True, workspace: Any = None, **gate: Any) -> Driven:
@@ -64,7 +65,7 @@ async def test_a_background_process_lives_on_and_ends_with_the_run() -> None:
       - {call: bash, input: {command: "sleep 71002 & echo $!"}}
       - {call: bash, input: {command: "pgrep -f 'sleep 71002' >/dev/null || ps ax | grep -q '[s]leep 71002'"}}
     """
-    with anyio.fail_after(20):
+    with anyio.fail_after(PATIENCE_S):
         done = await play(script)
 
     assert [event.type for event in done.events if "tool_call" in event.type] == ["tool_call_completed"] * 2
@@ -93,7 +94,7 @@ async def test_cancelling_ends_the_stream_and_every_process(phase: str) -> None:
     script, moment = CANCEL_AT[phase]
     adapter = ScriptedAdapter(script, tools={"wait": anyio.sleep_forever})
 
-    with anyio.fail_after(20):
+    with anyio.fail_after(PATIENCE_S):
         done = await Drive(adapter, cancel_when=lambda event: event.type == moment).run()
 
     assert done.rungs == ["interrupt"]
@@ -114,7 +115,7 @@ async def test_cancelling_while_the_gate_holds_a_call_runs_nothing(tmp_path: Pat
 
     adapter = ScriptedAdapter("steps:\n  - {call: bash, input: {command: touch x}}", workspace=tmp_path)
     drive = Drive(adapter, answer=hold)
-    with anyio.fail_after(10):
+    with anyio.fail_after(PATIENCE_S):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(drive.run)
             await held.wait()
@@ -130,7 +131,7 @@ async def test_leaving_without_a_ladder_ends_everything() -> None:
     script = "steps:\n  - {call: bash, input: {command: 'echo up; sleep 71004'}}"
     launch = Launch(run_id="r-71004", session_id="s", prompt="p", gate=allow)
 
-    with anyio.fail_after(20):
+    with anyio.fail_after(PATIENCE_S):
         async with (
             ScriptedAdapter(script, gated=False).open(launch) as provider,
             aclosing(provider.events()) as events,  # type: ignore[type-var]

@@ -18,6 +18,7 @@ from proctor.policies.events import (
 )
 from proctor.supervisor.ports import GateAnswer
 from proctor.supervisor.testing.driving import Drive, Driven
+from proctor.supervisor.testing.patience import PATIENCE_S
 
 
 async def play(script: Any, *, tools: Any = None, gated: bool = True, workspace: Any = None, **gate: Any) -> Driven:
@@ -51,7 +52,7 @@ async def test_parallel_calls_are_asked_for_in_order_and_run_at_once() -> None:
     async def three() -> str:
         return await meet("three", "one")
 
-    with anyio.fail_after(5):
+    with anyio.fail_after(PATIENCE_S):
         done = await play(PARALLEL, tools={"one": one, "three": three}, refuse={"two"})
 
     assert [(call.id, call.turn) for call in done.asked] == [("a", 1), ("b", 1), ("c", 1)]
@@ -72,7 +73,7 @@ async def test_a_call_held_at_the_gate_does_not_hold_its_siblings() -> None:
     async def three() -> None:
         ran.set()
 
-    with anyio.fail_after(5):
+    with anyio.fail_after(PATIENCE_S):
         done = await play(PARALLEL, tools={"one": str, "two": str, "three": three}, answer=hold)
 
     assert all(done.outcomes(call_id) for call_id in "abc")

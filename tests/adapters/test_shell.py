@@ -16,6 +16,7 @@ from proctor.policies.model import Allow, Deny, Policy
 from proctor.supervisor.errors import ProviderUnavailableError, UsageError
 from proctor.supervisor.ports import Adapter, GateAnswer
 from proctor.supervisor.testing.driving import Drive, Driven
+from proctor.supervisor.testing.patience import PATIENCE_S
 
 
 async def run(line: str, cwd: Path, *, policy: Policy | None = None, **gate: Any) -> Driven:
@@ -194,7 +195,7 @@ async def test_cancelling_kills_the_whole_tree(tmp_path: Path) -> None:
     line = "trap '' TERM; (setsid sleep 72001 &); setsid sleep 72001 & touch up; sleep 72001"
     drive = Drive(ShellAdapter(cwd=tmp_path))
 
-    with anyio.fail_after(20):
+    with anyio.fail_after(PATIENCE_S):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(drive.run, line)
             while not await anyio.Path(tmp_path / "up").exists():
@@ -217,7 +218,7 @@ async def test_cancelling_while_a_part_is_held_runs_nothing(tmp_path: Path) -> N
         return GateAnswer(allowed=True)
 
     drive = Drive(ShellAdapter(cwd=tmp_path), answer=hold)
-    with anyio.fail_after(10):
+    with anyio.fail_after(PATIENCE_S):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(drive.run, "touch a; rm b")
             await held.wait()

@@ -264,7 +264,7 @@ def test_whatever_real_bash_runs_was_a_part(traced_path: str, line: str) -> None
             ["bash", "--norc", "-c", line],
             env=env,
             capture_output=True,
-            timeout=20,
+            timeout=120,
             check=False,
             stdin=subprocess.DEVNULL,
         )

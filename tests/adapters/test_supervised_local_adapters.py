@@ -12,6 +12,7 @@ from proctor.adapters import ReplayAdapter, ScriptedAdapter, ShellAdapter
 from proctor.policies import Allow, Deny, Limits, Policy, PolicyViolationError
 from proctor.supervisor import run_once
 from proctor.supervisor.errors import ProviderError
+from proctor.supervisor.testing.patience import PATIENCE_S
 
 SCRIPT = """
 steps:
@@ -39,7 +40,7 @@ async def test_a_run_past_its_time_leaves_no_process() -> None:
     script = {"steps": [{"call": "bash", "input": {"command": command}}]}
     policy = Policy(name="p", limits=Limits(max_duration_ms=300))
 
-    with anyio.fail_after(20), pytest.raises(PolicyViolationError) as caught:
+    with anyio.fail_after(PATIENCE_S), pytest.raises(PolicyViolationError) as caught:
         await run_once(ScriptedAdapter(script), "go", policy=policy)
 
     assert [violation.kind for violation in caught.value.violations] == ["max_duration_ms"]

@@ -176,7 +176,7 @@ def test_a_signal_ends_the_run_in_order(place: Path, cli: Cli, sent: signal.Sign
             break
     for _ in range(3):  # impatience changes nothing
         process.send_signal(sent)
-    out, err = process.communicate(timeout=30)
+    out, err = process.communicate(timeout=120)
 
     assert process.returncode == 3
     assert err == "ending the run ...\n"

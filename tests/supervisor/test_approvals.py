@@ -33,6 +33,7 @@ from proctor.supervisor import (
 from proctor.supervisor.ports import Mail
 from proctor.supervisor.runs import create_run
 from proctor.supervisor.testing import Ask, FakeAdapter, FakeApprover, Pause, Together
+from proctor.supervisor.testing.patience import PATIENCE_S
 
 pytestmark = pytest.mark.anyio
 
@@ -50,7 +51,7 @@ def of_type(events: Any, kind: type[Event]) -> list[Any]:
 
 
 async def until_held(supervisor: Supervisor) -> Any:
-    with anyio.fail_after(5):
+    with anyio.fail_after(PATIENCE_S):
         while not supervisor.approvals():
             await anyio.lowlevel.checkpoint()
     return supervisor.approvals()[0]
@@ -152,7 +153,7 @@ async def test_a_granted_call_is_judged_again_on_the_state_of_that_moment() -> N
         return ApprovalAnswer(granted=True, by="ana")
 
     adapter = FakeAdapter([Together((BASH, Ask(id="c2", name="lock", first=asked.wait, meanwhile=lock)))])
-    with anyio.fail_after(5):
+    with anyio.fail_after(PATIENCE_S):
         result = await run_once(adapter, "go", policies=[policy], approver=approver)
 
     assert [call.name for call in adapter.ran] == ["lock"]
@@ -169,7 +170,7 @@ async def test_another_process_answers_through_the_store(asking: Policy) -> None
         await until_held(owner)
         (request,) = await inbox.pending(store)
         await other.approve(request.approval_id, by="ana", reason="fine")
-        with anyio.fail_after(5):
+        with anyio.fail_after(PATIENCE_S):
             result = await handle.wait()
 
     assert len(adapter.ran) == 1
@@ -225,7 +226,7 @@ async def test_cancel_for_approval_ends_the_run_and_a_later_run_may_make_the_cal
     adapter = FakeAdapter([Pause()])
     async with Supervisor(store) as supervisor:
         handle = await supervisor.start(adapter, "go", policies=[permissive])
-        with anyio.fail_after(5):
+        with anyio.fail_after(PATIENCE_S):
             target: Any = handle if by_handle else adapter
             request = await cancel_for_approval(store, target, handle.run_id, asked)
             first = await handle.wait()
@@ -240,7 +241,7 @@ async def test_cancel_for_approval_ends_the_run_and_a_later_run_may_make_the_cal
         [Ask(id="n1", name="bash", input=BASH.input), Ask(id="n3", name="bash", input=BASH.input), other]
     )
     run_id = await create_run(store, "go on", session_id=handle.session_id)
-    with anyio.fail_after(5):
+    with anyio.fail_after(PATIENCE_S):
         second = await execute_run(
             store, again, run_id, policies=[asking], continuation="replay", approver=FakeApprover(False)
         )
@@ -279,7 +280,7 @@ async def test_mail_cancels_one_run_or_many(permissive: Policy) -> None:
         }
         await store.post(Mail(kind="cancel", run_id=handles["a"].run_id, body={"reason": "one"}))
         await store.post(Mail(kind="cancel", body={"reason": "many", "tenant": "b"}, at=datetime.now(UTC)))
-        with anyio.fail_after(5):
+        with anyio.fail_after(PATIENCE_S):
             results["a"] = await handles["a"].wait()
             results["b"] = await handles["b"].wait()
             assert not handles["c"].done
@@ -295,7 +296,7 @@ async def test_several_held_calls_are_answered_each_for_itself(asking: Policy) -
     adapter = FakeAdapter([Together(asks)])
     async with Supervisor(MemoryStore()) as supervisor:
         handle = await supervisor.start(adapter, "go", policies=[asking])
-        with anyio.fail_after(5):
+        with anyio.fail_after(PATIENCE_S):
             while len(supervisor.approvals()) < 4:
                 await anyio.lowlevel.checkpoint()
         for request in supervisor.approvals():

@@ -24,6 +24,7 @@ from proctor.policies.events import (
 from proctor.policies.model import Policy
 from proctor.supervisor import MemoryStore, ProviderUnavailableError, StoreError, Supervisor, run_once
 from proctor.supervisor.testing import Ask, FakeAdapter, FakePublisher, FaultyStore, Pause
+from proctor.supervisor.testing.patience import PATIENCE_S
 
 pytestmark = pytest.mark.anyio
 
@@ -49,7 +50,7 @@ async def test_a_store_that_fails_once_refuses_and_cancels_and_leaves_a_whole_re
     store = FaultyStore(fails_at)
     adapter = FakeAdapter(STEPS)
     result = None
-    with anyio.fail_after(5), suppress(StoreError, PolicyViolationError):
+    with anyio.fail_after(PATIENCE_S), suppress(StoreError, PolicyViolationError):
         result = await run_once(adapter, "go", policies=[denying(action)], store=store)
     events = await events_of(store)
 
@@ -69,7 +70,7 @@ async def test_a_store_that_stays_broken_lets_no_call_run_and_is_the_callers_err
     """A record that cannot be written refuses the call (fail closed), and the caller hears of it."""
     store = FaultyStore(fails_at, stays_broken=True)
     adapter = FakeAdapter(STEPS)
-    with anyio.fail_after(5), pytest.raises(StoreError, match="disk is full"):
+    with anyio.fail_after(PATIENCE_S), pytest.raises(StoreError, match="disk is full"):
         await run_once(adapter, "go", policies=[denying("deny")], store=store)
     recorded = {e.tool_call_id for e in await events_of(store) if isinstance(e, ToolCallStarted)}
 
@@ -88,7 +89,7 @@ async def test_the_cancel_is_sent_even_if_the_violation_cannot_be_stored(
             return await super().append(events)
 
     adapter = FakeAdapter([Ask(name="bash"), Pause()], gate="none")
-    with anyio.fail_after(5), pytest.raises(PolicyViolationError):
+    with anyio.fail_after(PATIENCE_S), pytest.raises(PolicyViolationError):
         await run_once(adapter, "go", policies=[denying("cancel")], store=RefusesViolations())
 
     assert adapter.rungs == ["interrupt"]
@@ -114,7 +115,7 @@ async def test_the_violation_is_durable_when_the_cancel_is_sent(denying: Callabl
                 self._seen += [str(data) for data in session.data if b"policy_violation" in data]
 
     adapter = Looks([Ask(name="bash"), Pause()], gate="none")
-    with anyio.fail_after(5), pytest.raises(PolicyViolationError):
+    with anyio.fail_after(PATIENCE_S), pytest.raises(PolicyViolationError):
         await run_once(adapter, "go", policies=[denying("cancel")], store=store)
 
     assert len(seen) == 1
@@ -148,7 +149,7 @@ async def test_a_client_that_is_not_installed_is_a_failed_run_with_its_own_error
 async def test_a_cancelled_task_ends_its_run_first(permissive: Policy) -> None:
     """The client is ended down its ladder and the record closed before the cancel goes on."""
     store, adapter = MemoryStore(), FakeAdapter([MessageReceived(content="x"), Pause()], deaf=1, rung_s=0.01)
-    with anyio.fail_after(5), anyio.CancelScope() as scope:
+    with anyio.fail_after(PATIENCE_S), anyio.CancelScope() as scope:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(_run_once, adapter, permissive, store)
             while not await store.runs() or (await store.runs())[0].status != "running":
@@ -191,7 +192,7 @@ async def test_a_gate_caller_that_goes_away_leaves_no_call_open(
     adapter = Withdraws()
     ask = Ask(name="read", meanwhile=lambda: withdraw(adapter.launches[0].gate))
     adapter.steps = (ask,)
-    with anyio.fail_after(5):
+    with anyio.fail_after(PATIENCE_S):
         result = await run_once(adapter, "go", policies=[denying("request_approval")], store=store, approver=approver)
     types = [event.type for event in result.events if getattr(event, "tool_call_id", "") == "w"]
 
@@ -207,7 +208,7 @@ async def test_an_event_the_store_cannot_hold_fails_the_run_and_the_rest_is_reco
     for _ in range(2000):
         deep = [deep]
     store = MemoryStore()
-    with anyio.fail_after(5), pytest.raises(StoreError):
+    with anyio.fail_after(PATIENCE_S), pytest.raises(StoreError):
         await run_once(
             FakeAdapter([MessageReceived(content=deep), Pause()]), "go", policies=[permissive], store=store
         )

@@ -27,6 +27,7 @@ from proctor.supervisor import MemoryStore, StoreError, Supervisor, run_once
 from proctor.supervisor.ports import Launch, Mail, Provider, Rung
 from proctor.supervisor.pump import TURN
 from proctor.supervisor.testing import Ask, Crash, FakeAdapter, Pause
+from proctor.supervisor.testing.patience import PATIENCE_S
 from proctor.supervisor.writer import ROOM
 
 pytestmark = pytest.mark.anyio
@@ -106,7 +107,7 @@ async def test_a_store_that_dawdles_and_fails_leaves_the_record_in_order(seed: i
     dice = random.Random(seed)
     store, count = Dawdling(dice, fails=dice.choice([0, 0.02, 0.2])), dice.randrange(1, 4 * TURN)
     error = None
-    with anyio.fail_after(10):
+    with anyio.fail_after(PATIENCE_S):
         try:
             result = await run_once(Torrent(deltas(count)), "go", policies=[permissive], store=store)
         except StoreError as raised:
@@ -137,7 +138,7 @@ async def test_a_run_whose_record_lacks_something_has_failed_and_its_record_ends
 ) -> None:
     """Also when the store cannot hold the end itself; the caller hears which event it was."""
     store = MemoryStore()
-    with anyio.fail_after(5), pytest.raises(StoreError, match="cannot be stored as JSON") as raised:
+    with anyio.fail_after(PATIENCE_S), pytest.raises(StoreError, match="cannot be stored as JSON") as raised:
         await run_once(Torrent(steps), "go", policies=[permissive], store=store)
     stored = await record_of(store)
 
@@ -162,7 +163,7 @@ async def test_an_error_with_text_that_no_encoding_has_is_still_the_callers(perm
 async def test_an_event_of_the_wrong_type_does_not_hang_the_run(permissive: Policy) -> None:
     """An adapter's mistake."""
     wrong: Any = 5
-    with anyio.fail_after(5):
+    with anyio.fail_after(PATIENCE_S):
         result = await run_once(
             Torrent([MessageStreamed(delta=wrong), RunCompleted(output=None)]), "go", policies=[permissive]
         )
@@ -202,7 +203,7 @@ async def test_a_provider_that_never_waits_leaves_others_their_turn(permissive: 
         await short.wait()
         said = torrent.said
         await chatty.cancel()
-        with anyio.fail_after(5):
+        with anyio.fail_after(PATIENCE_S):
             result = await chatty.wait()
 
     assert said < 100 * TURN
@@ -220,7 +221,7 @@ async def test_a_caller_cancelled_at_any_checkpoint_leaves_a_whole_record(
     adapter = FakeAdapter(
         [MessageReceived(content="a"), Ask(name="read"), Ask(name="bash"), *(Pause() for _ in steps)]
     )
-    with anyio.fail_after(5), anyio.CancelScope() as caller:
+    with anyio.fail_after(PATIENCE_S), anyio.CancelScope() as caller:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(_cancel_after, after, caller)
             with suppress(PolicyViolationError):
@@ -249,7 +250,7 @@ async def test_a_check_that_ends_with_a_cancel_of_its_own_refuses_its_call() -> 
 
     policy = Policy(name="p", rules=(Check(check=check, tool="bash", id="asked"),), on_violation="deny")
     adapter = FakeAdapter([Ask(name="bash"), Ask(name="read")])
-    with anyio.fail_after(5):
+    with anyio.fail_after(PATIENCE_S):
         result = await run_once(adapter, "go", policies=[policy])
 
     assert [call.name for call in adapter.ran] == ["read"]
@@ -270,7 +271,7 @@ async def test_an_approver_that_ends_with_a_cancel_of_its_own_leaves_the_call_to
     adapter = FakeAdapter([Ask(name="bash")])
     async with Supervisor(MemoryStore(), approver=approver) as supervisor:
         handle = await supervisor.start(adapter, "go", policies=[denying("request_approval")])
-        with anyio.fail_after(5):
+        with anyio.fail_after(PATIENCE_S):
             await asked.wait()
             await anyio.wait_all_tasks_blocked()
             (request,) = supervisor.approvals()
@@ -290,7 +291,7 @@ async def test_mail_that_makes_no_sense_hurts_no_run(permissive: Policy) -> None
         await store.post(Mail(kind="cancel", run_id=handle.run_id, body={"approval": {"what": 1}}))
         await store.post(Mail(kind="approve", body={"approval_id": 7}))
         await store.post(Mail(kind="cancel", run_id=handle.run_id, body={"reason": "enough"}))
-        with anyio.fail_after(5):
+        with anyio.fail_after(PATIENCE_S):
             result = await handle.wait()
 
     assert (result.status, result.reason) == ("cancelled", "enough")

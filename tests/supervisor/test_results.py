@@ -25,6 +25,7 @@ from proctor.policies.events import (
 from proctor.policies.model import Limits, Policy
 from proctor.supervisor import ProviderError, RunResult, run_once
 from proctor.supervisor.testing import Ask, Crash, FakeAdapter, FakeApprover, FakePublisher, Pause, Step, Stop
+from proctor.supervisor.testing.patience import PATIENCE_S
 
 pytestmark = pytest.mark.anyio
 
@@ -44,7 +45,7 @@ async def supervise(adapter: FakeAdapter, policy: Policy, **more: Any) -> Outcom
     publisher = FakePublisher()
     result: RunResult | None = None
     raised: BaseException | None = None
-    with anyio.fail_after(5):
+    with anyio.fail_after(PATIENCE_S):
         try:
             result = await run_once(adapter, "go", policies=[policy], publishers=[publisher], **more)
         except Exception as error:

@@ -14,6 +14,7 @@ from proctor.policies.model import Policy
 from proctor.supervisor import MemoryStore, ProctorError, RunHandle, Supervisor, UsageError, run_once
 from proctor.supervisor.feed import Hub
 from proctor.supervisor.testing import Ask, FakeAdapter, FakePublisher, Pause
+from proctor.supervisor.testing.patience import PATIENCE_S
 
 pytestmark = pytest.mark.anyio
 
@@ -57,7 +58,7 @@ async def test_leaving_waits_for_the_runs_that_go_on(permissive: Policy) -> None
 async def test_leaving_with_an_error_ends_the_runs_and_keeps_the_error(permissive: Policy) -> None:
     """The caller's exception comes out as it was raised, after every run has ended."""
     handles: list[RunHandle] = []
-    with anyio.fail_after(5), pytest.raises(KeyError, match="mine"):
+    with anyio.fail_after(PATIENCE_S), pytest.raises(KeyError, match="mine"):
         await _abandon(permissive, handles)
 
     assert [(await handle.wait()).status for handle in handles] == ["cancelled"]
@@ -74,7 +75,7 @@ async def test_cancel_all_ends_every_run(permissive: Policy) -> None:
     adapters = [FakeAdapter([Pause()]) for _ in range(8)]
     async with Supervisor(MemoryStore()) as supervisor:
         handles = [await supervisor.start(a, "go", policies=[permissive]) for a in adapters]
-        with anyio.fail_after(5):
+        with anyio.fail_after(PATIENCE_S):
             await supervisor.cancel_all("maintenance")
         results = [await handle.wait() for handle in handles]
 
@@ -108,7 +109,7 @@ async def test_a_run_can_be_watched_from_any_place_to_its_end(permissive: Policy
                     if after == 7:
                         await anyio.lowlevel.checkpoint()
 
-            with anyio.fail_after(10):
+            with anyio.fail_after(PATIENCE_S):
                 async with anyio.create_task_group() as tasks:
                     for into, after in zip(watched, (0, 7), strict=True):
                         tasks.start_soon(watch, into, after)
@@ -200,7 +201,7 @@ async def test_all_subscribers_end_with_the_supervisor(permissive: Policy) -> No
         async for event in supervisor.subscribe(**what):
             seen[name].append(event)
 
-    with anyio.fail_after(5):
+    with anyio.fail_after(PATIENCE_S):
         async with anyio.create_task_group() as tasks, Supervisor(MemoryStore()) as supervisor:
             tasks.start_soon(watch, supervisor, "all")
             tasks.start_soon(lambda: watch(supervisor, "session", session_id="s"))
@@ -216,7 +217,7 @@ async def test_a_run_that_is_over_is_watched_to_its_end_from_any_place(permissiv
     async with Supervisor(MemoryStore()) as supervisor:
         handle = await supervisor.start(saying(3), "go", policies=[permissive])
         events = (await handle.wait()).events
-        with anyio.fail_after(5):
+        with anyio.fail_after(PATIENCE_S):
             for after in (0, 2, events[-1].seq, events[-1].seq + 100):
                 seen = [event async for event in supervisor.subscribe(run_id=handle.run_id, after=after)]
 

@@ -17,6 +17,7 @@ import pytest
 
 from proctor.adapters.acp import AcpAdapter
 from proctor.supervisor.testing.driving import Drive, Driven
+from proctor.supervisor.testing.patience import PATIENCE_S
 
 AGENT = Path(__file__).parent / "scripted_agent.py"
 APIS = Path(__file__).parent / "model_apis.py"
@@ -45,7 +46,7 @@ class Scripts:
 
     async def run(self, adapter: AcpAdapter, **gate: Any) -> Driven:
         """Run it to its end, in bounded time."""
-        with anyio.fail_after(30):
+        with anyio.fail_after(PATIENCE_S):
             return await Drive(adapter, **gate).run(run_id=f"run-{uuid.uuid4().hex}")
 
     def told(self, method: str | None = None) -> list[dict[str, Any]]:

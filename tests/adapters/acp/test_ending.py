@@ -12,6 +12,7 @@ from proctor.policies.events import ErrorOccurred, MessageStreamed, RunCompleted
 from proctor.supervisor.errors import ProviderError, ProviderUnavailableError, UsageError
 from proctor.supervisor.ports import GateAnswer, Launch
 from proctor.supervisor.testing.driving import Drive
+from proctor.supervisor.testing.patience import PATIENCE_S
 
 pytestmark = pytest.mark.anyio
 
@@ -29,7 +30,7 @@ def launch(**more: Any) -> Launch:
 
 async def refused(adapter: Any, **more: Any) -> ProviderError:
     """What opening raises."""
-    with pytest.raises(ProviderError) as caught, anyio.fail_after(30):
+    with pytest.raises(ProviderError) as caught, anyio.fail_after(PATIENCE_S):
         async with adapter.open(launch(**more)):
             raise AssertionError
     return caught.value
@@ -173,7 +174,7 @@ async def test_a_cancel_answers_what_is_asked_as_cancelled(scripts: Any, touch: 
         raise AssertionError
 
     drive = Drive(scripts.adapter({"together": [touch("a"), touch("b")]}), answer=hold)
-    with anyio.fail_after(30):
+    with anyio.fail_after(PATIENCE_S):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(drive.run)
             await both.wait()

@@ -12,6 +12,7 @@ import pytest
 from proctor.adapters.acp import AcpAdapter
 from proctor.adapters.acp.probe import BY_COMMAND, BY_EDIT, ProbeReport, probe
 from proctor.supervisor.errors import ProviderError, UsageError
+from proctor.supervisor.testing.patience import PATIENCE_S
 
 pytestmark = pytest.mark.anyio
 
@@ -34,7 +35,7 @@ async def probed(make: Callable[[Path], AcpAdapter], tmp_path: Path) -> ProbeRep
     """What a probe reports."""
     folder = tmp_path / "probed"
     folder.mkdir()
-    with anyio.fail_after(30):
+    with anyio.fail_after(PATIENCE_S):
         return await probe(make, folder)
 
 

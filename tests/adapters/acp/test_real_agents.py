@@ -23,6 +23,7 @@ from proctor.policies.events import (
 from proctor.supervisor.errors import ProviderError
 from proctor.supervisor.ports import GateAnswer, Launch
 from proctor.supervisor.testing.driving import Drive, Driven
+from proctor.supervisor.testing.patience import PATIENCE_S
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
@@ -47,7 +48,7 @@ SUB_AGENTS: dict[str, tuple[str, dict[str, str]]] = {
 
 async def drive(adapter: Any, prompt: str, **gate: Any) -> Driven:
     """One run to its end."""
-    with anyio.fail_after(50):
+    with anyio.fail_after(PATIENCE_S):
         return await Drive(adapter, **gate).run(prompt, run_id=f"run-{uuid.uuid4().hex}")
 
 
@@ -100,7 +101,7 @@ async def test_opencode_takes_a_session_up(bench: Any) -> None:
 async def test_gemini_does_not_take_up_a_session_it_does_not_know(bench: Any) -> None:
     """It says so, and the run does not start."""
     launch = Launch(run_id="run-unknown", session_id="s", prompt="again", gate=allow, resume=str(uuid.uuid4()))
-    with pytest.raises(ProviderError) as caught, anyio.fail_after(50):
+    with pytest.raises(ProviderError) as caught, anyio.fail_after(PATIENCE_S):
         async with bench.agent("gemini").open(launch):
             raise AssertionError
 
@@ -131,7 +132,7 @@ async def test_gemini_whose_launcher_is_killed_has_failed(bench: Any) -> None:
         return False
 
     runner = Drive(bench.agent("gemini", env=env), cancel_when=watch)
-    with anyio.fail_after(50):
+    with anyio.fail_after(PATIENCE_S):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(runner.run, bench.prompt({"text": "hm", "endless": True}))
             await said.wait()

@@ -21,6 +21,7 @@ from proctor.policies.events import (
 from proctor.policies.model import Deny, Limits, Policy
 from proctor.supervisor.errors import ProviderError, UsageError
 from proctor.supervisor.ports import GateAnswer, Launch
+from proctor.supervisor.testing.patience import PATIENCE_S
 
 MODES = {"modes": {"availableModes": [{"id": "ask"}, {"id": "yolo"}], "currentModeId": "ask"}}
 MODELS = {"models": {"availableModels": [{"modelId": "big"}, {"modelId": "small"}], "currentModelId": "big"}}
@@ -95,7 +96,7 @@ async def test_a_session_is_taken_up_without_its_past(scripts: Any) -> None:
     past = [{"say": "old words"}, cost(3.0)]
     adapter = scripts.adapter({"say": "new"}, cost(3.5), loads=True, at={"session/load": past})
     launch = Launch(run_id="acp-load", session_id="s", prompt="go", gate=allow, resume="ses-1")
-    with anyio.fail_after(30):
+    with anyio.fail_after(PATIENCE_S):
         async with adapter.open(launch) as provider:
             events = [event async for event in provider.events()]
 
@@ -111,7 +112,7 @@ async def test_cost_goes_on_over_the_runs_of_one_adapter(scripts: Any) -> None:
     totals = []
     for resume in (None, "ses-1"):
         launch = Launch(run_id="acp-cost", session_id="s", prompt="go", gate=allow, resume=resume)
-        with anyio.fail_after(30):
+        with anyio.fail_after(PATIENCE_S):
             async with adapter.open(launch) as provider:
                 events = [event async for event in provider.events()]
         totals.append(sum(event.cost_usd or 0 for event in events if isinstance(event, TokenUsageUpdated)))

@@ -11,6 +11,7 @@ from proctor.policies.events import TERMINAL
 from proctor.policies.model import Deny, Limits, Policy
 from proctor.supervisor import MemoryStore, PolicyViolationError, ProviderError, run_once
 from proctor.supervisor.ports import ApprovalAnswer, ApprovalRequest
+from proctor.supervisor.testing.patience import PATIENCE_S
 
 pytestmark = pytest.mark.anyio
 
@@ -20,7 +21,7 @@ FEW = Policy(name="p", limits=Limits(max_tool_calls=1))
 
 async def cancelled(adapter: Any, policy: Policy) -> PolicyViolationError:
     """What a run that its policy cancels raises; it has one end."""
-    with pytest.raises(PolicyViolationError) as caught, anyio.fail_after(30):
+    with pytest.raises(PolicyViolationError) as caught, anyio.fail_after(PATIENCE_S):
         await run_once(adapter, "go", policies=[policy])
 
     events = caught.value.partial.events
@@ -62,7 +63,7 @@ async def test_a_held_call_runs_only_when_somebody_approves(scripts: Any, touch:
         return ApprovalAnswer(granted=granted, by="ana")
 
     policy = Policy(name="p", tool_rules=(Deny(("execute",), action="request_approval"),))
-    with anyio.fail_after(30):
+    with anyio.fail_after(PATIENCE_S):
         result = await run_once(scripts.adapter(touch("a")), "go", policies=[policy], approver=approver)
 
     assert seen == [({"command": "touch a"}, [])]
@@ -74,7 +75,7 @@ async def test_a_second_run_of_a_session_takes_it_up_where_the_agent_can(scripts
     store = MemoryStore()
     adapter = scripts.adapter({"say": "one"}, loads=True)
     policy = Policy(name="p", limits=Limits(max_tool_calls=5))
-    with anyio.fail_after(30):
+    with anyio.fail_after(PATIENCE_S):
         for prompt in ("first", "second"):
             await run_once(adapter, prompt, policies=[policy], store=store, session_id="s")
 
@@ -85,7 +86,7 @@ async def test_a_second_run_of_a_session_takes_it_up_where_the_agent_can(scripts
 
 async def test_an_agent_that_dies_is_raised_with_the_policys_report(scripts: Any) -> None:
     """Not a violation, and not hidden."""
-    with pytest.raises(ProviderError) as caught, anyio.fail_after(30):
+    with pytest.raises(ProviderError) as caught, anyio.fail_after(PATIENCE_S):
         await run_once(scripts.adapter({"say": "x"}, {"exit": 3}), "go", policies=[FEW])
 
     assert caught.value.policy.action == "allow"

@@ -17,6 +17,7 @@ import pytest
 from proctor.adapters.amp import AmpAdapter
 from proctor.policies.model import Policy
 from proctor.supervisor.testing.driving import Drive, Driven
+from proctor.supervisor.testing.patience import PATIENCE_S
 
 STAND_IN = Path(__file__).parent / "stand_in.py"
 INSTALLED = Path(__file__).parents[3] / ".ci" / "node" / "node_modules" / ".bin"
@@ -43,7 +44,7 @@ class Bench:
         """Run it to its end, in bounded time."""
         if policy is not None:
             gate["options"] = adapter.compile(policy)
-        with anyio.fail_after(40):
+        with anyio.fail_after(PATIENCE_S):
             return await Drive(adapter, **gate).run("do it", run_id=f"run-{uuid.uuid4().hex}")
 
     def told(self) -> Any:

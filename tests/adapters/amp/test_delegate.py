@@ -15,6 +15,7 @@ from proctor.adapters.amp.asking import Office, open_office
 from proctor.adapters.amp.compiling import settings_for
 from proctor.adapters.amp.names import their_names
 from proctor.supervisor.ports import GateAnswer
+from proctor.supervisor.testing.patience import PATIENCE_S
 
 pytestmark = pytest.mark.anyio
 
@@ -22,7 +23,7 @@ pytestmark = pytest.mark.anyio
 async def started(office: Office, given: bytes = b'{"cmd": "ls"}', **env: str) -> subprocess.CompletedProcess[bytes]:
     """The delegate as a client starts it."""
     environment = {"PATH": os.environ["PATH"], "AGENT": "amp", "AGENT_TOOL_NAME": "Bash", **env}
-    with anyio.fail_after(20):
+    with anyio.fail_after(PATIENCE_S):
         return await anyio.run_process([str(office.program)], input=given, env=environment, check=False)
 
 
@@ -32,7 +33,7 @@ async def real(amp: str, office: Office, home: Path, *call: str, rejected: tuple
     settings = office.write("settings.json", content)
     command = [amp, "--settings-file", str(settings), "permissions", "test", *call, "--json"]
     env = {"PATH": os.environ["PATH"], "HOME": str(home), "AMP_URL": "http://127.0.0.1:9"}
-    with anyio.fail_after(20):
+    with anyio.fail_after(PATIENCE_S):
         done = await anyio.run_process(command, env=env, cwd=home, check=False)
     found = json.loads(done.stdout)
     assert isinstance(found, dict)

@@ -22,6 +22,7 @@ from proctor.policies.events import (
 )
 from proctor.supervisor.errors import ProviderError, ProviderUnavailableError, UsageError
 from proctor.supervisor.ports import GateAnswer, Launch
+from proctor.supervisor.testing.patience import PATIENCE_S
 
 pytestmark = pytest.mark.anyio
 
@@ -111,7 +112,7 @@ async def test_a_result_that_is_an_error_is_a_failed_run(bench: Any) -> None:
 async def test_a_thread_is_continued_by_its_id(bench: Any) -> None:
     """Where it runs was settled when it began."""
     launch = Launch(run_id="amp-resume", session_id="s", prompt="more", gate=allow, resume="T-9")
-    with anyio.fail_after(30):
+    with anyio.fail_after(PATIENCE_S):
         async with bench.adapter(mode="low").open(launch) as provider:
             _ = [event async for event in provider.events()]
 

@@ -17,6 +17,7 @@ from proctor.policies.calls import ToolCall
 from proctor.policies.events import Event
 from proctor.supervisor.ports import Gate, GateAnswer, Launch
 from proctor.supervisor.testing import wire
+from proctor.supervisor.testing.patience import PATIENCE_S
 
 
 class Bench:
@@ -43,7 +44,7 @@ class Bench:
     async def run(self, adapter: ClaudeAdapter, gate: Gate | None = None, **more: Any) -> list[Event]:
         """Everything the client reports of one run; without a gate every call is allowed."""
         seen: list[Event] = []
-        with anyio.fail_after(30):
+        with anyio.fail_after(PATIENCE_S):
             async with adapter.open(self.launch(gate or allow_all, **more)) as provider:
                 seen.extend([event async for event in provider.events()])
         return seen

@@ -19,6 +19,7 @@ from proctor.policies.events import RunFailed, SessionStarted, ToolCallCompleted
 from proctor.supervisor.clock import Clock
 from proctor.supervisor.ladder import walk
 from proctor.supervisor.ports import GateAnswer
+from proctor.supervisor.testing.patience import PATIENCE_S
 
 pytestmark = [pytest.mark.claude, pytest.mark.anyio]
 
@@ -40,7 +41,7 @@ def sleeping(bench: Any, number: int) -> Any:
 
 async def until_up(bench: Any) -> None:
     """Return once the command says that it is up."""
-    with anyio.fail_after(20):
+    with anyio.fail_after(PATIENCE_S):
         await anyio.to_thread.run_sync((bench.cwd / "up").read_text, abandon_on_cancel=True)
 
 
@@ -59,7 +60,7 @@ async def cancelled(provider: Any, ready: Any) -> tuple[list[Any], list[Any]]:
         await ready()
         rungs.extend(await walk(provider.ladder(), ended, Clock()))
 
-    with anyio.fail_after(30):
+    with anyio.fail_after(PATIENCE_S):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(walk_down)
             seen.extend([event async for event in provider.events()])
@@ -134,7 +135,7 @@ async def test_leaving_ends_the_client_whatever_it_does(bench: Any) -> None:
     api.say(api.reply(sleeping(bench, 9111)))
     launch = bench.launch(allow)
 
-    with anyio.fail_after(10):
+    with anyio.fail_after(PATIENCE_S):
         async with bench.adapter().open(launch) as provider:
             async with aclosing(provider.events()) as events:
                 assert isinstance(await anext(events), SessionStarted)

@@ -18,6 +18,7 @@ from proctor.policies.events import (
 )
 from proctor.supervisor.errors import ProviderError, ProviderUnavailableError, UsageError
 from proctor.supervisor.testing import wire
+from proctor.supervisor.testing.patience import PATIENCE_S
 
 pytestmark = [pytest.mark.claude, pytest.mark.anyio]
 
@@ -161,7 +162,7 @@ async def test_a_client_that_only_closes_its_output_is_ended(bench: Any) -> None
     cli = bench.stand_in(partial(wire.cut, mark="tool_use", lives=True))
     adapter = bench.adapter(cli_path=cli)
 
-    with anyio.fail_after(20), pytest.raises(ProviderError, match="closed its output"):
+    with anyio.fail_after(PATIENCE_S), pytest.raises(ProviderError, match="closed its output"):
         await bench.run(adapter, run_id="mute")
 
     assert bench.marked("mute") == []
@@ -175,7 +176,7 @@ async def test_a_client_that_does_not_say_what_it_used_is_ended(bench: Any, monk
     cli = client_that(bench, said, "[None for line in sys.stdin]")
     adapter = bench.adapter(cli_path=cli)
 
-    with anyio.fail_after(20), pytest.raises(ProviderError, match="did not say within"):
+    with anyio.fail_after(PATIENCE_S), pytest.raises(ProviderError, match="did not say within"):
         await bench.run(adapter, run_id="close-lipped")
 
     assert bench.marked("close-lipped") == []

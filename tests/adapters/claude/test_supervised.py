@@ -23,6 +23,7 @@ from proctor.policies.events import (
 from proctor.supervisor.errors import ProviderError
 from proctor.supervisor.runs import run_once
 from proctor.supervisor.supervisor import Supervisor
+from proctor.supervisor.testing.patience import PATIENCE_S
 
 pytestmark = [pytest.mark.claude, pytest.mark.anyio]
 
@@ -71,7 +72,7 @@ async def test_a_token_limit_crossed_in_the_middle_ends_the_run(bench: Any) -> N
     api.say(api.reply(api.bash("tail -f /dev/null --sleep-interval=9201"), input_tokens=5000))
     limits = policy(limits={"max_total_tokens": 1000})
 
-    with anyio.fail_after(20), pytest.raises(PolicyViolationError) as caught:
+    with anyio.fail_after(PATIENCE_S), pytest.raises(PolicyViolationError) as caught:
         await run_once(bench.adapter(), "go", policies=[limits], run_id="tokens")
 
     assert [violation.kind for violation in caught.value.violations] == ["max_total_tokens"]
@@ -87,7 +88,7 @@ async def test_a_sub_agents_cost_ends_the_run_while_it_works(bench: Any) -> None
     api.say(api.reply(api.bash("tail -f /dev/null --sleep-interval=9202"), input_tokens=100_000), sub=True)
     limits = policy(limits={"max_cost_usd": 0.1})
 
-    with anyio.fail_after(20), pytest.raises(PolicyViolationError) as caught:
+    with anyio.fail_after(PATIENCE_S), pytest.raises(PolicyViolationError) as caught:
         await run_once(bench.adapter("Bash", "Agent"), "go", policies=[limits], run_id="cost")
 
     assert "max_cost_usd" in [violation.kind for violation in caught.value.violations]
@@ -111,7 +112,7 @@ async def test_a_silent_model_is_ended_at_the_deadline(bench: Any) -> None:
     api = bench.api
     api.say(api.reply(api.text("and then"), hold=threading.Event()))
 
-    with anyio.fail_after(20), pytest.raises(PolicyViolationError) as caught:
+    with anyio.fail_after(PATIENCE_S), pytest.raises(PolicyViolationError) as caught:
         await run_once(bench.adapter(), "go", policies=[policy(limits={"max_duration_ms": 2000})], run_id="silent")
 
     assert [violation.kind for violation in caught.value.violations] == ["max_duration_ms"]
@@ -125,7 +126,7 @@ async def test_a_client_that_never_answers_is_ended_at_the_deadline(bench: Any, 
     client.chmod(0o755)
     limits = policy(limits={"max_duration_ms": 1500})
 
-    with anyio.fail_after(20), pytest.raises(PolicyViolationError) as caught:
+    with anyio.fail_after(PATIENCE_S), pytest.raises(PolicyViolationError) as caught:
         await run_once(bench.adapter(cli_path=str(client)), "go", policies=[limits], run_id="mute")
 
     assert [violation.kind for violation in caught.value.violations] == ["max_duration_ms"]
@@ -155,7 +156,7 @@ async def test_a_held_call_runs_once_another_process_grants_it(bench: Any, tmp_p
 
     async with SQLiteStore(path) as store, Supervisor(store) as supervisor:
         handle = await supervisor.start(bench.adapter(), "go", policies=[ask])
-        with anyio.fail_after(30):
+        with anyio.fail_after(PATIENCE_S):
             async for event in supervisor.subscribe(run_id=handle.run_id):
                 if isinstance(event, ToolApprovalRequested):
                     assert not (bench.cwd / "granted.txt").exists()

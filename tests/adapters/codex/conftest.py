@@ -25,10 +25,9 @@ from proctor.supervisor.clock import Clock
 from proctor.supervisor.errors import ProviderError
 from proctor.supervisor.ladder import walk
 from proctor.supervisor.ports import Gate, GateAnswer, Launch, Provider
+from proctor.supervisor.testing.patience import PATIENCE_S
 
 Item = dict[str, Any]
-
-PATIENCE_S = 20
 
 
 class Reply:
@@ -244,7 +243,7 @@ class Bench:
 
     async def run(self, gate: Gate | None = None, *, adapter: CodexAdapter | None = None, **more: Any) -> list[Event]:
         """Everything the client reports of one run."""
-        with anyio.fail_after(30):
+        with anyio.fail_after(PATIENCE_S):
             async with (adapter or self.adapter()).open(self.launch(gate, **more)) as provider:
                 return [event async for event in provider.events()]
 
@@ -253,7 +252,7 @@ class Bench:
         self, gate: Gate | None = None, *, adapter: CodexAdapter | None = None, **more: Any
     ) -> AsyncIterator[Watched]:
         """A run that is read in the background, and given up when this is left."""
-        with anyio.fail_after(30):
+        with anyio.fail_after(PATIENCE_S):
             async with (adapter or self.adapter()).open(self.launch(gate, **more)) as provider:
                 run = Watched(provider)
                 async with anyio.create_task_group() as tasks:

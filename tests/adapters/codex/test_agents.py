@@ -18,6 +18,7 @@ from proctor.policies.language.selectors import ToolWhere
 from proctor.policies.model import Deny, Limits, Policy
 from proctor.supervisor import PolicyViolationError, run_once
 from proctor.supervisor.ports import GateAnswer
+from proctor.supervisor.testing.patience import PATIENCE_S
 
 pytestmark = [pytest.mark.anyio, pytest.mark.codex]
 
@@ -124,7 +125,7 @@ async def test_the_parents_token_limit_ends_the_run_before_the_sub_agents_call(
     bench.api.agent_reply(bench.api.shell("a1", "touch made"), used=(5000, 500))
     bench.run_ids.append("run-limited")
     policy = Policy(name="p", limits=Limits(max_total_tokens=3000))
-    with pytest.raises(PolicyViolationError) as caught, anyio.fail_after(30):
+    with pytest.raises(PolicyViolationError) as caught, anyio.fail_after(PATIENCE_S):
         await run_once(delegating(), "go", policies=[policy], run_id="run-limited")
 
     assert [violation.kind for violation in caught.value.violations] == ["max_total_tokens"]
@@ -149,7 +150,7 @@ async def test_a_rule_of_the_parent_that_cancels_ends_the_run_with_its_sub_agent
     bench.api.agent_reply(bench.api.shell("a1", "touch made"))
     bench.run_ids.append("run-ruled")
     policy = Policy(name="p", tool_rules=(Deny((TOUCH,)),))
-    with pytest.raises(PolicyViolationError) as caught, anyio.fail_after(30):
+    with pytest.raises(PolicyViolationError) as caught, anyio.fail_after(PATIENCE_S):
         await run_once(delegating(), "go", policies=[policy], run_id="run-ruled")
 
     assert [violation.enforcement for violation in caught.value.violations] == ["prevented"]

@@ -15,6 +15,7 @@ from proctor.policies.events import RunCompleted, ToolCallFailed
 from proctor.policies.model import Limits, Policy
 from proctor.supervisor import MemoryStore, Supervisor
 from proctor.supervisor.ports import GateAnswer
+from proctor.supervisor.testing.patience import PATIENCE_S
 
 pytestmark = [pytest.mark.anyio, pytest.mark.codex]
 
@@ -75,7 +76,7 @@ async def test_a_cancel_before_there_is_a_turn_closes_the_client(
     bench.run_ids.append("run-early")
     asked = asking(method, times)
     policy = Policy(name="p", limits=Limits(max_tool_calls=5))
-    with anyio.fail_after(30):
+    with anyio.fail_after(PATIENCE_S):
         async with Supervisor(MemoryStore()) as supervisor:
             handle = await supervisor.start(bench.adapter(), "go", policies=[policy], run_id="run-early")
             await asked.wait()

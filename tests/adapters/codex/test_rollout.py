@@ -11,6 +11,7 @@ import anyio.to_thread
 import pytest
 
 from proctor.adapters.codex.rollout import Rollout
+from proctor.supervisor.testing.patience import PATIENCE_S
 
 pytestmark = pytest.mark.anyio
 
@@ -36,7 +37,7 @@ async def test_readers_side_by_side_miss_nothing(tmp_path: Path) -> None:
     async def ask(name: str) -> None:
         found[name] = await rollout.arguments(name)
 
-    with anyio.fail_after(20):
+    with anyio.fail_after(PATIENCE_S):
         async with anyio.create_task_group() as readers:
             for name in names:
                 readers.start_soon(ask, name)

@@ -14,6 +14,7 @@ import pytest
 from proctor.adapters import CodexAdapter
 from proctor.adapters.codex.starting import turn_to_start
 from proctor.supervisor.errors import ProviderUnavailableError
+from proctor.supervisor.testing.patience import PATIENCE_S
 
 PROCESSES, HOMES = 2, 4
 PREPARING = """
@@ -82,7 +83,7 @@ async def test_the_next_start_waits_until_the_one_before_is_over(tmp_path: Path)
     (await turn_to_start({"CODEX_HOME": str(tmp_path / "other")})).over()
     first.over()
     first.over()
-    with anyio.fail_after(5):
+    with anyio.fail_after(PATIENCE_S):
         (await turn_to_start(env)).over()
 
     assert waited.cancelled_caught

@@ -14,6 +14,7 @@ from proctor.policies.language.selectors import ToolWhere
 from proctor.policies.model import Deny, Limit, Limits, Policy
 from proctor.supervisor import MemoryStore, PolicyViolationError, ProviderError, Supervisor, run_once
 from proctor.supervisor.ports import ApprovalAnswer, ApprovalRequest
+from proctor.supervisor.testing.patience import PATIENCE_S
 
 pytestmark = [pytest.mark.anyio, pytest.mark.codex]
 
@@ -28,7 +29,7 @@ def types(events: tuple[Event, ...]) -> list[str]:
 
 async def cancelled(bench: Any, policy: Policy) -> PolicyViolationError:
     """What a run that its policy cancels raises; it leaves no process and has one end."""
-    with pytest.raises(PolicyViolationError) as caught, anyio.fail_after(30):
+    with pytest.raises(PolicyViolationError) as caught, anyio.fail_after(PATIENCE_S):
         await run_once(bench.adapter(), "go", policies=[policy], run_id="run-cancelled")
     bench.run_ids.append("run-cancelled")
 
@@ -97,7 +98,7 @@ async def test_a_person_cancels_while_a_command_runs(bench: Any, pipe: Any) -> N
     command = f"echo up > {pipe}; sleep 80004 & sleep 80004"
     bench.api.reply(bench.api.shell("c1", command, yield_time_ms=30000))
     bench.run_ids.append("run-user")
-    with anyio.fail_after(30):
+    with anyio.fail_after(PATIENCE_S):
         async with Supervisor(MemoryStore()) as supervisor:
             policy = Policy(name="p", limits=Limits(max_tool_calls=5))
             handle = await supervisor.start(bench.adapter(), "go", policies=[policy], run_id="run-user")

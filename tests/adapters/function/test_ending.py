@@ -14,6 +14,7 @@ from proctor.policies import Deny, Limits, Policy, PolicyError, PolicyViolationE
 from proctor.supervisor import run_once
 from proctor.supervisor.errors import StoreError, UsageError
 from proctor.supervisor.memory_store import MemoryStore
+from proctor.supervisor.testing.patience import PATIENCE_S
 
 OPEN = Policy(name="open")
 NO_RM = Policy(name="no-rm", tool_rules=(Deny(("rm",), action="deny"),))
@@ -22,7 +23,7 @@ NO_RM = Policy(name="no-rm", tool_rules=(Deny(("rm",), action="deny"),))
 @pytest.mark.anyio
 async def test_a_limit_cancels_the_block_where_it_waits() -> None:
     """The report of usage that exceeds the limit is the last thing the block does."""
-    with anyio.fail_after(10), pytest.raises(PolicyViolationError) as caught:  # noqa: PT012
+    with anyio.fail_after(PATIENCE_S), pytest.raises(PolicyViolationError) as caught:  # noqa: PT012
         async with supervise([Policy(name="p", limits=Limits(max_total_tokens=100))]) as gate:
             await gate.usage(input_tokens=60)
             await gate.usage(output_tokens=60)
@@ -36,7 +37,7 @@ async def test_a_limit_cancels_the_block_where_it_waits() -> None:
 @pytest.mark.anyio
 async def test_a_deadline_cancels_a_silent_block() -> None:
     """The supervisor's clock, no event needed."""
-    with anyio.fail_after(10), pytest.raises(PolicyViolationError) as caught:
+    with anyio.fail_after(PATIENCE_S), pytest.raises(PolicyViolationError) as caught:
         async with supervise([Policy(name="p", limits=Limits(max_duration_ms=50))]):
             await anyio.sleep_forever()
 
@@ -89,7 +90,7 @@ async def test_a_group_of_exceptions_comes_out_as_a_group() -> None:
 async def test_a_block_cancelled_from_outside_ends_its_run() -> None:
     """And lets the cancel go on to where it came from."""
     store = MemoryStore()
-    with anyio.fail_after(10), anyio.move_on_after(0.05) as scope:
+    with anyio.fail_after(PATIENCE_S), anyio.move_on_after(0.05) as scope:
         async with supervise([OPEN], store=store, run_id="r"):
             await anyio.sleep_forever()
 
@@ -102,7 +103,7 @@ async def test_a_block_cancelled_from_outside_ends_its_run() -> None:
 @pytest.mark.anyio
 async def test_somebody_can_cancel_the_run_by_its_supervisor() -> None:
     """The block ends there; what follows it goes on."""
-    with anyio.fail_after(10):
+    with anyio.fail_after(PATIENCE_S):
         async with supervise([OPEN]) as gate, anyio.create_task_group() as tasks:
             tasks.start_soon(gate.supervisor.cancel_all, "enough")
             await anyio.sleep_forever()

@@ -12,6 +12,8 @@ import anyio
 import pytest
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
+from proctor.supervisor.testing.patience import PATIENCE_S
+
 pytest.importorskip("mcp", reason="needs the MCP library: pip install 'proctor[mcp]'")
 
 from mcp import Client
@@ -122,7 +124,7 @@ class Bench:
             finally:
                 pair.hang_up()
 
-        with anyio.fail_after(30):
+        with anyio.fail_after(PATIENCE_S):
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(run)
                 async with Client(pair.client(), mode="legacy", message_handler=on_message) as client:

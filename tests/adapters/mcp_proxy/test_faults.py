@@ -18,6 +18,7 @@ from proctor.adapters.mcp_proxy.stdio import StdioClient
 from proctor.adapters.mcp_proxy.upstream import UrlUpstream
 from proctor.adapters.mcp_proxy.wire import output_of
 from proctor.supervisor import PolicyViolationError, ProviderError, ProviderUnavailableError, UsageError
+from proctor.supervisor.testing.patience import PATIENCE_S
 
 pytestmark = pytest.mark.anyio
 
@@ -170,7 +171,7 @@ async def test_the_pipes_of_this_process_carry_messages_of_any_size() -> None:
             text.extend(os.read(their_reads, 65536))
 
     os.write(their_writes, b"garbage\n\n" + line[:10])
-    with anyio.fail_after(10):
+    with anyio.fail_after(PATIENCE_S):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(read_back)
             async for item in client:

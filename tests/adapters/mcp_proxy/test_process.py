@@ -17,6 +17,8 @@ import anyio
 import pytest
 from mcp import Client, StdioServerParameters
 
+from proctor.supervisor.testing.patience import PATIENCE_S
+
 CODE = "from proctor.adapters.cli import main; main()"
 QUICK = [sys.executable, "-S", str(Path(__file__).with_name("quick_server.py"))]
 
@@ -84,7 +86,7 @@ def test_a_server_that_fails_is_said_to_both_sides(tmp_path: Path, server: list[
         assert process.stderr is not None
         print(json.dumps(HELLO), file=process.stdin, flush=True)
         answer = json.loads(process.stdout.readline())
-        code, said = process.wait(timeout=20), process.stderr.read()
+        code, said = process.wait(timeout=PATIENCE_S), process.stderr.read()
 
     assert (answer["id"], code) == (1, 3)
     assert why in answer["error"]["message"]
@@ -111,7 +113,7 @@ async def test_a_signal_ends_the_proxy_and_its_server(tmp_path: Path, anyio_back
     call = {"name": "hang", "arguments": {"path": str(pid_file)}}
     line = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": call}) + "\n"
     command = arguments(tmp_path, "{name: p}", "--", *QUICK)
-    with anyio.fail_after(20):
+    with anyio.fail_after(PATIENCE_S):
         async with await anyio.open_process(command) as process:
             assert process.stdin is not None
             await process.stdin.send(line.encode())
@@ -137,7 +139,7 @@ async def test_clients_over_http_share_one_run(tmp_path: Path, anyio_backend: st
     async def on_message(message: Any) -> None:
         notices.append(getattr(message, "method", ""))
 
-    with anyio.fail_after(30):
+    with anyio.fail_after(PATIENCE_S):
         async with listening(inner) as upstream:
             outer = arguments(tmp_path, policy, "--listen", "127.0.0.1:0", "--url", upstream)
             async with (
@@ -163,7 +165,7 @@ async def test_a_cancelled_run_exits_with_1_after_its_answer(tmp_path: Path, any
     command = arguments(tmp_path, "{name: p, tool_rules: [{deny: [write]}]}", "--", *QUICK)
     script = f"{shlex.join(command)} 2>{tmp_path}/err; echo $? >{tmp_path}/rc"
     parameters = StdioServerParameters(command="sh", args=["-c", script])
-    with anyio.fail_after(20):
+    with anyio.fail_after(PATIENCE_S):
         async with Client(parameters) as client:
             result = await client.call_tool("write", {"path": str(target)})
 

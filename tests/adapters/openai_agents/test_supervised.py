@@ -15,6 +15,7 @@ from proctor.supervisor import Supervisor, run_once
 from proctor.supervisor.errors import ProviderError
 from proctor.supervisor.memory_store import MemoryStore
 from proctor.supervisor.ports import ApprovalAnswer, ApprovalRequest
+from proctor.supervisor.testing.patience import PATIENCE_S
 
 pytest.importorskip("agents", reason="the OpenAI Agents SDK is not installed: pip install 'proctor[openai-agents]'")
 import openai
@@ -127,7 +128,7 @@ async def test_a_run_can_be_cancelled_at_any_phase(api: Any, worker: Making, pha
 
     action: Any = "request_approval" if phase == "held" else "warn"
     policy = Policy(name="p", tool_rules=(Deny(("wait",), action=action),))
-    with anyio.fail_after(10):
+    with anyio.fail_after(PATIENCE_S):
         async with Supervisor(MemoryStore(), approver=approver) as supervisor:
             adapter = OpenAIAgentsAdapter(worker(tools=[wait]), stream=stream)
             handle = await supervisor.start(adapter, "go", policy=policy)

@@ -18,6 +18,7 @@ from proctor.supervisor import Supervisor, run_once
 from proctor.supervisor.errors import ProviderError
 from proctor.supervisor.memory_store import MemoryStore
 from proctor.supervisor.ports import ApprovalAnswer, ApprovalRequest
+from proctor.supervisor.testing.patience import PATIENCE_S
 
 pytest.importorskip("pydantic_ai", reason="pydantic-ai is not installed: pip install 'proctor[pydantic-ai]'")
 from pydantic_ai import Agent, ModelRetry
@@ -168,7 +169,7 @@ async def test_a_run_can_be_cancelled_at_any_phase(tmp_path: Path, phase: str, k
 
     action: Any = "request_approval" if phase == "held" else "warn"
     policy = Policy(name="p", tool_rules=(Deny(("wait",), action=action),))
-    with anyio.fail_after(10):
+    with anyio.fail_after(PATIENCE_S):
         async with Supervisor(MemoryStore(), approver=approver) as supervisor:
             handle = await supervisor.start(PydanticAIAdapter(agent), "go", policy=policy)
             await reached.wait()

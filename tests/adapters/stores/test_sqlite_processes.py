@@ -11,6 +11,7 @@ import pytest
 
 from proctor.adapters.stores import SQLiteStore
 from proctor.supervisor.ports import Mail
+from proctor.supervisor.testing.patience import PATIENCE_S
 
 PROCESS = Path(__file__).with_name("appending_process.py")
 TASKS = 4
@@ -67,7 +68,7 @@ async def test_mail_from_another_process_wakes_who_waits(tmp_path: Path) -> None
         "anyio.run(main)\n"
     )
     async with SQLiteStore(path) as store:
-        with anyio.fail_after(30):
+        with anyio.fail_after(PATIENCE_S):
             token = await store.wait(0, 0)
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(anyio.run_process, [sys.executable, "-c", code, str(path)])

@@ -17,6 +17,7 @@ from proctor.policies.events import TERMINAL, Event, MessageReceived, MessageStr
 from proctor.policies.model import Policy
 from proctor.supervisor import MemoryStore, StoreError, run_once
 from proctor.supervisor.testing import Ask, FakeAdapter
+from proctor.supervisor.testing.patience import PATIENCE_S
 from proctor.supervisor.testing.steps import Step
 
 pytestmark = pytest.mark.anyio
@@ -58,7 +59,7 @@ async def stored(store: SQLiteStore) -> list[Event]:
 
 
 async def run(store: SQLiteStore, steps: Sequence[Step]) -> Any:
-    with anyio.fail_after(30):
+    with anyio.fail_after(PATIENCE_S):
         return await run_once(FakeAdapter(steps), "go", policies=[OPEN], store=store, session_id="s")
 
 
@@ -121,7 +122,7 @@ async def test_a_file_locked_during_a_run_refuses_the_call_and_ends_the_run(tmp_
 
     async with SQLiteStore(path, busy_timeout_s=0.05) as store:
         adapter = FakeAdapter([Ask(id="c1", name="read", first=lock), Ask(id="c2", name="read")])
-        with anyio.fail_after(30), pytest.raises(StoreError, match="is locked by another process"):
+        with anyio.fail_after(PATIENCE_S), pytest.raises(StoreError, match="is locked by another process"):
             await run_once(adapter, "go", policies=[OPEN], store=store, session_id="s")
         other.execute("ROLLBACK")
         other.close()

@@ -14,6 +14,7 @@ import pytest
 from proctor.adapters.stores import SQLiteStore
 from proctor.policies.events import Event, MessageReceived
 from proctor.supervisor.errors import StoreError
+from proctor.supervisor.testing.patience import PATIENCE_S
 
 pytestmark = pytest.mark.anyio
 
@@ -107,7 +108,7 @@ async def test_one_writer_serves_several_event_loops(store: SQLiteStore) -> None
 
         anyio.run(append, backend=backend)
 
-    with anyio.fail_after(30):
+    with anyio.fail_after(PATIENCE_S):
         async with anyio.create_task_group() as tasks:
             for backend in ("asyncio", "trio"):
                 tasks.start_soon(anyio.to_thread.run_sync, elsewhere, backend)
@@ -127,7 +128,7 @@ async def test_reading_goes_on_while_others_write(store: SQLiteStore) -> None:
             assert [event.seq for event in events] == list(range(1, len(events) + 1))
             lengths.append(len(events))
 
-    with anyio.fail_after(30):
+    with anyio.fail_after(PATIENCE_S):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(read)
             for n in range(50):
