@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
 from typing import Any, TypeAlias
@@ -58,7 +59,9 @@ def _character_class(pattern: str, match: re.Match[str]) -> str:
     body = match[2].replace("\\", "\\\\").replace("[", "\\[").replace("]", "\\]").replace("^", "\\^")
     text = f"[{'^' if match[1] else ''}{body}]"
     try:
-        re.compile(text)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of set operations that Python may have one day
+            re.compile(text)
     except re.error as error:
         raise _BadGlobError(f"bad tool pattern `{pattern}`: {error}") from None
     return text
