@@ -1,4 +1,7 @@
-"""Keeps what the conformance suite shows of each adapter: the matrix of the documentation is made of it."""
+"""Keeps what the conformance suite shows of each adapter: the matrix of the documentation is made of it.
+
+Generated tests have no deadline, as a busy machine is no fault; with CI set they are the same each time.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import os
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import settings
 
 from proctor.adapters.matrix import Shown, read_record, write_record
 from proctor.adapters.matrix.record import settled
@@ -13,6 +17,9 @@ from proctor.supervisor.testing.evidence import Evidence
 
 WRITE = os.environ.get("PROCTOR_MATRIX") == "write"
 DIFFERS = "the record differs: PROCTOR_MATRIX=write pytest tests/adapters"
+
+settings.register_profile("proctor", deadline=None, derandomize="CI" in os.environ)
+settings.load_profile("proctor")
 
 
 @pytest.fixture(autouse=True, scope="class")

@@ -250,7 +250,7 @@ def traced_path() -> str:
     return f"{directory}{os.pathsep}/usr/bin{os.pathsep}/bin"
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(line=_lines)
 def test_whatever_real_bash_runs_was_a_part(traced_path: str, line: str) -> None:
     """Differential: every program bash really starts is among the names that were judged before."""

@@ -22,7 +22,7 @@ LONG = int(os.environ.get("PROCTOR_LONG") or 0)
 USUAL, SESSIONS = 300, 10
 """Sessions of each family, and how many of them are played under one policy."""
 
-thorough = settings(max_examples=(LONG or USUAL) // SESSIONS, deadline=None, suppress_health_check=list(HealthCheck))
+thorough = settings(max_examples=(LONG or USUAL) // SESSIONS, suppress_health_check=list(HealthCheck))
 variants = st.sampled_from(["live", "snapshot", "fold"])
 randoms = st.integers(0, 2**32)
 

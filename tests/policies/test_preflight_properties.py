@@ -89,7 +89,7 @@ policy = st.builds(
     st.lists(rule, min_size=1, max_size=4),
     st.lists(line, max_size=2, unique=True),
 )
-quick = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+quick = settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow])
 
 
 def judged(document: dict[str, Any]) -> tuple[CompiledPolicy, set[str]]:

@@ -76,7 +76,7 @@ OTHERS = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(POLICIES)
 def test_a_policy_written_out_reads_back_equal(document: dict[str, Any]) -> None:
     """Records to builtins to records again; JSON, YAML and a mapping alike."""
@@ -89,7 +89,7 @@ def test_a_policy_written_out_reads_back_equal(document: dict[str, Any]) -> None
     assert policies == parse_policies(msgspec.json.encode(policy))
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(POLICIES | OTHERS)
 def test_a_migrated_policy_means_the_same_and_stays_as_it_is(document: dict[str, Any]) -> None:
     """Whatever spelling it was in."""
@@ -125,7 +125,7 @@ def outcome(source: str | bytes, format: str | None = None) -> tuple[list[Policy
         return [], error.problems
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.data())
 def test_a_damaged_policy_gives_nothing_but_a_policy_error(data: st.DataObject) -> None:
     """Any part replaced by anything: it reads, or it is a PolicyError that names a place."""
@@ -139,7 +139,7 @@ def test_a_damaged_policy_gives_nothing_but_a_policy_error(data: st.DataObject) 
     assert all(problem.message and problem.line for problem in problems)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.data())
 @pytest.mark.parametrize("format", [None, "json", "toml"])
 def test_damaged_text_gives_nothing_but_a_policy_error(format: str | None, data: st.DataObject) -> None:

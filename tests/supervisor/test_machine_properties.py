@@ -247,7 +247,6 @@ class Interleavings(RuleBasedStateMachine):
 Interleavings.TestCase.settings = settings(
     max_examples=150,
     stateful_step_count=40,
-    deadline=None,
     suppress_health_check=list(HealthCheck),
 )
 TestInterleavings = Interleavings.TestCase

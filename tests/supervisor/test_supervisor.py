@@ -152,7 +152,7 @@ async def test_all_runs_can_be_watched_and_a_slow_watcher_misses_nothing(permiss
     assert by_session(seen) == by_session(publisher.events)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(plan=st.lists(st.tuples(st.integers(0, 2), st.integers(1, 4), st.booleans()), max_size=25))
 def test_a_listener_gets_every_event_once_whatever_its_pace(plan: list[tuple[int, int, bool]]) -> None:
     """Writes of several sessions, and a reader that pauses at will, with a buffer of two."""

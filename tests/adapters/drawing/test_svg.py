@@ -62,7 +62,7 @@ def test_the_same_policy_gives_the_same_picture() -> None:
 
 
 @given(st.lists(st.text(min_size=1).filter(str.strip), min_size=2, max_size=4, unique=True))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_a_picture_is_well_formed_whatever_the_names(names: list[str]) -> None:
     """Names are data: nothing in them ends a tag or is no XML."""
     tools = [re.sub(r"[\[\]*?]", "x", name) for name in names]
@@ -85,7 +85,7 @@ def pairs(boxes: list[Box]) -> Iterator[tuple[Box, Box]]:
     st.lists(st.tuples(st.integers(0, 8), st.integers(0, 8)), max_size=14),
     st.lists(st.integers(30, 200), min_size=9, max_size=9),
 )
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_nodes_stand_apart_and_arrows_join_their_sides(
     count: int, edges: list[tuple[int, int]], widths: list[int]
 ) -> None:

@@ -34,7 +34,7 @@ RECORDS = st.dictionaries(KEYS, VALUES, max_size=8)
 
 
 @pytest.mark.parametrize("format", FORMATS)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(records=st.lists(RECORDS | VALUES, min_size=1, max_size=4))
 def test_records_of_any_shape_are_read_or_refused_with_their_place(format: str, records: list[Any]) -> None:
     """Never another exception: what was written by others is not trusted."""
@@ -44,7 +44,7 @@ def test_records_of_any_shape_are_read_or_refused_with_their_place(format: str, 
 
 
 @pytest.mark.parametrize("format", [*FORMATS, None])
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(content=st.binary(min_size=1, max_size=200))
 def test_bytes_of_any_kind_are_read_or_refused_with_their_place(format: str | None, content: bytes) -> None:
     """Also those that begin like a gzip file."""
