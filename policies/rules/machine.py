@@ -10,7 +10,9 @@ data, so that every state can be snapshotted, copied and compared.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from itertools import islice
 from typing import Any, Protocol, TypeAlias
 
 import msgspec
@@ -18,6 +20,7 @@ import msgspec
 from ..calls import Action
 from ..language.conditions import Facts
 from ..language.operands import OutputRef
+from ..language.regexes import Regex
 from ..language.selectors import Scope, Slot, Subject
 
 BOUND = 10_000
@@ -51,6 +54,16 @@ class Output(Protocol):
     def text(self) -> str:
         """As it came; the JSON text of what was no text."""
         ...
+
+
+def captured(regex: Regex, output: Output) -> Iterator[str]:
+    """The values that a pattern yields of an output, as many as a rule remembers.
+
+    What comes after them, or after more work than is done for one text, supports nothing.
+    """
+    text = output.text
+    with suppress(ValueError):
+        yield from filter(None, islice(regex.values([text]), BOUND))
 
 
 class Call(Subject, Protocol):

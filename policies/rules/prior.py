@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import UNSET
 
-from ..language import paths, regexes
+from ..language import paths
 from ..language.conditions import compile_conditions, has_references
 from ..language.operands import OutputRef
+from ..language.regexes import Regex
 from ..language.selectors import Scope, Slot, ToolWhere
 from ..language.values import asking, unkeepable
-from .machine import BOUND, Call, Output, listed
+from .machine import BOUND, Call, Output, captured, listed
 
 if TYPE_CHECKING:
     from .precondition import Requirement, Same
@@ -167,12 +168,10 @@ def _binding(same: Same) -> tuple[Callable[[Any], list[str]], Callable[[Any, Out
     """How to read what the judged call is about, and what an earlier call was about."""
     now = paths.compile_path(same.path, loose=True)
     if same.prior_output_regex is not None:
-        values = regexes.Regex(same.prior_output_regex).values
+        regex = Regex(same.prior_output_regex)
         return (
             lambda input: list(asking(now(input))),
-            lambda input, output: (
-                [] if output is None else [v for v in itertools.islice(values(output.text), BOUND) if v]
-            ),
+            lambda input, output: [] if output is None else list(captured(regex, output)),
         )
     if same.prior_output_path is not None:
         returned = paths.compile_path(same.prior_output_path, loose=False)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from itertools import islice
 from typing import Any, Literal
 
 from msgspec import field
@@ -13,7 +12,7 @@ from ..language.records import Complaint, Record
 from ..language.selectors import Scope, Selector, selector_problems
 from ..language.values import asking, scalars_in, text_of
 from ..model import Rule
-from .machine import BOUND, Call, Finding, Judge, Machine, Output, State, listed, slots_of
+from .machine import BOUND, Call, Finding, Judge, Machine, Output, State, captured, listed, slots_of
 
 TOOL = 1
 
@@ -110,11 +109,8 @@ class ProvenanceMachine(Machine):
         return None
 
     def _asked(self, input: Any) -> Iterator[str]:
-        for value in asking(self._values_at(input)):
-            if self._extract is None:
-                yield value
-            else:
-                yield from (part for part in self._extract(value) if part)
+        values = asking(self._values_at(input))
+        return values if self._extract is None else filter(None, self._extract(values))
 
     def completed(self, state: ProvenanceState, call: Call, mask: int, output: Output) -> None:
         """Remember what the sources supplied; past the bound nothing more, so that unknown values refuse."""
@@ -132,7 +128,7 @@ class ProvenanceMachine(Machine):
 
 def _supplies(source: Source) -> Callable[[Output], Iterator[str]]:
     if source.regex is not None:
-        values = regexes.Regex(source.regex).values
-        return lambda output: (value for value in islice(values(output.text), BOUND) if value)
+        regex = regexes.Regex(source.regex)
+        return lambda output: captured(regex, output)
     values_at = paths.compile_path(source.path or "$", loose=False)
     return lambda output: asking(values_at(output.value))

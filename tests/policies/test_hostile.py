@@ -10,6 +10,7 @@ from reference.generating import FAMILIES
 
 from proctor.policies import CompiledPolicy, ToolCall, compile_policy, merge_policies, parse_policies
 from proctor.policies import events as ev
+from proctor.policies.language import regexes
 from proctor.policies.rules.machine import BOUND
 from proctor.policies.session import FINISHED_KEPT
 
@@ -126,6 +127,29 @@ def test_an_input_in_a_circle_is_refused_with_what_is_wrong(doc: dict[str, Any])
 
     assert decision.action == "deny"
     assert "a value in a circle" in decision.explain()
+
+
+def test_a_text_with_more_occurrences_than_can_be_listed_is_refused_and_supplies_the_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each `x` is found after a search through all that follows, so the work is bounded."""
+    monkeypatch.setattr(regexes, "WORK", 10_000)
+    supplying = {"tool": "read", "regex": "x.*?y|x|id-\\d"}
+    rule = {"type": "provenance", "tool": "go", "path": "$.o", "from": [supplying], "except": ["x"]}
+    rule["extract"] = supplying["regex"]
+    document = {"version": 1, "name": "p", "on_violation": "deny", "rules": [rule]}
+    monitor = compile_policy(merge_policies(parse_policies(document))).monitor()
+
+    def ask(text: str) -> str:
+        return monitor.propose(ToolCall(id=text[:9], name="go", input={"o": text}, turn=1)).explain()
+
+    assert "`x.*?y|x|id-\\d` occurs too often in a text of 1,000 characters to be listed" in ask("x" * 1_000)
+
+    monitor.observe(ev.ToolCallStarted(tool_call_id="1", tool_name="read", turn=1))
+    monitor.observe(ev.ToolCallCompleted(tool_call_id="1", tool_name="read", tool_output=f"id-1 {'x' * 1_000} id-2"))
+
+    assert ask("id-1").startswith("go (id-1): allow")
+    assert "`id-2` did not come from" in ask("id-2")
 
 
 def test_outcomes_before_their_calls_and_repeated_ones_change_nothing(policy: CompiledPolicy) -> None:
