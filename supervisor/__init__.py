@@ -5,6 +5,7 @@ A file imports only rows above its own:
     errors          what can go wrong
     ports           where the world comes in: adapters, stores, approvers, publishers
     arguments       what callers pass, checked
+    intake          what adapters hand over, checked
     listing         all stored runs, page by page
     records         events as stores keep them
     memory_store    a store in memory
@@ -23,6 +24,7 @@ A file imports only rows above its own:
     ending          terminal events, and what the caller is owed
     machine         the machine of one run
     clock           the supervisor's own time
+    alone           code of others, whose cancels end only itself
     latch           something that happens once
     log             where logs go
     timers          deadlines of many runs

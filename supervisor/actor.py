@@ -13,6 +13,7 @@ from proctor.policies.calls import ToolCall, Usage
 from proctor.policies.events import Event, RunFailed
 
 from . import inputs
+from .alone import alone
 from .asking import Approvals, ask_checks
 from .commands import (
     Answer,
@@ -22,6 +23,7 @@ from .commands import (
     Command,
     DropApproval,
     Finish,
+    HurryRecord,
     RunChecks,
 )
 from .latch import Latch
@@ -31,7 +33,7 @@ from .pump import Pump
 from .result import Outcome, PolicyReport, RunResult, conclude
 from .surroundings import Surroundings
 from .waiting import Waiters
-from .writer import Writer
+from .writer import ANSWER_S, Writer
 
 
 class RunActor:
@@ -172,6 +174,8 @@ class RunActor:
             case DropApproval():
                 if self._approvals is not None:
                     self._approvals.drop(command.approval_id)
+            case HurryRecord():
+                self._tasks.start_soon(self._hurry)
             case CancelAdapter():
                 self._log("run.cancelling", reason=command.reason)
                 self._tasks.start_soon(self._pump.cancel, self._around.clock)
@@ -186,22 +190,29 @@ class RunActor:
             self._log("call.refused", command.call)
 
     async def _flush(self) -> None:
-        try:
-            await self._writer.flush()
-        except Exception as error:
-            self._log_failure("store.failed")
-            self._feed(inputs.StoreFailed(now_ms=self.now_ms(), error=error))
+        await alone(self._writer.flush)
+        if self._writer.failure is not None:
+            self._store_failed(self._writer.failure)
+
+    async def _hurry(self) -> None:
+        silent = await self._writer.drained(ANSWER_S)
+        if silent is not None:
+            self._store_failed(silent)
+
+    def _store_failed(self, error: Exception) -> None:
+        self._around.log.error("store.failed", run_id=self._launch.run_id, exc_info=error)
+        self._feed(inputs.StoreFailed(now_ms=self.now_ms(), error=error))
 
     async def _last_attempt(self) -> None:
         """A store that failed is asked once more: the record should not lack its end."""
-        if self._writer.failure is None:
+        assert self._outcome is not None
+        if self._outcome.store_error is None:
             return
         try:
             whole = await self._writer.last_attempt()
         except Exception:
             self._log_failure("store.incomplete")
             return
-        assert self._outcome is not None
         if whole:
             self._outcome = msgspec.structs.replace(self._outcome, store_error=None)
         elif isinstance(self.events[-1], RunFailed):

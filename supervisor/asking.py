@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -10,6 +10,7 @@ import anyio
 
 from proctor.policies.calls import ToolCall
 
+from .alone import alone
 from .judge import AsyncCheck
 from .ports import ApprovalAnswer, ApprovalRequest, Approver
 
@@ -23,7 +24,7 @@ async def ask_checks(checks: Sequence[AsyncCheck], call: ToolCall) -> dict[str, 
     for name, ask in checks:
         answers[name] = RuntimeError("it was cancelled")
         with anyio.move_on_after(CHECK_TIMEOUT_S) as time:
-            await _alone(partial(_answer, answers, name, ask, call))
+            await alone(partial(_answer, answers, name, ask, call))
         if time.cancelled_caught:
             answers[name] = TimeoutError(f"no answer within {CHECK_TIMEOUT_S:g} seconds")
     return answers
@@ -36,12 +37,6 @@ async def _answer(
         answers[name] = await ask(call)
     except Exception as error:  # a check that raises denies; the judge names it
         answers[name] = error
-
-
-async def _alone(ask: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    """Ask in a group of its own: on asyncio, a task that ends with a cancel nobody ordered ends its whole group."""
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(ask)
 
 
 class Approvals:
@@ -60,7 +55,7 @@ class Approvals:
         with anyio.CancelScope() as asking:
             self._open[request.approval_id] = asking
             try:
-                await _alone(partial(self._answer, answers, request))
+                await alone(partial(self._answer, answers, request))
             finally:
                 self._open.pop(request.approval_id, None)
         return answers[-1]

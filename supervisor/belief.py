@@ -23,19 +23,15 @@ from proctor.policies.events import (
     Unrecognized,
 )
 
-from .errors import ProviderError
-
 
 def believed(event: Event) -> Event:
-    """The event as it may be recorded. Raises ProviderError when it is none."""
+    """The event as it may be recorded."""
     if isinstance(event, (ApprovalEvent, PolicyViolated, BudgetWarned)):
         return _not_believed(event.type, event)
     if isinstance(event, RunStarted):
         return _session_started(event)
     if isinstance(event, Unrecognized):
         return _unrecognized(event)
-    if not isinstance(event, Event):
-        raise ProviderError(f"the adapter reported a `{type(event).__name__}`, which is no event")
     return event
 
 

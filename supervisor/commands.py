@@ -51,6 +51,10 @@ class CancelAdapter(_Command, frozen=True, kw_only=True):
     reason: str
 
 
+class HurryRecord(_Command, frozen=True, kw_only=True):
+    """The run is to end: a store that does not answer in time has failed."""
+
+
 class ArmDeadline(_Command, frozen=True, kw_only=True):
     """Tick the machine at this moment; None disarms."""
 
@@ -63,4 +67,6 @@ class Finish(_Command, frozen=True, kw_only=True):
     outcome: Outcome
 
 
-Command: TypeAlias = Answer | RunChecks | AskApproval | DropApproval | CancelAdapter | ArmDeadline | Finish
+Command: TypeAlias = (
+    Answer | RunChecks | AskApproval | DropApproval | HurryRecord | CancelAdapter | ArmDeadline | Finish
+)

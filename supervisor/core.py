@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Literal
+from typing import Literal, TypeVar
 
 import msgspec
 from msgspec.structs import replace
 
-from proctor.policies.calls import Violation
-from proctor.policies.events import Event, ToolApprovalRequested
+from proctor.policies.calls import ToolCall, Violation
+from proctor.policies.events import Event, ToolApprovalRequested, ToolEvent, TurnEvent
 
+from .errors import ProviderError
 from .judge import Judge
 from .outbox import Outbox
 from .verdicts import labelled, reach, violated, warned
+
+OfTurn = TypeVar("OfTurn", TurnEvent, ToolEvent, ToolCall)
 
 
 class Identity(msgspec.Struct, frozen=True, kw_only=True):
@@ -100,6 +103,11 @@ class RunCore:
             event, run_id=who.run_id, session_id=who.session_id, provider=who.provider, at=self.at, seq=self._seq
         )
 
+    def numbered(self, told: OfTurn) -> OfTurn:
+        """With its turn as the session counts it: a provider numbers its responses from 1 in each run."""
+        before = self.identity.turns_before
+        return replace(told, turn=told.turn + before) if before and told.turn else told
+
     def record(self, event: Event) -> None:
         """Stamp and store an event, have it judged, and follow what is found."""
         stamped = self.stamp(event)
@@ -141,6 +149,11 @@ class RunCore:
         """The first cause stands; later ones change nothing."""
         if self.cause is None:
             self.cause = cause
+
+    def blame_adapter(self, what: str) -> None:
+        """The adapter handed over what cannot be recorded: the run fails of it."""
+        error = ProviderError(f"adapter `{self.identity.provider}` {what}")
+        self.order_cancel(Cause(kind="fault", reason=str(error), error=error))
 
     def hand_over_warnings(self) -> None:
         """Record the limits that came near since last asked."""

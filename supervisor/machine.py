@@ -31,7 +31,7 @@ from proctor.policies.events import (
 from proctor.policies.model import Approval
 
 from . import approvals, ending
-from .commands import ArmDeadline, CancelAdapter, Command, Finish
+from .commands import ArmDeadline, CancelAdapter, Command, Finish, HurryRecord
 from .core import Cause, Identity, RunCore
 from .inputs import (
     AdapterEnded,
@@ -160,6 +160,7 @@ class RunMachine:
             return
         self._stopping = True
         self._gate.refuse_open(cause.reason, decision="cancel")
+        self._core.outbox.at_once(HurryRecord())
         self._core.outbox.after_record(lambda: None if self._ending else CancelAdapter(reason=cause.reason))
 
     def _armed(self, commands: Sequence[Command]) -> Sequence[Command]:
@@ -187,11 +188,7 @@ class RunMachine:
             self._reports.take(told.event)
 
     def _proposed(self, told: Proposed) -> None:
-        call = told.call
-        before = self._core.identity.turns_before
-        if before and call.turn:
-            call = msgspec.structs.replace(call, turn=call.turn + before)
-        self._gate.proposed(told.key, call)
+        self._gate.proposed(told.key, told.call)
 
     def _checked(self, told: Checked) -> None:
         self._gate.checked(told.key, told.answers)
@@ -253,6 +250,7 @@ class RunMachine:
         )
         core.outbox.unwritten.append(terminal)
         core.ended = True
+        core.outbox.at_once(HurryRecord())
         core.outbox.after_record(lambda: self._finish(outcome))
 
     def _finish(self, outcome: Outcome) -> Finish:

@@ -164,6 +164,8 @@ class Store(Protocol):
         """Store events, in order and as one unit; returns them stamped with `seq` (per session, from 1,
         without gaps), whatever they had. On return they are durable. An event whose `event_id` is already
         stored in its session is not stored again: the stored one is returned in its place.
+
+        It may be cancelled: what it was given is then stored as a unit or not at all.
         """
         ...
 

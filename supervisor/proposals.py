@@ -21,6 +21,7 @@ from . import approvals
 from .approvals import Approvals, Held
 from .commands import Answer, AskApproval, Command, DropApproval, RunChecks
 from .core import RunCore
+from .intake import flaw_in
 from .open_calls import OpenCall, OpenCalls, Proposal
 from .ports import ApprovalAnswer, GateAnswer
 from .verdicts import denied, labelled
@@ -44,11 +45,17 @@ class GateKeeper:
 
     def proposed(self, key: int, call: ToolCall) -> None:
         """A call wants to run."""
+        flaw = flaw_in(call)
+        if flaw is not None:
+            self.core.blame_adapter(f"proposed a call whose {flaw}")
+        else:
+            call = self.core.numbered(call)
         proposal = self._by_key[key] = Proposal(key, call)
-        known = self.calls.get(call.id)
-        if self.core.ended:
+        if flaw is not None or self.core.ended:
             self._answer(proposal, self._refusal(call))
-        elif known is not None and not known.same(call.name, call.input):
+            return
+        known = self.calls.get(call.id)
+        if known is not None and not known.same(call.name, call.input):
             self._refuse_reused_id(proposal)
         elif known is not None and known.stage == "started":
             self._repeat(proposal)

@@ -28,6 +28,7 @@ from proctor.policies.events import (
 
 from .belief import believed
 from .core import RunCore
+from .intake import flaw_in
 from .open_calls import OpenCalls
 
 
@@ -40,10 +41,7 @@ class ProviderEnd(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Reports:
-    """Takes a provider's events; turns are numbered on through the session.
-
-    A provider numbers its responses from 1 in each run. After its end was reported nothing more is taken.
-    """
+    """Takes a provider's events. After its end was reported nothing more is taken."""
 
     __slots__ = ("_calls", "_core", "_deltas", "_message", "_model", "end")
 
@@ -60,7 +58,11 @@ class Reports:
         if self.end is not None:
             return
         handler = _HANDLERS.get(type(event))
-        if handler is not None:
+        if handler is None and not isinstance(event, Event):
+            self._core.blame_adapter(f"reported a `{type(event).__name__}`, which is no event")
+        elif (flaw := flaw_in(event)) is not None:
+            self._core.blame_adapter(f"reported a `{event.type}` event whose {flaw}")
+        elif handler is not None:
             handler(self, event)
         else:
             self._core.record(believed(event))
@@ -84,11 +86,7 @@ class Reports:
         self._core.record(event)
 
     def _turn(self, event: TurnEvent) -> None:
-        self._core.record(self._numbered(event))
-
-    def _numbered(self, event: Any) -> Any:
-        before = self._core.identity.turns_before
-        return msgspec.structs.replace(event, turn=event.turn + before) if before and event.turn else event
+        self._core.record(self._core.numbered(event))
 
     def _usage(self, event: TokenUsageUpdated) -> None:
         if event.model is None and self._model is not None:
@@ -98,7 +96,7 @@ class Reports:
     def _requested(self, event: ToolCallRequested) -> None:
         if self._calls.get(event.tool_call_id) is None:
             self._calls.put(event.tool_call_id, event.tool_name, event.tool_input, "requested")
-            self._core.record(self._numbered(event))
+            self._core.record(self._core.numbered(event))
 
     def _started(self, event: ToolCallStarted) -> None:
         id, name, input = event.tool_call_id, event.tool_name, event.tool_input
@@ -106,7 +104,7 @@ class Reports:
         if known is not None and known.stage == "started" and known.same(name, input):
             return  # the gate recorded it when it permitted it
         self._calls.put(id, name, input, "started")
-        self._core.record(self._numbered(event))
+        self._core.record(self._core.numbered(event))
 
     def _outcome(self, event: ToolCallCompleted | ToolCallFailed) -> None:
         known = self._calls.end(event.tool_call_id)

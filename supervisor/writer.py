@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import anyio
@@ -15,7 +16,13 @@ from .machine import RunMachine
 from .ports import Store
 
 ROOM = 1024
-"""The most events that wait; a provider that reports faster is read no further until some are stored."""
+"""The most events that wait; a provider that reports faster is read no further until some are stored.
+
+This bounds events, not bytes: with results of a megabyte a gigabyte may wait. What is stored is kept as well, for
+the run's result.
+"""
+ANSWER_S = 5.0
+"""How long a store may take to answer an append once the run is to end."""
 
 
 class Writer:
@@ -34,6 +41,7 @@ class Writer:
         "_store",
         "_stored",
         "_unstored",
+        "_writing",
         "failure",
         "idle",
     )
@@ -51,7 +59,8 @@ class Writer:
         self._stored = stored
         self._publish = publish
         self._changed: anyio.Event | None = None
-        self._unstored: list[Event] = []
+        self._unstored: list[Event] = []  # asked of the store, and not answered
+        self._writing = False
         self._durable = 0
         self._last_seq = 0
         self.failure: Exception | None = None
@@ -62,19 +71,35 @@ class Writer:
         while len(self._machine.unwritten) >= ROOM and self.failure is None:
             await self._change()
 
-    async def drained(self) -> None:
-        """Wait until nothing waits to be written, or nothing can be."""
+    async def drained(self, within_s: float = math.inf) -> StoreError | None:
+        """Wait until nothing waits to be written, or nothing can be. A store that leaves an append unanswered
+        for `within_s` seconds has failed, until it answers: then this returns the error.
+        """
         while (self._machine.unwritten or not self.idle) and self.failure is None:
-            await self._change()
+            with anyio.move_on_after(within_s) as waiting:
+                await self._change()
+            if waiting.cancelled_caught:
+                self.failure = silent = _silence(within_s)
+                self._wake()
+                return silent
+        return None
 
     async def flush(self) -> None:
-        """Write until nothing more comes. Raises what the store raised; then it is never `idle` again."""
+        """Write until nothing more comes, or until the store fails: then `failure` says how, and it is never
+        `idle` again. To be called in a group of its own: see `alone`.
+        """
         self.idle = False
+        self._writing = True
         try:
             while self._machine.unwritten:
                 await self._write(self._machine.take_record())
                 await checkpoint()  # what comes meanwhile needs no new task
+        except Exception as error:
+            self.failure = error
         finally:
+            if (self._unstored or self._machine.unwritten) and self.failure is None:
+                self.failure = StoreError("the store cancelled an append by itself")
+            self._writing = False
             self.idle = self.failure is None
             self._wake()
 
@@ -84,9 +109,16 @@ class Writer:
         False when the store cannot hold some of it at all; a run that completed has failed then. Raises what
         the store raises.
         """
+        if self._writing:  # what was asked of it may yet be stored: asking again could store it twice
+            self.failure = None
+            silent = await self.drained(ANSWER_S)
+            if silent is not None:
+                raise silent
+        if self.failure is None:
+            return True
         batch, self._unstored = [*self._unstored, *self._machine.take_record()], []
         try:
-            self._hand_over(await self._store.append(batch))
+            await self._append(batch)
         except StoreError as error:
             if error.kind != "bad_record":
                 raise
@@ -104,25 +136,29 @@ class Writer:
             end = _failure(end, lacking)
         lacking = await self._refused(end)
         if lacking is not None:
-            self._hand_over(await self._store.append([_failure(end, lacking)]))
+            await self._append([_failure(end, lacking)])
 
     async def _refused(self, event: Event) -> StoreError | None:
         """Store one event, or give the error that says why it cannot be."""
         try:
-            self._hand_over(await self._store.append([event]))
+            await self._append([event])
         except StoreError as error:
             if error.kind != "bad_record":
                 raise
             return error
         return None
 
+    async def _append(self, batch: list[Event]) -> None:
+        with anyio.move_on_after(ANSWER_S):
+            self._hand_over(await self._store.append(batch))
+            return
+        raise _silence(ANSWER_S)
+
     async def _write(self, batch: list[Event]) -> None:
-        try:
-            stored = await self._store.append(batch)
-        except Exception as error:
-            self.failure = error
-            self._unstored = batch
-            raise
+        self._unstored = batch
+        stored = await self._store.append(batch)
+        self._unstored = []
+        self.failure = None  # it was slow to answer, no more
         self._hand_over(stored)
         self._durable += len(batch)
         self._stored(self._durable)
@@ -143,6 +179,10 @@ class Writer:
         if self._changed is not None:
             self._changed.set()
             self._changed = None
+
+
+def _silence(seconds: float) -> StoreError:
+    return StoreError(f"the store has not answered for {seconds:g} seconds")
 
 
 def _failure(end: Event, error: StoreError) -> RunFailed:

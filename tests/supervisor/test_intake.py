@@ -1,0 +1,122 @@
+"""What an adapter hands over with fields of the wrong types: the run fails of it, its record can be read."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import anyio
+import pytest
+
+from proctor.policies.calls import ToolCall
+from proctor.policies.events import (
+    Event,
+    MessageReceived,
+    MessageStreamed,
+    RunCompleted,
+    RunFailed,
+    RunStarted,
+    SessionStarted,
+    TokenUsageUpdated,
+    ToolCallCompleted,
+    ToolCallRequested,
+    ToolCallStarted,
+)
+from proctor.policies.model import Policy
+from proctor.supervisor import MemoryStore, ProviderError, run_once
+from proctor.supervisor.testing import Ask, FakeAdapter, Pause
+from proctor.supervisor.testing.patience import PATIENCE_S
+
+pytestmark = pytest.mark.anyio
+
+WRONG: Any = 5
+WORD: Any = "x"
+THING: Any = object()
+
+
+async def record_of(store: MemoryStore) -> list[Event]:
+    (run,) = await store.runs()
+    return [event async for event in store.read(run.session_id)]
+
+
+@pytest.mark.parametrize(
+    ("event", "said"),
+    [
+        (ToolCallCompleted(tool_call_id=WRONG), "`tool_call_completed` event whose `tool_call_id` .* got a whole"),
+        (
+            ToolCallStarted(tool_call_id="c", tool_name="t", tool_input=WORD),
+            "whose `tool_input` .* object, got text",
+        ),
+        (TokenUsageUpdated(input_tokens=WORD), "`token_usage_updated` event whose `input_tokens` .* got text"),
+        (TokenUsageUpdated(input_tokens=True), "whose `input_tokens` .* got true or false"),
+        (TokenUsageUpdated(scope=WORD), "whose `scope` .* 'x'"),
+        (MessageStreamed(delta=WRONG), "`message_streamed` event whose `delta` .* expected text"),
+        (MessageReceived(content=THING), "`message_received` event whose `content` .* object is unsupported"),
+        (MessageReceived(event_id=WRONG), "whose `event_id` .* expected text"),
+        (RunStarted(tools=("read", WRONG)), "`run_started` event whose `tools` .* expected text"),
+        (RunCompleted(output=THING), "`run_completed` event whose `output`"),
+    ],
+)
+async def test_a_field_of_the_wrong_type_fails_the_run_and_the_rest_can_be_read(
+    event: Event, said: str, permissive: Policy
+) -> None:
+    """One error that names the adapter, the event and the field; what was accepted before stays."""
+    store, adapter = MemoryStore(), FakeAdapter([MessageReceived(content="before"), event, Pause()])
+    with anyio.fail_after(PATIENCE_S), pytest.raises(ProviderError, match=f"^adapter `fake` reported a .*{said}"):
+        await run_once(adapter, "go", policies=[permissive], store=store)
+    stored = await record_of(store)
+
+    assert "before" in [kept.content for kept in stored if isinstance(kept, MessageReceived)]
+    assert type(event) not in [type(kept) for kept in stored[4:]]
+    assert isinstance(stored[-1], RunFailed)
+    assert stored[-1].error["type"] == "ProviderError"
+    assert adapter.closed == 1
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (ToolCall(id=WRONG, name="read"), "`id` .* expected text"),
+        (ToolCall(id="c", name="read", input=WORD), "`input` .* expected an object"),
+        (ToolCall(id="c", name="read", turn=WORD), "`turn` .* expected a whole number"),
+    ],
+)
+async def test_a_call_of_the_wrong_types_is_refused_and_fails_the_run(
+    call: ToolCall, said: str, permissive: Policy
+) -> None:
+    """At the gate too: nothing of it is recorded."""
+    store, adapter, answers = MemoryStore(), FakeAdapter(), []
+
+    async def ask() -> None:
+        answers.append(await adapter.launches[0].gate(call))
+
+    adapter.steps = (Ask(name="read", meanwhile=ask), Pause())
+    with (
+        anyio.fail_after(PATIENCE_S),
+        pytest.raises(ProviderError, match=f"^adapter `fake` proposed a call whose {said}"),
+    ):
+        await run_once(adapter, "go", policies=[permissive], store=store)
+
+    stored = await record_of(store)
+
+    assert not any(answer.allowed for answer in answers)
+    assert [event.tool_call_id for event in stored if isinstance(event, ToolCallRequested)] == ["call-1"]
+    assert isinstance(stored[-1], RunFailed)
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        MessageReceived(content=("a", datetime(2026, 1, 1, tzinfo=UTC))),
+        TokenUsageUpdated(cost_usd=1),
+        RunStarted(tools=["read"]),  # type: ignore[arg-type]
+        SessionStarted(provider_session_id=None),
+    ],
+)
+async def test_a_value_that_json_gives_back_is_recorded(event: Event, permissive: Policy) -> None:
+    """Its type in Python may be another one."""
+    store = MemoryStore()
+    result = await run_once(FakeAdapter([event]), "go", policies=[permissive], store=store)
+
+    assert result.status == "completed"
+    assert len(await record_of(store)) == len(result.events)

@@ -1,0 +1,156 @@
+"""A store that does not answer: whoever wants a run ended is not kept waiting by its record."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import anyio
+import pytest
+import trio.testing
+
+from proctor.policies.errors import PolicyViolationError
+from proctor.policies.events import TERMINAL, Event, MessageReceived, RunCancelled
+from proctor.policies.model import Limits, Policy
+from proctor.supervisor import MemoryStore, StoreError, Supervisor, run_once
+from proctor.supervisor.testing import Ask, FakeAdapter, Pause
+from proctor.supervisor.testing.patience import PATIENCE_S
+from proctor.supervisor.writer import ANSWER_S
+
+
+class Silent(MemoryStore):
+    """Stores and answers up to append number `until`; later ones are answered when `answers` is set.
+
+    `asked` has the events of all appends.
+    """
+
+    def __init__(self, until: int) -> None:
+        super().__init__()
+        self.answers = anyio.Event()
+        self.asked: list[Event] = []
+        self._left = until
+
+    async def append(self, events: Sequence[Event]) -> list[Event]:
+        """Store events, in time or late."""
+        self.asked += events
+        self._left -= 1
+        if self._left < 0:
+            await self.answers.wait()
+        return await super().append(events)
+
+    async def record(self) -> list[Event]:
+        """What is stored of the only run."""
+        (run,) = await self.runs()
+        return [event async for event in self.read(run.session_id)]
+
+
+@pytest.mark.trio
+@pytest.mark.parametrize("until", [0, 1])
+async def test_a_cancel_waits_for_the_record_no_longer_than_a_store_may_take(
+    until: int, permissive: Policy, autojump_clock: trio.testing.MockClock
+) -> None:
+    """Then the client is ended down its ladder, and the caller told that the record has no end."""
+    store, adapter = Silent(until), FakeAdapter([MessageReceived(content="x"), Pause()])
+    async with Supervisor(store) as supervisor:
+        handle = await supervisor.start(adapter, "go", policies=[permissive])
+        await trio.testing.wait_all_tasks_blocked()
+        began = trio.current_time()
+        await handle.cancel()
+        with pytest.raises(StoreError, match="the store has not answered for 5 seconds") as raised:
+            await handle.wait()
+        took = trio.current_time() - began
+
+    assert took == pytest.approx(2 * ANSWER_S)
+    assert adapter.rungs == ["interrupt"] * until
+    assert adapter.closed == len(adapter.launches) == until
+    assert raised.value.partial.status == "cancelled"
+
+
+@pytest.mark.trio
+async def test_a_deadline_is_kept_though_the_store_is_silent(autojump_clock: trio.testing.MockClock) -> None:
+    """The policy's refusal is the caller's error, the store's its cause; a held call is refused."""
+    store, adapter = Silent(1), FakeAdapter([Ask(id="c1", name="read")])
+    policy = Policy(name="p", limits=Limits(max_duration_ms=60_000), on_violation="cancel")
+    with pytest.raises(PolicyViolationError) as raised:
+        await run_once(adapter, "go", policies=[policy], store=store)
+
+    assert trio.current_time() == pytest.approx(60 + 2 * ANSWER_S, abs=0.1)
+    assert adapter.ran == []
+    assert isinstance(raised.value.__cause__, StoreError)
+
+
+@pytest.mark.trio
+async def test_a_run_that_is_over_does_not_wait_for_ever_for_its_record(
+    permissive: Policy, autojump_clock: trio.testing.MockClock
+) -> None:
+    """It has the result so far."""
+    with pytest.raises(StoreError, match="has not answered") as raised:
+        await run_once(FakeAdapter(output="all"), "go", policies=[permissive], store=Silent(1))
+
+    assert (raised.value.partial.status, raised.value.partial.output) == ("completed", "all")
+    assert trio.current_time() == pytest.approx(2 * ANSWER_S)
+
+
+@pytest.mark.trio
+async def test_a_store_that_answers_late_has_the_whole_record_once(
+    permissive: Policy, autojump_clock: trio.testing.MockClock
+) -> None:
+    """The client was ended meanwhile; nothing is asked of the store twice, and the caller has his result."""
+    store, adapter = Silent(1), FakeAdapter([MessageReceived(content="x"), Pause()])
+    async with Supervisor(store) as supervisor:
+        handle = await supervisor.start(adapter, "go", policies=[permissive])
+        await trio.testing.wait_all_tasks_blocked()
+        await handle.cancel()
+        await trio.sleep(1.5 * ANSWER_S)
+        ended_before = adapter.closed
+        store.answers.set()
+        result = await handle.wait()
+    stored = await store.record()
+
+    assert ended_before == 1
+    assert result.status == "cancelled"
+    assert [event.seq for event in store.asked] == [event.seq for event in stored]
+    assert [isinstance(event, TERMINAL) for event in stored] == [False] * (len(stored) - 1) + [True]
+    assert isinstance(stored[-1], RunCancelled)
+    assert list(result.events) == stored
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+@pytest.mark.parametrize("at", range(1, 5))
+@pytest.mark.parametrize("how", ["raises", "is cancelled", "stores and is cancelled"])
+async def test_a_store_that_ends_with_a_cancel_of_its_own_has_failed(at: int, how: str, permissive: Policy) -> None:
+    """On asyncio it looks like a cancel of the task that writes: the run is ended, and its record."""
+
+    class Cancels(MemoryStore):
+        appends = 0
+
+        async def append(self, events: Sequence[Event]) -> list[Event]:
+            self.appends += 1
+            if self.appends == at:
+                await self._cancel()
+            return await super().append(events)
+
+        async def _cancel(self) -> None:
+            task: Any = asyncio.current_task()
+            if how == "raises":
+                raise asyncio.CancelledError
+            task.cancel()
+            if how == "is cancelled":
+                await asyncio.sleep(0)
+
+    store, adapter = Cancels(), FakeAdapter([MessageReceived(content="x"), Ask(name="read"), Ask(name="read")])
+    error = None
+    with anyio.fail_after(PATIENCE_S):
+        try:
+            await run_once(adapter, "go", policies=[permissive], store=store)
+        except StoreError as raised:
+            error = str(raised)
+    (run,) = await store.runs()
+    stored = [event async for event in store.read(run.session_id)]
+
+    assert error == "the store cancelled an append by itself" or (error is None and how.startswith("stores"))
+    assert [event.seq for event in stored] == list(range(1, len(stored) + 1))
+    assert [isinstance(event, TERMINAL) for event in stored].count(True) == 1
+    assert adapter.closed == len(adapter.launches)
