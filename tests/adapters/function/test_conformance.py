@@ -43,6 +43,17 @@ class TestFunctionAdapter(AdapterConformance):
 
         return Agent(FunctionAdapter(loop))
 
+    def delegating(self, file: str) -> Agent:
+        """A tool that calls another one."""
+
+        async def loop(gate: LoopGate, prompt: str) -> None:
+            async def delegate() -> None:
+                await self._make(gate, file)
+
+            await gate.tool(delegate)()
+
+        return Agent(FunctionAdapter(loop))
+
     def silent(self) -> Agent:
         """A loop that says something and waits for ever."""
 

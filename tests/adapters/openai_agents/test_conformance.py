@@ -40,6 +40,13 @@ class TestOpenAIAgentsAdapter(AdapterConformance):
         self.api.script.append(self.api.text("all of it"))
         return self._agent()
 
+    def delegating(self, file: str) -> Agent:
+        """An agent that is a tool of another."""
+        self.api.script = [self.api.calls(("ask", "ask_maker", {"input": "make it"})), self.api.text("done")]
+        self.api.scripts["make"] = [self.api.calls((file, "make", {"path": file})), self.api.text("all of it")]
+        tool = self._maker(instructions="make").as_tool("ask_maker", "makes files")
+        return self._adapted(self._maker(tools=[tool]))
+
     def silent(self) -> Agent:
         """A tool that never ends."""
         self.api.script = [self.api.calls(("w", "wait", {}))]
@@ -56,6 +63,12 @@ class TestOpenAIAgentsAdapter(AdapterConformance):
         return self._agent()
 
     def _agent(self) -> Agent:
+        return self._adapted(self._maker())
+
+    def _adapted(self, agent: Any) -> Agent:
+        return Agent(OpenAIAgentsAdapter(agent, stream=self.stream))
+
+    def _maker(self, **more: Any) -> Any:
         @agents.function_tool  # type: ignore[untyped-decorator]
         async def make(path: str) -> str:
             (self.workspace / path).touch()
@@ -68,8 +81,7 @@ class TestOpenAIAgentsAdapter(AdapterConformance):
 
         client = openai.AsyncOpenAI(base_url=self.api.url, api_key="none", max_retries=0)
         model = agents.OpenAIResponsesModel(model="gpt-5.5", openai_client=client)
-        agent = agents.Agent(name="maker", tools=[make, wait], model=model)
-        return Agent(OpenAIAgentsAdapter(agent, stream=self.stream))
+        return agents.Agent(**{"name": "maker", "tools": [make, wait], "model": model, **more})
 
 
 @pytest.mark.anyio

@@ -13,6 +13,7 @@ from proctor.supervisor.testing.adapter_conformance import AdapterConformance, A
 
 pytest.importorskip("pydantic_ai", reason="pydantic-ai is not installed: pip install 'proctor[pydantic-ai]'")
 from pydantic_ai import Agent as Framework
+from pydantic_ai import RunContext
 from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 from pydantic_ai.usage import RequestUsage
@@ -45,9 +46,19 @@ class TestPydanticAIAdapter(AdapterConformance):
 
     def making(self, *files: str, together: bool = False) -> Agent:
         """A call for each file, then a text."""
-        calls = [ToolCallPart("make", {"path": file}, tool_call_id=file) for file in files]
-        asked = [calls] if together else [[call] for call in calls]
-        return self._agent(*(ModelResponse(parts=parts) for parts in asked), _said("made"))
+        asked = [_making(*files)] if together else [_making(file) for file in files]
+        return self._agent(*asked, _said("made"))
+
+    def delegating(self, file: str) -> Agent:
+        """A tool that has another agent make it."""
+        inner = self._worker(_making(file), _said("made"))
+        outer = Framework(FunctionModel(playing(ModelResponse(parts=[ToolCallPart("delegate", {})]), _said("done"))))
+
+        @outer.tool
+        async def delegate(ctx: RunContext[object]) -> str:
+            return str((await inner.run("sub", usage=ctx.usage)).output)
+
+        return Agent(PydanticAIAdapter(outer, sub_agents=[inner]))
 
     def silent(self) -> Agent:
         """A tool that never ends."""
@@ -66,6 +77,9 @@ class TestPydanticAIAdapter(AdapterConformance):
         return self._agent(RuntimeError("no more"))
 
     def _agent(self, *responses: ModelResponse | Exception) -> Agent:
+        return Agent(PydanticAIAdapter(self._worker(*responses)))
+
+    def _worker(self, *responses: ModelResponse | Exception) -> Framework:
         agent = Framework(FunctionModel(playing(*responses)))
 
         @agent.tool_plain
@@ -78,7 +92,11 @@ class TestPydanticAIAdapter(AdapterConformance):
             await anyio.sleep_forever()
             raise AssertionError
 
-        return Agent(PydanticAIAdapter(agent))
+        return agent
+
+
+def _making(*files: str) -> ModelResponse:
+    return ModelResponse(parts=[ToolCallPart("make", {"path": file}, tool_call_id=file) for file in files])
 
 
 def _said(text: str) -> ModelResponse:
