@@ -14,7 +14,7 @@ from msgspec import UNSET, UnsetType, field
 
 from . import paths, regexes
 from .operands import Expand, OutputRef, as_written, is_argument, is_output, operand_problems, output_ref
-from .operators import MEMBERSHIPS, OPERATORS, Operator, Reading, flat
+from .operators import LENGTHS, MEMBERSHIPS, OPERATORS, ORDERINGS, Reading, flat
 from .records import Complaint, Positive, Record
 from .values import is_number, text_of
 
@@ -127,10 +127,13 @@ class Compiled(NamedTuple):
 
 
 def compile_conditions(
-    conditions: Sequence[Condition], *, permits: bool, loose: bool, expand: Expand = as_written
+    conditions: Sequence[Condition], *, permits: bool, loose: bool, ahead: bool = False, expand: Expand = as_written
 ) -> Compiled:
-    """One predicate for conditions that must all hold; `loose` for a call's input, typed for outputs."""
-    parts = [_compile(condition, Reading(permits, loose), expand) for condition in conditions]
+    """One predicate for conditions that must all hold; `loose` for a call's input, typed for outputs.
+
+    `ahead`: it holds where some call to come would have the arguments for it.
+    """
+    parts = [_compile(condition, Reading(permits, loose, ahead=ahead), expand) for condition in conditions]
     predicates = [part.holds for part in parts]
     if len(predicates) == 1:
         holds = predicates[0]
@@ -210,7 +213,8 @@ def _test(name: str, operand: Any, reading: Reading, expand: Expand) -> _Test:
     missing = (negative and not reading.permits) or (name == "exists" and operand is False)
     whole = name == "set_equals"
     if is_argument(operand):
-        return _Test(_with_argument(name, operator, operand["arg"], reading), missing, whole, dynamic=True)
+        asks = _with_any_argument(name, reading) if reading.ahead else _with_argument(name, operand["arg"], reading)
+        return _Test(asks, missing, whole, dynamic=True)
     if is_output(operand):
         return _of_outputs(name, output_ref(operand, expand), reading, missing)
     operands: tuple[Any, ...] = (operand,)
@@ -237,7 +241,17 @@ def _of_outputs(name: str, ref: OutputRef, reading: Reading, missing: bool) -> _
     )
 
 
-def _with_argument(name: str, operator: Operator, path: str, reading: Reading) -> Predicate:
+def _with_any_argument(name: str, reading: Reading) -> Predicate:
+    """Whether there is an argument for which the operator would hold."""
+    if name in LENGTHS:
+        return lambda value, facts: OPERATORS["length_gte"](value, (0,), reading)
+    if name in ORDERINGS:
+        return lambda value, facts: OPERATORS["gte"](value, (value,), reading)
+    return lambda value, facts: True
+
+
+def _with_argument(name: str, path: str, reading: Reading) -> Predicate:
+    operator = OPERATORS[name]
     values_at = paths.compile_path(path, loose=True)
     reading = reading._replace(asked=not reading.loose)
 

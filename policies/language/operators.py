@@ -16,11 +16,13 @@ class Reading(NamedTuple):
     """How a condition is read: does it permit something, and is its document a call's (loose) input.
 
     `asked`: the document is what a tool returned and the operands are of a call's input.
+    `ahead`: the judged call is yet to come, so its arguments are whatever would do.
     """
 
     permits: bool
     loose: bool
     asked: bool = False
+    ahead: bool = False
 
     def same(self, value: Any, operand: Any) -> bool:
         """Whether a value of the document equals an operand."""

@@ -198,7 +198,7 @@ class PreconditionMachine(Machine):
             return ahead.user_said(requirement.user_said, requirement.in_ == "latest")
         test = self._priors[id(requirement)]
         evidence = state.priors.get(test.number)
-        return evidence is not None and test.meetable(evidence)
+        return evidence is not None and test.meetable(evidence, ahead)
 
     def _words(self, requirement: Requirement) -> str:
         if requirement.description:

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import UNSET
 
 from ..language import paths
-from ..language.conditions import compile_conditions, has_references
+from ..language.conditions import Condition, Facts, compile_conditions, has_references
 from ..language.operands import OutputRef
 from ..language.regexes import Regex
 from ..language.selectors import Scope, Slot, ToolWhere
 from ..language.values import asking, unkeepable
-from .machine import BOUND, Call, Output, captured, listed
+from .machine import BOUND, Ahead, Call, Output, captured, listed
 
 if TYPE_CHECKING:
     from .precondition import Requirement, Same
@@ -61,18 +62,17 @@ class PriorTest:
         self.same = requirement.same
         self.slots = tuple(Slot(_settled(item), scope, permits=True) for item in items)
         self.mask = sum(1 << (first_slot + n) for n in range(len(items)))
-        self._later = {1 << (first_slot + n): _unsettled(item, scope) for n, item in enumerate(items)}
-        self._keeps_input = any(later is not None for later in self._later.values())
-        conditions = requirement.output
-        self._output = (
-            compile_conditions(conditions, permits=True, loose=False, expand=scope.expand) if conditions else None
-        )
+        wheres = {1 << (first_slot + n): _unsettled(item) for n, item in enumerate(items)}
+        self._now = _Fitness(wheres, requirement.output, scope, ahead=False)
+        self._ahead = _Fitness(wheres, requirement.output, scope, ahead=True)
+        self._output = self._now.output
+        self._keeps_input = any(wheres.values())
         self._values = [_binding(same) for same in requirement.same]
 
     @property
     def outputs(self) -> tuple[OutputRef, ...]:
         """What it wants remembered of earlier calls' outputs."""
-        later = [ref for compiled in self._later.values() if compiled for ref in compiled.outputs]
+        later = [ref for compiled in self._now.later.values() if compiled for ref in compiled.outputs]
         return (*later, *(self._output.outputs if self._output else ()))
 
     def note(self, evidence: Evidence, call: Call, mask: int, output: Output | None) -> None:
@@ -113,29 +113,20 @@ class PriorTest:
             return False
         bound = [evidence.about.get(key, []) for key in keys]
         numbers = [n for n in bound[0] if all(n in others for others in bound[1:])]
-        serving = [evidence.items[n] for n in sorted(numbers) if self._fits(evidence.items[n], call)]
+        serving = [evidence.items[n] for n in sorted(numbers) if self._now.fits(evidence.items[n], call)]
         if self.pick == "latest":
             serving = serving[-1:]
-        return any(self._good(item, call) for item in serving)
+        return any(self._now.good(item, call) for item in serving)
 
-    def _fits(self, item: Item, call: Call) -> bool:
-        for bit, later in self._later.items():
-            if item.mask & bit and (later is None or later.holds(item.input, call)):
-                return True
-        return False
-
-    def _good(self, item: Item, call: Call) -> bool:
-        if self._output is not None and self._output.dynamic:
-            return self._output.holds(item.output, call)
-        return item.good
-
-    def meetable(self, evidence: Evidence) -> bool:
+    def meetable(self, evidence: Evidence, ahead: Ahead) -> bool:
         """Whether some input would be served."""
+        serves = self._ahead.serves
         if self.pick == "any" or self._keeps_input:
-            return any(item.good for item in evidence.items.values())
-        if any(evidence.items[numbers[-1]].good for numbers in evidence.about.values()):
+            return any(serves(item, ahead) for item in evidence.items.values())
+        if any(serves(evidence.items[numbers[-1]], ahead) for numbers in evidence.about.values()):
             return True
-        return any(item.good and item.keys > 1 and self._latest(evidence, n) for n, item in evidence.items.items())
+        shared = [(n, item) for n, item in evidence.items.items() if item.keys > 1]
+        return any(serves(item, ahead) and self._latest(evidence, n) for n, item in shared)
 
     def _latest(self, evidence: Evidence, number: int) -> bool:
         """Whether a call is the last one about all that it is about, so that an input that names all of it is bound
@@ -152,6 +143,36 @@ class PriorTest:
         return f"a {self.must} call of {names}{about}{returned}"
 
 
+class _Fitness:
+    """Whether an earlier call fits the judged one, and returned what it should; `ahead`: could for some input."""
+
+    def __init__(
+        self,
+        wheres: Mapping[int, Sequence[Condition]],
+        output: Sequence[Condition],
+        scope: Scope,
+        *,
+        ahead: bool,
+    ) -> None:
+        compiled = partial(compile_conditions, permits=True, ahead=ahead, expand=scope.expand)
+        self.later = {bit: compiled(where, loose=True) if where else None for bit, where in wheres.items()}
+        self.output = compiled(output, loose=False) if output else None
+
+    def fits(self, item: Item, call: Facts) -> bool:
+        for bit, later in self.later.items():
+            if item.mask & bit and (later is None or later.holds(item.input, call)):
+                return True
+        return False
+
+    def good(self, item: Item, call: Facts) -> bool:
+        if self.output is not None and self.output.dynamic:
+            return self.output.holds(item.output, call)
+        return item.good
+
+    def serves(self, item: Item, call: Facts) -> bool:
+        return self.fits(item, call) and self.good(item, call)
+
+
 def _settled(item: str | ToolWhere) -> str | ToolWhere:
     """An item without the conditions that depend on the judged call."""
     if isinstance(item, str):
@@ -159,9 +180,8 @@ def _settled(item: str | ToolWhere) -> str | ToolWhere:
     return ToolWhere(tool=item.tool, where=tuple(c for c in item.where if not has_references([c])))
 
 
-def _unsettled(item: str | ToolWhere, scope: Scope) -> Any:
-    where = () if isinstance(item, str) else tuple(c for c in item.where if has_references([c]))
-    return compile_conditions(where, permits=True, loose=True, expand=scope.expand) if where else None
+def _unsettled(item: str | ToolWhere) -> tuple[Condition, ...]:
+    return () if isinstance(item, str) else tuple(c for c in item.where if has_references([c]))
 
 
 def _binding(same: Same) -> tuple[Callable[[Any], list[str]], Callable[[Any, Output | None], list[str]]]:
