@@ -14,6 +14,7 @@ anything else a tool    its item type           the item's own fields
 from __future__ import annotations
 
 import os
+import re
 import shlex
 from typing import Any, Final
 
@@ -72,6 +73,7 @@ _NAMES: Final = {
     "webSearch": WEB_SEARCH,
     "imageView": VIEW_IMAGE,
 }
+_EXITED: Final = re.compile(r"^Process exited with code (-?\d+)$", re.MULTILINE)
 _BOOKKEEPING: Final = frozenset({"id", "type", "status", "durationMs", "result", "results", "error", "success"})
 
 
@@ -162,6 +164,16 @@ def outcome(item: Item) -> ToolCallCompleted | ToolCallFailed:
     if item.get("status") in ("failed", "declined", "interrupted") or item.get("success") is False:
         return ToolCallFailed(tool_call_id=call_id, tool_name=name, error=output)
     return ToolCallCompleted(tool_call_id=call_id, tool_name=name, tool_output=output)
+
+
+def exited(item: Item, told: str) -> Item | None:
+    """A command's item as the client would complete it, None if it is not over, as far as its model was told."""
+    head, _, output = told.partition("\nOutput:\n")
+    found = _EXITED.search(head) if item.get("type") == "commandExecution" else None
+    if found is None:
+        return None
+    code = int(found[1])
+    return {**item, "status": "failed" if code else "completed", "exitCode": code, "aggregatedOutput": output}
 
 
 def _output(item: Item) -> Any:

@@ -15,7 +15,7 @@ from ..strict_gate import StrictGate
 from . import approvals
 from .approvals import Proposal
 from .items import leaves
-from .rollout import Rollouts
+from .rollout import Rollout, Rollouts
 from .translation import Translation
 
 _WITHHELD: Final = GateAnswer(allowed=False)
@@ -69,6 +69,12 @@ class Questions:
                 return approvals.NO_PERMISSIONS
         raise RpcError(METHOD_NOT_FOUND, f"`{method}` is not answered here")
 
+    async def report_recorded(self, thread: str, rollout: Rollout) -> None:
+        """Report what the client recorded of a thread and did not say yet."""
+        await rollout.read()
+        for event in self._said.recorded(thread, rollout.usage, rollout.take_outputs()):
+            self._stream.post(event)
+
     async def _command(self, params: dict[str, Any], thread: str) -> Proposal | None:
         written: dict[str, Any] | None = {}
         if self._sandboxed:
@@ -98,20 +104,17 @@ class Questions:
         if answer.allowed and not rewritten and (proposal.escalated is False or not self._confined):
             self.let_run.add(call.id)
             return answer
-        self._said.refused.add(proposal.id)
+        self._said.over.add(proposal.id)
         if answer.allowed:
             self._stream.post(_not_run(call, "rewritten" if rewritten else "sandbox"))
         return GateAnswer(allowed=False, stop=answer.stop)
 
     async def _catch_up(self, thread: str) -> None:
-        """Report what the client recorded and did not say yet: a call is judged on everything before it."""
-        rollout = await self._rollouts.of(thread)
-        await rollout.read()
+        """Report everything before a call, on which it is judged."""
+        await self.report_recorded(thread, await self._rollouts.of(thread))
         if self._said.is_own(thread):
             for event in self._said.response_begins():
                 self._stream.post(event)
-        for event in self._said.recorded(thread, rollout.usage):
-            self._stream.post(event)
         await self._stream.settled()
 
 

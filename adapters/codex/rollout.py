@@ -2,12 +2,13 @@
 
 A request to run a command does not say whether the command would run outside the sandbox; what the model
 wrote does. The tokens of a response are reported when its calls are done. Both are recorded before the client
-asks about the calls.
+asks about the calls. That a command ended is sometimes not reported at all: of parallel ones that end at once, one
+may be left out. What the model was told of each is recorded before the turn is over.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -36,6 +37,7 @@ class Rollout:
         self._offset = 0
         self._reading = anyio.Lock()
         self._calls: dict[str, str] = {}
+        self._outputs: dict[str, str] = {}
         self.usage: dict[str, Any] = {}
 
     async def read(self) -> None:
@@ -54,6 +56,11 @@ class Rollout:
                 return _decoded(self._calls.pop(call_id))
             await anyio.sleep(_PAUSE_S)
         return None
+
+    def take_outputs(self) -> dict[str, str]:
+        """What the model was told of its calls, by call, as far as it was read and not taken before."""
+        taken, self._outputs = self._outputs, {}
+        return taken
 
     def _read_on(self, path: Path) -> None:
         try:
@@ -76,6 +83,8 @@ class Rollout:
             self.usage = line.payload
         elif line.type == "response_item" and line.payload.get("type") == "function_call":
             self._calls[str(line.payload.get("call_id"))] = str(line.payload.get("arguments"))
+        elif line.type == "response_item" and line.payload.get("type") == "function_call_output":
+            self._outputs[str(line.payload.get("call_id"))] = str(line.payload.get("output"))
 
 
 class Rollouts:
@@ -94,6 +103,11 @@ class Rollouts:
         if thread_id not in self._rollouts:
             self.add(thread_id, await self._find(thread_id))
         return self._rollouts[thread_id]
+
+    @property
+    def known(self) -> Mapping[str, Rollout]:
+        """The records that were asked for so far, by thread."""
+        return self._rollouts
 
     def add(self, thread_id: str, path: Path | None) -> None:
         """Take in where the record of a thread is."""

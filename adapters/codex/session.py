@@ -29,6 +29,8 @@ INTERRUPT_S: Final = 1.0
 CLEAN_UP_S: Final = 1.0
 OUTCOMES_S: Final = 0.3
 """Seconds to wait for the outcomes of commands that were ended."""
+_CALLS_DONE: Final = ("thread/tokenUsage/updated", "turn/completed")
+"""What the client reports when the calls of a response are done, but for commands that go on in the background."""
 
 
 class CodexSession:
@@ -114,11 +116,11 @@ class CodexSession:
         if self._interrupted is not None and self._turn_over:
             return  # the clean-up ends the stream
         if self._closing or self._interrupted is not None:
-            self._stream.close()
+            self._close()
         else:
             code = self._connection.process.exit_code
             message = f"codex ended in the middle of its turn, exit code {code}"
-            self._stream.close(self._connection.process.gone(message))
+            self._close(self._connection.process.gone(message))
 
     async def on_garbage(self, line: bytes) -> None:
         """A line that is no message of the protocol."""
@@ -130,6 +132,9 @@ class CodexSession:
         """Something the client reports."""
         if self._stream.backlog > BACKLOG:
             await self._stream.settled()
+        if method in _CALLS_DONE and self._running():
+            for thread, rollout in tuple(self._rollouts.known.items()):
+                await self._questions.report_recorded(thread, rollout)
         if method == "turn/completed":
             if params.get("threadId") == self._said.thread_id:
                 self._end_of_turn(params.get("turn") or {})
@@ -163,6 +168,7 @@ class CodexSession:
             self._stream.post(event)
         match turn.get("status"):
             case "completed":
+                self._end_calls()
                 self._stream.post(RunCompleted(output=self._said.output))
                 self._stream.close()
             case "interrupted" if self._interrupted is not None:
@@ -171,7 +177,7 @@ class CodexSession:
                 error = turn.get("error") or {}
                 message = error.get("message") or f"codex ended its turn as `{status}`"
                 details = {"kind": error_code(error), "error": error}
-                self._stream.close(ProviderError(str(message), details=details))
+                self._close(ProviderError(str(message), details=details))
 
     async def _interrupt(self) -> dict[str, Any]:
         # a second interrupt of one turn is never answered, one before the client says that it began is refused
@@ -208,11 +214,18 @@ class CodexSession:
         await self._clean_up()
         if self._running():  # a command that has just started is not known to the client's clean-up
             await self._connection.process.end()
+        self._close()
+
+    def _close(self, error: ProviderError | None = None) -> None:
+        self._end_calls()
+        self._stream.close(error)
+
+    def _end_calls(self) -> None:
+        """Say of the calls that still run that they do not outlive the run."""
         for call_id in self._running():
-            item = self._said.running[call_id]
-            ended = {"message": "ended with the run"}
+            item = self._said.running.pop(call_id)
+            ended = {"message": "ended with the run, its outcome unknown"}
             self._stream.post(ToolCallFailed(tool_call_id=call_id, tool_name=tool_name(item), error=ended))
-        self._stream.close()
 
     def _running(self) -> list[str]:
         """The calls that run: held and refused ones do not."""
@@ -223,4 +236,4 @@ class CodexSession:
         await self._connection.process.hang_up()
 
     async def _ended(self) -> None:
-        self._stream.close()
+        self._close()

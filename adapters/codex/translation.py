@@ -6,7 +6,7 @@ is reported as started here, so that it is judged all the same.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from proctor.policies.events import (
@@ -22,7 +22,7 @@ from proctor.policies.events import (
 )
 
 from .agents import Agents
-from .items import ASKED, RESOURCE_SERVER, Item, is_call, outcome, tool_input, tool_name
+from .items import ASKED, RESOURCE_SERVER, Item, exited, is_call, outcome, tool_input, tool_name
 from .usage import UsageCount, in_messages
 
 _QUIET: Final = (
@@ -53,7 +53,7 @@ class Translation:
         self.output = ""
         self.running: dict[str, Item] = {}
         self.proposed: set[str] = set()
-        self.refused: set[str] = set()
+        self.over: set[str] = set()
         self.unasked: set[str] = set()
         self._agents = Agents()
         self._turn_ids: dict[str, str] = {}
@@ -109,8 +109,17 @@ class Translation:
                 if not method.startswith(_QUIET):
                     yield Unrecognized(raw={"type": f"codex/{method}", **params})
 
-    def recorded(self, thread_id: str, usage: dict[str, Any]) -> Iterator[Event]:
-        """The tokens of a thread's response going on, as the client's own record has them."""
+    def recorded(self, thread_id: str, usage: dict[str, Any], outputs: Mapping[str, str]) -> Iterator[Event]:
+        """What the client's own record of a thread says of the response going on and the client did not.
+
+        Args:
+            thread_id: the thread.
+            usage: the newest report of its tokens.
+            outputs: what its model was told of calls.
+        """
+        for call_id, told in outputs.items():
+            if call_id in self.running and (ended := exited(self.running[call_id], told)) is not None:
+                yield from self._completed(ended, thread_id)
         if usage.get("thread_id") == thread_id and usage.get("turn_id") == self._turn_ids.get(thread_id):
             total = in_messages(usage.get("thread_token_usage") or {})
             last = in_messages(usage.get("usage") or {})
@@ -140,6 +149,7 @@ class Translation:
             return
         call_id = self._known(item, thread)
         self.running[call_id] = item
+        self.over.discard(call_id)  # some models' ids come again
         runs_already = kind == "commandExecution" and item.get("processId") is not None
         own_tool = kind == "mcpToolCall" and item.get("server") == RESOURCE_SERVER
         if runs_already or own_tool or (kind not in ASKED and kind != "webSearch"):
@@ -154,8 +164,9 @@ class Translation:
             return
         call_id = self._known(item, thread)
         self.running.pop(call_id, None)
-        if call_id in self.refused:
+        if call_id in self.over:
             return
+        self.over.add(call_id)
         if call_id not in self.proposed and item.get("status") == "declined":
             return
         if call_id not in self.proposed and call_id not in self.unasked:

@@ -324,14 +324,18 @@ def stand_in(tmp_path: Path) -> Callable[[str], Path]:
 
 STAND_IN = """#!/usr/bin/env python3
 import json, sys
+from pathlib import Path
 
 def say(message): print(json.dumps(message), flush=True)
 def hear(): return json.loads(sys.stdin.readline())
 def report(told): say({"method": "told", "params": {"told": told}})
+def record(payload):
+    with RECORD.open("a") as lines: lines.write(json.dumps({"type": "response_item", "payload": payload}) + "\\n")
 
 DONE = {"method": "turn/completed", "params": {"threadId": "t", "turn": {"id": "u", "status": "completed"}}}
 TERMS = {"approvalPolicy": "untrusted", "approvalsReviewer": "user", "sandbox": {"type": "dangerFullAccess"}}
-THREAD = {"thread": {"id": "t"}, "model": "m", **TERMS}
+RECORD = Path(__file__).with_name("record")
+THREAD = {"thread": {"id": "t", "path": str(RECORD)}, "model": "m", **TERMS}
 ANSWERS = {"thread/start": THREAD, "turn/start": {"turn": {"id": "u"}}}
 while True:
     message = hear()

@@ -10,6 +10,7 @@ import anyio
 import anyio.to_thread
 import pytest
 
+from proctor.adapters.codex import rollout as rollout_module
 from proctor.adapters.codex.rollout import Rollout
 from proctor.supervisor.testing.patience import PATIENCE_S
 
@@ -53,8 +54,9 @@ def append(path: Path, text: str) -> None:
         record.write(text)
 
 
-async def test_a_line_that_is_not_whole_is_read_when_it_is(tmp_path: Path) -> None:
+async def test_a_line_that_is_not_whole_is_read_when_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is no line of a record is passed over, and a call that is not recorded in time is unknown."""
+    monkeypatch.setattr(rollout_module, "_TRIES", 2)
     path = tmp_path / "rollout.jsonl"
     line = written("c1")
     path.write_text("no record\n" + line[:20])
