@@ -136,7 +136,7 @@ class RunActor:
             evidence = {"rungs": self._pump.rungs} if self._pump.rungs else {}
             self._feed(inputs.AdapterEnded(now_ms=self.now_ms(), error=error, evidence=evidence))
             await self._over.wait()
-            await self._last_attempt()
+            await alone(self._last_attempt)
             tasks.cancel_scope.cancel()
 
     def _take(self, event: Event) -> bool:

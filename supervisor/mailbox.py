@@ -8,6 +8,7 @@ from typing import Any
 
 import anyio
 
+from .alone import alone
 from .errors import StoreError
 from .ports import ApprovalAnswer, Mail, Store
 
@@ -25,20 +26,24 @@ class Mailbox:
         self._deliver = deliver
         self._log = log
         self._after = 0
+        self._token = 0
+        self._closed = False
 
     async def run(self) -> None:
-        """Deliver until cancelled; a store that cannot be read is tried again."""
-        token = 0
-        while True:
-            try:
-                token = await self._store.wait(token, LONGEST_WAIT_S)
-                await self.look()
-            except StoreError as error:
-                if error.kind == "closed":
-                    return
+        """Deliver until cancelled or the store is closed; one that cannot be read is tried again."""
+        while not self._closed:
+            await alone(self._wait)
+            await anyio.sleep(PAUSE_S)
+
+    async def _wait(self) -> None:
+        try:
+            self._token = await self._store.wait(self._token, LONGEST_WAIT_S)
+            await self.look()
+        except Exception as error:  # no run of this process is to end of it
+            self._closed = isinstance(error, StoreError) and error.kind == "closed"
+            if not self._closed:
                 self._log.warning("mailbox.unreadable", error=str(error))
                 await anyio.sleep(RETRY_S)
-            await anyio.sleep(PAUSE_S)
 
     async def look(self) -> None:
         """Deliver what has come since the last look."""

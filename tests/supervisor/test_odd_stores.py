@@ -1,4 +1,4 @@
-"""A store that does not answer: whoever wants a run ended is not kept waiting by its record."""
+"""Stores that do not answer, or cancel whoever asks: a run ends all the same, and what is stored is in order."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from proctor.policies.errors import PolicyViolationError
 from proctor.policies.events import TERMINAL, Event, MessageReceived, RunCancelled
 from proctor.policies.model import Limits, Policy
 from proctor.supervisor import MemoryStore, StoreError, Supervisor, run_once
+from proctor.supervisor.ports import Mail
 from proctor.supervisor.testing import Ask, FakeAdapter, Pause
 from proctor.supervisor.testing.patience import PATIENCE_S
 from proctor.supervisor.writer import ANSWER_S
@@ -118,9 +119,12 @@ async def test_a_store_that_answers_late_has_the_whole_record_once(
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
+@pytest.mark.parametrize("times", [1, 2])
 @pytest.mark.parametrize("at", range(1, 5))
 @pytest.mark.parametrize("how", ["raises", "is cancelled", "stores and is cancelled"])
-async def test_a_store_that_ends_with_a_cancel_of_its_own_has_failed(at: int, how: str, permissive: Policy) -> None:
+async def test_a_store_that_ends_with_a_cancel_of_its_own_has_failed(
+    at: int, how: str, times: int, permissive: Policy
+) -> None:
     """On asyncio it looks like a cancel of the task that writes: the run is ended, and its record."""
 
     class Cancels(MemoryStore):
@@ -128,7 +132,7 @@ async def test_a_store_that_ends_with_a_cancel_of_its_own_has_failed(at: int, ho
 
         async def append(self, events: Sequence[Event]) -> list[Event]:
             self.appends += 1
-            if self.appends == at:
+            if at <= self.appends < at + times:
                 await self._cancel()
             return await super().append(events)
 
@@ -152,5 +156,43 @@ async def test_a_store_that_ends_with_a_cancel_of_its_own_has_failed(at: int, ho
 
     assert error == "the store cancelled an append by itself" or (error is None and how.startswith("stores"))
     assert [event.seq for event in stored] == list(range(1, len(stored) + 1))
-    assert [isinstance(event, TERMINAL) for event in stored].count(True) == 1
+    assert [isinstance(event, TERMINAL) for event in stored].count(True) == (times == 1 or error is None)
     assert adapter.closed == len(adapter.launches)
+
+
+class NoMail(MemoryStore):
+    """Fails the first time it is asked for mail."""
+
+    def __init__(self, error: type[BaseException]) -> None:
+        super().__init__()
+        self._errors = [error]
+
+    async def mail(self, *, after: int = 0) -> list[Mail]:
+        """Fail, or give the messages."""
+        if self._errors:
+            raise self._errors.pop()
+        return await super().mail(after=after)
+
+
+async def cancelled_by_mail(store: MemoryStore, policy: Policy) -> tuple[str, str]:
+    async with Supervisor(store) as supervisor:
+        handle = await supervisor.start(FakeAdapter([Pause()]), "go", policies=[policy])
+        await store.post(Mail(kind="cancel", run_id=handle.run_id, body={"reason": "enough"}))
+        with anyio.fail_after(PATIENCE_S):
+            result = await handle.wait()
+    return result.status, result.reason
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_a_store_that_cancels_whoever_asks_for_mail_hurts_no_run(permissive: Policy) -> None:
+    """It is asked again."""
+    assert await cancelled_by_mail(NoMail(asyncio.CancelledError), permissive) == ("cancelled", "enough")
+
+
+@pytest.mark.trio
+async def test_a_store_that_raises_what_it_likes_when_asked_for_mail_hurts_no_run(
+    permissive: Policy, autojump_clock: trio.testing.MockClock
+) -> None:
+    """It is asked again a second later."""
+    assert await cancelled_by_mail(NoMail(RuntimeError), permissive) == ("cancelled", "enough")
