@@ -3,8 +3,9 @@ r"""Regular expressions in linear time: the common ground of Python's `re` and R
 Flags are inline (`(?is)`); look-around and back-references are errors at load. `\d`, `\w` and `\b` are
 ASCII, `$` without `(?m)` is the end of the text.
 
-Whether a pattern occurs is found in linear time. Listing every occurrence searches once for each, and a search may
-look at all of the text that is left (`x.*?y|x` where no `y` comes), so that is bounded by `WORK`.
+Whether a pattern occurs is found in linear time. Listing every occurrence searches once for each, and some patterns
+look far beyond an occurrence for one that they would rather have (`x.*?y|x` where no `y` comes). So each search sees
+`VIEW` bytes ahead; one that finds nothing there, or something that goes on, sees all, for which `WORK` is spent.
 """
 
 from __future__ import annotations
@@ -19,8 +20,10 @@ import re2
 
 from .records import Complaint, Where
 
+VIEW = 16_384
+"""How many bytes ahead an occurrence is looked for first; what a pattern would rather have beyond is not seen."""
 WORK = 250_000_000
-"""The most characters that one listing of occurrences may look at, under a second; a text of 20,000 takes fewer."""
+"""The most bytes that one listing of occurrences may look at beyond that, a second; two megabytes take fewer."""
 
 
 @lru_cache(maxsize=4096)
@@ -50,38 +53,51 @@ def problems(pattern: str, where: Where = ()) -> Iterator[Complaint]:
 class Regex:
     """A pattern that is searched; anchors are the author's."""
 
-    __slots__ = ("_finditer", "_search", "pattern")
+    __slots__ = ("_search", "pattern")
 
     def __init__(self, pattern: str) -> None:
-        compiled = _compiled(pattern)
         self.pattern = pattern
-        self._search = compiled.search
-        self._finditer = compiled.finditer
+        self._search = _compiled(pattern).search
 
     def found_in(self, text: str) -> bool:
         """Whether the pattern occurs in the text."""
-        # In bytes, because only whether matters: places in a text would be counted in characters.
-        try:
-            encoded = text.encode()
-        except UnicodeEncodeError:
-            encoded = text.encode(errors="replace")  # a lone surrogate has no UTF-8: RE2 sees a question mark
-        return self._search(encoded) is not None
+        return self._search(_encoded(text)) is not None
 
     def values(self, texts: Iterable[str]) -> Iterator[str]:
         """What the pattern yields: its groups, or the whole match if it has none; every occurrence in each text.
 
         Raises ValueError where that is too much work.
         """
-        left = WORK
-        for given in texts:
-            text = given.encode(errors="replace").decode()  # the same, unless it holds half a character
-            for match in self._finditer(text):
+        for text in texts:
+            for match in self._occurrences(_encoded(text)):
+                for value in match.groups() or (match.group(),):
+                    if value is not None:
+                        yield value.decode(errors="replace")
+
+    def _occurrences(self, text: bytes) -> Iterator[Any]:
+        at, left = 0, WORK
+        while at <= len(text):
+            seen = at + VIEW
+            match = self._search(text, at, seen)
+            if seen < len(text) and (match is None or match.end() == seen):
                 if left < 0:
-                    where = f"a text of {len(text):,} characters"
-                    raise ValueError(f"`{self.pattern}` occurs too often in {where} to be listed")
-                left -= len(text) - match.start()
-                groups = match.groups()
-                if not groups:
-                    yield match.group()
-                else:
-                    yield from (group for group in groups if group is not None)
+                    raise ValueError(f"`{self.pattern}` occurs too often in {len(text):,} bytes of text to be listed")
+                left -= len(text) - at
+                match = self._search(text, at)
+            if match is None:
+                return
+            yield match
+            at = match.end() if match.end() > at else _after(text, at)
+
+
+def _encoded(text: str) -> bytes:
+    """In bytes, as places in a text would be counted in characters, from its start each time."""
+    return text.encode(errors="replace")  # half a character has no UTF-8: it is a question mark
+
+
+def _after(text: bytes, at: int) -> int:
+    """Where the next character begins."""
+    at += 1
+    while at < len(text) and text[at] & 0xC0 == 0x80:
+        at += 1
+    return at
