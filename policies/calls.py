@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from gc import is_tracked
 from typing import Any, Literal, TypeAlias
 
 import msgspec
@@ -126,6 +127,11 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     tools: tuple[str, ...] | None = None
     model: str | None = None
 
+    def __post_init__(self) -> None:
+        for name in ("tools", "compiles"):
+            if isinstance(given := getattr(self, name), str):
+                raise ValueError(f"`{name}` is a list of names, not the text `{given[:80]}`")
+
 
 class Usage(msgspec.Struct, kw_only=True):
     """Tokens and USD used so far; `input_tokens` includes cached input. Totals never go down."""
@@ -157,6 +163,25 @@ _canonical = msgspec.json.Encoder(order="deterministic")
 
 UNREADABLE = (RecursionError, UnicodeError, OverflowError, ValueError, TypeError, msgspec.MsgspecError)
 """What a value raises that cannot be written as JSON: too deep, a circle, no text, no JSON type."""
+
+MOST_PARTS = 1_000_000
+"""How many lists, objects and elements an input may hold, those it shares counted wherever they stand."""
+_NESTING = (dict, list, tuple)
+
+
+def check_input(input: Any) -> None:
+    """Raises ValueError for an input that would not be written to its end: it holds itself, or has too many parts."""
+    if not is_tracked(input):
+        return  # it holds texts and numbers only
+    stack, left = [input], MOST_PARTS
+    while stack:
+        outer = stack.pop()
+        left -= 1 + len(outer)
+        if left < 0:
+            raise ValueError(f"a value in a circle, or of more than {MOST_PARTS:,} parts")
+        for inner in outer.values() if isinstance(outer, dict) else outer:
+            if isinstance(inner, _NESTING):
+                stack.append(inner)  # noqa: PERF401 - most have few elements, and a list made first takes longer
 
 
 def fingerprint(value: Any) -> bytes:

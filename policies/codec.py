@@ -7,8 +7,9 @@ from typing import Any
 
 import msgspec
 
+from .calls import check_input
 from .errors import EventError
-from .events import EVENT_TYPES, Event, Unrecognized
+from .events import EVENT_TYPES, Event, ToolCallRequested, ToolCallStarted, Unrecognized
 from .json_words import json_words
 
 
@@ -29,6 +30,7 @@ _decoder: msgspec.json.Decoder[Event] = msgspec.json.Decoder(_union)
 _common = msgspec.json.Decoder(_Common)
 _raw = msgspec.json.Decoder(dict[str, Any])
 _encoder = msgspec.json.Encoder()
+_WITH_INPUT = frozenset((ToolCallRequested, ToolCallStarted))
 
 
 def decode_event(data: bytes | str) -> Event:
@@ -59,7 +61,9 @@ def _decode_unrecognized(data: bytes | str, error: Exception) -> Event:
 
 
 def encode_event(event: Event) -> bytes:
-    """Write one event as a line of JSON, without the line's end."""
+    """Write one event as a line of JSON, without the line's end. Raises what JSON cannot say, as msgspec does."""
+    if type(event) in _WITH_INPUT:
+        check_input(event.tool_input)  # type: ignore[attr-defined]
     if isinstance(event, Unrecognized):
         stamps = {
             name: getattr(event, name)

@@ -74,6 +74,8 @@ class CompiledPolicy:
         return plan
 
     def _planned(self, tool: str) -> Plan:
+        if not isinstance(tool, str):
+            raise TypeError(f"a tool's name is text, not a value of type `{type(tool).__name__}`")
         looked = [(rule, visit_of(rule, tool)) for rule in self.rules]
         looked = [(rule, visit) for rule, visit in looked if visit.maybe or rule.machine.every_call]
         remembers = [(ref, path) for ref, (matches, path) in self.references.items() if matches(tool)]

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from gc import is_tracked
 from typing import Any, Literal
 
-from .calls import Action, Enforcement, RunContext, Violation, input_digest
+from .calls import Action, Enforcement, RunContext, Violation, check_input, input_digest
 from .compiled import CompiledPolicy
 from .language.operands import OutputRef
 from .limits import Exceeded
@@ -72,7 +73,12 @@ class Judging:
         return self._due_at.get(self.session.count + 1, set()) & self.rules.keys()
 
     def request(self, id: str, name: str, input: Any, turn: int, status: str, first: bool) -> Call:
-        """A call is asked for, or runs: known by its id from now on, and counted as an attempt the `first` time."""
+        """A call is asked for, or runs: known by its id from now on, and counted as an attempt the `first` time.
+
+        Raises one of UNREADABLE for one that cannot be written as JSON and read back.
+        """
+        if type(id) is not str or is_tracked(input):
+            _check(id, input)
         session = self.session
         offset = session.turn_offset
         turn = session.session_turn(turn) if turn <= 0 or offset is None else turn + offset
@@ -251,6 +257,12 @@ class Judging:
     def describe(self, rules: Sequence[Met]) -> dict[str, str]:
         """The states of rules in words, by id."""
         return {rule.id: rule.machine.describe(self.states[rule.number]) for rule, _ in rules}
+
+
+def _check(id: Any, input: Any) -> None:
+    if type(id) is not str:
+        raise TypeError(f"a call's id is text, not a value of type `{type(id).__name__}`")
+    check_input(input)
 
 
 def _raised(rule: Compiled, error: Exception) -> Finding:

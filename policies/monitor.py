@@ -21,9 +21,11 @@ from .calls import (
     ToolCall,
     Usage,
     Violation,
+    check_input,
 )
 from .compiled import CompiledPolicy
 from .deciding import decision_on, explained
+from .errors import EventError
 from .ids import net_name
 from .judging import Judging
 from .nets.records import Net, NetLine
@@ -69,7 +71,12 @@ class Monitor(Judging):
 
     def async_checks(self, call: ToolCall) -> list[tuple[str, Callable[[ToolCall], Any]]]:
         """The asynchronous checks that concern a call, by rule id: ask them, then propose with the answers."""
-        steps = self.steps(Call(call.id, call.name, call.input, self.session.session_turn(call.turn), self.memory))
+        turn = self.session.session_turn(call.turn)
+        try:
+            check_input(call.input)
+            steps = self.steps(Call(call.id, call.name, call.input, turn, self.memory))
+        except UNREADABLE:
+            return []  # `propose` refuses it
         machines = [(rule.id, rule.machine) for rule, _ in steps.visits.rules]
         return [(id, m.check) for id, m in machines if isinstance(m, CheckMachine) and m.is_async]
 
@@ -138,14 +145,21 @@ class Monitor(Judging):
         return decision_on(call, [used_before(self.compiled.name, call)], ())
 
     def observe(self, event: ev.Event) -> list[Violation]:
-        """Take in an event that happened; returns what it violates."""
-        handler = HANDLERS.get(type(event))
+        """Take in an event that happened; returns what it violates.
+
+        Raises EventError for what is no event, or one that cannot be judged because its fields are of wrong types;
+        a call like that is a violation.
+        """
+        try:
+            handler = HANDLERS[type(event)]
+        except KeyError:
+            raise EventError(f"expected an event, got a value of type `{type(event).__name__}`") from None
         try:
             if self.limited:
                 found = self._observe_limited(event, handler)
             else:
                 found = handler(self, event) if handler is not None else []
-        except UNREADABLE as error:
+        except (*UNREADABLE, AttributeError) as error:
             found = self._unread(event, error)
         if found:
             self.mark_violated(found)
@@ -153,8 +167,9 @@ class Monitor(Judging):
 
     def _unread(self, event: ev.Event, error: Exception) -> list[Violation]:
         if not isinstance(event, ev.ToolCallRequested | ev.ToolCallStarted):
-            raise error
-        self.calls.pop(event.tool_call_id, None)
+            raise EventError(f"`{event.type}` event cannot be judged: {str(error)[:200]}") from error
+        if isinstance(event.tool_call_id, str):
+            self.calls.pop(event.tool_call_id, None)
         if isinstance(event, ev.ToolCallRequested):
             return []  # `propose` refuses it
         call = ToolCall(id=event.tool_call_id, name=event.tool_name)
@@ -209,7 +224,12 @@ class Monitor(Judging):
         return [self.exceeded(each, None) for each in found] if found else []
 
     def narrow(self, tools: Sequence[str]) -> list[str]:
-        """The tools that could be called in the next response, whatever their input."""
+        """The tools that could be called in the next response, whatever their input.
+
+        Raises ValueError for one text in place of a list.
+        """
+        if isinstance(tools, str):
+            raise ValueError(f"expected a list of tools, got the text `{tools[:80]}`; say `[{tools[:80]!r}]`")
         session = self.session
         if self.compiled.limits.closed(session.limits, session.meter):
             return []

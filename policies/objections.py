@@ -38,6 +38,6 @@ def unreadable(stack: str, call: ToolCall, error: Exception, enforcement: Enforc
         enforcement=enforcement,
         message=actual,
         details={"expected": "an input that can be read", "actual": actual},
-        tool_call_id=call.id,
-        tool_name=call.name,
+        tool_call_id=str(call.id),
+        tool_name=str(call.name),
     )

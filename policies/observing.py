@@ -169,7 +169,8 @@ def ended(on: Judging, event: ev.Event) -> list[Violation]:
 
 Handler: TypeAlias = Callable[[Judging, Any], list[Violation]]
 
-HANDLERS: dict[type[ev.Event], Handler] = {
+HANDLERS: dict[type[ev.Event], Handler | None] = {
+    **dict.fromkeys((*ev.EVENT_TYPES.values(), ev.Unrecognized)),
     ev.RunStarted: run_started,
     ev.MessageSent: message,
     ev.MessageReceived: message,
@@ -188,4 +189,4 @@ HANDLERS: dict[type[ev.Event], Handler] = {
     ev.RunFailed: ended,
     ev.RunCancelled: ended,
 }
-"""By type; what is not here says nothing to any rule."""
+"""By type; None for what says nothing to any rule."""

@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from .calls import UNREADABLE, fingerprint
+from .calls import UNREADABLE, check_input, fingerprint
 from .language.operands import OutputRef
 from .language.selectors import VirtualName
 from .language.values import is_number, parsed_output, text_of
@@ -108,6 +108,7 @@ def mark(name: str, input: Any) -> bytes:
 
     Raises one of UNREADABLE for an input that cannot be written as JSON.
     """
+    check_input(input)
     text = _encode((name, input))
     return text if len(text) <= MARK_LENGTH else _digest(text)
 
@@ -200,4 +201,4 @@ class Output(msgspec.Struct, gc=False):
     @property
     def text(self) -> str:
         """As it came."""
-        return self.raw if isinstance(self.raw, str) else fingerprint(self.raw).decode()
+        return self.raw if isinstance(self.raw, str) else fingerprint(self.value).decode()

@@ -13,6 +13,8 @@ import re
 from collections.abc import Iterator
 from typing import Any, TypeGuard
 
+from ..calls import MOST_PARTS
+
 _DECIMAL = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 _MAX_DIGITS = 400
 
@@ -20,8 +22,6 @@ DEPTH = 200
 """How deep a value may be nested that is kept."""
 LARGEST = 10**300
 """The whole numbers that are kept are smaller, so that they can be read as floats too."""
-MOST_LISTS = 1_000_000
-"""How many lists and objects one value may hold to be looked at; one that holds itself has no end of them."""
 
 
 def is_number(value: Any) -> TypeGuard[int | float]:
@@ -56,24 +56,17 @@ def text_of(scalar: Any) -> str:
 
 
 def scalars_in(value: Any) -> Iterator[Any]:
-    """A scalar itself, or the scalars a list or object stands for, in order. Raises ValueError past MOST_LISTS."""
+    """A scalar itself, or the scalars a list or object stands for, in order."""
     if not isinstance(value, dict | list | tuple):
         yield value
         return
-    stack, left = [value], MOST_LISTS
+    stack = [value]
     while stack:
         value = stack.pop()
         if isinstance(value, dict | list | tuple):
-            left = _one_less(left)
             stack.extend(reversed(value.values() if isinstance(value, dict) else value))
         else:
             yield value
-
-
-def _one_less(left: int) -> int:
-    if not left:
-        raise ValueError(f"a value in a circle, or one that holds more than {MOST_LISTS:,} lists and objects")
-    return left - 1
 
 
 def asking(values: list[Any]) -> Iterator[str]:
@@ -136,21 +129,19 @@ def as_asked(returned: Any, operand: Any) -> Any:
 
 def texts_in(value: Any) -> list[str]:
     """Every text a pattern must look at in a call's input: inside lists and objects, numbers as their text,
-    and a list's texts joined by blanks. Raises ValueError past MOST_LISTS.
+    and a list's texts joined by blanks.
     """
     if type(value) is str:
         return [value]
     if is_number(value):
         return [text_of(value)]
     found: list[str] = []
-    stack, left = [value], MOST_LISTS
+    stack = [value]
     while stack:
         value = stack.pop()
         if isinstance(value, dict):
-            left = _one_less(left)
             stack.extend(value.values())
         elif isinstance(value, list | tuple):
-            left = _one_less(left)
             joined = [text_of(item) for item in value if type(item) is str or is_number(item)]
             if len(joined) > 1:
                 found.append(" ".join(joined))
@@ -162,12 +153,12 @@ def texts_in(value: Any) -> list[str]:
 
 def unkeepable(value: Any) -> bool:
     """Whether a value cannot be written down and read back: no JSON, nested too deep, endless, too large a number."""
-    stack, left = [(value, 0)], MOST_LISTS
+    stack, left = [(value, 0)], MOST_PARTS
     while stack:
         value, depth = stack.pop()
         if isinstance(value, dict | list | tuple):
-            left -= 1
-            if depth >= DEPTH or not left or (isinstance(value, dict) and not all(type(key) is str for key in value)):
+            left -= 1 + len(value)
+            if depth >= DEPTH or left < 0 or (isinstance(value, dict) and not all(type(key) is str for key in value)):
                 return True
             inner = value.values() if isinstance(value, dict) else value
             stack.extend((item, depth + 1) for item in inner)

@@ -8,7 +8,15 @@ from typing import Any
 import pytest
 from reference.generating import FAMILIES
 
-from proctor.policies import CompiledPolicy, ToolCall, compile_policy, merge_policies, parse_policies
+from proctor.policies import (
+    CompiledPolicy,
+    EventError,
+    ToolCall,
+    compile_policy,
+    encode_event,
+    merge_policies,
+    parse_policies,
+)
 from proctor.policies import events as ev
 from proctor.policies.language import regexes
 from proctor.policies.rules.machine import BOUND
@@ -74,8 +82,18 @@ def circle() -> Any:
     return value
 
 
+def shared() -> Any:
+    """A few lists that would take the age of the universe to write out: each holds the one before twice."""
+    value: list[Any] = [1]
+    for _ in range(100):
+        value = [value, value]
+    return value
+
+
 VALUES = {
     "a circle": circle(),
+    "a list shared again and again": shared(),
+    "a long list shared often": [[0] * 100_000] * 100_000,
     "lists in lists": nested(100_000, "list"),
     "objects in objects": nested(100_000, "object"),
     "as deep as a reader reads": nested(900, "object"),
@@ -118,23 +136,65 @@ def test_no_value_gets_an_exception_out_of_the_monitor(policy: CompiledPolicy, t
     assert policy.restore(monitor.snapshot()).session.count == monitor.session.count
 
 
-@pytest.mark.parametrize("doc", [{"rules": [{"type": "count", "tool": "*", "max": 9, "key": "$.o"}]}, DOCUMENT])
-def test_an_input_in_a_circle_is_refused_with_what_is_wrong(doc: dict[str, Any]) -> None:
-    """A function's own objects may hold themselves; no rule follows them for ever."""
+@pytest.mark.parametrize("doc", [{}, {"rules": [{"type": "count", "tool": "*", "max": 9, "key": "$.o"}]}, DOCUMENT])
+@pytest.mark.parametrize("value", [circle(), shared()], ids=["circle", "shared"])
+def test_an_input_without_end_is_refused_with_what_is_wrong(doc: dict[str, Any], value: Any) -> None:
+    """A function's own objects may hold themselves; nothing follows them for ever, at the gate or in the record."""
     document = {"version": 1, "name": "p", "on_violation": "deny", **doc}
     monitor = compile_policy(merge_policies(parse_policies(document))).monitor()
-    decision = monitor.propose(ToolCall(id="1", name="x", input={"o": circle()}, turn=1))
+    decision = monitor.propose(ToolCall(id="1", name="x", input={"o": value}, turn=1))
+    started = ev.ToolCallStarted(tool_call_id="2", tool_name="x", tool_input={"o": value})
 
     assert decision.action == "deny"
-    assert "a value in a circle" in decision.explain()
+    assert "a value in a circle, or of more than 1,000,000 parts" in decision.explain()
+    assert [found.rule for found in monitor.observe(started)] == ["input"]
+    with pytest.raises(ValueError, match="a value in a circle"):
+        encode_event(started)
+
+
+@pytest.mark.parametrize(
+    ("event", "wrong"),
+    [
+        (ev.ToolCallStarted(tool_call_id=5, tool_name="x"), "a call's id is text, not a value of type `int`"),  # type: ignore[arg-type]
+        (ev.ToolCallStarted(tool_call_id=[5], tool_name="x"), "unhashable"),  # type: ignore[arg-type]
+        (ev.ToolCallStarted(tool_call_id="2", tool_name=5), "a tool's name is text, not a value of type `int`"),  # type: ignore[arg-type]
+        (ev.ToolCallStarted(tool_call_id="2", tool_name="x", turn="x"), "not supported between"),  # type: ignore[arg-type]
+    ],
+)
+def test_a_call_whose_fields_have_wrong_types_is_a_violation(
+    policy: CompiledPolicy, event: ev.ToolCallStarted, wrong: str
+) -> None:
+    """It is refused at the gate, and nothing of it stays in a state that could not be read back."""
+    monitor = policy.monitor()
+    monitor.observe(ev.ToolCallStarted(tool_call_id="1", tool_name="x", turn=1))
+    call = ToolCall(id=event.tool_call_id, name=event.tool_name, turn=event.turn)
+
+    assert wrong in monitor.propose(call).explain()
+    assert [(found.rule, found.action) for found in monitor.observe(event)] == [("input", "deny")]
+    assert policy.restore(monitor.snapshot()).calls.keys() == {"1"}
+
+
+@pytest.mark.parametrize(
+    ("event", "wrong"),
+    [
+        (ev.TokenUsageUpdated(input_tokens="x"), "`token_usage_updated` event cannot be judged: "),  # type: ignore[arg-type]
+        (ev.TurnStarted(turn="x"), "`turn_started` event cannot be judged: "),  # type: ignore[arg-type]
+        ({"type": "tool_call_started"}, "expected an event, got a value of type `dict`"),
+    ],
+)
+def test_an_event_that_cannot_be_judged_is_one_clear_error(policy: CompiledPolicy, event: Any, wrong: str) -> None:
+    """Fields of wrong types, or what is no event at all: never passed over."""
+    with pytest.raises(EventError, match=wrong):
+        policy.monitor().observe(event)
 
 
 def test_a_text_with_more_occurrences_than_can_be_listed_is_refused_and_supplies_the_first(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Each `x` is found after a search through all that follows, so the work is bounded."""
+    """A search beyond what is looked at first may go through all that follows, so the work is bounded."""
+    monkeypatch.setattr(regexes, "VIEW", 16)
     monkeypatch.setattr(regexes, "WORK", 10_000)
-    supplying = {"tool": "read", "regex": "x.*?y|x|id-\\d"}
+    supplying = {"tool": "read", "regex": "x|id-\\d"}
     rule = {"type": "provenance", "tool": "go", "path": "$.o", "from": [supplying], "except": ["x"]}
     rule["extract"] = supplying["regex"]
     document = {"version": 1, "name": "p", "on_violation": "deny", "rules": [rule]}
@@ -143,13 +203,29 @@ def test_a_text_with_more_occurrences_than_can_be_listed_is_refused_and_supplies
     def ask(text: str) -> str:
         return monitor.propose(ToolCall(id=text[:9], name="go", input={"o": text}, turn=1)).explain()
 
-    assert "`x.*?y|x|id-\\d` occurs too often in a text of 1,000 characters to be listed" in ask("x" * 1_000)
+    sparse = f"{'.' * 20}x" * 100
+
+    assert "`x|id-\\d` occurs too often in 2,100 bytes of text to be listed" in ask(sparse)
 
     monitor.observe(ev.ToolCallStarted(tool_call_id="1", tool_name="read", turn=1))
-    monitor.observe(ev.ToolCallCompleted(tool_call_id="1", tool_name="read", tool_output=f"id-1 {'x' * 1_000} id-2"))
+    monitor.observe(ev.ToolCallCompleted(tool_call_id="1", tool_name="read", tool_output=f"id-1 {sparse} id-2"))
 
     assert ask("id-1").startswith("go (id-1): allow")
     assert "`id-2` did not come from" in ask("id-2")
+
+
+def test_occurrences_are_listed_in_long_texts_as_in_short_ones() -> None:
+    """Where the next is far, where one is longer than is looked at first, where characters are several bytes."""
+    far, long = "." * 3 * regexes.VIEW, "é" * regexes.VIEW
+
+    assert list(regexes.Regex("id-(\\d)").values([f"id-1{far}id-2{far}", far, "id-3"])) == ["1", "2", "3"]
+    assert list(regexes.Regex("é+").values([f"{long} é"])) == [long, "é"]
+    assert list(regexes.Regex("\\d*").values(["é1"])) == ["", "1", ""]
+
+
+def test_a_pattern_that_would_rather_have_something_far_off_is_listed_in_little_work() -> None:
+    """Beyond what is looked at first it takes the nearer."""
+    assert list(regexes.Regex("x.*y|x").values(["x" * 3 + "." * regexes.VIEW + "y"])) == ["x"] * 3
 
 
 def test_outcomes_before_their_calls_and_repeated_ones_change_nothing(policy: CompiledPolicy) -> None:

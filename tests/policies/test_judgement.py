@@ -2,12 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from proctor.policies import EventError, PolicyError, RunContext, ToolCall, compile_policy, parse_policies
+from proctor.policies import (
+    Allow,
+    Capabilities,
+    Deny,
+    EventError,
+    Policy,
+    PolicyError,
+    RunContext,
+    ToolCall,
+    compile_policy,
+    merge_policies,
+    parse_policies,
+)
 from proctor.policies import events as ev
+from proctor.policies.language.conditions import Condition
+from proctor.policies.language.selectors import ToolWhere
 from proctor.policies.rules import Check
 
 
@@ -166,6 +181,21 @@ def test_an_asynchronous_check_is_asked_outside_and_answered_here() -> None:
     assert monitor.propose(ToolCall(id="2", name="x"), checks={"c": True}).action == "allow"
 
 
+def test_the_asynchronous_checks_of_an_input_without_end_are_not_asked() -> None:
+    """`propose` refuses it."""
+
+    async def check(call: ToolCall) -> bool:
+        return True
+
+    endless: list[Any] = []
+    endless.append(endless)
+    where = (Condition(path="$.o", regex="x"),)
+    rule = Check(tool=ToolWhere(tool="x", where=where), check=check)
+    monitor = compile_policy(Policy(name="p", rules=[rule])).monitor()
+
+    assert monitor.async_checks(ToolCall(id="1", name="x", input={"o": endless})) == []
+
+
 def test_a_repeated_id_in_a_stack_names_its_policy(drive: Any) -> None:
     """`policy/id` where two policies use one id."""
     rule = {"type": "blocklist", "id": "r", "tools": ["x"], "action": "deny"}
@@ -258,3 +288,27 @@ def test_a_policy_made_in_python_is_checked_when_it_is_compiled() -> None:
 
     with pytest.raises(PolicyError, match="never closed"):
         compile_policy(Policy(name="p", tool_rules=[Deny(["[ab"])]))
+
+
+@pytest.mark.parametrize(
+    ("make", "wrong"),
+    [
+        (
+            lambda: compile_policy(Policy(name="p")).monitor().narrow("bash"),
+            "expected a list of tools, got the text `bash`",
+        ),
+        (lambda: compile_policy(Policy(name="p", tool_rules=[Deny("bash")])), "expected a list, got the text `bash`"),
+        (
+            lambda: compile_policy(Policy(name="p", tool_rules=[Allow("bash")])),
+            "expected a list, got the text `bash`",
+        ),
+        (lambda: compile_policy(Policy(name="p", aliases={"a": "bash"})), "expected a list, got the text `bash`"),
+        (lambda: merge_policies(Policy(name="p")), "expected a list of policies, got a value of type `Policy`"),  # type: ignore[arg-type]
+        (lambda: Capabilities(tools="bash"), "`tools` is a list of names, not the text `bash`"),  # type: ignore[arg-type]
+        (lambda: Capabilities(compiles="deny"), "`compiles` is a list of names, not the text `deny`"),  # type: ignore[arg-type]
+    ],
+)
+def test_a_lone_text_is_no_list_of_names(make: Callable[[], object], wrong: str) -> None:
+    """Its letters are never taken for names."""
+    with pytest.raises(ValueError, match=wrong):
+        make()
