@@ -42,6 +42,11 @@ class FrameworkCalls:
             path.pop()
         return path[-1] if path else None
 
+    def within(self, call_id: str) -> str:
+        """The id here of a call made by this code: a sub-agent's model may use its parent's ids again."""
+        parent = self.parent()
+        return call_id if parent is None else f"{parent}.{call_id}"
+
     @contextmanager
     def inside(self, call_id: str) -> Iterator[None]:
         """What is done here is done by the tool of this call."""

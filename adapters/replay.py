@@ -160,7 +160,13 @@ class Replay:
     async def _called(self, gate: Gate, event: ToolCallRequested | ToolCallStarted) -> Event | None:
         call_id = event.tool_call_id
         if call_id not in self._asked:
-            call = ToolCall(id=call_id, name=event.tool_name, input=event.tool_input, turn=event.turn)
+            call = ToolCall(
+                id=call_id,
+                name=event.tool_name,
+                input=event.tool_input,
+                turn=event.turn,
+                parent_tool_call_id=event.parent_tool_call_id,
+            )
             self._inputs[call_id] = event.tool_input
             self._asked[call_id] = await gate(call)
             self._stopped = self._stopped or self._asked[call_id].stop

@@ -114,7 +114,8 @@ class LoopGate:
             ToolRefused: it did not run.
         """
         await self._begun()
-        call = self._calls.proposed(call_id or f"call-{next(self._numbers)}", name, dict(tool_input), self._turn)
+        own_id = self._calls.within(call_id) if call_id else f"call-{next(self._numbers)}"
+        call = self._calls.proposed(own_id, name, dict(tool_input), self._turn)
         answer = await self._provider.ask(call)
         if not answer.allowed:
             raise ToolRefused(call, answer.tell_model or tell_model_default(name))
@@ -130,7 +131,12 @@ class LoopGate:
         return result
 
     async def turn(self) -> None:
-        """The next response of the model begins; the first begins by itself."""
+        """The next response of the model begins; the first begins by itself.
+
+        A response of a sub-agent, which a tool runs, is part of its parent's.
+        """
+        if self._calls.parent() is not None:
+            return
         if self._turn:
             await self._tell(TurnCompleted(turn=self._turn))
         self._turn += 1

@@ -27,8 +27,7 @@ class GatedToolset(WrapperToolset[Any]):
         """Refused, the call gives the sub-agent's model the gate's text."""
         self.session.check_thread()
         await self.session.settle(ctx.usage)
-        parent = self.session.calls.parent()
-        call_id = f"{parent}.{ctx.tool_call_id}" if parent else str(ctx.tool_call_id)
+        call_id = self.session.calls.within(str(ctx.tool_call_id))
         allowed, given = await self.session.asked(call_id, name, tool_args)
         if not allowed:
             return given

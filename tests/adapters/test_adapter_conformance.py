@@ -123,6 +123,15 @@ class TestReplayAdapter(Placed):
             events.append(ToolCallCompleted(tool_call_id=file, tool_name="bash", tool_output=""))
         return Agent(ReplayAdapter(events, gated=self.gated))
 
+    def delegating(self, file: str) -> Agent | None:
+        """The recording of a call inside another."""
+        calls = [("task", None), (file, "task")]
+        events = [
+            ToolCallStarted(tool_call_id=call, tool_name="x", turn=1, parent_tool_call_id=parent)
+            for call, parent in calls
+        ]
+        return Agent(ReplayAdapter(events)) if self.gated else None
+
     def using(self) -> tuple[Agent, Usage]:
         """Recorded reports."""
         events = [TokenUsageUpdated(input_tokens=1), MessageReceived(content="x"), TokenUsageUpdated(output_tokens=2)]

@@ -92,6 +92,27 @@ async def test_a_call_with_arguments_that_make_no_sense_has_failed(tmp_path: Pat
     assert [e.tool_call_id for e in gate.result.events if isinstance(e, ToolCallFailed)] == ["1"]
 
 
+async def test_the_calls_of_an_agent_that_a_tool_runs_name_it_and_count(tmp_path: Path) -> None:
+    """Its responses are part of its parent's, whatever ids its model uses; its usage counts."""
+    policy = Policy(name="p", tool_rules=(Deny(("rm",), action="deny"),), limits=Limits(max_turns=2))
+    asked = (("1", "make", {"path": "a"}), ("2", "rm", {"path": "a"}))
+    async with supervise([policy]) as gate:
+        inner = agent(tmp_path, gate, response("", *asked), response("made"))
+
+        async def delegate() -> str:
+            """Have another agent do it."""
+            return str((await inner.ainvoke({"messages": [("user", "sub")]}))["messages"][-1].text)
+
+        script = Scripted(messages=iter((response("", ("1", "delegate", {})), response("done"))))
+        outer = create_agent(script, tools=[delegate], middleware=[Supervision(gate)])
+        gate.output = (await outer.ainvoke({"messages": [("user", "go")]}))["messages"][-1].text
+
+    started = [event for event in gate.result.events if isinstance(event, ToolCallStarted)]
+    assert [(e.tool_call_id, e.parent_tool_call_id, e.turn) for e in started] == [("1", None, 1), ("1.1", "1", 1)]
+    assert [v.tool_call_id for v in gate.result.policy.violations] == ["1.2"]
+    assert (gate.result.output, gate.result.usage.total_tokens) == ("done", 44)
+
+
 async def test_an_agent_that_is_not_awaited_runs_nothing(tmp_path: Path) -> None:
     """A call could not be held."""
     async with supervise([Policy(name="open")]) as gate:
