@@ -24,10 +24,11 @@ class KnownCall(msgspec.Struct, kw_only=True):
     """One call of the agent, as far as it was told.
 
     `told` merges what the agent said of it. `allowed` has the ids under which the gate let it run: an agent
-    may ask twice about one call, for different things.
+    may ask twice about one call, for different things. `parent` is the call that started the sub-agent it is of.
     """
 
     id: str
+    parent: str | None = None
     told: dict[str, Any] = {}
     first_title: str = ""
     asked: dict[str, tuple[str, dict[str, Any]]] = {}
@@ -40,6 +41,7 @@ class KnownCall(msgspec.Struct, kw_only=True):
         """Take in what the agent says of the call: what is absent or null has not changed."""
         self.told.update(given(fields))
         self.first_title = self.first_title or str(fields.get("title") or "")
+        self.parent = self.parent or parent_of(fields)
 
     @property
     def name(self) -> str:
@@ -57,9 +59,14 @@ def given(fields: Mapping[str, Any]) -> dict[str, Any]:
     return {key: fields[key] for key in _KEPT if fields.get(key) not in (None, {}, [])}
 
 
+def parent_of(fields: Mapping[str, Any]) -> str | None:
+    """The call that started the sub-agent an update is about; None for the agent's own, and where it is not told."""
+    return _in_meta(fields.get("_meta"), "parentToolUseId")
+
+
 def tool_name(told: Mapping[str, Any], first_title: str = "") -> str:
     """The name of the tool that a call is of."""
-    own = _own_name(told.get("_meta"))
+    own = _in_meta(told.get("_meta"), "toolName")
     if own is not None:
         return own
     kind = told.get("kind")
@@ -99,13 +106,14 @@ def shows_output(fields: Mapping[str, Any]) -> bool:
     return any(block.get("type") == "terminal" or _text(block) for block in _dicts(fields.get("content")))
 
 
-def _own_name(meta: Any) -> str | None:
+def _in_meta(meta: Any, key: str) -> str | None:
+    """What an agent says under its own name or none."""
     if not isinstance(meta, dict):
         return None
     for place in (meta, *meta.values()):
-        name = place.get("toolName") if isinstance(place, dict) else None
-        if isinstance(name, str) and name:
-            return name
+        value = place.get(key) if isinstance(place, dict) else None
+        if isinstance(value, str) and value:
+            return value
     return None
 
 

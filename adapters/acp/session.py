@@ -20,7 +20,7 @@ from ..jsonrpc import METHOD_NOT_FOUND, RpcClosedError, RpcError
 from ..processes import process_rungs
 from ..strict_gate import StrictGate
 from . import permissions
-from .calls import KnownCall
+from .calls import KnownCall, parent_of
 from .connection import Connection
 from .traits import AgentTraits
 from .translation import Translation
@@ -145,7 +145,8 @@ class AcpSession:
         call.asked[call_id] = (name, tool_input)
         async with self._order:  # calls are judged in their order, on everything the agent said before them
             await self._stream.settled()
-        proposed = ToolCall(id=call_id, name=name, input=tool_input, turn=self._said.turn)
+        parent, turn = call.parent or parent_of(fields), self._said.turn
+        proposed = ToolCall(id=call_id, name=name, input=tool_input, turn=turn, parent_tool_call_id=parent)
         answer = await self._ask_gate(proposed)
         if answer is None or answer.stop:
             return permissions.CANCELLED

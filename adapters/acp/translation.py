@@ -21,7 +21,7 @@ from proctor.policies.events import (
     Unrecognized,
 )
 
-from .calls import FINISHED, KnownCall, output_of, shows_output
+from .calls import FINISHED, KnownCall, output_of, parent_of, shows_output
 from .usage import CostMeter
 
 _QUIET: Final = frozenset(
@@ -67,6 +67,8 @@ class Translation:
     def _read(self, update: Mapping[str, Any]) -> Iterator[Event]:
         kind = update.get("sessionUpdate")
         match kind:
+            case "agent_message_chunk" | "agent_thought_chunk" if parent_of(update) is not None:
+                yield MessageStreamed(role="system")  # a sub-agent's words are no response of its parent's
             case "agent_message_chunk":
                 yield from self._words(update.get("content"))
             case "agent_thought_chunk":
@@ -120,7 +122,13 @@ class Translation:
         """A call that runs though nobody was asked."""
         if not call.asked and not call.reported:
             call.reported = True
-            yield ToolCallStarted(tool_call_id=call.id, tool_name=call.name, tool_input=call.input, turn=self.turn)
+            yield ToolCallStarted(
+                tool_call_id=call.id,
+                tool_name=call.name,
+                tool_input=call.input,
+                turn=self.turn,
+                parent_tool_call_id=call.parent,
+            )
 
     def given_up(self) -> Iterator[Event]:
         """Calls that run and of which nothing more will be heard."""
@@ -150,7 +158,8 @@ class Translation:
             return
         status = update.get("status")
         if status in FINISHED:
-            call.over = self._outcomes = True
+            call.over = True
+            self._outcomes = self._outcomes or call.parent is None
             yield from self._outcome(call, update)
         elif status == "in_progress" and shows_output(update):
             yield from self.unasked(call)

@@ -79,6 +79,11 @@ class TestAcpAdapter(ScriptedAgent, AdapterConformance):
         """A call that is not asked about, then one that is."""
         return self._agent([{"call": "look", "kind": "read", "asks": False}, *self._commands(file)])
 
+    def delegating(self, file: str) -> Agent:
+        """A call, and one that is said to be inside it."""
+        inside = {"_meta": {"anyName": {"parentToolUseId": "task"}}}
+        return self._agent([{"call": "task"}, {**self._commands(file)[0], "fields": inside}])
+
 
 @pytest.mark.anyio
 class TestAskingAcpAgent(ScriptedAgent, GatingChecks, RefusingChecks, ShowingChecks, SupervisingChecks):

@@ -15,6 +15,7 @@ from proctor.policies.events import (
     MessageStreamed,
     SessionStarted,
     TokenUsageUpdated,
+    ToolCallStarted,
     TurnStarted,
     Unrecognized,
 )
@@ -54,6 +55,20 @@ async def test_words_are_streamed_and_then_given_whole(scripts: Any, touch: Any)
     assert [event.content for event in done.events if isinstance(event, MessageReceived)] == ["let me", "done"]
     assert [event.turn for event in done.events if isinstance(event, TurnStarted)] == [1, 2]
     assert getattr(done.events[-1], "output", None) == "done"
+
+
+@pytest.mark.anyio
+async def test_a_sub_agents_words_and_calls_are_no_response_of_its_parent(scripts: Any, touch: Any) -> None:
+    """They are part of the one that started it; a call that ran unasked names it too."""
+    inside = {"_meta": {"claudeCode": {"parentToolUseId": "c-a"}}}
+    words = {"content": {"type": "text", "text": "hm"}, **inside}
+    said = {"update": {"sessionUpdate": "agent_message_chunk", **words}}
+    done = await scripts.run(scripts.adapter(touch("a"), said, touch("b", asks=False, fields=inside), said))
+
+    (started,) = [event for event in done.events if isinstance(event, ToolCallStarted)]
+    assert (started.tool_call_id, started.parent_tool_call_id, started.turn) == ("c-b", "c-a", 1)
+    assert [event.turn for event in done.events if isinstance(event, TurnStarted)] == [1]
+    assert [event for event in done.events if isinstance(event, MessageReceived)] == []
 
 
 @pytest.mark.anyio
