@@ -16,9 +16,10 @@ A file imports only rows above its own:
     verdicts        what follows from a judgement, and its records
     belief          what of a provider's stream is believed
     outbox          commands that wait for the record
+    approvals       the records of an approval
     core            what the parts of the machine share
     open_calls      calls that are not over
-    approvals       calls held for a person
+    holding         calls held for a person
     proposals       the gate's side of the machine
     reports         the provider's side of the machine
     ending          terminal events, and what the caller is owed
@@ -42,6 +43,7 @@ A file imports only rows above its own:
     history         a session's past
     plan            policies made ready for an adapter
     launching       from an order to a run
+    slots           room for runs
     roster          the runs that go on
     handle          a run as its caller holds it
     supervisor      many runs

@@ -1,4 +1,4 @@
-"""The calls a run holds for a person, and the grants an earlier run of the session left behind."""
+"""The records of an approval: asked for, granted, refused, expired; and the grants an earlier run left behind."""
 
 from __future__ import annotations
 
@@ -13,81 +13,9 @@ from proctor.policies.events import (
     ToolApprovalExpired,
     ToolApprovalGranted,
     ToolApprovalRequested,
-    at_ms,
 )
 
-from .open_calls import Proposal
 from .ports import ApprovalRequest
-
-
-class Held:
-    """One call that waits for an answer; `asked` once its request is on record."""
-
-    __slots__ = ("asked", "decision", "expires_ms", "proposal", "request")
-
-    def __init__(self, request: ApprovalRequest, proposal: Proposal, decision: Decision) -> None:
-        self.request = request
-        self.proposal = proposal
-        self.decision = decision
-        self.asked = False
-        assert request.expires_at is not None
-        self.expires_ms = at_ms(request.expires_at)
-
-
-class Approvals:
-    """Held calls by approval id. # INVARIANT: an answer takes its call out, so it is used once."""
-
-    __slots__ = ("_held", "_standing")
-
-    def __init__(self, standing: Iterable[ToolApprovalGranted] = ()) -> None:
-        self._held: dict[str, Held] = {}
-        self._standing = {(grant.tool_name, grant.input_digest): grant for grant in standing}
-
-    def hold(self, held: Held) -> None:
-        """Keep a call until it is answered, expires or is dropped."""
-        self._held[held.request.approval_id] = held
-
-    def ask(self, approval_id: str) -> ApprovalRequest | None:
-        """The request, now on record, may be shown; None when the call does not wait any more."""
-        held = self._held.get(approval_id)
-        if held is None:
-            return None
-        held.asked = True
-        return held.request
-
-    def take(self, approval_id: str) -> Held | None:
-        """The held call of that id, which is held no more."""
-        return self._held.pop(approval_id, None)
-
-    def get(self, approval_id: str) -> Held | None:
-        """The held call of that id."""
-        return self._held.get(approval_id)
-
-    def of(self, proposal: Proposal) -> Held | None:
-        """The held call of that proposal, which is held no more."""
-        for approval_id, held in self._held.items():
-            if held.proposal is proposal:
-                return self._held.pop(approval_id)
-        return None
-
-    def due(self, now_ms: int) -> list[Held]:
-        """The calls whose time is up, which are held no more."""
-        late = [key for key, held in self._held.items() if held.expires_ms <= now_ms]
-        return [self._held.pop(key) for key in late]
-
-    def next_expiry(self) -> int | None:
-        """When the next held call expires, in milliseconds since the epoch."""
-        if not self._held:
-            return None
-        return min((held.expires_ms for held in self._held.values()), default=None)
-
-    def use_standing(self, call: ToolCall, digest: str) -> ToolApprovalGranted | None:
-        """The grant given for this tool and input after an earlier run was ended for it; used up by this."""
-        return self._standing.pop((call.name, digest), None) if self._standing else None
-
-    def requests(self) -> list[ApprovalRequest]:
-        """What is waiting for an answer, in the order it was asked."""
-        return [held.request for held in self._held.values() if held.asked]
 
 
 def request_for(

@@ -139,6 +139,12 @@ class RunCore:
         if not self.faulted:
             self.judge.observe(stamped)
 
+    def release(self, call_id: str) -> None:
+        """What was found on a call did not prevent it in the end: it runs."""
+        for n, violation in enumerate(self.findings):
+            if violation.tool_call_id == call_id and violation.enforcement == "prevented":
+                self.findings[n] = labelled(violation, "observed")
+
     def refuse_run(self, violation: Violation, *, cancel: bool = True) -> None:
         """A policy refuses this run: its result will be an error, and it is cancelled if it still goes on."""
         self.refusal = self.refusal or violation

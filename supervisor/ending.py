@@ -12,12 +12,37 @@ from proctor.policies.events import Event, RunCancelled, RunCompleted, RunFailed
 
 from .core import Cause, RunCore, because
 from .errors import ProviderError
+from .inputs import AdapterEnded
 from .judge import SettledReport
-from .reports import ProviderEnd
-from .result import Outcome, PolicyReport, Status, strictest
+from .records import ENDINGS
+from .reports import ProviderEnd, Reports
+from .result import Outcome, PolicyReport, strictest
 
 BROKEN = ("store", "fault")
 """Causes of cancelling that mean the run has failed."""
+
+
+def ended(core: RunCore, reports: Reports, told: AdapterEnded, notes: Mapping[str, Any]) -> Outcome:
+    """Record the event that ends the run, have the judge settle, and give what the caller is told."""
+    cause, end = core.cause, reports.end
+    terminal = core.stamp(terminal_event(cause, end, told.error, told.evidence, core.judge.usage))
+    settled = None
+    if not core.faulted:
+        found = [*core.judge.observe(terminal)]
+        settled = core.judge.finish()
+        core.follow(unseen([*found, *settled.violations], core.findings), ended=True)
+    outcome = Outcome(
+        status=ENDINGS[type(terminal)],
+        policy=report_of(core, settled, notes),
+        usage=msgspec.structs.replace(core.judge.usage),
+        output=reports.output,
+        reason=because(core.refusal) if core.refusal else cause.reason if cause else "",
+        refused=core.refusal is not None,
+        error=error_owed(cause, end, told.error),
+    )
+    core.outbox.unwritten.append(terminal)
+    core.ended = True
+    return outcome
 
 
 def terminal_event(
@@ -48,18 +73,6 @@ def provider_error(end: ProviderEnd | None, error: BaseException | None) -> Base
     told = end.error if isinstance(end.error, dict) else {"message": end.error}
     said = told.get("message") or "the provider reported a failure"
     return ProviderError(str(said), details=told)
-
-
-def outcome_of(core: RunCore, terminal: Event, report: PolicyReport, **more: Any) -> Outcome:
-    """What the caller is told; `more` has the output, the usage and the provider's error."""
-    status: Status = "completed"
-    if isinstance(terminal, RunFailed):
-        status = "failed"
-    elif isinstance(terminal, RunCancelled):
-        status = "cancelled"
-    cause = core.cause
-    reason = because(core.refusal) if core.refusal else cause.reason if cause else ""
-    return Outcome(status=status, policy=report, reason=reason, refused=core.refusal is not None, **more)
 
 
 def error_owed(cause: Cause | None, end: ProviderEnd | None, error: BaseException | None) -> BaseException | None:

@@ -14,6 +14,8 @@ import anyio
 
 from proctor.policies.events import TERMINAL, Event
 
+from .arguments import check_cursor
+from .errors import UsageError
 from .ports import Store
 
 LOOK_AGAIN_S = 0.5
@@ -72,6 +74,26 @@ class Hub:
         self.closed = True
         for subscriber in self._subscribers:
             subscriber.come.set()
+
+    async def subscribe(
+        self, *, session_id: str | None = None, run_id: str | None = None, after: int = 0
+    ) -> AsyncIterator[Event]:
+        """What `Supervisor.subscribe` gives. Raises UsageError for a run or a place there is not."""
+        check_cursor(after)
+        if run_id is not None:
+            run = await self._store.run(run_id)
+            if run is None or session_id not in (None, run.session_id):
+                where = f" in session `{session_id}`" if session_id else ""
+                raise UsageError(f"there is no run `{run_id}`{where}")
+            session_id = run.session_id
+        if session_id is not None:
+            events = follow(self._store, session_id, after=after, run_id=run_id, closed=lambda: self.closed)
+        elif after:
+            raise UsageError("`after` counts within one session; say which, with session_id or run_id")
+        else:
+            events = self.listen()
+        async for event in events:
+            yield event
 
     async def listen(self, size: int = BUFFER) -> AsyncIterator[Event]:
         """All events from the first `next` on, in the order of each session."""

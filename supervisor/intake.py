@@ -12,7 +12,7 @@ import msgspec
 from proctor.policies.events import Event
 from proctor.policies.json_words import json_words
 
-_PLAIN = frozenset((str, int, float, bool, NoneType, dict, list))
+_PLAIN: frozenset[type] = frozenset((str, int, float, bool, NoneType, dict, list))
 _STAMPED = frozenset(Event.__struct_fields__) - {"event_id"}
 """The supervisor's own fields, whatever an adapter put there."""
 
@@ -44,13 +44,13 @@ def _fields_of(kind: type) -> tuple[tuple[str, frozenset[type], Callable[[bytes]
 
 def _usual(wanted: Any) -> frozenset[type]:
     """The types whose every value comes back as it should; more than these may."""
-    origin = get_origin(wanted)
     if wanted is Any:
         return _PLAIN
-    if origin in (Union, UnionType):
-        return frozenset().union(*map(_usual, get_args(wanted)))
     if wanted is float:
         return frozenset((float, int))
+    origin = get_origin(wanted)
+    if origin in (Union, UnionType):
+        return frozenset(usual for one in get_args(wanted) for usual in _usual(one))
     if origin is None:
         return frozenset((wanted,))
     return frozenset((dict,)) if origin is dict else frozenset()

@@ -30,23 +30,9 @@ from proctor.policies.events import (
 )
 from proctor.policies.model import Approval
 
-from . import approvals, ending
+from . import approvals, ending, inputs
 from .commands import ArmDeadline, CancelAdapter, Command, Finish, HurryRecord
 from .core import Cause, Identity, RunCore
-from .inputs import (
-    AdapterEnded,
-    Answered,
-    Begin,
-    CancelAsked,
-    Checked,
-    Input,
-    Proposed,
-    Reported,
-    Stored,
-    StoreFailed,
-    Ticked,
-    Withdrawn,
-)
 from .judge import Judge
 from .ports import ApprovalRequest
 from .proposals import GateKeeper
@@ -96,10 +82,10 @@ class RunMachine:
         self._clocked = clocked
         self._deadline: int | None = None
         self._stopping = False
-        self._ending: AdapterEnded | None = None
+        self._ending: inputs.AdapterEnded | None = None
         self._store_error: Exception | None = None
 
-    def handle(self, told: Input) -> Sequence[Command]:
+    def handle(self, told: inputs.Input) -> Sequence[Command]:
         """Take one input; the commands are to be carried out in order, before the next input.
 
         What it recorded is among the `unwritten`.
@@ -118,7 +104,7 @@ class RunMachine:
         commands = core.outbox.take()
         # Only calls, approvals and the start can bring a deadline nearer; what moves it further is seen when
         # the alarm rings early.
-        if type(told) is not Reported or (self._clocked and type(told.event) not in _MOVES_NO_DEADLINE_NEARER):
+        if type(told) is not inputs.Reported or (self._clocked and type(told.event) not in _MOVES_NO_DEADLINE_NEARER):
             return self._armed(commands)
         return commands
 
@@ -147,7 +133,7 @@ class RunMachine:
     @property
     def requests(self) -> list[ApprovalRequest]:
         """What waits for a person."""
-        return self._gate.approvals.requests()
+        return self._gate.holding.requests()
 
     def _fault(self, error: Exception) -> None:
         self._core.faulted = True
@@ -174,82 +160,66 @@ class RunMachine:
         if self._core.ended or self._stopping:
             return None
         due = self._core.judge.deadline()
-        expiry = self._gate.approvals.next_expiry()
+        expiry = self._gate.holding.next_expiry()
         return due if expiry is None else expiry if due is None else min(due, expiry)
 
-    def _begin(self, told: Begin) -> None:
+    def _begin(self, told: inputs.Begin) -> None:
         record = self._core.record
         record(SessionCreated() if told.first else SessionResumed())
         record(RunStarted(model=told.model, tools=told.tools, metadata=told.metadata))
         record(MessageSent(content=told.prompt))
 
-    def _reported(self, told: Reported) -> None:
+    def _reported(self, told: inputs.Reported) -> None:
         if self._ending is None:
             self._reports.take(told.event)
 
-    def _proposed(self, told: Proposed) -> None:
+    def _proposed(self, told: inputs.Proposed) -> None:
         self._gate.proposed(told.key, told.call)
 
-    def _checked(self, told: Checked) -> None:
+    def _checked(self, told: inputs.Checked) -> None:
         self._gate.checked(told.key, told.answers)
 
-    def _withdrawn(self, told: Withdrawn) -> None:
+    def _withdrawn(self, told: inputs.Withdrawn) -> None:
         self._gate.withdrawn(told.key, told.call_id)
 
-    def _answered(self, told: Answered) -> None:
+    def _answered(self, told: inputs.Answered) -> None:
         self._gate.expire()
         self._gate.answered(told.approval_id, told.answer)
 
-    def _ticked(self, told: Ticked) -> None:
+    def _ticked(self, told: inputs.Ticked) -> None:
         self._deadline = None  # the alarm has rung
         if self._core.ended:
             return
         self._gate.expire()
         self._core.follow(self._core.judge.tick(told.now_ms))
 
-    def _cancel_asked(self, told: CancelAsked) -> None:
+    def _cancel_asked(self, told: inputs.CancelAsked) -> None:
         if self._core.ended or self._ending is not None or self.provider_done or self.cancelling:
             return
         if told.approval is not None:
             self._core.record(approvals.requested(told.approval, held=False))
         self._core.order_cancel(Cause(kind=told.by, reason=told.reason))
 
-    def _stored(self, told: Stored) -> None:
+    def _stored(self, told: inputs.Stored) -> None:
         self._core.outbox.stored(told.count)
 
-    def _store_failed(self, told: StoreFailed) -> None:
+    def _store_failed(self, told: inputs.StoreFailed) -> None:
         self._core.outbox.broken = True
         self._store_error = self._store_error or told.error
         if not self._core.ended:
             reason = f"the record cannot be written: {told.error}"
             self._core.order_cancel(Cause(kind="store", reason=reason, error=told.error))
 
-    def _adapter_end(self, told: AdapterEnded) -> None:
+    def _adapter_end(self, told: inputs.AdapterEnded) -> None:
         if self._ending is None:
             self._ending = told
             self._gate.refuse_open("the run has ended", decision="run_ended")
             self._conclude(told)
 
-    def _conclude(self, told: AdapterEnded) -> None:
-        core, end = self._core, self._reports.end
+    def _conclude(self, told: inputs.AdapterEnded) -> None:
+        core = self._core
         core.hand_over_warnings()
-        usage = core.judge.usage
-        terminal = core.stamp(ending.terminal_event(core.cause, end, told.error, told.evidence, usage))
-        settled = None
-        if not core.faulted:
-            found = [*core.judge.observe(terminal)]
-            settled = core.judge.finish()
-            core.follow(ending.unseen([*found, *settled.violations], core.findings), ended=True)
-        outcome = ending.outcome_of(
-            core,
-            terminal,
-            ending.report_of(core, settled, self._notes),
-            usage=msgspec.structs.replace(core.judge.usage),
-            output=self._reports.output,
-            error=ending.error_owed(core.cause, end, told.error),
-        )
-        core.outbox.unwritten.append(terminal)
-        core.ended = True
+        outcome = ending.ended(core, self._reports, told, self._notes)
         core.outbox.at_once(HurryRecord())
         core.outbox.after_record(lambda: self._finish(outcome))
 
@@ -263,15 +233,15 @@ _MOVES_NO_DEADLINE_NEARER = frozenset(
     (MessageStreamed, MessageReceived, MessageSent, TokenUsageUpdated, TurnStarted, TurnCompleted)
 )
 _HANDLERS: dict[type, Callable[[RunMachine, Any], None]] = {
-    Begin: RunMachine._begin,
-    Reported: RunMachine._reported,
-    Proposed: RunMachine._proposed,
-    Checked: RunMachine._checked,
-    Withdrawn: RunMachine._withdrawn,
-    Answered: RunMachine._answered,
-    Ticked: RunMachine._ticked,
-    CancelAsked: RunMachine._cancel_asked,
-    AdapterEnded: RunMachine._adapter_end,
-    Stored: RunMachine._stored,
-    StoreFailed: RunMachine._store_failed,
+    inputs.Begin: RunMachine._begin,
+    inputs.Reported: RunMachine._reported,
+    inputs.Proposed: RunMachine._proposed,
+    inputs.Checked: RunMachine._checked,
+    inputs.Withdrawn: RunMachine._withdrawn,
+    inputs.Answered: RunMachine._answered,
+    inputs.Ticked: RunMachine._ticked,
+    inputs.CancelAsked: RunMachine._cancel_asked,
+    inputs.AdapterEnded: RunMachine._adapter_end,
+    inputs.Stored: RunMachine._stored,
+    inputs.StoreFailed: RunMachine._store_failed,
 }

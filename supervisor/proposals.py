@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -12,19 +13,16 @@ from proctor.policies.events import (
     ErrorOccurred,
     ToolApprovalGranted,
     ToolCallFailed,
-    ToolCallRequested,
-    ToolCallStarted,
 )
 from proctor.policies.model import Approval
 
-from . import approvals
-from .approvals import Approvals, Held
-from .commands import Answer, AskApproval, Command, DropApproval, RunChecks
+from .commands import Answer, Command, RunChecks
 from .core import RunCore
+from .holding import Holding
 from .intake import flaw_in
 from .open_calls import OpenCall, OpenCalls, Proposal
 from .ports import ApprovalAnswer, GateAnswer
-from .verdicts import denied, labelled
+from .verdicts import denied, requested, started
 
 
 class GateKeeper:
@@ -34,13 +32,13 @@ class GateKeeper:
     # permitted once the run is being cancelled.
     """
 
-    __slots__ = ("_approval", "_by_key", "approvals", "calls", "core")
+    __slots__ = ("_by_key", "_on_timeout", "calls", "core", "holding")
 
     def __init__(self, core: RunCore, approval: Approval, standing: Iterable[ToolApprovalGranted] = ()) -> None:
         self.core = core
         self.calls = OpenCalls()
-        self.approvals = Approvals(standing)
-        self._approval = approval
+        self.holding = Holding(core, standing, timeout_s=approval.timeout_s)
+        self._on_timeout = approval.on_timeout
         self._by_key: dict[int, Proposal] = {}
 
     def proposed(self, key: int, call: ToolCall) -> None:
@@ -71,26 +69,20 @@ class GateKeeper:
             self._decide(proposal, answers)
 
     def answered(self, approval_id: str, answer: ApprovalAnswer) -> None:
-        """Somebody answered a held call; an answer for another input, or a second one, changes nothing."""
-        held = self.approvals.get(approval_id)
-        if held is None or not approvals.same_input(held.request, answer.input_digest):
+        """Somebody answered a held call."""
+        held = self.holding.answered(approval_id, answer)
+        if held is None:
             return
-        self.approvals.take(approval_id)
-        self.core.outbox.at_once(DropApproval(approval_id=approval_id))
-        proposal = held.proposal
         if answer.granted:
-            self.core.record(approvals.granted(held.request, by=answer.by, reason=answer.reason))
-            self._judge(proposal)
+            self._judge(held.proposal)
         else:
-            self.core.record(approvals.refused(held.request, by=answer.by, reason=answer.reason))
-            self._refuse(proposal, "approval_denied", held.decision.tell_model)
+            self._refuse(held.proposal, "approval_denied", held.decision.tell_model)
 
     def expire(self) -> None:
         """Let the held calls expire whose time is up."""
-        for held in self.approvals.due(self.core.now_ms):
-            self._expired(held, "nobody answered in time")
+        for held in self.holding.expired():
             asked = [v for v in held.decision.violations if v.action == "request_approval"]
-            if self._approval.on_timeout == "cancel" and asked:
+            if self._on_timeout == "cancel" and asked:
                 self._cancel_for(asked[0])
             self._refuse(held.proposal, "approval_expired", held.decision.tell_model)
 
@@ -104,14 +96,14 @@ class GateKeeper:
             self._by_key.pop(key, None)
             self._fail(call_id, "withdrawn before it ran")
         else:
-            self._drop_approval(proposal, "the provider withdrew the call")
+            self.holding.drop(proposal, "the provider withdrew the call")
             self._refuse(proposal, "withdrawn", None)
 
     def refuse_open(self, why: str, *, decision: str) -> None:
         """Refuse every proposal that has no answer yet, and take back permissions not yet given."""
         for proposal in dict.fromkeys(self._by_key.values()):
             if proposal.answer is None:
-                self._drop_approval(proposal, why)
+                self.holding.drop(proposal, why)
                 self._refuse(proposal, decision, None)
             elif proposal.answer.allowed:
                 self._fail(proposal.call.id, f"refused: {why}")
@@ -121,7 +113,7 @@ class GateKeeper:
         call = proposal.call
         if known is None or known.stage == "denied":
             self.calls.put(call.id, call.name, call.input, "requested")
-            self.core.record(ToolCallRequested(**_described(call)))
+            self.core.record(requested(call))
         if self.core.cause is not None:
             self._refuse(proposal, "cancel", None)
         else:
@@ -140,7 +132,8 @@ class GateKeeper:
         if decision.action in ("allow", "warn"):
             self._permit(proposal)
         elif decision.action == "request_approval":
-            self._hold(proposal, decision)
+            if not self.holding.hold(proposal, decision):
+                self._judge(proposal)
         else:
             for violation in decision.violations:
                 if violation.action == "cancel":
@@ -160,36 +153,9 @@ class GateKeeper:
     def _permit(self, proposal: Proposal) -> None:
         call = proposal.call
         self.calls.put(call.id, call.name, call.input, "started")
-        self._release_findings(call.id)
-        self.core.record(ToolCallStarted(**_described(call)))
+        self.core.release(call.id)
+        self.core.record(started(call))
         self._answer(proposal, GateAnswer(allowed=True))
-
-    def _release_findings(self, call_id: str) -> None:
-        """What held a call did not prevent it in the end, once it runs."""
-        for n, violation in enumerate(self.core.findings):
-            if violation.tool_call_id == call_id and violation.enforcement == "prevented":
-                self.core.findings[n] = labelled(violation, "observed")
-
-    def _hold(self, proposal: Proposal, decision: Decision) -> None:
-        core = self.core
-        ids = (core.new_approval_id(), core.identity.run_id, core.identity.session_id)
-        request = approvals.request_for(
-            decision, proposal.call, ids=ids, at=core.at, timeout_s=self._approval.timeout_s
-        )
-        standing = self.approvals.use_standing(proposal.call, request.input_digest)
-        if standing is not None:
-            request = msgspec.structs.replace(request, approval_id=standing.approval_id)
-        core.record(approvals.requested(request))
-        if standing is not None:
-            core.record(approvals.granted(request, by=standing.by or "", reason=standing.reason))
-            self._judge(proposal)
-            return
-        self.approvals.hold(Held(request, proposal, decision))
-        core.outbox.after_record(lambda: self._ask(request.approval_id))
-
-    def _ask(self, approval_id: str) -> Command | None:
-        request = self.approvals.ask(approval_id)
-        return None if request is None else AskApproval(request=request)
 
     def _refuse(self, proposal: Proposal, decision: str, tell_model: str | None) -> None:
         answer = self._refusal(proposal.call, tell_model)
@@ -231,7 +197,7 @@ class GateKeeper:
     def _answer(self, proposal: Proposal, answer: GateAnswer) -> None:
         proposal.answer = answer
         for key in proposal.keys:
-            self.core.outbox.after_record(lambda key=key: self._deliver(key))  # type: ignore[misc]
+            self.core.outbox.after_record(partial(self._deliver, key))
 
     def _deliver(self, key: int) -> Command | None:
         proposal = self._by_key.pop(key, None)
@@ -246,29 +212,9 @@ class GateKeeper:
             self.calls.end(call_id)
             self.core.record(ToolCallFailed(tool_call_id=call_id, tool_name=known.name, error=error))
 
-    def _drop_approval(self, proposal: Proposal, why: str) -> None:
-        held = self.approvals.of(proposal)
-        if held is not None:
-            self._expired(held, why)
-
-    def _expired(self, held: Held, why: str) -> None:
-        self.core.outbox.at_once(DropApproval(approval_id=held.request.approval_id))
-        self.core.record(approvals.expired(held.request, reason=why))
-
     def _cancel_for(self, violation: Violation) -> None:
         unanswered = msgspec.structs.replace(
             violation, action="cancel", message="nobody answered the request for approval in time"
         )
         self.core.note(unanswered)
         self.core.refuse_run(unanswered)
-
-
-def _described(call: ToolCall) -> dict[str, Any]:
-    """A call as its events tell it."""
-    return {
-        "tool_call_id": call.id,
-        "tool_name": call.name,
-        "tool_input": call.input,
-        "turn": call.turn,
-        "parent_tool_call_id": call.parent_tool_call_id,
-    }

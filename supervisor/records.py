@@ -20,7 +20,8 @@ from proctor.policies.events import (
 
 from .errors import EventError, StoreError
 
-RunStatus: TypeAlias = Literal["created", "running", "completed", "failed", "cancelled"]
+Status: TypeAlias = Literal["completed", "failed", "cancelled"]
+RunStatus: TypeAlias = Literal["created", "running"] | Status
 
 MAX_DEPTH = 300
 """Deepest nesting of a stored event; what is deeper could not be read back in a deep call stack."""
@@ -28,12 +29,12 @@ MAX_DEPTH = 300
 _SHALLOW = 2 * MAX_DEPTH
 """What has no more bytes than this cannot be nested deeper."""
 
-_ENDINGS: dict[type[Event], RunStatus] = {
+ENDINGS: dict[type[Event], Status] = {
     RunCompleted: "completed",
     RunFailed: "failed",
     RunCancelled: "cancelled",
 }
-NEWS = frozenset(kind for kind in EVENT_TYPES.values() if kind in _ENDINGS or issubclass(kind, SessionEvent))
+NEWS = frozenset(kind for kind in EVENT_TYPES.values() if kind in ENDINGS or issubclass(kind, SessionEvent))
 """What can change a store's line of a session or a run, though the event before it had the same ids and provider."""
 
 _TOKENS = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[{]|[\]}]')
@@ -41,7 +42,7 @@ _TOKENS = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[{]|[\]}]')
 
 def status_after(event: Event) -> RunStatus:
     """The status of a run whose latest news is this event."""
-    return _ENDINGS.get(type(event), "running")
+    return ENDINGS.get(type(event), "running")
 
 
 def to_record(event: Event, seq: int) -> tuple[Event, bytes]:

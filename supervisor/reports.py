@@ -53,16 +53,15 @@ class Reports:
         self._deltas: list[str] = []
         self.end: ProviderEnd | None = None
 
-    def take(self, event: Event) -> None:
+    def take(self, event: object) -> None:
         """Record what a provider reported, as far as it is believed."""
         if self.end is not None:
             return
-        handler = _HANDLERS.get(type(event))
-        if handler is None and not isinstance(event, Event):
+        if not isinstance(event, Event):
             self._core.blame_adapter(f"reported a `{type(event).__name__}`, which is no event")
         elif (flaw := flaw_in(event)) is not None:
             self._core.blame_adapter(f"reported a `{event.type}` event whose {flaw}")
-        elif handler is not None:
+        elif (handler := _HANDLERS.get(type(event))) is not None:
             handler(self, event)
         else:
             self._core.record(believed(event))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
 import msgspec
 
@@ -11,7 +11,7 @@ from proctor.policies.calls import STRICTNESS, Action, ToolCall, Usage, Violatio
 from proctor.policies.errors import PolicyViolationError
 from proctor.policies.events import Event, ToolCallRequested, ToolCallStarted, ToolEvent
 
-Status: TypeAlias = Literal["completed", "failed", "cancelled"]
+from .records import Status
 
 
 class PolicyReport(msgspec.Struct, frozen=True, kw_only=True):

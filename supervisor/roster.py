@@ -97,6 +97,20 @@ class Roster:
             self._idle = anyio.Event()
             await self._idle.wait()
 
+    async def drained_for_sure(self) -> None:
+        """Wait for every run to end, also when this task is cancelled again while it waits: no shield of ours
+        holds off asyncio's own `Task.cancel`.
+        """
+        interrupted: BaseException | None = None
+        while self._running:
+            try:
+                with anyio.CancelScope(shield=True):
+                    await self.drained()
+            except anyio.get_cancelled_exc_class() as error:
+                interrupted = error
+        if interrupted is not None:
+            raise interrupted
+
     def cancel_all(self, reason: str) -> None:
         """Order every run to end."""
         for running in self:

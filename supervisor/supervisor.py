@@ -16,20 +16,21 @@ from proctor.policies.events import Event
 from proctor.policies.model import Policy
 
 from . import inbox
-from .arguments import check_adapter, check_cursor, check_store
+from .arguments import check_adapter, check_store
 from .clock import Clock
 from .errors import UsageError
-from .feed import Hub, follow
+from .feed import Hub
 from .handle import RunHandle
 from .history import Continuation, check_continuation
 from .inputs import Begin
 from .launching import Order, launched, run_info
 from .log import logger
 from .mailbox import Mailbox
-from .plan import Plans, policies_given
+from .plan import Plan, Plans, policies_given
 from .ports import Adapter, ApprovalAnswer, ApprovalRequest, Approver, Publisher, Store
 from .publishing import Publishers
 from .roster import Roster, Running, Statistics
+from .slots import Slots
 from .surroundings import Surroundings
 from .timers import Timers
 
@@ -55,9 +56,8 @@ class Supervisor:
         self._approver = approver
         self._log = logger()
         self._publishers = Publishers(publishers, self._log)
-        self._slots = anyio.Semaphore(max_running)
         self._roster = Roster()
-        self._sessions: set[str] = set()
+        self._slots = Slots(max_running)
         self._plans = Plans()
         self._hub = Hub(store)
         self._tasks: TaskGroup | None = None
@@ -93,25 +93,11 @@ class Supervisor:
         finally:
             try:
                 self._roster.cancel_all("the supervisor is closing")
-                await self._drained_for_sure()
+                await self._roster.drained_for_sure()
             finally:
                 self._hub.close()
                 self._tasks.cancel_scope.cancel()
                 await self._tasks.__aexit__(None, None, None)
-
-    async def _drained_for_sure(self) -> None:
-        """Wait for every run to end, also when this task is cancelled again while it waits: no shield of ours
-        holds off asyncio's own `Task.cancel`.
-        """
-        interrupted: BaseException | None = None
-        while len(self._roster):
-            try:
-                with anyio.CancelScope(shield=True):
-                    await self._roster.drained()
-            except anyio.get_cancelled_exc_class() as error:
-                interrupted = error
-        if interrupted is not None:
-            raise interrupted
 
     async def start(
         self,
@@ -188,33 +174,19 @@ class Supervisor:
         for running in ending:
             await running.actor.finished.wait()
 
-    async def subscribe(
+    def subscribe(
         self, *, session_id: str | None = None, run_id: str | None = None, after: int = 0
     ) -> AsyncIterator[Event]:
         """Events of a session or a run: those stored with seq > after, then those to come; neither gap nor
         duplicate. Of a run: until its end. Of neither: all events of this supervisor's runs from now on.
         """
-        check_cursor(after)
-        if run_id is not None:
-            run = await self._store.run(run_id)
-            if run is None or session_id not in (None, run.session_id):
-                where = f" in session `{session_id}`" if session_id else ""
-                raise UsageError(f"there is no run `{run_id}`{where}")
-            session_id = run.session_id
-        if session_id is not None:
-            events = follow(self._store, session_id, after=after, run_id=run_id, closed=lambda: self._hub.closed)
-        elif after:
-            raise UsageError("`after` counts within one session; say which, with session_id or run_id")
-        else:
-            events = self._hub.listen()
-        async for event in events:
-            yield event
+        return self._hub.subscribe(session_id=session_id, run_id=run_id, after=after)
 
     def statistics(self) -> Statistics:
         """What goes on, and what went on."""
         return self._roster.statistics(subscribers=self._hub.subscribers, publishers_dropped=self._publishers.dropped)
 
-    def _plan(self, adapter: Adapter, policies: object, policy: object, continuation: str) -> Any:
+    def _plan(self, adapter: Adapter, policies: object, policy: object, continuation: str) -> Plan:
         if self._around is None or self._closing:
             raise UsageError("the supervisor is not open; use `async with`")
         check_adapter(adapter)
@@ -223,21 +195,14 @@ class Supervisor:
         return self._plans.get(adapter, given)
 
     async def _start(self, order: Order, *, created: bool) -> RunHandle:
-        info = order.info
-        await self._slots.acquire()
+        session_id = order.info.session_id
+        await self._slots.take(session_id)
         try:
             if self._closing:
                 raise UsageError("the supervisor is closing")
-            if info.session_id in self._sessions:
-                raise UsageError(f"session `{info.session_id}` has a run already that goes on")
-            self._sessions.add(info.session_id)
-            try:
-                return await self._begin(order, created=created)
-            except BaseException:
-                self._sessions.discard(info.session_id)
-                raise
+            return await self._begin(order, created=created)
         except BaseException:
-            self._slots.release()
+            self._slots.give_back(session_id)
             raise
 
     async def _begin(self, order: Order, *, created: bool) -> RunHandle:
@@ -265,8 +230,7 @@ class Supervisor:
             await running.actor.run(begin)
         finally:
             self._roster.remove(running)
-            self._sessions.discard(running.session_id)
-            self._slots.release()
+            self._slots.give_back(running.session_id)
 
     async def _answer(self, approval_id: str, given: ApprovalAnswer) -> None:
         holding = self._roster.holding(approval_id)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
 from proctor.policies.calls import Enforcement, LimitWarning, ToolCall, Violation
-from proctor.policies.events import BudgetWarned, PolicyViolated, ToolCallDenied
+from proctor.policies.events import BudgetWarned, PolicyViolated, ToolCallDenied, ToolCallRequested, ToolCallStarted
 from proctor.policies.model import Limits
 
 LIMITS = frozenset(Limits.__struct_fields__)
@@ -55,6 +55,16 @@ def violated(violation: Violation, *, escalated: bool = False) -> PolicyViolated
     )
 
 
+def requested(call: ToolCall) -> ToolCallRequested:
+    """The record that a call was asked for."""
+    return ToolCallRequested(**_described(call))
+
+
+def started(call: ToolCall) -> ToolCallStarted:
+    """The record that a call was permitted."""
+    return ToolCallStarted(**_described(call))
+
+
 def denied(call: ToolCall, decision: str, tell_model: str) -> ToolCallDenied:
     """The record of a call that was refused."""
     return ToolCallDenied(tool_call_id=call.id, tool_name=call.name, decision=decision, tell_model=tell_model)
@@ -63,3 +73,13 @@ def denied(call: ToolCall, decision: str, tell_model: str) -> ToolCallDenied:
 def warned(warning: LimitWarning) -> BudgetWarned:
     """The record of a limit coming near."""
     return BudgetWarned(limit=warning.limit, used=warning.used, max=warning.max, fraction=warning.fraction)
+
+
+def _described(call: ToolCall) -> dict[str, Any]:
+    return {
+        "tool_call_id": call.id,
+        "tool_name": call.name,
+        "tool_input": call.input,
+        "turn": call.turn,
+        "parent_tool_call_id": call.parent_tool_call_id,
+    }
