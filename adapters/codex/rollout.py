@@ -16,7 +16,7 @@ import anyio
 import anyio.to_thread
 import msgspec
 
-_TRIES: Final = 120
+_TRIES: Final = 400
 _PAUSE_S: Final = 0.025
 
 

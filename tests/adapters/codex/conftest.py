@@ -17,10 +17,10 @@ import loopback
 import psutil
 import pytest
 
-from proctor.adapters.codex import CodexAdapter
+from proctor.adapters.codex import CodexAdapter, session
 from proctor.adapters.processes import RUN_MARK
 from proctor.policies.calls import ToolCall
-from proctor.policies.events import Event, TurnStarted
+from proctor.policies.events import Event, RunCompleted, TurnStarted
 from proctor.supervisor.clock import Clock
 from proctor.supervisor.errors import ProviderError
 from proctor.supervisor.ladder import walk
@@ -186,8 +186,17 @@ class Watched:
         self.ended.set()
 
     async def cancel(self) -> list[dict[str, Any]]:
-        """Walk down the ladder; what was tried."""
-        return await walk(self.provider.ladder(), self.ended, Clock())
+        """Walk down the ladder; what was tried, without how long it took."""
+        taken = await walk(self.provider.ladder(), self.ended, Clock())
+        return [{name: told for name, told in rung.items() if name != "took_ms"} for rung in taken]
+
+    async def interrupt(self) -> None:
+        """Cancel it, and see that the client took the interrupt and ended its turn by it."""
+        taken = await self.cancel()
+
+        assert taken == [{"rung": "interrupt", "evidence": {"interrupted_by": "ladder"}, "ended": True}]
+        assert self.error is None
+        assert not any(isinstance(event, RunCompleted) for event in self.seen)
 
 
 class Pipe:
@@ -295,6 +304,13 @@ def api() -> Iterator[ResponsesAPI]:
 def bench(api: ResponsesAPI, tmp_path: Path) -> Bench:
     """The real client against the scripted API."""
     return Bench(api, tmp_path)
+
+
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let an interrupt take as long as it takes on a busy machine; what follows on one in vain is not meant."""
+    monkeypatch.setattr(session, "INTERRUPT_S", PATIENCE_S)
+    monkeypatch.setattr(session, "CLEAN_UP_S", PATIENCE_S)
 
 
 @pytest.fixture

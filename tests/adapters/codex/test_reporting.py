@@ -19,7 +19,11 @@ from proctor.policies.events import (
 )
 from proctor.supervisor.errors import ProviderError
 
-pytestmark = [pytest.mark.anyio, pytest.mark.codex]
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.codex,
+    pytest.mark.parametrize("anyio_backend", ["trio"]),
+]
 
 
 def used(events: list[Event]) -> list[tuple[int, int]]:

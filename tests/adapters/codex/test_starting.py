@@ -12,6 +12,7 @@ import anyio
 import pytest
 
 from proctor.adapters import CodexAdapter
+from proctor.adapters.codex import starting
 from proctor.adapters.codex.starting import turn_to_start
 from proctor.supervisor.errors import ProviderUnavailableError
 from proctor.supervisor.testing.patience import PATIENCE_S
@@ -52,7 +53,7 @@ def test_processes_that_start_clients_at_the_same_time_all_start_them(tmp_path: 
         process.stdin.write("go\n")
         process.stdin.flush()
 
-    assert [process.communicate(timeout=60)[0] for process in started] == [""] * PROCESSES
+    assert [process.communicate(timeout=PATIENCE_S)[0] for process in started] == [""] * PROCESSES
 
 
 @pytest.mark.anyio
@@ -72,33 +73,55 @@ async def test_runs_that_start_at_the_same_time_in_a_new_home_all_complete(bench
     assert ended == ["run_completed"] * 4
 
 
+@pytest.fixture
+def refused(monkeypatch: pytest.MonkeyPatch) -> anyio.Event:
+    """Set when a start has found that it is another one's turn."""
+    found = anyio.Event()
+    lock = starting._lock
+
+    def watched(folder: int) -> bool:
+        taken = lock(folder)
+        if not taken:
+            found.set()
+        return taken
+
+    monkeypatch.setattr(starting, "_lock", watched)
+    return found
+
+
+async def given_up(env: dict[str, str], refused: anyio.Event) -> None:
+    """A start that is given up once it had to wait."""
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(turn_to_start, env)
+        await refused.wait()
+        tasks.cancel_scope.cancel()
+
+
 @pytest.mark.anyio
-async def test_the_next_start_waits_until_the_one_before_is_over(tmp_path: Path) -> None:
+async def test_the_next_start_waits_until_the_one_before_is_over(tmp_path: Path, refused: anyio.Event) -> None:
     """Starts in other homes do not, and one that is given up leaves its turn to the next."""
     (tmp_path / "other").mkdir()
     env = {"CODEX_HOME": str(tmp_path)}
-    first = await turn_to_start(env)
-    with anyio.move_on_after(0.05) as waited:
-        await turn_to_start(env)
-    (await turn_to_start({"CODEX_HOME": str(tmp_path / "other")})).over()
-    first.over()
-    first.over()
     with anyio.fail_after(PATIENCE_S):
+        first = await turn_to_start(env)
+        (await turn_to_start({"CODEX_HOME": str(tmp_path / "other")})).over()
+        assert not refused.is_set()
+        await given_up(env, refused)
+        first.over()
+        first.over()
         (await turn_to_start(env)).over()
-
-    assert waited.cancelled_caught
 
 
 @pytest.mark.anyio
-async def test_databases_in_a_folder_of_their_own_are_what_is_waited_for(tmp_path: Path) -> None:
+async def test_databases_in_a_folder_of_their_own_are_what_is_waited_for(
+    tmp_path: Path, refused: anyio.Event
+) -> None:
     """Two homes may share them."""
     shared = {"CODEX_SQLITE_HOME": str(tmp_path / "shared")}
-    first = await turn_to_start({"HOME": str(tmp_path / "a"), **shared})
-    with anyio.move_on_after(0.05) as waited:
-        await turn_to_start({"HOME": str(tmp_path / "b"), **shared})
-    first.over()
-
-    assert waited.cancelled_caught
+    with anyio.fail_after(PATIENCE_S):
+        first = await turn_to_start({"HOME": str(tmp_path / "a"), **shared})
+        await given_up({"HOME": str(tmp_path / "b"), **shared}, refused)
+        first.over()
 
 
 @pytest.mark.anyio

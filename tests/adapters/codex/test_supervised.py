@@ -16,7 +16,11 @@ from proctor.supervisor import MemoryStore, PolicyViolationError, ProviderError,
 from proctor.supervisor.ports import ApprovalAnswer, ApprovalRequest
 from proctor.supervisor.testing.patience import PATIENCE_S
 
-pytestmark = [pytest.mark.anyio, pytest.mark.codex]
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.codex,
+    pytest.mark.parametrize("anyio_backend", ["trio"]),
+]
 
 TOUCH = ToolWhere(tool="shell", where=(Condition(path="$.command", regex="^touch "),))
 
@@ -87,7 +91,7 @@ async def test_a_token_limit_that_denies_lets_the_model_say_its_last_words(bench
 async def test_a_silent_provider_is_cancelled_at_the_deadline(bench: Any) -> None:
     """The supervisor's clock needs no event."""
     bench.api.reply(bench.api.text("thinking"), endless=True)
-    error = await cancelled(bench, Policy(name="p", limits=Limits(max_duration_ms=1500)))
+    error = await cancelled(bench, Policy(name="p", limits=Limits(max_duration_ms=500)))
 
     (violation,) = error.violations
     assert violation.kind == "max_duration_ms"
