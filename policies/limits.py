@@ -146,6 +146,8 @@ class LimitJudge:
                 continue
             if self.entries[number].action != "warn" or number not in state.reported:
                 found.append(Exceeded(number, self._finding(number, would)))
+        if len(found) > 1:
+            found.sort(key=lambda each: each.number)
         return found
 
     def closed(self, state: LimitState, meter: Meter) -> bool:

@@ -52,18 +52,21 @@ def requested(on: Judging, event: ev.ToolCallRequested) -> list[Violation]:
     """A call was asked for; judging it is `propose`'s."""
     id = event.tool_call_id
     known = on.calls.get(id)
-    if known is None or known.status == REQUESTED:
+    if _clashes(on, known, event):
+        on.session.clashing.add(id)
+    elif known is None or known.status == REQUESTED:
         first = known is None and id not in on.session.finished
         on.request(id, event.tool_name, event.tool_input, event.turn, REQUESTED, first)
-    elif _clashes(known, event):
-        on.session.clashing.add(id)
     return []
 
 
-def _clashes(known: Call, event: ev.ToolCallRequested) -> bool:
-    """Whether an id is asked for again with another call, while the first runs or is held."""
-    if known.status == HELD:
-        return known.name != event.tool_name
+def _clashes(on: Judging, known: Call | None, event: ev.ToolCallRequested) -> bool:
+    """Whether an id is asked for again with another call, while the first runs or is held, or after it."""
+    if known is None:
+        before = on.session.finished.get(event.tool_call_id)
+        return before is not None and before != mark(event.tool_name, event.tool_input)
+    if known.status in (REQUESTED, HELD):
+        return known.status == HELD and known.name != event.tool_name
     return mark(known.name, known.input) != mark(event.tool_name, event.tool_input)
 
 
@@ -114,12 +117,12 @@ def failed(on: Judging, event: ev.ToolCallFailed) -> list[Violation]:
 
 def denied(on: Judging, event: ev.ToolCallDenied) -> list[Violation]:
     """A call was refused and never ran; one that was allowed here and then refused has failed."""
+    if event.tool_call_id in on.session.clashing:
+        on.session.clashing.discard(event.tool_call_id)
+        return []  # another call was refused, for having this one's id
     call = on.calls.get(event.tool_call_id)
     if call is None:
         return []
-    if call.id in on.session.clashing:
-        on.session.clashing.discard(call.id)
-        return []  # another call was refused, for having this one's id
     if call.status in RUNNING:
         return on.ended(call, "failed")
     call.steps = on.steps(call)

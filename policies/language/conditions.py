@@ -228,7 +228,7 @@ def _test(name: str, operand: Any, reading: Reading, expand: Expand) -> _Test:
 def _of_outputs(name: str, ref: OutputRef, reading: Reading, missing: bool) -> _Test:
     def useless(facts: Facts) -> bool:
         remembered = facts.outputs(ref)
-        return remembered.full or remembered.empty
+        return remembered.empty or (remembered.full and (reading.permits or name == "not_in"))
 
     return _Test(
         _with_outputs(name, ref, reading),
@@ -237,7 +237,7 @@ def _of_outputs(name: str, ref: OutputRef, reading: Reading, missing: bool) -> _
         dynamic=True,
         outputs=(ref,),
         always=useless if name == "not_in" and not reading.permits else _unknown,
-        never=useless if name == "in" and reading.permits else _unknown,
+        never=useless if name == "in" else _unknown,
     )
 
 
