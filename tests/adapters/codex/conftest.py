@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import threading
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -218,13 +220,13 @@ class Pipe:
 class Bench:
     """Adapters for the real client against the scripted API, and runs of them with a gate of one's own."""
 
-    def __init__(self, api: ResponsesAPI, root: Path) -> None:
+    def __init__(self, api: ResponsesAPI, root: Path, used_home: Path) -> None:
         self.api = api
         self.cwd = root / "work"
         self.home = root / "home"
         self.run_ids: list[str] = []
         self.cwd.mkdir()
-        self.home.mkdir()
+        shutil.copytree(used_home, self.home)
 
     def adapter(self, *, config: dict[str, Any] | None = None, **options: Any) -> CodexAdapter:
         """An adapter whose client signs in nowhere and talks to the scripted API only."""
@@ -232,7 +234,11 @@ class Bench:
             "name": "scripted", "base_url": self.api.url, "wire_api": "responses",
             "requires_openai_auth": False, "request_max_retries": 1, "stream_max_retries": 1,
         }  # fmt: skip
-        quiet = {"features.enable_request_compression": False, "analytics.enabled": False}
+        quiet = {
+            "features.enable_request_compression": False,
+            "analytics.enabled": False,
+            "features.shell_snapshot": False,
+        }
         env = {"PATH": os.environ["PATH"], "HOME": str(self.home), "CODEX_HOME": str(self.home)}
         return CodexAdapter(
             **{"model": "gpt-5.5", "cwd": self.cwd, "env": env, "sandbox": "danger-full-access", **options},
@@ -300,10 +306,22 @@ def api() -> Iterator[ResponsesAPI]:
     served.close()
 
 
+@pytest.fixture(scope="session")
+def used_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A home in which the client has made its databases already: it takes longer for them than for a run."""
+    home = tmp_path_factory.mktemp("home")
+    if find_spec("codex_cli_bin") is not None:
+        here = {"name": "here", "base_url": "http://127.0.0.1:9/v1", "requires_openai_auth": False}
+        config = {"model_provider": "here", "model_providers.here": here}
+        env = {"PATH": os.environ["PATH"], "HOME": str(home), "CODEX_HOME": str(home)}
+        anyio.run(CodexAdapter(cwd=home, env=env, config=config).prepare)
+    return home
+
+
 @pytest.fixture
-def bench(api: ResponsesAPI, tmp_path: Path) -> Bench:
+def bench(api: ResponsesAPI, tmp_path: Path, used_home: Path) -> Bench:
     """The real client against the scripted API."""
-    return Bench(api, tmp_path)
+    return Bench(api, tmp_path, used_home)
 
 
 @pytest.fixture

@@ -130,7 +130,8 @@ class Codex(AdapterChecks):
         return Script(*(_asking(call) for call in calls))
 
     def _agent(self, script: Script, **options: Any) -> Agent:
-        return Agent(self.bench.adapter(**options), self.scenes.add(script))
+        own_default = {"features.shell_snapshot": True}
+        return Agent(self.bench.adapter(config=own_default, **options), self.scenes.add(script))
 
     def _program(self, command: list[str]) -> str:
         return str(wire.as_program(self.scratch / "client", command))

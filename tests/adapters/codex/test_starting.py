@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -60,6 +61,8 @@ def test_processes_that_start_clients_at_the_same_time_all_start_them(tmp_path: 
 @pytest.mark.codex
 async def test_runs_that_start_at_the_same_time_in_a_new_home_all_complete(bench: Any) -> None:
     """Tasks of one event loop."""
+    shutil.rmtree(bench.home)
+    bench.home.mkdir()
     ended: list[str] = []
 
     async def one() -> None:
