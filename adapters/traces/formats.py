@@ -10,6 +10,7 @@ import msgspec
 from proctor.policies.events import EVENT_TYPES
 
 from . import claude, codex, otel, own_events, sessions
+from .errors import TraceError
 from .lines import TraceLines, is_whole
 from .session import Session
 from .spans import is_span
@@ -43,7 +44,7 @@ def detect(lines: TraceLines) -> str:
         raise lines.fail(_unknown("no line tells the format"), whole_file=True)
     if line.lstrip()[:1] in (b"{", b"["):
         return "otel"
-    raise lines.fail(_unknown("not JSON"), whole_file=True)
+    raise TraceError(_unknown("not JSON"), place=f"{lines.name}:{lines.looked_at}")
 
 
 def _unknown(what: str) -> str:

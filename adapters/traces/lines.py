@@ -50,12 +50,24 @@ class TraceLines:
                 self._ahead.append(numbered)
             yield self._ahead[position][1]
 
+    @property
+    def looked_at(self) -> int:
+        """The number of the line that was looked ahead at last."""
+        return self._ahead[-1][0] if self._ahead else self.number
+
     def rest(self) -> str:
-        """All that is left, as one text. Raises TraceError when it is not UTF-8."""
+        """All that is left, as one text, each line at its number. Raises TraceError when it is not UTF-8."""
+        first = self.number + 1
+        parts: list[bytes] = []
+        for line in self:
+            parts += [b"\n" * (self.number - first), line]
+            first = self.number + 1
+        data = b"".join(parts)
         try:
-            return b"".join(self).decode()
-        except UnicodeDecodeError:
-            raise self.fail("not valid UTF-8", whole_file=True) from None
+            return data.decode()
+        except UnicodeDecodeError as error:
+            self.number = 1 + data.count(b"\n", 0, error.start)
+            raise self.fail("not valid UTF-8") from None
 
     def decode(self, decoder: msgspec.json.Decoder[T], line: bytes | msgspec.Raw) -> T:
         """The line as a value. Raises TraceError with the place when it is not one."""
@@ -76,7 +88,7 @@ class TraceLines:
         return numbered
 
     def _read(self) -> tuple[int, bytes] | None:
-        number = self._ahead[-1][0] if self._ahead else self.number
+        number = self.looked_at
         while True:
             number += 1
             line = self._read_line(number)
@@ -142,15 +154,18 @@ def is_whole(line: bytes) -> bool:
 def _laid_out(lines: TraceLines) -> Iterator[Any]:
     text = lines.rest()
     decoder = json.JSONDecoder()
+    lines.number = 1
     at = 0
-    while (at := _skip_blanks(text, at)) < len(text):
+    while (start := _skip_blanks(text, at)) < len(text):
+        lines.number += text.count("\n", at, start)
         try:
-            value, at = decoder.raw_decode(text, at)
+            value, at = decoder.raw_decode(text, start)
         except RecursionError:
-            raise lines.fail("nested too deeply", whole_file=True) from None
+            raise lines.fail("nested too deeply") from None
         except json.JSONDecodeError as error:
             raise TraceError(f"not JSON: {_lower(error.msg)}", place=f"{lines.name}:{error.lineno}") from None
         yield value
+        lines.number += text.count("\n", start, at)
 
 
 def _skip_blanks(text: str, at: int) -> int:

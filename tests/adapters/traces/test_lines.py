@@ -89,6 +89,27 @@ def test_bad_input_is_one_error_that_names_file_and_line(tmp_path: Path, content
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"\n\nhello\n", "trace.jsonl:3: not JSON; say which it is"),
+        (b'\n{\n\n"a":\n "\xff"}', "trace.jsonl:5: not valid UTF-8"),
+        (b'\n\n{\n\n x}', "trace.jsonl:5: not JSON: "),
+        (b'\n{"spans":\n []}\n\n{"b":\n 2}', "trace.jsonl:5: not an OpenTelemetry span: "),
+        (b'\n{"a":\n' + b"[" * 100_000, "trace.jsonl:2: nested too deeply"),
+    ],
+)
+def test_a_file_of_no_certain_format_is_refused_at_its_line(tmp_path: Path, content: bytes, message: str) -> None:
+    """Blank lines count, and a value over several lines is named by its first."""
+    path = tmp_path / "trace.jsonl"
+    path.write_bytes(content)
+
+    with pytest.raises(TraceError) as caught:
+        ids(str(path))
+
+    assert message in str(caught.value)
+
+
 def test_the_error_can_be_caught_as_the_root_of_all_errors_by_its_code(tmp_path: Path) -> None:
     """Callers branch on `code` and find the place without parsing the message."""
     missing = str(tmp_path / "missing.jsonl")
