@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from proctor.policies.calls import RunContext
 
 from .errors import UsageError
@@ -9,7 +11,7 @@ from .errors import UsageError
 
 def check_store(store: object) -> None:
     """Raises UsageError for what is no store."""
-    if not hasattr(store, "append"):
+    if isinstance(store, type) or not hasattr(store, "append"):
         raise UsageError(f"`store` is {_named(store)}, not a store; say for example `SQLiteStore(path)`")
 
 
@@ -19,10 +21,36 @@ def check_adapter(adapter: object) -> None:
         raise UsageError(f"`adapter` is {_named(adapter)}, not an adapter; say for example `ShellAdapter()`")
 
 
-def check_order(prompt: object, context: object) -> None:
-    """Raises UsageError for a prompt that is no text, or a context that is none."""
-    if not isinstance(prompt, str):
-        raise UsageError(f"`prompt` is {_named(prompt)}, not text")
+def check_text(**given: object) -> None:
+    """Raises UsageError, naming the argument, for what is no text."""
+    for name, value in given.items():
+        if not isinstance(value, str):
+            raise UsageError(f"`{name}` is {_named(value)}, not text")
+
+
+def check_named(**given: object) -> None:
+    """Raises UsageError for what is no text, or text that names nothing; None stands for a name not given."""
+    for name, value in given.items():
+        if value is not None:
+            check_text(**{name: value})
+        if value == "":
+            raise UsageError(f"`{name}` is empty; leave it out, or name one")
+
+
+def check_observers(approver: object, publishers: object) -> None:
+    """Raises UsageError for what cannot be called."""
+    if approver is not None and not callable(approver):
+        raise UsageError(f"`approver` is {_named(approver)}, not a function")
+    for publisher in publishers if isinstance(publishers, list | tuple) else [None]:
+        if not callable(publisher):
+            raise UsageError("`publishers` is a list of functions that are called with each event")
+
+
+def check_order(prompt: object, context: object, metadata: object = None) -> None:
+    """Raises UsageError for a prompt that is no text, a context that is none, metadata that are no mapping."""
+    check_text(prompt=prompt)
+    if metadata is not None and not isinstance(metadata, Mapping):
+        raise UsageError(f"`metadata` is {_named(metadata)}, not a mapping")
     if context is not None and not isinstance(context, RunContext):
         raise UsageError(f"`context` is {_named(context)}, not a `RunContext`")
 

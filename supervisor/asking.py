@@ -62,7 +62,10 @@ class Approvals:
 
     async def _answer(self, answers: list[ApprovalAnswer | None], request: ApprovalRequest) -> None:
         try:
-            answers.append(await self._approver(request))
+            answer = await self._approver(request)
+            if not isinstance(answer, ApprovalAnswer | None):
+                raise TypeError(f"an approver gives an ApprovalAnswer or None, not `{type(answer).__name__}`")
+            answers.append(answer)
         except Exception:  # whoever cannot be asked has not said yes
             self._failed("approver.failed")
             answers.append(ApprovalAnswer(granted=False, by="supervisor", reason="the approver failed"))

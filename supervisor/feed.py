@@ -8,13 +8,14 @@ it missed from the store. Nobody waits for a subscriber.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import asynccontextmanager
 
 import anyio
 
 from proctor.policies.events import TERMINAL, Event
 
-from .arguments import check_cursor
+from .arguments import check_cursor, check_named
 from .errors import UsageError
 from .ports import Store
 
@@ -37,12 +38,23 @@ async def follow(
         over = closed() or (quiet and run_id is not None and await _ended(store, run_id))
         token = await store.wait(token, 0.0 if over else LOOK_AGAIN_S)
         quiet = True
-        async for event in store.read(session_id, after=after, run_id=run_id):  # always read to its end
-            after, quiet = event.seq, False
-            yield event
-            over = over or (run_id is not None and isinstance(event, TERMINAL))
+        async with _closing(store.read(session_id, after=after, run_id=run_id)) as stored:
+            async for event in stored:  # always read to its end
+                after, quiet = event.seq, False
+                yield event
+                over = over or (run_id is not None and isinstance(event, TERMINAL))
         if over:
             return
+
+
+@asynccontextmanager
+async def _closing(events: AsyncIterator[Event]) -> AsyncIterator[AsyncIterator[Event]]:
+    """Events that are closed when their reader leaves early: trio complains of generators that are not."""
+    try:
+        yield events
+    finally:
+        if isinstance(events, AsyncGenerator):
+            await events.aclose()
 
 
 async def _ended(store: Store, run_id: str) -> bool:
@@ -80,6 +92,7 @@ class Hub:
     ) -> AsyncIterator[Event]:
         """What `Supervisor.subscribe` gives. Raises UsageError for a run or a place there is not."""
         check_cursor(after)
+        check_named(session_id=session_id)
         if run_id is not None:
             run = await self._store.run(run_id)
             if run is None or session_id not in (None, run.session_id):
@@ -92,8 +105,9 @@ class Hub:
             raise UsageError("`after` counts within one session; say which, with session_id or run_id")
         else:
             events = self.listen()
-        async for event in events:
-            yield event
+        async with _closing(events):
+            async for event in events:
+                yield event
 
     async def listen(self, size: int = BUFFER) -> AsyncIterator[Event]:
         """All events from the first `next` on, in the order of each session."""
@@ -109,9 +123,10 @@ class Hub:
                         yield event
                 for session_id, before in missed.items():
                     after = max(read_to.get(session_id, 0), before)
-                    async for event in self._store.read(session_id, after=after):
-                        read_to[session_id] = event.seq
-                        yield event
+                    async with _closing(self._store.read(session_id, after=after)) as stored:
+                        async for event in stored:
+                            read_to[session_id] = event.seq
+                            yield event
                 if not self.closed:
                     await buffer.wait()
         finally:

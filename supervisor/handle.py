@@ -5,6 +5,7 @@ from __future__ import annotations
 from anyio.lowlevel import checkpoint
 
 from .actor import RunActor
+from .arguments import check_text
 from .inputs import CancelAsked
 from .ports import ApprovalRequest
 from .result import RunResult
@@ -27,6 +28,7 @@ class RunHandle:
 
     async def cancel(self, *, reason: str = "user") -> None:
         """Order the run to end; `wait` says how it did."""
+        check_text(reason=reason)
         self._actor.cancel(CancelAsked(now_ms=self._actor.now_ms(), reason=reason))
         await checkpoint()
 

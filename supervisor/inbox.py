@@ -15,7 +15,7 @@ from proctor.policies.events import (
     ToolApprovalRequested,
 )
 
-from .approvals import granted, refused
+from .approvals import granted, refused, same_input
 from .errors import UsageError
 from .listing import all_runs
 from .ports import ApprovalAnswer, ApprovalRequest, Mail, RunInfo, Store
@@ -58,8 +58,7 @@ async def answer(store: Store, approval_id: str, given: ApprovalAnswer) -> None:
     if run is None:
         raise UsageError(f"there is no approval `{approval_id}`")
     request, held = await _open_request(store, run, approval_id)
-    if given.input_digest is not None and given.input_digest != request.input_digest:
-        raise UsageError(f"approval `{approval_id}` was asked for another input than the one answered")
+    check_digest(request, given)
     if held and run.status == "running":
         body = {"approval_id": approval_id, "by": given.by, "reason": given.reason}
         body["input_digest"] = request.input_digest
@@ -70,6 +69,12 @@ async def answer(store: Store, approval_id: str, given: ApprovalAnswer) -> None:
     event = record(request, by=given.by, reason=given.reason)
     stamped: Any = msgspec.structs.replace(event, session_id=run.session_id, at=datetime.now(UTC))
     await store.append([stamped])
+
+
+def check_digest(request: ApprovalRequest, given: ApprovalAnswer) -> None:
+    """Raises UsageError for an answer to another input than the one asked about."""
+    if not same_input(request, given.input_digest):
+        raise UsageError(f"approval `{request.approval_id}` was asked for another input than the one answered")
 
 
 async def _open_request(store: Store, run: RunInfo, approval_id: str) -> tuple[ApprovalRequest, bool]:

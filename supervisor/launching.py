@@ -11,7 +11,7 @@ import msgspec
 from proctor.policies.calls import Capabilities, RunContext
 
 from .actor import RunActor
-from .arguments import check_order
+from .arguments import check_named, check_order
 from .core import Identity
 from .history import Continuation, Continued, History, continued, read_history
 from .inputs import Begin
@@ -47,7 +47,8 @@ def run_info(
     metadata: Mapping[str, Any] | None = None,
 ) -> RunInfo:
     """What is stored of a run before it starts. Raises UsageError for arguments that make no sense."""
-    check_order(prompt, context)
+    check_order(prompt, context, metadata)
+    check_named(run_id=run_id, session_id=session_id)
     spec: dict[str, Any] = {"prompt": prompt}
     if metadata:
         spec["metadata"] = dict(metadata)

@@ -10,9 +10,10 @@ import anyio
 import msgspec
 
 from .actor import RunActor
+from .inbox import check_digest
 from .inputs import CancelAsked
 from .mailbox import answer_of, is_for
-from .ports import ApprovalRequest, Mail
+from .ports import ApprovalAnswer, ApprovalRequest, Mail
 
 
 class Statistics(msgspec.Struct, frozen=True, kw_only=True):
@@ -125,12 +126,15 @@ class Roster:
         """The calls held for a person."""
         return [request for running in self for request in running.actor.requests]
 
-    def holding(self, approval_id: str) -> Running | None:
-        """The run that holds this call."""
+    def answer(self, approval_id: str, given: ApprovalAnswer) -> bool:
+        """Answer a held call; False when none of these runs holds it. Raises UsageError for another input."""
         for running in self:
-            if any(request.approval_id == approval_id for request in running.actor.requests):
-                return running
-        return None
+            for request in running.actor.requests:
+                if request.approval_id == approval_id:
+                    check_digest(request, given)
+                    running.actor.answer(approval_id, given)
+                    return True
+        return False
 
     def statistics(self, *, subscribers: int, publishers_dropped: int) -> Statistics:
         """The counts."""

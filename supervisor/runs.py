@@ -12,6 +12,7 @@ import msgspec
 from proctor.policies.calls import RunContext, ToolCall, input_digest
 from proctor.policies.model import Policy
 
+from .arguments import check_store
 from .errors import UsageError
 from .feed import LOOK_AGAIN_S
 from .handle import RunHandle
@@ -47,7 +48,8 @@ async def run_once(
     for arguments that make no sense, StoreError when it cannot be recorded, else the provider's own error. Of a
     run that has begun, the error has the result so far as its `partial`.
     """
-    async with Supervisor(store or MemoryStore(), approver=approver, publishers=publishers) as supervisor:
+    store = MemoryStore() if store is None else store
+    async with Supervisor(store, approver=approver, publishers=publishers) as supervisor:
         handle = await supervisor.start(
             adapter,
             prompt,
@@ -73,6 +75,7 @@ async def create_run(
     metadata: Mapping[str, Any] | None = None,
 ) -> str:
     """Record a run for `execute_run` to start; returns its id. Raises StoreError for an id that is taken."""
+    check_store(store)
     info = run_info(prompt, run_id=run_id, session_id=session_id, context=context, metadata=metadata)
     await store.create_run(msgspec.structs.replace(info, created_at=datetime.now(UTC)))
     return info.run_id
@@ -114,6 +117,7 @@ async def cancel_for_approval(
     `replay` where the provider cannot resume) may make that call, once, with that input. Returns what was
     recorded as asked. Raises UsageError when the run is not one that goes on.
     """
+    check_store(store)
     run = await store.run(run_id)
     if run is None:
         raise UsageError(f"there is no run `{run_id}`")
@@ -148,6 +152,8 @@ def _request(given: ApprovalRequest | Mapping[str, Any], run_id: str, session_id
         )
     except KeyError as missing:
         raise UsageError(f"the request for approval lacks {missing}") from None
+    except (TypeError, ValueError):
+        raise UsageError("the request for approval, and its `tool_input`, are mappings") from None
     return ApprovalRequest(
         approval_id=f"{run_id}.{new_id('resume')}",
         run_id=run_id,

@@ -16,7 +16,7 @@ from proctor.policies.events import Event
 from proctor.policies.model import Policy
 
 from . import inbox
-from .arguments import check_adapter, check_store
+from .arguments import check_adapter, check_named, check_observers, check_store, check_text
 from .clock import Clock
 from .errors import UsageError
 from .feed import Hub
@@ -49,9 +49,10 @@ class Supervisor:
         approver: Approver | None = None,
         publishers: Sequence[Publisher] = (),
     ) -> None:
-        if max_running < 1:
-            raise UsageError(f"max_running is {max_running}; at least one run must be able to run")
         check_store(store)
+        check_observers(approver, publishers)
+        if isinstance(max_running, bool) or not isinstance(max_running, int) or max_running < 1:
+            raise UsageError(f"max_running is {max_running!r}; say how many runs may go on at once, from 1")
         self._store = store
         self._approver = approver
         self._log = logger()
@@ -169,6 +170,7 @@ class Supervisor:
 
     async def cancel_all(self, reason: str = "all runs were cancelled") -> None:
         """End every run and wait until all have ended."""
+        check_text(reason=reason)
         ending = list(self._roster)
         self._roster.cancel_all(reason)
         for running in ending:
@@ -233,10 +235,9 @@ class Supervisor:
             self._slots.give_back(running.session_id)
 
     async def _answer(self, approval_id: str, given: ApprovalAnswer) -> None:
-        holding = self._roster.holding(approval_id)
-        if holding is not None:
-            holding.actor.answer(approval_id, given)
-        else:
+        check_text(approval_id=approval_id, by=given.by)
+        check_named(by=given.by)
+        if not self._roster.answer(approval_id, given):
             await inbox.answer(self._store, approval_id, given)
 
     def _publish(self, events: list[Event]) -> None:

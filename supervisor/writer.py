@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import anyio
 from anyio.lowlevel import checkpoint
@@ -59,7 +59,7 @@ class Writer:
         self._stored = stored
         self._publish = publish
         self._changed: anyio.Event | None = None
-        self._unstored: list[Event] = []  # asked of the store, and not answered
+        self._unstored: Sequence[Event] = ()  # asked of the store, and not answered
         self._writing = False
         self._durable = 0
         self._last_seq = 0
@@ -116,7 +116,7 @@ class Writer:
                 raise silent
         if self.failure is None:
             return True
-        batch, self._unstored = [*self._unstored, *self._machine.take_record()], []
+        batch, self._unstored = [*self._unstored, *self._machine.take_record()], ()
         try:
             await self._append(batch)
         except StoreError as error:
@@ -157,7 +157,7 @@ class Writer:
     async def _write(self, batch: list[Event]) -> None:
         self._unstored = batch
         stored = await self._store.append(batch)
-        self._unstored = []
+        self._unstored = ()
         self.failure = None  # it was slow to answer, no more
         self._hand_over(stored)
         self._durable += len(batch)

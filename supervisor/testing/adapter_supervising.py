@@ -6,14 +6,13 @@ from typing import Final
 
 import anyio
 
-from proctor.policies.calls import ToolCall
 from proctor.policies.errors import PolicyViolationError
+from proctor.policies.events import ToolCallRequested
 from proctor.policies.language.conditions import Condition
 from proctor.policies.language.selectors import ToolWhere
 from proctor.policies.model import Deny, Limit, Limits, Policy
 from proctor.supervisor.errors import ProviderError
-from proctor.supervisor.ports import GateAnswer
-from proctor.supervisor.result import PolicyReport
+from proctor.supervisor.result import RunResult
 from proctor.supervisor.runs import run_once
 
 from .adapter_checks import AdapterChecks, Agent
@@ -40,7 +39,7 @@ class SupervisingChecks(AdapterChecks):
         """Held calls never run; of reported ones the first ends the run. The report names the gate."""
         agent = self.making("inside", "network", "outside", "later")
         gate = agent.adapter.capabilities.gate
-        report = await _supervised(agent, CAREFUL)
+        report = (await _supervised(agent, CAREFUL)).policy
 
         assert report.metadata["gate"] == gate
         levels = [violation.enforcement for violation in report.violations]
@@ -58,7 +57,7 @@ class SupervisingChecks(AdapterChecks):
         agent = self.mixing("alpha")
         if agent is None:
             return
-        report = await _supervised(agent, IDLE)
+        report = (await _supervised(agent, IDLE)).policy
 
         assert report.metadata["gate"] == "some"
         levels = [violation.enforcement for violation in report.violations]
@@ -72,17 +71,11 @@ class SupervisingChecks(AdapterChecks):
         agent = self.delegating("alpha")
         if agent is None:
             return
-        asked: list[ToolCall] = []
+        result = await _supervised(agent, ONE_CALL)
 
-        async def watch(call: ToolCall) -> GateAnswer:
-            asked.append(call)
-            return GateAnswer(allowed=call.parent_tool_call_id is None)
-
-        await self.run(agent, answer=watch)
-        report = await _supervised(agent, ONE_CALL)
-
-        assert [call.parent_tool_call_id for call in asked] == [None, asked[0].id]
-        found = [(violation.kind, violation.enforcement) for violation in report.violations]
+        asked = [event for event in result.events if isinstance(event, ToolCallRequested)]
+        assert [call.parent_tool_call_id for call in asked] == [None, asked[0].tool_call_id]
+        found = [(violation.kind, violation.enforcement) for violation in result.policy.violations]
         assert found == [("max_tool_calls", "prevented")]
         assert self.made() == []
 
@@ -91,7 +84,7 @@ class SupervisingChecks(AdapterChecks):
         reporting = self.using()
         if reporting is None or reporting[0].adapter.capabilities.usage == "none":
             return
-        report = await _supervised(reporting[0], FRUGAL)
+        report = (await _supervised(reporting[0], FRUGAL)).policy
 
         found = [(violation.kind, violation.enforcement) for violation in report.violations]
         assert [kind for kind, _ in found] == ["max_total_tokens"], found
@@ -99,15 +92,11 @@ class SupervisingChecks(AdapterChecks):
         assert self.processes() == []
 
 
-async def _supervised(agent: Agent, policy: Policy) -> PolicyReport:
-    """What the policies found in a run, however it ended."""
+async def _supervised(agent: Agent, policy: Policy) -> RunResult:
+    """The result of a run, however it ended."""
     with anyio.fail_after(PATIENCE_S):
         try:
-            result = await run_once(agent.adapter, agent.prompt, policies=[policy])
-        except PolicyViolationError as error:
-            report: PolicyReport = error.partial.policy
-        except ProviderError as error:
-            report = error.policy
-        else:
-            report = result.policy
-    return report
+            return await run_once(agent.adapter, agent.prompt, policies=[policy])
+        except (PolicyViolationError, ProviderError) as error:
+            partial: RunResult = error.partial
+            return partial
