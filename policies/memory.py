@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import Any
+from unicodedata import category
 
 import msgspec
 
@@ -123,7 +124,7 @@ def _joined(text: str, at: int, step: int, edge: str) -> bool:
 
 
 def _in_word(char: str) -> bool:
-    return char.isalnum() or char == "_"
+    return char.isalnum() or char == "_" or category(char) in ("Mn", "Mc")  # vowel signs and accents
 
 
 def message_text(content: Any) -> str | None:
