@@ -8,9 +8,9 @@ Rows, each importing only those above it:
     derivation           the least fixed point of needs
     net_needs, needs     what each kind of call needs to have come before
     net_model, net_search
-    order_models, order_search
+    order_models, modelling, order_judges, order_search
     admitting, capping, evading, netting, providing, reachable, shadowing
-    ordering, quotas
+    demanding, ordering, quotas
     run
 """
 

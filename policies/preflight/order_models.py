@@ -10,19 +10,13 @@ from collections.abc import Hashable, Sequence
 from typing import Any, Protocol, TypeAlias
 
 from ..language.selectors import Selector, ToolWhere
-from ..rules.after import After, Eventually
-from ..rules.before import Before, ImmediatelyBefore
-from ..rules.count import Count, MaxCalls
-from ..rules.never_after import ForbidsAfter, NeverAfter
+from ..rules.before import ImmediatelyBefore
 from ..rules.precondition import Precondition, Requirement
 from ..rules.sequence import ForbiddenSequence
 from ..rules.sequence import Sequence as SequenceRule
 
 ModelState: TypeAlias = Any
 """Hashable; what a model remembers of the past."""
-
-MOST = 20
-"""The largest count a model keeps; a rule that counts further is left out."""
 
 
 class OrderModel(Protocol):
@@ -47,49 +41,7 @@ class OrderModel(Protocol):
         ...
 
 
-def order_model(record: Any) -> OrderModel | None:
-    """The model of a rule about order; None for others. With a `key` only what holds whatever its value."""
-    match record:
-        case Before() | ImmediatelyBefore() if isinstance(record, Before) or record.key is not None:
-            return _Before(record.first, record.then, on_start=getattr(record, "first_must", "started") == "started")
-        case ImmediatelyBefore():
-            return _RightBefore(record)
-        case Precondition():
-            return _Precondition(record)
-    return None if getattr(record, "key", None) is not None else _unkeyed(record)
-
-
-def _unkeyed(record: Any) -> OrderModel | None:
-    match record:
-        case NeverAfter():
-            return _NeverAfter(record.trigger, record.forbidden, on_failure=True)
-        case ForbidsAfter():
-            return _NeverAfter(record.tool, tuple(record.tools), on_failure=False)
-        case SequenceRule():
-            return _InOrder(record)
-        case ForbiddenSequence():
-            return _NotInOrder(record)
-        case After() if record.within <= MOST:
-            return _Deadline(record.then, record.trigger, record.within, 0)
-        case Eventually() if record.within <= MOST:
-            return _Deadline(record.tool, None, 0, record.within)
-        case MaxCalls() if record.max <= MOST:
-            return _AtMost(record.tool, record.max, counts_failed=True)
-        case Count() if record.within_turns is None:
-            most = record.exact if record.exact is not None else record.max
-            if most is not None and most <= MOST:
-                return _AtMost(record.tool, most, counts_failed=record.of != "completed")
-    return None
-
-
-def forgives(model: OrderModel) -> bool:
-    """Whether a call that fails may be followed by more than one that succeeds."""
-    if isinstance(model, _NeverAfter):
-        return not model.on_failure
-    return isinstance(model, _AtMost) and not model.counts_failed
-
-
-class _Before:
+class EarlierModel:
     """`first` before `then`."""
 
     start = False
@@ -105,7 +57,7 @@ class _Before:
         return state or bool(mask & 1 and (ok or self._on_start))
 
 
-class _RightBefore:
+class RightBeforeModel:
     """`then` only where the last call was `first`."""
 
     start = False
@@ -120,7 +72,7 @@ class _RightBefore:
         return bool(mask & 1)
 
 
-class _Precondition:
+class NeedsModel:
     """The priors that came; a requirement without one is taken to hold."""
 
     start = 0
@@ -149,11 +101,7 @@ class _Precondition:
         return state | (mask & ~1 & (-1 if ok else self._started))
 
 
-LASTING = (_Before, _Precondition)
-"""Models that, once they admit a call, always do."""
-
-
-class _NeverAfter:
+class NeverAfterModel:
     """No `forbidden` after `trigger`."""
 
     start = False
@@ -169,7 +117,7 @@ class _NeverAfter:
         return state or bool(mask & 1 and (ok or self.on_failure))
 
 
-class _InOrder:
+class InOrderModel:
     """How many members of a sequence have come."""
 
     start = 0
@@ -189,7 +137,7 @@ class _InOrder:
         return state + 1 if state < len(self.slots) and mask & (1 << state) else state
 
 
-class _NotInOrder:
+class NotInOrderModel:
     """The prefixes of a forbidden sequence that the calls so far end with."""
 
     start = 0
@@ -207,7 +155,7 @@ class _NotInOrder:
         return longer if self._strict else state | longer
 
 
-class _Deadline:
+class DeadlineModel:
     """So many calls are left for the answer, the last one included; 0: none is owed."""
 
     def __init__(self, answer: Selector, trigger: Selector | None, within: int, start: int) -> None:
@@ -223,7 +171,24 @@ class _Deadline:
         return self._within if mask & 2 and not left else left
 
 
-class _AtMost:
+class AtLeastModel:
+    """How often the tool was called, up to what is wanted."""
+
+    start = 0
+
+    def __init__(self, tool: Selector, least: int, *, counts_failed: bool) -> None:
+        self.slots = (tool,)
+        self.least = least
+        self._counts_failed = counts_failed
+
+    def admits(self, state: int, mask: int) -> bool:
+        return True
+
+    def after(self, state: int, mask: int, ok: bool) -> int:
+        return state + 1 if mask & 1 and (ok or self._counts_failed) and state < self.least else state
+
+
+class AtMostModel:
     """How often the tool was called."""
 
     start = 0
@@ -238,3 +203,7 @@ class _AtMost:
 
     def after(self, state: int, mask: int, ok: bool) -> int:
         return state + 1 if mask & 1 and (ok or self.counts_failed) else state
+
+
+LASTING = (EarlierModel, NeedsModel, AtLeastModel)
+"""Models that, once they admit a call, always do."""

@@ -9,14 +9,12 @@ from __future__ import annotations
 import contextlib
 import itertools
 from collections import deque
-from collections.abc import Container, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Container, Hashable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
-from ..nets.records import Net
 from .clauses import Clause
-from .kinds import Facet, Kind, Kinds, Reach
-from .net_model import NetModel, NetState
-from .order_models import LASTING, OrderModel, forgives, order_model
+from .kinds import Facet, Kind, Kinds
+from .order_judges import END, Judge
 
 MAX_WORK = 200_000
 """How often one search asks a clause about a call before it gives up."""
@@ -42,77 +40,6 @@ Entry: TypeAlias = tuple[tuple[Any, ...], Letter, bool]
 """How each clause sees a call, the call, and whether it is the wanted one."""
 
 
-class Judge:
-    """One clause in a search."""
-
-    def __init__(self, clause: Clause, kinds: Kinds, model: OrderModel | NetModel) -> None:
-        self.clause = clause
-        self.model = model
-        if isinstance(model, NetModel):
-            self._slots: tuple[tuple[Reach, ...], ...] = (model.reaches,)
-            self.start: Hashable = model.start()[0]
-        else:
-            self._slots = tuple(kinds.reaches(slot, clause) for slot in model.slots)
-            self.start = model.start
-        reaches = [reach for slot in self._slots for reach in slot]
-        self.lasting = isinstance(model, LASTING)
-        self.forgives = isinstance(model, NetModel) or forgives(model)
-        self.awaits = not isinstance(model, NetModel) and not model.admits(self.start, 0)
-        self.names = frozenset(name for reach in reaches for name in reach.names)
-        self._facets = [(reach.names, reach.facets) for reach in reaches if reach.facets]
-        self._looks: dict[tuple[str, frozenset[Facet]], Any] = {}
-
-    def facets(self, name: str) -> frozenset[Facet]:
-        """The facets of a name's input that the clause looks at."""
-        return frozenset(facet for names, facets in self._facets if name in names for facet in facets)
-
-    def look(self, name: str, facets: frozenset[Facet]) -> Any:
-        """What the clause sees of such a call."""
-        key = (name, facets)
-        if key not in self._looks:
-            if isinstance(self.model, NetModel):
-                self._looks[key] = self.model.looks(name, facets)
-            else:
-                met = (any(name in r.names and r.facets <= facets for r in slot) for slot in self._slots)
-                self._looks[key] = sum(1 << n for n, yes in enumerate(met) if yes)
-        return self._looks[key]
-
-    def next(self, state: Any, look: Any, ok: bool) -> Hashable | None:
-        """The state after a call; None if the clause refuses it."""
-        if not isinstance(self.model, NetModel):
-            return self.model.after(state, look, ok) if self.model.admits(state, look) else None
-        firing = self.model.firing(state, look)
-        return None if firing is None else self._fired(state, firing, ok)
-
-    def _fired(self, state: NetState, firing: Sequence[int], ok: bool) -> NetState:
-        assert isinstance(self.model, NetModel)
-        state, _ = self.model.call(state, firing)
-        while state.waiting:
-            state, _ = self.model.end(state, state.waiting[0], failed=not ok)
-        return state
-
-
-def judges_of(clauses: Iterable[Clause], kinds: Kinds, unbounded: frozenset[str]) -> list[Judge]:
-    """The clauses that a search can follow; a net that does not stay small is left out."""
-    found = []
-    for clause in clauses:
-        if not clause.binds:
-            continue
-        if isinstance(clause.record, Net):
-            if clause.id not in unbounded and _followable(clause.record):
-                found.append(Judge(clause, kinds, NetModel(clause, kinds)))
-        elif model := order_model(clause.record):
-            found.append(Judge(clause, kinds, model))
-    return found
-
-
-def _followable(net: Net) -> bool:
-    """Whether ending each call at once loses nothing, and the tokens are few."""
-    silent = any(not t.tools for t in net.transitions)
-    deferred = any(t.deferred for t in net.transitions)
-    return not (silent and deferred) and sum(net.initial_marking.values()) <= 2 * len(net.places) + 8
-
-
 class OrderSearch:
     """Searches over the calls that are possible as far as needs go; `work` is what earlier searches took."""
 
@@ -127,7 +54,12 @@ class OrderSearch:
         self._closed = {name for name, facets in self._never.items() if frozenset() in facets}
 
     def concerned(self, kind: Kind) -> list[Judge]:
-        """The clauses that look at every call of a kind, or at every first call."""
+        """The clauses that look at every call of a kind, or at every first call; at the end, those that want calls
+        which others stand in the way of.
+        """
+        if kind == END:
+            others = [judge for judge in self._judges if not judge.lasting]
+            return [j for j in self._judges if j.owes and any(o is not j and o.names & j.names for o in others)]
         return [judge for judge in self._judges if judge.awaits or judge.look(kind.name, kind.facets)]
 
     def sight(self, kind: Kind) -> tuple[Hashable, ...]:
@@ -162,7 +94,8 @@ class OrderSearch:
             refusing = [judge for judge in self._judges if judge not in judges and self._refuses(judge, trace)]
             if not refusing:
                 return None
-            judges = judges + refusing
+            # What else is owed takes many calls to pay; that some of it cannot be shows sooner without.
+            judges = judges + ([judge for judge in refusing if not judge.owes] or refusing)
 
     def _refuses(self, judge: Judge, trace: Sequence[Letter]) -> bool:
         state: Any = judge.start

@@ -8,7 +8,8 @@ from .clauses import Clause
 from .derivation import way_to
 from .findings import PreflightFinding
 from .kinds import Kind
-from .order_search import GaveUp, Judge, OrderSearch
+from .order_judges import Judge
+from .order_search import GaveUp, OrderSearch
 from .reachable import Possible
 
 

@@ -8,12 +8,13 @@ from ..model import Policy, members_of
 from .admitting import allow_findings
 from .capping import limit_findings
 from .clauses import clauses_of
+from .demanding import demand_findings
 from .evading import evasion_findings
 from .findings import Findings
 from .kinds import Kinds
 from .needs import stated_needs
 from .netting import net_findings
-from .order_search import judges_of
+from .order_judges import judges_of
 from .ordering import find_orders
 from .providing import adapter_findings
 from .quotas import quota_findings
@@ -29,7 +30,14 @@ def findings_of(policy: Policy, capabilities: Capabilities | None) -> Findings:
     nets = list(net_findings(clauses, kinds))
     possible = Possible(stated_needs(clauses, kinds), kinds)
     large = frozenset(finding.rule for finding in nets if finding.code in ("unbounded_net", "gave_up"))
-    given_up = list(find_orders(possible, judges_of(clauses, kinds, large)))
+    judges = judges_of(clauses, kinds, large)
+    given_up = list(find_orders(possible, judges))
+    alone = [
+        *never_callable(possible),
+        *never_satisfied(clauses, possible),
+        *quota_findings(stack, clauses, possible),
+    ]
+    refused = any(finding.severity == "refuse" for finding in alone)
     return Findings(
         [
             *adapter_findings(stack, clauses, capabilities),
@@ -37,9 +45,8 @@ def findings_of(policy: Policy, capabilities: Capabilities | None) -> Findings:
             *allow_findings(clauses, kinds),
             *nets,
             *given_up,
-            *never_callable(possible),
-            *never_satisfied(clauses, possible),
-            *quota_findings(stack, clauses, possible),
+            *alone,
+            *(() if refused else demand_findings(clauses, possible, judges)),
             *shadow_findings(clauses, kinds),
             *evasion_findings(clauses),
         ]

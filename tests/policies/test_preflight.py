@@ -344,6 +344,76 @@ def test_a_required_tool_must_be_callable(wanting: dict[str, Any]) -> None:
     assert refused(rules(wanting | {"tool": ["x", "z"]}, tool_rules=denied)) == []
 
 
+def never(trigger: str, forbidden: str) -> dict[str, Any]:
+    return {"type": "never_after", "trigger": trigger, "forbidden": forbidden}
+
+
+def apart(*tools: str) -> dict[str, Any]:
+    return {"type": "forbidden_sequence", "sequence": list(tools), "adjacency": "any"}
+
+
+def wants(tool: str) -> dict[str, Any]:
+    return {"type": "require", "tool": tool}
+
+
+COMPLETED = {"type": "count", "min": 1, "of": "completed"}
+TOGETHER_IMPOSSIBLE = [
+    rules(wants("a"), wants("b"), never("a", "b"), never("b", "a")),
+    rules(wants("a"), wants("b"), apart("a", "b"), apart("b", "a")),
+    rules(wants("a"), wants("b"), wants("c"), never("a", "b"), never("b", "c"), never("c", "a")),
+    rules(*(wants(f"t{n}") for n in range(20)), never("t7", "t8"), never("t8", "t7")),
+    rules(wants("a"), {"type": "after", "trigger": "a", "then": "b"}, never("a", "b")),
+    rules(wants("a"), {"type": "after", "trigger": "a", "then": "a"}),
+    rules({"type": "count", "tool": "a", "min": 2}, apart("a", "a")),
+    rules(wants("a"), {"type": "eventually", "tool": "b", "within": 1}, never("b", "a")),
+    rules(
+        COMPLETED | {"tool": "a"},
+        COMPLETED | {"tool": "b"},
+        {"type": "forbids_after", "tool": "a", "tools": ["b"]},
+        {"type": "forbids_after", "tool": "b", "tools": ["a"]},
+    ),
+]
+
+
+@pytest.mark.parametrize("document", TOGETHER_IMPOSSIBLE)
+def test_demands_that_no_one_run_can_meet_are_refused(document: dict[str, Any]) -> None:
+    """Each can be met alone; without any one rule of the witness the others can be met together."""
+    numbered = [rule | {"id": f"r{n}"} for n, rule in enumerate(document["rules"])]
+    witness = " ".join(the("never_satisfied", found({"rules": numbered})).witness)
+    named = [rule for rule in numbered if f"`{rule['id']}`" in witness]
+
+    assert len(named) > 1
+    for rule in named:
+        assert refused({"rules": [other for other in numbered if other != rule]}) == []
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        rules(wants("a"), wants("b"), never("a", "b")),
+        rules(wants("a"), wants("b"), never("a", "b"), never("b", "a") | {"action": "warn"}),
+        rules(wants("a"), wants("b"), never("a", "b"), never("b", "a") | {"when": [TENANT]}),
+        rules(wants("a"), {"type": "require", "tool": ["b", "a"]}, never("a", "b"), never("b", "a")),
+        rules({"type": "after", "trigger": "a", "then": "b"}, never("a", "b")),
+        rules(*(wants(f"t{n}") for n in range(20)), *(never(f"t{n + 1}", f"t{n}") for n in range(19))),
+        rules(*(wants(f"t{n}") for n in range(20)), *(never(f"t{n}", f"t{n + 1}") for n in range(19))),
+    ],
+)
+def test_demands_that_some_order_of_calls_meets_are_not_refused(document: dict[str, Any]) -> None:
+    """One way will do, and what only warns or holds for some runs stands in nobody's way."""
+    assert [finding.code for finding in found(document) if finding.code in ("never_satisfied", "gave_up")] == []
+
+
+def test_too_many_demands_to_try_every_order_are_reported() -> None:
+    """Preflight says that it cannot tell, and refuses nothing."""
+    pairs = [(f"t{n}", f"t{(n * 7) % 20}") for n in range(2, 20)]
+    document = rules(*(wants(f"t{n}") for n in range(20)), *(never(a, b) for a, b in pairs if a != b))
+    finding = the("gave_up", found(document))
+
+    assert finding.severity == "report"
+    assert len(finding.witness) == 20
+
+
 def test_a_required_tool_that_needs_a_denied_one_shows_the_way() -> None:
     """The witness goes from the requirement to the deny."""
     findings = found(rules({"type": "require", "tool": "x"}, before("a", "x"), tool_rules=[{"deny": ["a"]}]))

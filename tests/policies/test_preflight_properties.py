@@ -8,7 +8,15 @@ import msgspec
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from proctor.policies import CompiledPolicy, Monitor, ToolCall, compile_policy, merge_policies, parse_policies
+from proctor.policies import (
+    CompiledPolicy,
+    Monitor,
+    ToolCall,
+    compile_policy,
+    merge_policies,
+    parse_policies,
+    preflight,
+)
 from proctor.policies import events as ev
 from proctor.policies.language.globs import matcher
 from proctor.policies.nets.records import Transition, silent_cycle
@@ -18,7 +26,7 @@ from proctor.policies.preflight.names import Names
 from proctor.policies.preflight.needs import stated_needs
 from proctor.policies.preflight.net_model import NetModel
 from proctor.policies.preflight.net_search import walk
-from proctor.policies.preflight.order_search import judges_of
+from proctor.policies.preflight.order_judges import judges_of
 from proctor.policies.preflight.ordering import find_orders
 from proctor.policies.preflight.reachable import Possible
 
@@ -155,6 +163,29 @@ def test_what_is_called_possible_is_let_through_by_some_trace(document: dict[str
     compiled, possible = judged(document)
 
     assert possible <= reachable(compiled, possible)
+
+
+demand = st.one_of(
+    st.builds(lambda t: {"type": "require", "tool": t}, some),
+    st.builds(lambda t, n, of: {"type": "count", "tool": t, "min": n, "of": of},
+              tool, st.integers(1, 2), st.sampled_from(["started", "completed"])),
+)  # fmt: skip
+
+
+@quick
+@given(policy, st.lists(demand, min_size=1, max_size=3), st.lists(st.tuples(tool, st.booleans()), max_size=25))
+def test_what_no_run_can_do_no_run_does(
+    document: dict[str, Any], demands: list[dict[str, Any]], trace: list[tuple[str, bool]]
+) -> None:
+    """A run that ends with every demand met, and whose refused calls never ran, was not called impossible."""
+    stack = merge_policies(parse_policies({**document, "rules": [*document["rules"], *demands]}))
+    monitor = compile_policy(stack).monitor()
+    for n, (name, ok) in enumerate(trace):
+        step(monitor, n, name, ok)
+    owed = [violation for violation in monitor.finish().violations if violation.enforcement != "prevented"]
+    refused = [finding for finding in preflight(stack) if finding.code == "never_satisfied"]
+
+    assert owed or not [finding for finding in refused if finding.severity == "refuse"]
 
 
 @quick
