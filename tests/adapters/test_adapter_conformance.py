@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+import anyio
+import psutil
 import pytest
 
 from proctor.adapters import ReplayAdapter, ScriptedAdapter, ShellAdapter
-from proctor.policies.calls import Usage
+from proctor.policies.calls import ToolCall, Usage
 from proctor.policies.events import (
     Event,
     MessageReceived,
@@ -18,7 +20,9 @@ from proctor.policies.events import (
     TurnStarted,
 )
 from proctor.policies.model import Allow, Policy
+from proctor.supervisor.ports import GateAnswer
 from proctor.supervisor.testing.adapter_conformance import AdapterConformance, Agent
+from proctor.supervisor.testing.driving import Drive
 
 STAY = "trap '' TERM HUP; setsid sleep 73001 & (setsid sleep 73001 &); touch up; sleep 73001"
 
@@ -131,6 +135,23 @@ class TestReplayAdapter(Placed):
             for call, parent in calls
         ]
         return Agent(ReplayAdapter(events)) if self.gated else None
+
+    async def test_a_cancel_finds_no_process_to_end(self) -> None:
+        """A recording starts none."""
+        before = psutil.Process().children(recursive=True)
+        held: list[psutil.Process] = []
+
+        async def hold(call: ToolCall) -> GateAnswer:
+            held.extend(psutil.Process().children(recursive=True))
+            drive.cancel()
+            await anyio.sleep_forever()
+            raise AssertionError
+
+        agent = self.making("alpha")
+        drive = Drive(agent.adapter, answer=hold)
+        await drive.run()
+
+        self.saw(agent.adapter.capabilities, cancel_kills_children=not set(held) - set(before))
 
     def using(self) -> tuple[Agent, Usage]:
         """Recorded reports."""

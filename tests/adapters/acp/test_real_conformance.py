@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 import pytest
+from backends import OnAsyncio
 
 from proctor.policies.calls import Usage
 from proctor.supervisor.testing.adapter_conformance import AdapterConformance, Agent
@@ -13,18 +14,16 @@ SLEEP = "sleep 73006"
 STAY = f"trap '' TERM HUP; setsid {SLEEP} & (setsid {SLEEP} &); touch up; {SLEEP}"
 
 
-class RealAgent(AdapterConformance):
-    """An agent that runs real commands: by its tool `shell`; `looks` is a call that it does not ask about."""
+class RealAgent(OnAsyncio, AdapterConformance):
+    """An agent that runs real commands: by its tool `shell`; `looks` is a call that it does not ask about.
+
+    One backend is enough: the scripted agent is run on both.
+    """
 
     has_client = True
     name: ClassVar[str]
     shell: ClassVar[str]
     looks: ClassVar[list[Any]]
-
-    @pytest.fixture
-    def anyio_backend(self) -> str:
-        """One is enough: the scripted agent is run on both."""
-        return "asyncio"
 
     @pytest.fixture(autouse=True)
     def place(self, bench: Any) -> None:

@@ -18,6 +18,8 @@ from proctor.supervisor.ports import GateAnswer
 from proctor.supervisor.testing.patience import PATIENCE_S
 
 pytestmark = pytest.mark.anyio
+ONCE = pytest.mark.parametrize("anyio_backend", ["asyncio"])
+"""For the real client: what answers it is run on both backends by the other tests."""
 
 
 async def started(office: Office, given: bytes = b'{"cmd": "ls"}', **env: str) -> subprocess.CompletedProcess[bytes]:
@@ -40,6 +42,7 @@ async def real(amp: str, office: Office, home: Path, *call: str, rejected: tuple
     return found
 
 
+@ONCE
 @pytest.mark.parametrize("answer", [GateAnswer(allowed=True), GateAnswer(allowed=False, tell_model="Not here.")])
 async def test_the_real_client_does_as_the_gate_says(amp: str, tmp_path: Path, answer: GateAnswer) -> None:
     """It asks with the tool's name and input, and tells the model our text."""
@@ -57,6 +60,7 @@ async def test_the_real_client_does_as_the_gate_says(amp: str, tmp_path: Path, a
     assert answer.allowed or found["error"] == "Not here.\n"
 
 
+@ONCE
 @pytest.mark.parametrize(
     "call", [("Bash", "--cmd", "ls"), ("shell_command", "--command", "ls"), ("mcp__docs__find", "--q", "x")]
 )
@@ -75,6 +79,7 @@ async def test_the_real_client_rejects_what_the_policy_denies_without_asking(
     assert (found["action"], found["matchedEntry"]["action"]) == ("reject", "reject")
 
 
+@ONCE
 async def test_the_real_client_rejects_when_nobody_answers(amp: str, tmp_path: Path) -> None:
     """The supervisor is gone, its folder is still there."""
 

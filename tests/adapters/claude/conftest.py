@@ -72,6 +72,12 @@ def real_client() -> str:
     return str(Path(claude_agent_sdk.__file__).parent / "_bundled" / "claude")
 
 
+@pytest.fixture
+def anyio_backend() -> str:
+    """The suite runs on asyncio, and every ending on both."""
+    return "trio"
+
+
 async def allow_all(call: ToolCall) -> GateAnswer:
     """A gate that refuses nothing."""
     return GateAnswer(allowed=True)

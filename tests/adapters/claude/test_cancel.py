@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from contextlib import aclosing
 from typing import Any
 
 import anyio
@@ -15,7 +14,7 @@ import psutil
 import pytest
 
 from proctor.policies.calls import ToolCall
-from proctor.policies.events import RunFailed, SessionStarted, ToolCallCompleted
+from proctor.policies.events import RunFailed, ToolCallCompleted
 from proctor.supervisor.clock import Clock
 from proctor.supervisor.ladder import walk
 from proctor.supervisor.ports import GateAnswer
@@ -23,6 +22,7 @@ from proctor.supervisor.testing.patience import PATIENCE_S
 
 pytestmark = [pytest.mark.claude, pytest.mark.anyio]
 
+BOTH = pytest.mark.parametrize("anyio_backend", ["asyncio", "trio"])
 SLEEPER = "tail -f /dev/null --sleep-interval={}"
 
 
@@ -129,21 +129,7 @@ async def test_a_cancel_takes_back_the_question_at_the_gate(bench: Any) -> None:
     assert bench.marked(launch.run_id) == []
 
 
-async def test_leaving_ends_the_client_whatever_it_does(bench: Any) -> None:
-    """Without a ladder, in the middle of a command: nothing is left, and it takes a bounded time."""
-    api = bench.api
-    api.say(api.reply(sleeping(bench, 9111)))
-    launch = bench.launch(allow)
-
-    with anyio.fail_after(PATIENCE_S):
-        async with bench.adapter().open(launch) as provider:
-            async with aclosing(provider.events()) as events:
-                assert isinstance(await anext(events), SessionStarted)
-            await until_up(bench)
-
-    assert bench.marked(launch.run_id) == []
-
-
+@BOTH
 async def test_a_cancelled_scope_leaves_no_process(bench: Any) -> None:
     """The supervisor's own scope may be cancelled at any moment."""
     api = bench.api
@@ -187,6 +173,7 @@ async def test_a_task_cancelled_over_and_over_leaves_no_process(bench: Any) -> N
     assert bench.marked(launch.run_id) == []
 
 
+@BOTH
 async def test_a_finished_run_leaves_no_background_command(bench: Any) -> None:
     """A command the model left in the background ends with the run."""
     api = bench.api
@@ -201,6 +188,7 @@ async def test_a_finished_run_leaves_no_background_command(bench: Any) -> None:
     assert bench.marked(launch.run_id) == []
 
 
+@BOTH
 async def test_the_later_rungs_end_a_client_that_does_not_answer(bench: Any) -> None:
     """A client that is stopped is terminated or killed, with what it started."""
     api = bench.api

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from backends import OnAsyncio
 
 from proctor.policies.calls import Usage
 from proctor.supervisor.testing import wire
@@ -26,11 +27,15 @@ Replies = list[Callable[[], Any]]
 
 
 class Scenes:
-    """Scripted conversations, each known by its prompt; which reply is due, the conversation tells."""
+    """Scripted conversations, each known by its prompt; which reply is due, the conversation tells.
+
+    `caps` has the most tokens that each response was asked for.
+    """
 
     def __init__(self, api: Any) -> None:
         self._api = api
         self._scripts: dict[str, Replies] = {}
+        self.caps: list[int] = []
         api.next_reply = self._next_reply
 
     def add(self, replies: Replies) -> str:
@@ -42,6 +47,7 @@ class Scenes:
     def _next_reply(self, body: dict[str, Any]) -> Any:
         if not body.get("tools"):
             return self._api.reply(self._api.text("ok"), input_tokens=0, output_tokens=0)
+        self.caps.append(body["max_tokens"])
         given = 0
         replies: Replies = []
         for message in body["messages"]:
@@ -128,23 +134,20 @@ class Claude(AdapterChecks):
 
 @pytest.mark.claude
 @pytest.mark.anyio
-class TestClaudeAdapter(Claude, AdapterConformance):
+class TestClaudeAdapter(OnAsyncio, Claude, AdapterConformance):
     """All of the suite; what the backend could change is below."""
 
     row = "claude"
 
-    @pytest.fixture
-    def anyio_backend(self) -> str:
-        """The first backend."""
-        return "asyncio"
+    async def test_tokens_and_usd_past_launch_options_end_the_run(self) -> None:
+        """The cap on output is one of each response, so it is the model that is held to it."""
+        await super().test_tokens_and_usd_past_launch_options_end_the_run()
+
+        assert min(self.scenes.caps) == 1
+        self.saw_compiled(self.bench.adapter().capabilities, "max_output_tokens")
 
 
 @pytest.mark.claude
 @pytest.mark.anyio
-class TestEndingClaudeOnTrio(Claude, CancellingChecks, CrashingChecks):
+class TestEndingClaude(Claude, CancellingChecks, CrashingChecks):
     """Every way to end a run."""
-
-    @pytest.fixture
-    def anyio_backend(self) -> str:
-        """The second backend."""
-        return "trio"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import anyio
@@ -17,7 +16,6 @@ from proctor.policies.events import (
     Unrecognized,
 )
 from proctor.supervisor.errors import ProviderError, ProviderUnavailableError, UsageError
-from proctor.supervisor.testing import wire
 from proctor.supervisor.testing.patience import PATIENCE_S
 
 pytestmark = [pytest.mark.claude, pytest.mark.anyio]
@@ -153,20 +151,6 @@ async def test_a_record_may_be_as_long_as_an_image(bench: Any) -> None:
     events = await bench.run(bench.adapter(cli_path=cli))
 
     assert 3_000_000 in [len(event.content) for event in events if isinstance(event, MessageReceived)]
-
-
-async def test_a_client_that_only_closes_its_output_is_ended(bench: Any) -> None:
-    """The real client lives on and waits for the gate; the run fails at once and nothing of it is left."""
-    api = bench.api
-    api.say(api.reply(api.bash("touch never.txt")))
-    cli = bench.stand_in(partial(wire.cut, mark="tool_use", lives=True))
-    adapter = bench.adapter(cli_path=cli)
-
-    with anyio.fail_after(PATIENCE_S), pytest.raises(ProviderError, match="closed its output"):
-        await bench.run(adapter, run_id="mute")
-
-    assert bench.marked("mute") == []
-    assert not (bench.cwd / "never.txt").exists()
 
 
 async def test_a_client_that_does_not_say_what_it_used_is_ended(bench: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -109,19 +109,6 @@ async def test_a_gate_that_raises_ends_the_run_and_its_error_stays_here(bench: A
     assert "secret rule" not in str(api.requests)
 
 
-async def test_a_rewritten_call_runs_with_the_input_of_the_gate(bench: Any) -> None:
-    """What runs is the gate's input, not the model's."""
-    api = bench.api
-    api.say(api.reply(api.bash("touch asked.txt")), api.reply(api.text("done")))
-
-    async def gate(call: ToolCall) -> GateAnswer:
-        return GateAnswer(allowed=True, input={**call.input, "command": "touch rewritten.txt"})
-
-    await bench.run(bench.adapter(), gate)
-
-    assert [path.name for path in bench.cwd.iterdir()] == ["rewritten.txt"]
-
-
 async def test_a_stop_ends_the_run_without_another_request(bench: Any) -> None:
     """The client asks the model for nothing more once the gate said stop."""
     api = bench.api

@@ -13,7 +13,9 @@ from typing import Any
 import pytest
 
 from proctor.adapters.hook.settings import hooks, installed, settings_path
+from proctor.adapters.matrix.hooked import HOOKED
 from proctor.policies import RunContext
+from proctor.supervisor.testing.evidence import Evidence
 
 pytestmark = pytest.mark.claude
 
@@ -40,41 +42,52 @@ def recorded(store: Path, *types: str) -> list[str]:
     return [name for (name,) in rows if not types or name in types]
 
 
-def test_a_denied_call_does_not_run_and_the_model_is_told(governed: Any) -> None:
-    """The model reads the policy's words and nothing of its rules; what is allowed runs and is recorded."""
-    api = governed.api
-    never, done = governed.cwd / "never", governed.cwd / "done"
-    governed.govern(
-        "{name: acme, on_violation: deny, tool_rules: [{reason: internal, tell_model: keep out,"
-        " deny: [{tool: Bash, where: [{path: $.command, regex: never}]}]}]}"
-    )
-    first, second = api.bash(f"touch {never}"), api.bash(f"touch {done}")
-    api.say(api.reply(first), api.reply(second), api.reply(api.text("done")))
+class TestHooks(Evidence):
+    """What they are seen to do, for their row of the matrix."""
 
-    governed.run()
+    row = "hook"
 
-    told = governed.told()[first["id"]]
-    assert not never.exists()
-    assert done.exists()
-    assert "keep out" in told
-    assert "acme" not in told
-    assert "internal" not in told
-    found = [name for name in recorded(governed.store) if name != "token_usage_updated"]
-    assert found == [
-        "session_created",
-        "run_started",
-        "message_sent",
-        "tool_call_requested",
-        "policy_violation",
-        "tool_call_denied",
-        "turn_completed",
-        "tool_call_requested",
-        "tool_call_started",
-        "tool_call_completed",
-        "turn_completed",
-        "turn_completed",
-        "run_completed",
-    ]
+    def test_a_denied_call_does_not_run_and_the_model_is_told(self, governed: Any) -> None:
+        """The model reads the policy's words and nothing of its rules; what is allowed runs and is recorded."""
+        api = governed.api
+        never, done = governed.cwd / "never", governed.cwd / "done"
+        governed.govern(
+            "{name: acme, on_violation: deny, tool_rules: [{reason: internal, tell_model: keep out,"
+            " deny: [{tool: Bash, where: [{path: $.command, regex: never}]}]}]}"
+        )
+        first, second = api.bash(f"touch {never}"), api.bash(f"touch {done}")
+        api.say(api.reply(first), api.reply(second), api.reply(api.text("done")))
+
+        governed.run()
+
+        told = governed.told()[first["id"]]
+        assert not never.exists()
+        assert "keep out" in told
+        assert "acme" not in told
+        assert "internal" not in told
+        found = recorded(governed.store)
+        assert [name for name in found if name != "token_usage_updated"] == [
+            "session_created",
+            "run_started",
+            "message_sent",
+            "tool_call_requested",
+            "policy_violation",
+            "tool_call_denied",
+            "turn_completed",
+            "tool_call_requested",
+            "tool_call_started",
+            "tool_call_completed",
+            "turn_completed",
+            "turn_completed",
+            "run_completed",
+        ]
+        counted = found.count("token_usage_updated")
+        self.saw(
+            HOOKED,
+            gate="all",
+            deny_ends_turn=not done.exists(),
+            usage="per_turn" if counted > 1 else "at_end" if counted else "none",
+        )
 
 
 def test_parallel_calls_share_one_budget(governed: Any) -> None:
@@ -190,16 +203,14 @@ def test_an_allowed_call_still_needs_the_persons_own_permission(governed: Any) -
     assert "tool_call_completed" not in recorded(governed.store)
 
 
-@pytest.mark.parametrize("broken", ["policy", "store", "interpreter"])
+@pytest.mark.parametrize("broken", ["policy", "interpreter"])
 def test_a_hook_that_cannot_judge_refuses(governed: Any, broken: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An unreadable policy, a damaged store, a hook that cannot even start: the call does not run."""
+    """One that says so, or that cannot even start: the call does not run."""
     api = governed.api
     never = governed.cwd / "never"
     if broken == "interpreter":
         monkeypatch.setattr(sys, "executable", "/nonexistent/python")
     governed.govern("{name: p, rules: 7}" if broken == "policy" else "{name: p}")
-    if broken == "store":
-        governed.store.write_text("no database")
     path = settings_path(user=False, folder=governed.cwd)
     settings = json.loads(path.read_text())
     del settings["hooks"]["UserPromptSubmit"]  # it would refuse the prompt already

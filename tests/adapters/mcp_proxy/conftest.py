@@ -12,12 +12,14 @@ import anyio
 import pytest
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
+from proctor.supervisor.testing.driving import Answering, Drive
 from proctor.supervisor.testing.patience import PATIENCE_S
 
 pytest.importorskip("mcp", reason="needs the MCP library: pip install 'proctor[mcp]'")
 
 from mcp import Client
 
+from proctor.adapters.mcp_proxy.adapter import McpProxyAdapter
 from proctor.adapters.mcp_proxy.serving import Serving, serve
 from proctor.adapters.mcp_proxy.upstream import CommandUpstream
 from proctor.adapters.stores import SQLiteStore
@@ -92,6 +94,7 @@ class Bench:
         self.command = [sys.executable, "-S", str(QUICK)]
         self.real_command = [sys.executable, str(REAL)]
         self.error: BaseException | None = None
+        self.warned: list[str] = []
 
     def sqlite(self) -> SQLiteStore:
         """A store in a file that other processes can open."""
@@ -130,6 +133,22 @@ class Bench:
                 async with Client(pair.client(), mode="legacy", message_handler=on_message) as client:
                     seen.append(Proxied(client, kept, notices, warnings))
                     yield seen[0]
+
+    @asynccontextmanager
+    async def gated(self, answer: Answering) -> AsyncIterator[Client]:
+        """A connected client behind a gate of the test's own."""
+        pair = _Pair()
+        adapter = McpProxyAdapter(CommandUpstream(self.command), pair, warn=self.warned.append)
+
+        async def run() -> None:
+            await Drive(adapter, answer=answer).run()
+            pair.hang_up()
+
+        with anyio.fail_after(PATIENCE_S):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(run)
+                async with Client(pair.client(), mode="legacy") as client:
+                    yield client
 
 
 @pytest.fixture

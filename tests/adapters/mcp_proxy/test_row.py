@@ -9,7 +9,8 @@ import pytest
 
 from proctor.adapters.mcp_proxy.adapter import McpProxyAdapter
 from proctor.adapters.mcp_proxy.upstream import CommandUpstream
-from proctor.policies.calls import Capabilities
+from proctor.policies.calls import Capabilities, ToolCall
+from proctor.supervisor.ports import GateAnswer
 from proctor.supervisor.testing.evidence import Evidence
 
 DENY = "{name: p, on_violation: %s, tool_rules: [{deny: [write]}]}"
@@ -41,6 +42,17 @@ class TestProxy(Evidence):
         assert [event.type for event in asked][:2] == ["tool_call_requested", "tool_call_denied"]
         assert used == []
         self.saw(self.capabilities, gate="all", deny_ends_turn=False, usage="none", reports_cost=False)
+
+    async def test_an_input_of_the_gates_own_is_what_the_server_gets(self) -> None:
+        """Not the one the client sent."""
+
+        async def other(call: ToolCall) -> GateAnswer:
+            return GateAnswer(allowed=True, input={"a": 1, "b": 5})
+
+        async with self.bench.gated(other) as client:
+            result = await client.call_tool("add", {"a": 1, "b": 2})
+
+        self.saw(self.capabilities, rewrite=result.structured_content == {"sum": 6})
 
     async def test_a_tool_that_no_call_could_pass_is_not_offered(self) -> None:
         """The others are."""
