@@ -17,14 +17,15 @@ from .ports import ApprovalAnswer, ApprovalRequest
 
 
 class Held:
-    """One call that waits for an answer."""
+    """One call that waits for an answer; `asked` once its request is on record."""
 
-    __slots__ = ("decision", "expires_ms", "proposal", "request")
+    __slots__ = ("asked", "decision", "expires_ms", "proposal", "request")
 
     def __init__(self, request: ApprovalRequest, proposal: Proposal, decision: Decision) -> None:
         self.request = request
         self.proposal = proposal
         self.decision = decision
+        self.asked = False
         assert request.expires_at is not None
         self.expires_ms = at_ms(request.expires_at)
 
@@ -94,12 +95,15 @@ class Holding:
 
     def requests(self) -> list[ApprovalRequest]:
         """What is waiting for an answer, in the order it was asked."""
-        return [held.request for held in self._held.values()]
+        return [held.request for held in self._held.values() if held.asked]
 
     def _ask(self, approval_id: str) -> AskApproval | None:
         """Now on record, the request may be shown; not if the call does not wait any more."""
         held = self._held.get(approval_id)
-        return None if held is None else AskApproval(request=held.request)
+        if held is None:
+            return None
+        held.asked = True
+        return AskApproval(request=held.request)
 
     def _expire(self, held: Held, why: str) -> None:
         self._take_out(held)

@@ -21,6 +21,7 @@ from proctor.policies.events import (
 from proctor.policies.model import Deny, Policy
 from proctor.supervisor import (
     ApprovalAnswer,
+    ApprovalRequest,
     MemoryStore,
     RunResult,
     Supervisor,
@@ -98,13 +99,32 @@ async def test_an_approver_that_fails_has_not_said_yes(asking: Policy) -> None:
     assert adapter.ran == []
 
 
-async def test_an_answer_for_another_input_is_no_answer(asking: Policy) -> None:
-    """The approval is bound to the digest of the input it showed."""
+@pytest.mark.parametrize("answer", [True, "yes"])
+async def test_what_is_no_answer_is_not_yes(asking: Policy, answer: Any) -> None:
+    """An approver that answers with something else has failed: the call is refused, and the run goes on."""
+
+    async def approver(request: ApprovalRequest) -> Any:
+        return answer
+
+    adapter = FakeAdapter([BASH])
+    result = await run_once(adapter, "go", policies=[asking], approver=approver)
+
+    assert adapter.ran == []
+    assert [e.reason for e in of_type(result.events, ToolApprovalDenied)] == ["the approver failed"]
+    assert result.status == "completed"
+
+
+async def test_an_answer_for_another_input_is_an_error_and_answers_nothing(asking: Policy) -> None:
+    """The approval is bound to the digest of the input it showed, and is somebody's."""
     adapter = FakeAdapter([BASH])
     async with Supervisor(MemoryStore()) as supervisor:
         handle = await supervisor.start(adapter, "go", policies=[asking])
         request = await until_held(supervisor)
-        await supervisor.approve(request.approval_id, by="ana", input_digest=input_digest({"command": "ls"}))
+        with pytest.raises(UsageError, match="another input"):
+            await supervisor.approve(request.approval_id, by="ana", input_digest=input_digest({"command": "ls"}))
+        for nobody in ("", None):
+            with pytest.raises(UsageError, match="`by` is"):
+                await supervisor.approve(request.approval_id, by=nobody)  # type: ignore[arg-type]
         assert supervisor.approvals() == [request]
         await supervisor.approve(request.approval_id, by="ana", input_digest=request.input_digest)
         await handle.wait()
@@ -263,6 +283,20 @@ async def test_cancel_for_approval_of_what_does_not_run_is_an_error(permissive: 
     for run_id, message in (("nothing", "no run"), (result.run_id, "completed")):
         with pytest.raises(UsageError, match=message):
             await cancel_for_approval(store, FakeAdapter(), run_id, {"tool_name": "x", "tool_call_id": "y"})
+
+
+@pytest.mark.parametrize(
+    "asked", [None, "bash", {"tool_name": "x"}, {"tool_call_id": "y", "tool_name": "x", "tool_input": 3}]
+)
+async def test_a_request_that_is_none_ends_no_run(permissive: Policy, asked: Any) -> None:
+    """What is to be approved is checked first."""
+    store = MemoryStore()
+    async with Supervisor(store) as supervisor:
+        handle = await supervisor.start(FakeAdapter([Pause()]), "go", policies=[permissive])
+        with pytest.raises(UsageError, match="the request for approval"):
+            await cancel_for_approval(store, FakeAdapter(), handle.run_id, asked)
+        assert not handle.done
+        await handle.cancel()
 
 
 async def test_mail_cancels_one_run_or_many(permissive: Policy) -> None:

@@ -241,6 +241,14 @@ async def test_a_cursor_that_is_none_is_one_clear_error(after: Any) -> None:
         ({"prompt": None}, "`prompt` is None, not text"),
         ({"prompt": b"go"}, "`prompt` is a value of type `bytes`, not text"),
         ({"context": {"tenant": "acme"}}, "`context` is a value of type `dict`, not a `RunContext`"),
+        ({"metadata": "x"}, "`metadata` is a value of type `str`, not a mapping"),
+        ({"run_id": 3}, "`run_id` is a value of type `int`, not text"),
+        ({"session_id": ""}, "`session_id` is empty"),
+        ({"approver": "ana"}, "`approver` is a value of type `str`, not a function"),
+        ({"publishers": [None]}, "`publishers` is a list of functions"),
+        ({"publishers": print}, "`publishers` is a list of functions"),
+        ({"store": {}}, "`store` is a value of type `dict`, not a store"),
+        ({"store": MemoryStore}, "`store` is the class `MemoryStore`, not a store"),
         ({"store": "runs.db"}, "`store` is a value of type `str`, not a store"),
         ({"policies": 3}, "`policies` is a value of type `int`, not a list of policies"),
         ({"policies": [{}]}, "`policies\\[0\\]` is a value of type `dict`, not a policy"),
@@ -257,14 +265,16 @@ async def test_arguments_of_the_wrong_kind_are_one_clear_error(
 
 async def test_arguments_that_make_no_sense_are_one_clear_error(permissive: Policy) -> None:
     """Each says what is wrong."""
-    with pytest.raises(UsageError, match="max_running"):
-        Supervisor(MemoryStore(), max_running=0)
+    for most in (0, "3", None, 1.5, True):
+        with pytest.raises(UsageError, match="max_running"):
+            Supervisor(MemoryStore(), max_running=most)  # type: ignore[arg-type]
     supervisor = Supervisor(MemoryStore())
     with pytest.raises(UsageError, match="not open"):
         await supervisor.start(saying(1), "go", policies=[permissive])
     async with supervisor:
         for what, message in (
             ({"after": 3}, "session"),
+            ({"session_id": 3}, "not text"),
             ({"run_id": "nothing"}, "no run"),
             ({"run_id": "r", "session_id": "s"}, "no run"),
         ):

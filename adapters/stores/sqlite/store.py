@@ -129,8 +129,8 @@ class SQLiteStore:
     async def aclose(self) -> None:
         """Finish what was begun, then refuse everything; whoever waits is released."""
         self._closed = True
-        await self._writer.aclose()
         self._readers.close()
+        await self._writer.aclose()  # last, as only it can bring the log's pages into the file
 
     async def __aenter__(self) -> SQLiteStore:
         return self
