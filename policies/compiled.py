@@ -6,12 +6,13 @@ sight of a tool's name and remembered, so an event visits only the rules that na
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 
 from .calls import Action, RunContext
+from .errors import PolicyError
 from .ids import rule_ids
 from .language.conditions import Facts, compile_conditions
 from .language.globs import matcher
@@ -103,11 +104,11 @@ class CompiledPolicy:
         return self._variants[absent]
 
     def with_net(self, net: str | NetLine | Net, **attached: Any) -> CompiledPolicy:
-        """This policy with one net more, as the last rule; a `map` line is refused."""
+        """This policy with one net more, as the last rule; with every member's names; a `map` line is refused."""
         made = net_of(net)
         if not isinstance(made, Net):
             raise ValueError("a `map` line names tools, it is no net: add it to the policy")
-        scope = Scope(self.policy.aliases, self.policy.virtual_tools)
+        scope = _scope(members_of(self.policy))
         action = effective_action(self.policy, made.action, self.policy)
         number = 1 + max((rule.number for rule in self.rules), default=-1)
         rule = _compiled_net(number, made.name, self.policy.name, action, made, NetMachine(made, scope, **attached))
@@ -157,6 +158,7 @@ def compile_policy(
         PolicyError: the policy is wrong; every problem is named.
     """
     stack = merge_policies(list(members_of(policy)))
+    _check_attached(stack, [*(validators or {}), *(on_results or {})])
     rules = tuple(_machines(stack, validators or {}, on_results or {}))
     return CompiledPolicy(
         stack, rules, LimitJudge(effective_limits(stack), reject_unpriced=stack.unpriced == "reject")
@@ -167,8 +169,7 @@ def _machines(stack: Policy, validators: Validators, on_results: OnResults) -> I
     number = 0
     for member, ids in zip(members_of(stack), rule_ids(stack), strict=True):
         nets = [(id, net_of(net)) for id, net in zip(ids.nets, member.nets, strict=True)]
-        mapped = [net for _, net in nets if isinstance(net, VirtualTool)]
-        scope = Scope(member.aliases, (*member.virtual_tools, *mapped))
+        scope = _scope((member,))
         for id, clause in zip((*ids.tool_rules, *ids.rules), (*member.tool_rules, *member.rules), strict=True):
             action = effective_action(member, clause.action, stack)
             yield _compiled(number, id, member.name, action, clause, _machine_of(id, clause, scope))
@@ -180,6 +181,27 @@ def _machines(stack: Policy, validators: Validators, on_results: OnResults) -> I
                     number, id, member.name, effective_action(member, net.action, stack), net, machine
                 )
                 number += 1
+
+
+def _scope(members: tuple[Policy, ...]) -> Scope:
+    """The names that policies give tools, `map` lines among them; a name of several stands for all its tools."""
+    aliases: dict[str, tuple[str, ...]] = {}
+    virtual: list[VirtualTool] = []
+    for member in members:
+        for name, tools in member.aliases.items():
+            folded = name.casefold()
+            aliases[folded] = (*aliases.get(folded, ()), *tools)
+        mapped = (net_of(net) for net in member.nets)
+        virtual += [*member.virtual_tools, *(made for made in mapped if isinstance(made, VirtualTool))]
+    return Scope(aliases, tuple(virtual))
+
+
+def _check_attached(stack: Policy, attached: Iterable[str]) -> None:
+    """Raise PolicyError where something is attached to a net that the policy does not hold."""
+    known = {made.name for net in stack.nets if isinstance(made := net_of(net), Net)}
+    if unknown := sorted(set(attached) - known):
+        names = ", ".join(f"`{name}`" for name in unknown)
+        raise PolicyError(f"no net is called {names}, and a validator or result hook is attached to it")
 
 
 def _machine_of(id: str, clause: Rule | Allow | Deny, scope: Scope) -> Machine:

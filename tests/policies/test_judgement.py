@@ -245,6 +245,37 @@ def test_a_net_can_be_added_and_removed_on_a_live_run_and_keeps_its_state(ruled:
     assert (first, without, session.ask("push")) == (["allow", "deny"], "allow", "deny")
 
 
+@pytest.mark.parametrize(
+    ("member", "line"),
+    [
+        ({"nets": ['map bash.command "git push" as git-push']}, "block git-push"),
+        (
+            {"virtual_tools": [{"tool": "bash", "path": "$.command", "match": "push", "as": "git-push"}]},
+            "block git-push",
+        ),
+        ({"aliases": {"Shell": ["bash"]}}, "block shell"),
+    ],
+)
+def test_a_net_added_on_a_live_run_knows_the_names_of_every_policy(member: dict[str, Any], line: str) -> None:
+    """A name that one member gives, in whatever way, means the same to a net that joins later."""
+    stack = [{"version": 1, "name": "org", **member}, {"version": 1, "name": "team"}]
+    merged = merge_policies([policy for one in stack for policy in parse_policies(one)])
+    monitor = compile_policy(merged).monitor()
+    monitor.add_net(line)
+
+    decision = monitor.propose(ToolCall(id="c", name="bash", input={"command": "git push"}))
+
+    assert decision.action == "cancel"
+
+
+def test_what_is_attached_to_a_net_that_is_not_there_is_an_error() -> None:
+    """A misspelt name would be a validator that never runs."""
+    [policy] = parse_policies({"version": 1, "name": "p", "nets": ["block rm"]})
+
+    with pytest.raises(PolicyError, match="no net is called `block mv`"):
+        compile_policy(policy, validators={"block mv": lambda *_: True})
+
+
 def test_a_snapshot_of_another_policy_is_refused(ruled: Any) -> None:
     """One clear error, no half-restored state."""
     one, other = (

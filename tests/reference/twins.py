@@ -12,7 +12,7 @@ from proctor.policies import Event, Monitor, RunContext, ToolCall, compile_polic
 from proctor.policies import events as ev
 from proctor.policies.calls import input_digest
 from proctor.policies.compiled import CompiledPolicy
-from proctor.policies.nets.records import Transition
+from proctor.policies.nets.records import Net, Transition
 from proctor.policies.rules.net import NetState
 
 from .engine import Engine
@@ -222,8 +222,10 @@ class Twins:
 def compiled(stack: list[Rule]) -> CompiledPolicy:
     """A stack of documents compiled. Raises PolicyError."""
     policies = [policy for document in stack for policy in parse_policies({"version": 1, **document})]
-    attached = {VALIDATED: _validate}
-    return compile_policy(merge_policies(policies), validators=attached, on_results={VALIDATED: _count})
+    merged = merge_policies(policies)
+    if any(isinstance(net, Net) and net.name == VALIDATED for net in merged.nets):
+        return compile_policy(merged, validators={VALIDATED: _validate}, on_results={VALIDATED: _count})
+    return compile_policy(merged)
 
 
 def _validate(call: Any, transition: Transition, state: NetState) -> bool:
