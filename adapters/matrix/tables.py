@@ -20,17 +20,19 @@ COLUMNS: Final[tuple[tuple[str, str, Callable[[Capabilities], str]], ...]] = (
     ("narrow", "narrow", lambda can: _yes(can.narrow)),
 )
 """Title, the capability it is about, how its value reads."""
+SUB_AGENTS: Final = "sub-agents"
 LAUNCH: Final = "launch options"
 
 
 def markdown(rows: Sequence[Row]) -> str:
     """The table of the documentation; what no test has shown is in italics."""
-    titles = ["adapter", *(title for title, _, _ in COLUMNS), LAUNCH, "a denied call is"]
+    titles = ["adapter", *(title for title, _, _ in COLUMNS), SUB_AGENTS, LAUNCH, "a denied call is"]
     lines = [_line(titles), _line(["---"] * len(titles))]
     for row in rows:
         told = [value if plain else f"*{value}*" for value, plain in _values(row)]
         options = [f"`{part}`" if _is_compiled(row, part) else f"*`{part}`*" for part in row.declared.compiles]
-        lines.append(_line([f"`{row.subject.name}`", *told, ", ".join(options) or "none", row.level]))
+        held = "held" if "sub_agents" in row.shown else "-"
+        lines.append(_line([f"`{row.subject.name}`", *told, held, ", ".join(options) or "none", row.level]))
     return "\n".join(lines) + "\n"
 
 

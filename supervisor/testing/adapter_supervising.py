@@ -78,6 +78,7 @@ class SupervisingChecks(AdapterChecks):
         found = [(violation.kind, violation.enforcement) for violation in result.policy.violations]
         assert found == [("max_tool_calls", "prevented")]
         assert self.made() == []
+        self.saw_sub_agents(agent.adapter.capabilities)
 
     async def test_tokens_past_the_limit_interrupt_the_run(self) -> None:
         """Wherever tokens are reported at all."""

@@ -10,7 +10,7 @@ class Evidence:
 
     `row` names the row of a capability matrix that they are for. Once a test has run, `declared` is what the
     adapter declares and `shown` names the capabilities that the test has seen to be so; `compiles deny` is one
-    part of `compiles`.
+    part of `compiles`, and `sub_agents` says that what they do is held and counted as what their parent does.
     """
 
     row: str | None = None
@@ -23,6 +23,11 @@ class Evidence:
         assert said == seen, f"declared {said}, seen {seen}"
         self.declared = declared
         self.shown |= seen.keys()
+
+    def saw_sub_agents(self, declared: Capabilities) -> None:
+        """Keep that a sub-agent was seen to be bound by its parent's policy."""
+        self.declared = declared
+        self.shown |= {"sub_agents"}
 
     def saw_compiled(self, declared: Capabilities, part: str) -> None:
         """Keep that a part of a policy was seen to hold as a launch option."""

@@ -89,6 +89,30 @@ class TestHooks(Evidence):
             usage="per_turn" if counted > 1 else "at_end" if counted else "none",
         )
 
+    def test_a_sub_agents_tokens_count_against_the_same_limit(self, governed: Any) -> None:
+        """Its second call is refused while it works, by a limit that cancels."""
+        api = governed.api
+        never = governed.cwd / "never"
+        governed.govern(
+            "{name: p, limits: {max_cost_usd: 0.01}, prices: {claude-*: {input_usd_per_mtok: 3,"
+            " output_usd_per_mtok: 15}}}",
+            allow=["Bash", "Agent"],
+        )
+        start = {"description": "d", "prompt": "sub go", "subagent_type": "general-purpose"}
+        api.say(api.reply(api.tool("Agent", run_in_background=False, **start)), api.reply(api.text("main done")))
+        api.say(
+            api.reply(api.bash("echo sub"), input_tokens=1000),
+            api.reply(api.bash(f"touch {never}"), input_tokens=5000),
+            api.reply(api.text("sub done")),
+            sub=True,
+        )
+
+        governed.run()
+
+        assert not never.exists()
+        assert recorded(governed.store, "run_cancelled") == ["run_cancelled"]
+        self.saw_sub_agents(HOOKED)
+
 
 def test_parallel_calls_share_one_budget(governed: Any) -> None:
     """Of six calls whose hooks run at once under a limit of two, two run."""
@@ -148,30 +172,6 @@ def test_tokens_are_counted_from_the_clients_own_log(governed: Any) -> None:
     assert sum(event.get("input_tokens", 0) for event in used) == 1000 + 7 + 900 + 800
     assert sum(event.get("output_tokens", 0) for event in used) == 30 + 20 + 40
     assert recorded(governed.store, "tool_call_denied", "run_completed") == ["tool_call_denied", "run_completed"]
-
-
-def test_a_sub_agents_tokens_count_against_the_same_limit(governed: Any) -> None:
-    """Its second call is refused while it works, by a limit that cancels."""
-    api = governed.api
-    never = governed.cwd / "never"
-    governed.govern(
-        "{name: p, limits: {max_cost_usd: 0.01}, prices: {claude-*: {input_usd_per_mtok: 3,"
-        " output_usd_per_mtok: 15}}}",
-        allow=["Bash", "Agent"],
-    )
-    start = {"description": "d", "prompt": "sub go", "subagent_type": "general-purpose"}
-    api.say(api.reply(api.tool("Agent", run_in_background=False, **start)), api.reply(api.text("main done")))
-    api.say(
-        api.reply(api.bash("echo sub"), input_tokens=1000),
-        api.reply(api.bash(f"touch {never}"), input_tokens=5000),
-        api.reply(api.text("sub done")),
-        sub=True,
-    )
-
-    governed.run()
-
-    assert not never.exists()
-    assert recorded(governed.store, "run_cancelled") == ["run_cancelled"]
 
 
 @pytest.mark.parametrize("mode", ["default", "bypassPermissions"])
