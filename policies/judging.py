@@ -6,11 +6,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from gc import is_tracked
 from typing import Any, Literal
 
-from .calls import Action, Enforcement, RunContext, Violation, check_input, input_digest
+from .calls import RunContext, Violation, check_input, input_digest
 from .compiled import CompiledPolicy
 from .language.operands import OutputRef
 from .limits import Exceeded
 from .memory import Memory, Returned
+from .objections import of_limit, of_rule, raised
 from .rules.machine import Finding
 from .session import REQUESTED, Call, Output, Session
 from .visits import NO_STEPS, Compiled, Met, Steps, Visits
@@ -130,9 +131,9 @@ class Judging:
                 finding = judge(state, call, mask, now)
             except Exception as error:
                 errors.append(rule.id)
-                finding = _raised(rule, error)
+                finding = raised(rule, error)
             if finding is not None:
-                found.append(self.violation(rule, finding, call))
+                found.append(of_rule(self.compiled, rule, finding, call))
         return found
 
     def reach_turn(self, turn: int) -> None:
@@ -151,41 +152,10 @@ class Judging:
             found = [each for each in found if each.number not in reported]
         return [self.exceeded(each, call) for each in found] if found else []
 
-    def violation(self, rule: Compiled, finding: Finding, call: Call | None) -> Violation:
-        action = finding.action or rule.action
-        return Violation(
-            policy=rule.policy,
-            stack=self.compiled.name,
-            rule=rule.id,
-            kind=rule.kind,
-            action=action,
-            enforcement=_enforcement(action, call),
-            message=finding.actual,
-            details=_details(finding),
-            reason=rule.reason,
-            tell_model=rule.tell_model,
-            unpreventable=rule.unpreventable,
-            tool_call_id=call.id if call else None,
-            tool_name=call.name if call else None,
-        )
-
     def exceeded(self, exceeded: Exceeded, call: Call | None) -> Violation:
-        entry = self.compiled.limits.entries[exceeded.number]
+        """A limit is exceeded; from now on that is reported."""
         self.session.limits.reported |= {exceeded.number}
-        return Violation(
-            policy=entry.policy,
-            stack=self.compiled.name,
-            rule=entry.name,
-            kind=entry.name,
-            action=entry.action,
-            enforcement=_enforcement(entry.action, call),
-            message=exceeded.finding.actual,
-            details=_details(exceeded.finding),
-            reason=entry.limit.reason,
-            tell_model=entry.limit.tell_model,
-            tool_call_id=call.id if call else None,
-            tool_name=call.name if call else None,
-        )
+        return of_limit(self.compiled, self.compiled.limits.entries[exceeded.number], exceeded.finding, call)
 
     def mark_violated(self, violations: Iterable[Violation]) -> None:
         for violation in violations:
@@ -232,7 +202,7 @@ class Judging:
                 self.broke(rule, error)
                 continue
             if finding is not None:
-                found.append(self.violation(rule, finding, None))
+                found.append(of_rule(self.compiled, rule, finding, None))
         self.session.finish(call)
         return found
 
@@ -263,25 +233,3 @@ def _check(id: Any, input: Any) -> None:
     if type(id) is not str:
         raise TypeError(f"a call's id is text, not a value of type `{type(id).__name__}`")
     check_input(input)
-
-
-def _raised(rule: Compiled, error: Exception) -> Finding:
-    return Finding(
-        expected="a rule that can be judged",
-        actual=f"it raised {type(error).__name__}: {str(error)[:200]}",
-        action="cancel" if rule.action == "cancel" else "deny",
-    )
-
-
-def _details(finding: Finding) -> dict[str, Any]:
-    words = {"expected": finding.expected, "actual": finding.actual, "suggestion": finding.suggestion}
-    return {**{name: text for name, text in words.items() if text}, **finding.details}
-
-
-def _enforcement(action: Action, call: Call | None) -> Enforcement:
-    """How far it got, as far as the monitor knows: what was proposed and refused never ran."""
-    if action in ("allow", "warn"):
-        return "observed"
-    if call is not None and not call.observed:
-        return "prevented"
-    return "interrupted" if action in ("deny", "cancel") else "observed"

@@ -8,6 +8,7 @@ import msgspec
 
 from .calls import Violation
 from .judging import Judging
+from .objections import of_rule
 from .visits import Compiled
 
 Status: TypeAlias = Literal["held", "violated", "not_exercised", "pending"]
@@ -35,7 +36,7 @@ def settle(on: Judging, *, complete: bool) -> Report:
     for rule in on.rules.values():
         finding = rule.machine.settle(on.states[rule.number])
         if finding is not None and complete:
-            violation = on.violation(rule, finding, None)
+            violation = of_rule(on.compiled, rule, finding, None)
             violations.append(msgspec.structs.replace(violation, enforcement="observed"))
         status = _status(on, rule, owes=finding is not None, complete=complete)
         rules[rule.id] = RuleReport(status=status, kind=rule.kind, policy=rule.policy)

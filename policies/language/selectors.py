@@ -111,10 +111,6 @@ class Scope:
             else:
                 yield name
 
-    def names_of(self, tool: str) -> list[VirtualName]:
-        """The virtual names that calls of a tool may go by."""
-        return [virtual for virtual in self.virtual_names if virtual.of_tool(tool)]
-
 
 class Slot:
     """One selector of a rule, compiled in its policy's scope.
