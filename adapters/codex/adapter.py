@@ -22,7 +22,7 @@ from ..jsonrpc import METHOD_NOT_FOUND, RpcError
 from . import sandboxing, settings
 from .compiling import COMPILES, compile_options
 from .connection import INSTALL, connect
-from .sandboxing import SANDBOXES, holds
+from .sandboxing import SANDBOXES, Bounds, holds
 from .session import CodexSession
 from .terms import APPROVALS, check_terms
 
@@ -120,13 +120,12 @@ class CodexAdapter:
     @asynccontextmanager
     async def open(self, launch: Launch) -> AsyncIterator[CodexSession]:
         """Start the client with the prompt. Raises ProviderError, ProviderUnavailableError."""
-        session = CodexSession(
-            launch,
+        bounds = Bounds(
             sandboxed=self._sandbox != "danger-full-access",
             confined=not self._allow_escalation,
             folder=None if self._sandbox == "read-only" else self._folder(),
-            last_turn=_last_turn(launch),
         )
+        session = CodexSession(launch, bounds=bounds, last_turn=_last_turn(launch))
         with sandboxing.swept(self._folder(), self._environment()):
             async with self._opened(launch, session):
                 yield session

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any, Final
 
 from proctor.policies.calls import ToolCall
@@ -15,23 +14,24 @@ from ..strict_gate import StrictGate
 from . import approvals
 from .approvals import Proposal
 from .items import leaves
-from .rollout import Rollout, Rollouts
+from .rollout import Rollouts
+from .running import RunningCalls
+from .sandboxing import Bounds
 from .translation import Translation
 
 _WITHHELD: Final = GateAnswer(allowed=False)
 
 
 class Questions:
-    """Answers the client's requests; `let_run` has the calls that were allowed.
+    """Answers the client's requests.
 
     Args:
         launch: what is run, with the gate that holds its calls.
         said: what the client reported.
         stream: where events go.
         rollouts: the client's own records.
-        sandboxed: commands run in a sandbox unless the model asks for more.
-        confined: a call that would leave the sandbox is refused.
-        folder: the folder the sandbox lets file changes touch; None if there is none.
+        calls: the calls that run.
+        bounds: the sandbox around the calls.
     """
 
     def __init__(
@@ -40,19 +40,15 @@ class Questions:
         said: Translation,
         stream: EventStream,
         rollouts: Rollouts,
-        *,
-        sandboxed: bool,
-        confined: bool,
-        folder: Path | None,
+        calls: RunningCalls,
+        bounds: Bounds,
     ) -> None:
         self._gate = StrictGate(launch.gate, stream)
         self._said = said
         self._stream = stream
         self._rollouts = rollouts
-        self._sandboxed = sandboxed
-        self._confined = confined
-        self._folder = folder
-        self.let_run: set[str] = set()
+        self._calls = calls
+        self._bounds = bounds
 
     async def answer(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
         """The answer to one request. Raises RpcError for one that is not known."""
@@ -69,22 +65,17 @@ class Questions:
                 return approvals.NO_PERMISSIONS
         raise RpcError(METHOD_NOT_FOUND, f"`{method}` is not answered here")
 
-    async def report_recorded(self, thread: str, rollout: Rollout) -> None:
-        """Report what the client recorded of a thread and did not say yet."""
-        await rollout.read()
-        for event in self._said.recorded(thread, rollout.usage, rollout.take_outputs()):
-            self._stream.post(event)
-
     async def _command(self, params: dict[str, Any], thread: str) -> Proposal | None:
         written: dict[str, Any] | None = {}
-        if self._sandboxed:
+        if self._bounds.sandboxed:
             written = await (await self._rollouts.of(thread)).arguments(str(params.get("itemId")))
         return approvals.command_proposal(params, written)
 
     def _patch(self, params: dict[str, Any]) -> Proposal | None:
         item = self._said.running.get(str(params.get("itemId")))
-        escalated = self._sandboxed and item is not None and (self._folder is None or leaves(item, str(self._folder)))
-        return approvals.patch_proposal(item, escalated=escalated or params.get("grantRoot") is not None)
+        outside = item is not None and (self._bounds.folder is None or leaves(item, str(self._bounds.folder)))
+        escalated = (self._bounds.sandboxed and outside) or params.get("grantRoot") is not None
+        return approvals.patch_proposal(item, escalated=escalated)
 
     def _decided(self, answer: GateAnswer, thread: str) -> dict[str, Any]:
         # `cancel` ends the turn of the thread that asks, which for a sub-agent is not the turn of the run
@@ -101,8 +92,8 @@ class Questions:
         )
         answer = await self._gate(call)
         rewritten = answer.input is not None and answer.input != call.input
-        if answer.allowed and not rewritten and (proposal.escalated is False or not self._confined):
-            self.let_run.add(call.id)
+        if answer.allowed and not rewritten and (proposal.escalated is False or not self._bounds.confined):
+            self._calls.let_run.add(call.id)
             return answer
         self._said.over.add(proposal.id)
         if answer.allowed:
@@ -111,7 +102,7 @@ class Questions:
 
     async def _catch_up(self, thread: str) -> None:
         """Report everything before a call, on which it is judged."""
-        await self.report_recorded(thread, await self._rollouts.of(thread))
+        await self._calls.catch_up(thread)
         if self._said.is_own(thread):
             for event in self._said.response_begins():
                 self._stream.post(event)

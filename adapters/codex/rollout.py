@@ -8,7 +8,7 @@ may be left out. What the model was told of each is recorded before the turn is 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, Final
 
@@ -104,10 +104,9 @@ class Rollouts:
             self.add(thread_id, await self._find(thread_id))
         return self._rollouts[thread_id]
 
-    @property
-    def known(self) -> Mapping[str, Rollout]:
-        """The records that were asked for so far, by thread."""
-        return self._rollouts
+    def known(self) -> list[str]:
+        """The threads whose records were asked for so far."""
+        return list(self._rollouts)
 
     def add(self, thread_id: str, path: Path | None) -> None:
         """Take in where the record of a thread is."""

@@ -19,6 +19,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
+
 PROFILE: Final = "proctor"
 """The name of the permissions of a confined run."""
 SANDBOXES: Final = {
@@ -32,6 +34,20 @@ _BASES: Final = {"read-only": ":read-only", "workspace-write": ":workspace"}
 _DENIED: Final = {"linux": "/etc/shadow", "darwin": "/private/etc/master.passwd"}
 
 _GUARDED: Final = (".git", ".codex", ".agents", ".aws")
+
+
+class Bounds(msgspec.Struct, frozen=True, kw_only=True):
+    """What a run is confined to, as far as its calls are concerned.
+
+    Args:
+        sandboxed: commands run in a sandbox unless the model asks for more.
+        confined: a call that would leave the sandbox is refused.
+        folder: the folder the sandbox lets file changes touch; None if there is none.
+    """
+
+    sandboxed: bool
+    confined: bool
+    folder: Path | None
 
 
 def holds(sandbox: str, *, escalation: bool) -> bool:

@@ -22,7 +22,8 @@ from proctor.policies.events import (
 )
 
 from .agents import Agents
-from .items import ASKED, RESOURCE_SERVER, Item, exited, is_call, outcome, tool_input, tool_name
+from .items import ASKED, RESOURCE_SERVER, Item, is_call, tool_input, tool_name
+from .outcomes import exited, outcome
 from .usage import UsageCount, in_messages
 
 _QUIET: Final = (

@@ -8,6 +8,7 @@ from typing import Any
 import anyio
 import pytest
 
+from proctor.adapters.codex import turn
 from proctor.adapters.codex.connection import Connection
 from proctor.policies.calls import ToolCall
 from proctor.policies.events import RunCancelled, ToolCallFailed
@@ -167,8 +168,8 @@ async def test_a_client_that_never_begins_its_turn_is_closed(
     bench: Any, stand_in: Callable[[str], Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The interrupt is given up, and its input closed."""
-    for bound in ("INTERRUPT_S", "CLEAN_UP_S", "OUTCOMES_S"):
-        monkeypatch.setattr(f"proctor.adapters.codex.session.{bound}", 0.05)
+    for bound in ("INTERRUPT_S", "CLEAN_UP_S"):
+        monkeypatch.setattr(turn, bound, 0.05)
     async with bench.watched(adapter=bench.adapter(codex_path=stand_in(""))) as run:
         taken = await run.cancel()
 

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from proctor.adapters.codex.items import bare_command, leaves, outcome
+from proctor.adapters.codex.items import bare_command, leaves
+from proctor.adapters.codex.outcomes import outcome
 from proctor.adapters.codex.translation import Translation
 from proctor.adapters.codex.usage import UsageCount
 from proctor.policies.events import (
