@@ -15,6 +15,7 @@ A file imports only files listed above it.
     sandboxing      the sandbox of a run, as the client holds it
     starting        clients that share a home start one after another
     connection      the client's process and the conversation with it
+    installed       where the client is, and whether it works
     terms           whether the client took the terms of the run
     turn            the one turn of a run, and its interrupt
     questions       what the client asks, put to the gate

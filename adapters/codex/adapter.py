@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal
-from uuid import uuid4
 
 from proctor.policies.calls import Capabilities
 from proctor.policies.events import TurnEvent
 from proctor.policies.model import Policy
-from proctor.supervisor.errors import ProviderError, ProviderUnavailableError, UsageError
+from proctor.supervisor.errors import UsageError
 from proctor.supervisor.ports import Launch, LaunchOptions
 
 from ..background import helpers
-from ..jsonrpc import METHOD_NOT_FOUND, RpcError
 from . import sandboxing, settings
 from .compiling import COMPILES, compile_options
-from .connection import INSTALL, connect
+from .connection import connect
+from .installed import check_client, find_client
 from .sandboxing import SANDBOXES, Bounds, holds
 from .session import CodexSession
 from .terms import APPROVALS, check_terms
@@ -96,22 +93,7 @@ class CodexAdapter:
 
     async def prepare(self) -> None:
         """Start the client and see that it is logged in. Raises ProviderUnavailableError."""
-        command = self._command(LaunchOptions())
-        async with (
-            connect(
-                command,
-                cwd=self._folder(),
-                env=self._environment(),
-                run_id=f"prepare-{uuid4().hex}",
-                on_request=_no_requests,
-                on_notification=_no_interest,
-                on_garbage=_no_garbage,
-            ) as connection,
-            helpers() as tasks,
-        ):
-            tasks.start_soon(connection.process.read_stderr)
-            tasks.start_soon(connection.peer.run)
-            await _usable(connection.greet())
+        await check_client(self._command(LaunchOptions()), cwd=self._folder(), env=self._environment())
 
     def compile(self, policy: Policy) -> LaunchOptions:
         """The policy as options of the client; see `compiling`."""
@@ -179,7 +161,7 @@ class CodexAdapter:
     def _command(self, options: LaunchOptions) -> list[str]:
         config = {**self._config, **options.options.get("config", {})}
         features = {**self._features, **options.options.get("features", {})}
-        return [str(self._path or _find()), *settings.arguments(config, features)]
+        return [str(self._path or find_client()), *settings.arguments(config, features)]
 
     def _folder(self) -> Path:
         return (self._cwd or Path.cwd()).resolve()
@@ -188,38 +170,5 @@ class CodexAdapter:
         return os.environ if self._env is None else self._env
 
 
-def _find() -> str:
-    try:
-        return str(import_module("codex_cli_bin").bundled_codex_path())
-    except (ImportError, FileNotFoundError):
-        found = shutil.which("codex")
-    if found is None:
-        raise ProviderUnavailableError(f"codex is not installed; install it with `{INSTALL}`")
-    return found
-
-
 def _last_turn(launch: Launch) -> int:
     return max((event.turn for event in launch.transcript if isinstance(event, TurnEvent)), default=0)
-
-
-async def _usable(greeting: Any) -> None:
-    try:
-        await greeting
-    except ProviderUnavailableError:
-        raise
-    except ProviderError as error:
-        raise ProviderUnavailableError(
-            f"codex does not work: {error}; install it with `{INSTALL}`", details=error.details
-        ) from error
-
-
-async def _no_requests(method: str, params: dict[str, Any]) -> None:
-    raise RpcError(METHOD_NOT_FOUND, f"`{method}` is not answered here")
-
-
-async def _no_interest(method: str, params: dict[str, Any]) -> None:
-    return
-
-
-async def _no_garbage(line: bytes) -> None:
-    return

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from proctor.adapters.codex import CodexAdapter
-from proctor.adapters.codex import adapter as adapter_module
+from proctor.adapters.codex import CodexAdapter, installed
 from proctor.policies.calls import Capabilities
 from proctor.policies.language.conditions import Condition
 from proctor.policies.language.selectors import ToolWhere
@@ -57,7 +56,7 @@ async def test_without_the_package_the_extra_is_named(tmp_path: Path, monkeypatc
     def missing(name: str) -> None:
         raise ImportError(name)
 
-    monkeypatch.setattr(adapter_module, "import_module", missing)
+    monkeypatch.setattr(installed, "import_module", missing)
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(ProviderUnavailableError, match=r"codex is not installed.*pip install 'proctor\[codex\]'"):
         await CodexAdapter(cwd=tmp_path).prepare()
