@@ -73,7 +73,6 @@ def why_never(node: Node, needs: Needs, found: Iterable[Node]) -> list[Step]:
     possible = set(found)
     chains: list[tuple[Node, list[Step]]] = [(node, [])]
     seen = {node}
-    circle: list[Step] = []
     for at, chain in chains:
         for need in needs.get(at, ()):
             if need.alternatives & possible:
@@ -81,10 +80,17 @@ def why_never(node: Node, needs: Needs, found: Iterable[Node]) -> list[Step]:
             if not need.alternatives:
                 return [*chain, Step(at, need.clause, None)]
             for wanted in sorted(need.alternatives, key=repr):
-                longer = [*chain, Step(at, need.clause, wanted)]
                 if wanted not in seen:
                     seen.add(wanted)
-                    chains.append((wanted, longer))
-                elif not circle and any(wanted == step.node for step in longer):
-                    circle = longer
-    return circle
+                    chains.append((wanted, [*chain, Step(at, need.clause, wanted)]))
+    return _round(node, needs, possible)
+
+
+def _round(node: Node, needs: Needs, possible: set[Node]) -> list[Step]:
+    """Steps from a node that lead into a circle, where no need is without alternatives."""
+    steps: dict[Node, Step] = {}
+    while node not in steps:
+        need = next(need for need in needs[node] if not need.alternatives & possible)
+        steps[node] = Step(node, need.clause, min(need.alternatives, key=repr))
+        node = steps[node].wanted
+    return list(steps.values())

@@ -282,6 +282,28 @@ def test_a_tool_that_can_never_be_let_through_is_refused(document: dict[str, Any
 
 
 @pytest.mark.parametrize(
+    ("document", "witness"),
+    [
+        (
+            rules(before(["u", "v"], "r", id="r"), before("v", "u", id="u"), before("u", "v", id="v")),
+            ("`r` needs `u` (`r`)", "`u` needs `v` (`u`)", "`v` needs `u` (`v`)"),
+        ),
+        (
+            rules(before(["u", "v"], "w", id="w"), before(["v", "w"], "u", id="u"), before(["u", "w"], "v", id="v")),
+            ("`u` needs `v` (`u`)", "`v` needs `u` (`v`)"),
+        ),
+    ],
+)
+def test_a_circle_is_told_wherever_the_ways_into_it_branch(
+    document: dict[str, Any], witness: tuple[str, ...]
+) -> None:
+    """The tool that only wants one of the circle is told too."""
+    told = [finding.witness for finding in found(document) if finding.code == "never_callable"]
+
+    assert witness in told
+
+
+@pytest.mark.parametrize(
     "document",
     [
         rules(before("a", "b"), before("b", "c")),
