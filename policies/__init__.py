@@ -13,7 +13,7 @@ Rows, each importing only those above it:
     visits          compiled rules, and what calls of a tool mean to them
     session
     compiled        the stack as machines, indexed by tool
-    objections, judging, observing, report, deciding, monitor, snapshots
+    objections, judging, observing, limiting, report, deciding, monitor, snapshots
     preflight/      what is wrong with a stack, before a run starts
     drawing/        a stack as a picture
     schema

@@ -16,7 +16,6 @@ from .calls import (
     STRICTNESS,
     UNREADABLE,
     Decision,
-    LimitWarning,
     RunContext,
     ToolCall,
     Usage,
@@ -27,10 +26,10 @@ from .compiled import CompiledPolicy
 from .deciding import decision_on, explained
 from .errors import EventError
 from .ids import net_name
-from .judging import Judging
+from .limiting import Limited
 from .nets.records import Net, NetLine
 from .objections import unreadable, used_before
-from .observing import HANDLERS, Handler, run_started
+from .observing import HANDLERS
 from .report import Report, settle
 from .rules.check import CheckMachine
 from .rules.net import NetMachine
@@ -38,7 +37,7 @@ from .session import ALLOWED, HELD, NO_ANSWERS, REQUESTED, RUNNING, Call, mark
 from .visits import Compiled
 
 
-class Monitor(Judging):
+class Monitor(Limited):
     """The state of one session. `explain` makes every decision carry its steps."""
 
     def __init__(self, compiled: CompiledPolicy, context: RunContext, *, explain: bool = False) -> None:
@@ -46,7 +45,6 @@ class Monitor(Judging):
         self.explain = explain
         self.added_nets: list[str | NetLine | Net] = []
         self.removed_nets: dict[str, Compiled] = {}
-        self._clocked = compiled.limits.has_clocks
 
     @property
     def usage(self) -> Usage:
@@ -156,7 +154,7 @@ class Monitor(Judging):
             raise EventError(f"expected an event, got a value of type `{type(event).__name__}`") from None
         try:
             if self.limited:
-                found = self._observe_limited(event, handler)
+                found = self.observe_limited(event, handler)
             else:
                 found = handler(self, event) if handler is not None else []
         except (*UNREADABLE, AttributeError) as error:
@@ -174,54 +172,6 @@ class Monitor(Judging):
             return []  # `propose` refuses it
         call = ToolCall(id=event.tool_call_id, name=event.tool_name)
         return [unreadable(self.compiled.name, call, error, enforcement="interrupted")]
-
-    def _observe_limited(self, event: ev.Event, handler: Handler | None) -> list[Violation]:
-        limits = self.compiled.limits
-        found: list[Violation] = []
-        if self._clocked and event.at is not None:
-            if handler is run_started:  # a new run's clocks begin with it
-                run_started(self, event)
-                handler = None
-            now = ev.at_ms(event.at)
-            self._passed(now)
-            self.session.limits.acted(now, over=bool(self.session.ended))
-            found += self._newly_exceeded(limits.clocks)
-        if handler is not None:
-            found += handler(self, event)
-        if moved := limits.moved.get(type(event)):
-            found += self._newly_exceeded(moved)
-        return found
-
-    def tick(self, now_ms: int) -> list[Violation]:
-        """The time is `now_ms` (milliseconds since the epoch) and nothing happened."""
-        self._passed(now_ms)
-        found = self._newly_exceeded(self.compiled.limits.clocks)
-        self.mark_violated(found)
-        return found
-
-    def deadline(self) -> int | None:
-        """When to tick if nothing happens before, in milliseconds since the epoch."""
-        if self.session.ended or not self._clocked:
-            return None
-        limits = self.compiled.limits
-        return limits.deadline(self.session.limits, waiting=not limits.has_idle or self.waiting())
-
-    def warnings(self) -> list[LimitWarning]:
-        """The limits that passed their `warn_at` since last asked."""
-        if not self.compiled.limits.warns:
-            return []
-        return list(self.compiled.limits.warnings(self.session.limits, self.session.meter))
-
-    def _passed(self, now: int) -> None:
-        limits = self.compiled.limits
-        limits.passed(self.session.limits, now, waiting=not limits.has_idle or self.waiting())
-
-    def _newly_exceeded(self, moved: Sequence[int]) -> list[Violation]:
-        session = self.session
-        if session.ended:
-            return []
-        found = self.compiled.limits.exceeded_now(session.limits, session.meter, moved)
-        return [self.exceeded(each, None) for each in found] if found else []
 
     def narrow(self, tools: Sequence[str]) -> list[str]:
         """The tools that could be called in the next response, whatever their input.
