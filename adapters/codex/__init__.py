@@ -8,7 +8,7 @@ A file imports only files listed above it.
     outcomes        how the client's items ended
     settings        the client's configuration, and what in it goes round the gate
     compiling       policy -> launch options
-    agents          which call started which sub-agent
+    threads         which thread is whose, and which call started it
     approvals       what the client asks -> calls, and answers
     translation     what the client reports -> events
     running         the calls that run, and how each of them ends

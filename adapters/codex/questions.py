@@ -52,7 +52,7 @@ class Questions:
 
     async def answer(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
         """The answer to one request. Raises RpcError for one that is not known."""
-        thread = str(params.get("threadId") or self._said.thread_id)
+        thread = str(params.get("threadId") or self._said.threads.own)
         match method:
             case approvals.COMMAND:
                 return self._decided(await self._ask_gate(await self._command(params, thread), thread), thread)
@@ -79,7 +79,7 @@ class Questions:
 
     def _decided(self, answer: GateAnswer, thread: str) -> dict[str, Any]:
         # `cancel` ends the turn of the thread that asks, which for a sub-agent is not the turn of the run
-        return approvals.decision(answer, may_cancel=self._said.is_own(thread))
+        return approvals.decision(answer, may_cancel=self._said.threads.is_own(thread))
 
     async def _ask_gate(self, proposal: Proposal | None, thread: str) -> GateAnswer:
         if proposal is None:
@@ -103,7 +103,7 @@ class Questions:
     async def _catch_up(self, thread: str) -> None:
         """Report everything before a call, on which it is judged."""
         await self._calls.catch_up(thread)
-        if self._said.is_own(thread):
+        if self._said.threads.is_own(thread):
             for event in self._said.response_begins():
                 self._stream.post(event)
         await self._stream.settled()

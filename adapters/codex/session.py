@@ -68,13 +68,13 @@ class CodexSession:
         """Start, resume or fork the thread; returns the client's answer. Raises ProviderError."""
         answer = await self._connection.ask(method, thread)
         found = answer.get("thread") or {}
-        self._said.thread_id = str(found.get("id"))
+        self._said.threads.own = str(found.get("id"))
         self._said.model = answer.get("model")
         path = found.get("path")
-        self._rollouts.add(self._said.thread_id, Path(path) if path else None)
+        self._rollouts.add(self._said.threads.own, Path(path) if path else None)
         self._stream.post(
             SessionStarted(
-                provider_session_id=self._said.thread_id,
+                provider_session_id=self._said.threads.own,
                 metadata={"model": self._said.model, "rollout": path, "cwd": answer.get("cwd")},
             )
         )
@@ -83,7 +83,7 @@ class CodexSession:
     async def prompt(self) -> None:
         """Give the thread its prompt. Raises ProviderError."""
         text = [{"type": "text", "text": retold(self._launch.transcript, self._launch.prompt)}]
-        await self._connection.ask("turn/start", {"threadId": self._said.thread_id, "input": text})
+        await self._connection.ask("turn/start", {"threadId": self._said.threads.own, "input": text})
 
     def events(self) -> AsyncIterator[Event]:
         """The stream; see `Provider.events`."""
@@ -123,7 +123,7 @@ class CodexSession:
         if method in _CALLS_DONE:
             await self._calls.look_up()
         if method == "turn/completed":
-            if params.get("threadId") == self._said.thread_id:
+            if params.get("threadId") == self._said.threads.own:
                 self._end_of_turn(params.get("turn") or {})
             return
         for event in self._said.events(method, params):

@@ -21,9 +21,9 @@ from proctor.policies.events import (
     Unrecognized,
 )
 
-from .agents import Agents
 from .items import ASKED, RESOURCE_SERVER, Item, is_call, tool_input, tool_name
 from .outcomes import exited, outcome
+from .threads import Threads
 from .usage import UsageCount, in_messages
 
 _QUIET: Final = (
@@ -48,7 +48,7 @@ class Translation:
     """
 
     def __init__(self, *, thread_id: str, fresh: bool, turn: int = 0) -> None:
-        self.thread_id = thread_id
+        self.threads = Threads(thread_id, fresh=fresh)
         self.turn = turn
         self.model: str | None = None
         self.output = ""
@@ -56,10 +56,6 @@ class Translation:
         self.proposed: set[str] = set()
         self.over: set[str] = set()
         self.unasked: set[str] = set()
-        self._agents = Agents()
-        self._turn_ids: dict[str, str] = {}
-        self._thread_of: dict[str, str] = {}
-        self._fresh = fresh
         self._in_turn = False
         self._retrying: str | None = None
         self._usage: dict[str, UsageCount] = {}
@@ -67,42 +63,38 @@ class Translation:
     @property
     def turn_id(self) -> str:
         """The client's turn that this run is; "" before the client says that it began."""
-        return self._turn_ids.get(self.thread_id, "")
+        return self.threads.turn_id(self.threads.own)
 
     def announced(self, thread_id: str) -> list[Item]:
         """The calls the client announced in a thread and has not asked about yet."""
         waiting = (item for call_id, item in self.running.items() if call_id not in self.proposed)
-        return [item for item in waiting if self._thread_of[str(item.get("id"))] == thread_id]
-
-    def is_own(self, thread_id: str) -> bool:
-        """Whether a thread is the agent's, not a sub-agent's."""
-        return thread_id == self.thread_id
+        return [item for item in waiting if self.threads.of(str(item.get("id"))) == thread_id]
 
     def place(self, thread_id: str) -> tuple[int, str | None]:
         """The model response that the calls of a thread count for, and the call they were started by."""
-        agent = self._agents.get(thread_id)
+        agent = self.threads.agent(thread_id)
         return (self.turn, None) if agent is None else (agent.turn, agent.call_id)
 
     def events(self, method: str, params: dict[str, Any]) -> Iterator[Event]:
         """The events of one notification."""
-        thread = str(params.get("threadId") or self.thread_id)
+        thread = str(params.get("threadId") or self.threads.own)
         match method:
             case "thread/started":
-                self.thread_id = self.thread_id or str((params.get("thread") or {}).get("id", ""))
+                self.threads.own = self.threads.own or str((params.get("thread") or {}).get("id", ""))
             case "turn/started":
-                self._turn_ids[thread] = str((params.get("turn") or {}).get("id", ""))
+                self.threads.turn_begins(thread, str((params.get("turn") or {}).get("id", "")))
             case "item/started":
                 yield from self._started(params.get("item") or {}, thread)
             case "item/completed":
                 yield from self._completed(params.get("item") or {}, thread)
-            case "item/agentMessage/delta" if self.is_own(thread):
+            case "item/agentMessage/delta" if self.threads.is_own(thread):
                 yield from self.response_begins()
                 yield MessageStreamed(delta=str(params.get("delta", "")))
             case "item/agentMessage/delta":
                 yield MessageStreamed(role="system")  # a sign of life, which keeps an idle clock from running out
             case "thread/tokenUsage/updated":
                 yield from self._total(params, thread)
-            case "model/rerouted" if self.is_own(thread):
+            case "model/rerouted" if self.threads.is_own(thread):
                 self.model = str(params.get("toModel") or self.model)
             case "error":
                 yield self._error(params, thread)
@@ -121,7 +113,7 @@ class Translation:
         for call_id, told in outputs.items():
             if call_id in self.running and (ended := exited(self.running[call_id], told)) is not None:
                 yield from self._completed(ended, thread_id)
-        if usage.get("thread_id") == thread_id and usage.get("turn_id") == self._turn_ids.get(thread_id):
+        if usage.get("thread_id") == thread_id and usage.get("turn_id") == self.threads.turn_id(thread_id):
             total = in_messages(usage.get("thread_token_usage") or {})
             last = in_messages(usage.get("usage") or {})
             yield from self._used(thread_id, total, last)
@@ -144,11 +136,11 @@ class Translation:
 
     def _started(self, item: Item, thread: str) -> Iterator[Event]:
         kind = item.get("type")
-        if self.is_own(thread) and (is_call(item) or kind in ("agentMessage", "reasoning")):
+        if self.threads.is_own(thread) and (is_call(item) or kind in ("agentMessage", "reasoning")):
             yield from self.response_begins()
         if not is_call(item):
             return
-        call_id = self._known(item, thread)
+        call_id = self.threads.take(item, thread, self.place(thread)[0])
         self.running[call_id] = item
         self.over.discard(call_id)  # some models' ids come again
         runs_already = kind == "commandExecution" and item.get("processId") is not None
@@ -157,13 +149,13 @@ class Translation:
             yield self._start_unasked(item)
 
     def _completed(self, item: Item, thread: str) -> Iterator[Event]:
-        if item.get("type") == "agentMessage" and self.is_own(thread):
+        if item.get("type") == "agentMessage" and self.threads.is_own(thread):
             self.output = str(item.get("text", ""))
             yield from self.response_begins()
             yield MessageReceived(content=self.output)
         if not is_call(item):
             return
-        call_id = self._known(item, thread)
+        call_id = self.threads.take(item, thread, self.place(thread)[0])
         self.running.pop(call_id, None)
         if call_id in self.over:
             return
@@ -171,21 +163,15 @@ class Translation:
         if call_id not in self.proposed and item.get("status") == "declined":
             return
         if call_id not in self.proposed and call_id not in self.unasked:
-            if self.is_own(thread):
+            if self.threads.is_own(thread):
                 yield from self.response_begins()
             yield self._start_unasked(item)
         yield outcome(item)
 
-    def _known(self, item: Item, thread: str) -> str:
-        call_id = str(item.get("id"))
-        self._thread_of[call_id] = thread
-        self._agents.take(item, self.place(thread)[0])
-        return call_id
-
     def _start_unasked(self, item: Item) -> ToolCallStarted:
         call_id = str(item.get("id"))
         self.unasked.add(call_id)
-        turn, parent = self.place(self._thread_of[call_id])
+        turn, parent = self.place(self.threads.of(call_id))
         return ToolCallStarted(
             tool_call_id=call_id,
             tool_name=tool_name(item),
@@ -197,32 +183,30 @@ class Translation:
     def _total(self, params: dict[str, Any], thread: str) -> Iterator[Event]:
         usage = params.get("tokenUsage") or {}
         total, last = usage.get("total") or {}, usage.get("last") or {}
-        if self.is_own(thread) and params.get("turnId") != self.turn_id:
+        if self.threads.is_own(thread) and params.get("turnId") != self.turn_id:
             self._count(thread).past(total)
             return
         yield from self._used(thread, total, last)
-        if self.is_own(thread):
+        if self.threads.is_own(thread):
             yield from self.response_ends()
 
     def _used(self, thread: str, total: dict[str, Any], last: dict[str, Any]) -> Iterator[Event]:
-        agent = self._agents.get(thread)
+        agent = self.threads.agent(thread)
         used = self._count(thread).update(total, last, (agent.model if agent else None) or self.model)
         if used is not None:
-            if self.is_own(thread):
+            if self.threads.is_own(thread):
                 yield from self.response_begins()
             yield used
 
     def _count(self, thread: str) -> UsageCount:
         if thread not in self._usage:
-            agent = self._agents.get(thread)
-            fresh = self._fresh if self.is_own(thread) else agent is not None and agent.new
-            self._usage[thread] = UsageCount(fresh=fresh)
+            self._usage[thread] = UsageCount(fresh=self.threads.is_fresh(thread))
         return self._usage[thread]
 
     def _error(self, params: dict[str, Any], thread: str) -> ErrorOccurred:
         error = params.get("error") or {}
         code = error_code(error)
-        if params.get("willRetry") and self.is_own(thread):
+        if params.get("willRetry") and self.threads.is_own(thread):
             self._retrying = code
         return ErrorOccurred(code=code, message=str(error.get("message", "")), provider_error=error)
 

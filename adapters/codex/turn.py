@@ -50,11 +50,11 @@ class Turn:
 
     async def clean_up(self, connection: Connection) -> None:
         """End the commands that the interrupt leaves running. Raises ProviderError."""
-        params = {"threadId": self._said.thread_id}
+        params = {"threadId": self._said.threads.own}
         await connection.ask("thread/backgroundTerminals/clean", params, timeout_s=CLEAN_UP_S)
 
     async def _ask(self, connection: Connection) -> None:
-        params = {"threadId": self._said.thread_id, "turnId": self._said.turn_id}
+        params = {"threadId": self._said.threads.own, "turnId": self._said.turn_id}
         try:
             await connection.ask("turn/interrupt", params, timeout_s=INTERRUPT_S)
         except ProviderError:
