@@ -14,10 +14,10 @@ import msgspec
 from .calls import Action, RunContext
 from .errors import PolicyError
 from .ids import rule_ids
-from .language.conditions import Facts, compile_conditions
 from .language.globs import matcher
 from .language.operands import OutputRef
 from .language.paths import compile_path
+from .language.predicates import Facts, compile_conditions
 from .language.regexes import Regex
 from .language.selectors import Scope, VirtualTool
 from .limits import LimitJudge

@@ -13,9 +13,10 @@ import msgspec
 
 from . import paths, regexes
 from .condition_words import condition_words
-from .conditions import Condition, Facts, compile_conditions
+from .conditions import Condition
 from .globs import Matcher, glob_problems, matcher
 from .operands import OutputRef
+from .predicates import Facts, compile_conditions
 from .records import Complaint, Name, Record, Where
 from .values import texts_in
 

@@ -18,8 +18,8 @@ from typing import Any, Protocol, TypeAlias
 import msgspec
 
 from ..calls import Action
-from ..language.conditions import Facts
 from ..language.operands import OutputRef
+from ..language.predicates import Facts
 from ..language.regexes import Regex
 from ..language.selectors import Scope, Slot, Subject
 

@@ -12,8 +12,9 @@ import msgspec
 from msgspec import UNSET
 
 from ..language import paths
-from ..language.conditions import Condition, Facts, compile_conditions, has_references
+from ..language.conditions import Condition, has_references
 from ..language.operands import OutputRef
+from ..language.predicates import Facts, compile_conditions
 from ..language.regexes import Regex
 from ..language.selectors import Scope, Slot, ToolWhere
 from ..language.values import asking, unkeepable

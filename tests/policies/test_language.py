@@ -10,10 +10,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from proctor.policies import PolicyError, parse_policies
-from proctor.policies.language.conditions import Condition, compile_conditions
+from proctor.policies.language.conditions import Condition
 from proctor.policies.language.globs import glob_problems, matcher
 from proctor.policies.language.operands import OutputRef
 from proctor.policies.language.paths import compile_path, problems
+from proctor.policies.language.predicates import compile_conditions
 from proctor.policies.language.regexes import Regex
 from proctor.policies.language.regexes import problems as regex_problems
 from proctor.policies.language.values import order, parsed_output, same, text_of

@@ -1,0 +1,228 @@
+"""The predicate each condition is compiled to.
+
+A condition leans towards refusal. Where it *permits* (allow lists, evidence) every value must satisfy it and
+there must be one, and an ordering must hold against every operand. Elsewhere one value is enough, `not_*`
+also hold for a missing path, and an ordering that cannot be made holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, Protocol, TypeAlias
+
+from msgspec import UNSET
+
+from . import paths, regexes
+from .conditions import Condition
+from .operands import Expand, OutputRef, as_written, is_argument, is_output, output_ref
+from .operators import LENGTHS, MEMBERSHIPS, OPERATORS, ORDERINGS, Reading, flat
+from .values import is_number, text_of
+
+
+class Remembered(Protocol):
+    """What was remembered for a reference."""
+
+    @property
+    def full(self) -> bool:
+        """Whether some values were dropped at the bound."""
+        ...
+
+    @property
+    def empty(self) -> bool:
+        """Whether there is none."""
+        ...
+
+    def has(self, value: Any, loose: bool) -> bool:
+        """Whether the value is among them."""
+        ...
+
+    def values(self) -> list[Any]: ...
+
+
+class Facts(Protocol):
+    """What a predicate may look at besides its document: the judged call's input, and what was remembered."""
+
+    input: Any
+
+    def outputs(self, ref: OutputRef) -> Remembered:
+        """What earlier successful calls returned."""
+        ...
+
+
+Predicate: TypeAlias = Callable[[Any, Facts], bool]
+Outlook: TypeAlias = Callable[[Facts], bool]
+
+
+def _unknown(facts: Facts) -> bool:
+    return False
+
+
+class Compiled(NamedTuple):
+    """A list of conditions as one predicate on (document, facts).
+
+    `dynamic`: it depends on the judged call or on remembered outputs, so it cannot be settled beforehand.
+    `always` and `never` say, of what was remembered alone, that it holds for every document, or for none.
+    """
+
+    holds: Predicate
+    dynamic: bool
+    outputs: tuple[OutputRef, ...]
+    always: Outlook = _unknown
+    never: Outlook = _unknown
+
+
+def compile_conditions(
+    conditions: Sequence[Condition], *, permits: bool, loose: bool, ahead: bool = False, expand: Expand = as_written
+) -> Compiled:
+    """One predicate for conditions that must all hold; `loose` for a call's input, typed for outputs.
+
+    `ahead`: it holds where some call to come would have the arguments for it.
+    """
+    parts = [_compile(condition, Reading(permits, loose, ahead=ahead), expand) for condition in conditions]
+    predicates = [part.holds for part in parts]
+    if len(predicates) == 1:
+        holds = predicates[0]
+    else:
+
+        def holds(doc: Any, facts: Facts) -> bool:
+            return all(predicate(doc, facts) for predicate in predicates)
+
+    return Compiled(
+        holds,
+        any(part.dynamic for part in parts),
+        tuple(ref for part in parts for ref in part.outputs),
+        always=lambda facts: all(part.always(facts) for part in parts),
+        never=lambda facts: any(part.never(facts) for part in parts),
+    )
+
+
+def _compile(condition: Condition, reading: Reading, expand: Expand) -> Compiled:
+    if condition.any_of is not UNSET:
+        parts = [_compile(inner, reading, expand) for inner in condition.any_of]
+        return Compiled(
+            lambda doc, facts: any(part.holds(doc, facts) for part in parts),
+            any(part.dynamic for part in parts),
+            tuple(ref for part in parts for ref in part.outputs),
+            always=lambda facts: any(part.always(facts) for part in parts),
+            never=lambda facts: all(part.never(facts) for part in parts),
+        )
+    assert condition.path is not UNSET
+    values_at = paths.compile_path(condition.path, reading.loose)
+    tests = [_test(name, operand, reading, expand) for name, operand in condition.operators()]
+    refs = tuple(ref for test in tests for ref in test.outputs)
+    need = 1 if condition.at_least is UNSET else condition.at_least
+    return Compiled(
+        _quantified(values_at, tests, reading.permits, need),
+        any(test.dynamic for test in tests),
+        refs,
+        always=lambda facts: need == 1 and all(test.always(facts) for test in tests),
+        never=lambda facts: any(test.never(facts) for test in tests),
+    )
+
+
+class _Test(NamedTuple):
+    """One operator with its operand; `whole` looks at all values at once; `missing` is its answer to none."""
+
+    holds: Callable[[Any, Facts], bool]
+    missing: bool
+    whole: bool
+    dynamic: bool = False
+    outputs: tuple[OutputRef, ...] = ()
+    always: Outlook = _unknown
+    never: Outlook = _unknown
+
+
+def _quantified(values_at: paths.PathFn, tests: list[_Test], permits: bool, need: int) -> Predicate:
+    each = [test.holds for test in tests if not test.whole]
+    whole = [test.holds for test in tests if test.whole]
+    missing = all(test.missing for test in tests)
+    alone = each[0] if len(tests) == len(each) == need == 1 else None
+
+    def holds(doc: Any, facts: Facts) -> bool:
+        values = values_at(doc)
+        if not values:
+            return missing
+        if alone is not None and len(values) == 1:
+            return alone(values[0], facts)
+        if not all(test(values, facts) for test in whole):
+            return False
+        meeting = [all(test(value, facts) for test in each) for value in values]
+        return (not permits or all(meeting)) and sum(meeting) >= need
+
+    return holds
+
+
+def _test(name: str, operand: Any, reading: Reading, expand: Expand) -> _Test:
+    operator = OPERATORS[name]
+    negative = name in ("not_equals", "not_in")
+    missing = (negative and not reading.permits) or (name == "exists" and operand is False)
+    whole = name == "set_equals"
+    if is_argument(operand):
+        asks = _with_any_argument(name, reading) if reading.ahead else _with_argument(name, operand["arg"], reading)
+        return _Test(asks, missing, whole, dynamic=True)
+    if is_output(operand):
+        return _of_outputs(name, output_ref(operand, expand), reading, missing)
+    operands: tuple[Any, ...] = (operand,)
+    if name == "regex":
+        operands = (regexes.Regex(operand).found_in,)
+    elif isinstance(operand, list | tuple) and (name in MEMBERSHIPS or name == "type"):
+        operands = tuple(operand)
+    return _Test(lambda value, facts: operator(value, operands, reading), missing, whole)
+
+
+def _of_outputs(name: str, ref: OutputRef, reading: Reading, missing: bool) -> _Test:
+    def useless(facts: Facts) -> bool:
+        remembered = facts.outputs(ref)
+        return remembered.empty or (remembered.full and (reading.permits or name == "not_in"))
+
+    return _Test(
+        _with_outputs(name, ref, reading),
+        missing,
+        whole=name == "set_equals",
+        dynamic=True,
+        outputs=(ref,),
+        always=useless if name == "not_in" and not reading.permits else _unknown,
+        never=useless if name == "in" else _unknown,
+    )
+
+
+def _with_any_argument(name: str, reading: Reading) -> Predicate:
+    """Whether there is an argument for which the operator would hold."""
+    if name in LENGTHS:
+        return lambda value, facts: OPERATORS["length_gte"](value, (0,), reading)
+    if name in ORDERINGS:
+        return lambda value, facts: OPERATORS["gte"](value, (value,), reading)
+    return lambda value, facts: True
+
+
+def _with_argument(name: str, path: str, reading: Reading) -> Predicate:
+    operator = OPERATORS[name]
+    values_at = paths.compile_path(path, loose=True)
+    reading = reading._replace(asked=not reading.loose)
+
+    def holds(value: Any, facts: Facts) -> bool:
+        operands = values_at(facts.input)
+        if name in MEMBERSHIPS:
+            operands = flat(operands)
+        elif name == "contains":
+            operands = [*operands, *(text_of(operand) for operand in operands if is_number(operand))]
+        return operator(value, operands, reading)
+
+    return holds
+
+
+def _with_outputs(name: str, ref: OutputRef, reading: Reading) -> Predicate:
+    def holds(value: Any, facts: Facts) -> bool:
+        remembered = facts.outputs(ref)
+        if remembered.full:  # what was forgotten might have refused
+            return not reading.permits
+        if name == "set_equals":
+            return OPERATORS[name](value, remembered.values(), reading)
+        items = flat([value])
+        if not items:  # an empty list is no value of theirs
+            return name == "not_in" and not reading.permits
+        return (all if reading.permits else any)(
+            remembered.has(item, reading.loose) == (name == "in") for item in items
+        )
+
+    return holds
