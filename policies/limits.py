@@ -118,7 +118,8 @@ class LimitJudge:
             state.earlier_ms += state.active_at - state.started_at
         state.calls = state.turns = state.turns_over = state.longest_idle = 0
         state.started_at = state.active_at = None
-        state.exceeded = state.reported = state.warned = frozenset()
+        state.exceeded = state.reported = frozenset()
+        state.warned = frozenset(n for n in state.warned if self.entries[n].limit.scope == "session")
 
     def exceeded_now(self, state: LimitState, meter: Meter, moved: Sequence[int]) -> list[Exceeded]:
         """The limits among those moved that are exceeded and were not before; each is named once per run."""
@@ -156,7 +157,7 @@ class LimitJudge:
         return any(self.entries[each.number].action in ("deny", "cancel") for each in found)
 
     def warnings(self, state: LimitState, meter: Meter) -> Iterator[LimitWarning]:
-        """The limits that have passed their `warn_at`; each once."""
+        """The limits that have passed their `warn_at`; each once over all that it counts."""
         for number in self.warns:
             entry = self.entries[number]
             used = self._used[number](state, meter)

@@ -157,6 +157,15 @@ def violated(on: Judging, event: ev.PolicyViolated) -> list[Violation]:
     return []
 
 
+def warned(on: Judging, event: ev.BudgetWarned) -> list[Violation]:
+    """What the live session warned of is known when its record is folded."""
+    for number in on.compiled.limits.warns:
+        entry = on.compiled.limits.entries[number]
+        if (entry.name, entry.limit.max) == (event.limit, event.max):
+            on.session.limits.warned |= {number}
+    return []
+
+
 def _held(on: Judging, id: str | None) -> None:
     """The call that a person is asked for waits; where the record does not name it, the last one asked for."""
     waiting = [call for call in on.calls.values() if call.status == REQUESTED and call.id == (id or call.id)]
@@ -188,6 +197,7 @@ HANDLERS: dict[type[ev.Event], Handler | None] = {
     ev.ToolApprovalRequested: approval_requested,
     ev.ToolApprovalGranted: granted,
     ev.PolicyViolated: violated,
+    ev.BudgetWarned: warned,
     ev.RunCompleted: ended,
     ev.RunFailed: ended,
     ev.RunCancelled: ended,

@@ -177,6 +177,28 @@ def test_a_warning_is_given_once_at_its_fraction(drive: Any) -> None:
     assert session.monitor.warnings() == []
 
 
+def test_a_limit_of_the_session_warns_once_over_its_runs_and_a_limit_of_the_run_in_each(drive: Any) -> None:
+    """One warning over all that the limit counts."""
+    limits = {"max_total_tokens": {"max": 100, "warn_at": 0.5, "scope": "session"}}
+    session = drive({"limits": {**limits, "max_input_tokens": {"max": 100, "warn_at": 0.5}}})
+    warned = []
+    for run in ("r1", "r2"):
+        session.see(ev.RunStarted(run_id=run))
+        session.see(usage(input_tokens=60))
+        warned.append([warning.limit for warning in session.monitor.warnings()])
+
+    assert warned == [["max_total_tokens", "max_input_tokens"], ["max_input_tokens"]]
+
+
+def test_a_warning_on_record_is_not_given_again_where_the_record_is_folded(drive: Any) -> None:
+    """Folding the stored events gives the state that was live."""
+    session = drive({"limits": {"max_total_tokens": {"max": 100, "warn_at": 0.5}}})
+    session.see(usage(input_tokens=60))
+    session.see(ev.BudgetWarned(limit="max_total_tokens", used=60, max=100, fraction=0.6))
+
+    assert session.monitor.warnings() == []
+
+
 def test_the_users_table_prices_tokens_with_cached_and_reasoning_rates(drive: Any) -> None:
     """Cache and reasoning tokens are part of input and output, at their own rates."""
     price = {

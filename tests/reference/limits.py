@@ -63,8 +63,10 @@ class Limited:
         return [name for name in self.exceeded(past) if name not in known]
 
     def warnings(self, past: list[Moment]) -> list[str]:
-        """The limits that have passed their `warn_at` and were not warned of before in this run."""
-        known = {name for moment in runs(past)[-1] for name in moment.warned}
+        """The limits that have passed their `warn_at` and were not warned of before in all that they count."""
+        this_run = runs(past)[-1]
+        of = {name: past if limit.get("scope") == "session" else this_run for name, limit in self.limits.items()}
+        known = {name for name, moments in of.items() if any(name in moment.warned for moment in moments)}
         near = {name: x["max"] * x["warn_at"] for name, x in self.limits.items() if "warn_at" in x}
         return [name for name, least in near.items() if name not in known and self.used(name, past) >= least]
 
