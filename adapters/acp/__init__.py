@@ -6,6 +6,7 @@ A file imports only files listed above it.
     calls           an agent's tool calls -> tool names, inputs and outcomes
     usage           what an agent says it used -> usage events
     translation     what an agent reports -> events
+    unasked         calls that run though no question comes for them
     permissions     an agent's question and its options -> the answer that is chosen
     connection      the conversation with the agent
     opening         greeting the agent, taking up a session, its model and mode

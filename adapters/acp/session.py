@@ -24,6 +24,7 @@ from .calls import KnownCall, parent_of
 from .connection import Connection
 from .traits import AgentTraits
 from .translation import Translation
+from .unasked import UnaskedCalls
 from .usage import CostMeter, prompt_usage
 
 BACKLOG: Final = 1024
@@ -55,7 +56,7 @@ class AcpSession:
         self._stream = EventStream()
         self._gate = StrictGate(launch.gate, self._stream)
         self._said = Translation(cost)
-        self._unasked_s = unasked_s
+        self._unasked = UnaskedCalls(self._said, self._stream, patience_s=unasked_s)
         self._connection: Connection
         self._tasks: anyio.abc.TaskGroup
         self._session_id = ""
@@ -68,9 +69,6 @@ class AcpSession:
         self._interrupted: str | None = None
         self._cancelled = anyio.Event()
         self._order = anyio.Lock()
-        self._questions = 0
-        self._no_question = anyio.Event()
-        self._watched: set[str] = set()
 
     def attach(self, connection: Connection, tasks: anyio.abc.TaskGroup) -> None:
         """Take the running agent, and the tasks that live as long as it."""
@@ -119,20 +117,14 @@ class AcpSession:
         for event in self._said.events(update):
             self._stream.post(event)
         if update.get("status") == "in_progress":
-            self._watch(str(update.get("toolCallId") or ""))
+            self._unasked.watch(str(update.get("toolCallId") or ""), self._tasks)
 
     async def on_request(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
         """Something the agent asks; what is not known is refused."""
         if method != "session/request_permission":
             raise RpcError(METHOD_NOT_FOUND, f"`{method}` is not answered here")
-        self._questions += 1
-        try:
+        with self._unasked.question():
             return await self._permission(params)
-        finally:
-            self._questions -= 1
-            if not self._questions:
-                self._no_question.set()
-                self._no_question = anyio.Event()
 
     async def _permission(self, params: dict[str, Any]) -> dict[str, Any]:
         fields = params.get("toolCall")
@@ -187,24 +179,6 @@ class AcpSession:
             self._stream.post(ToolCallFailed(tool_call_id=proposed.id, tool_name=proposed.name, error=error))
         return permissions.refusal(options)
 
-    def _watch(self, call_id: str) -> None:
-        call = self._said.calls.get(call_id)
-        if call is not None and call_id not in self._watched and not (call.asked or call.over or call.reported):
-            self._watched.add(call_id)
-            self._tasks.start_soon(self._report_unasked, call)
-
-    async def _report_unasked(self, call: KnownCall) -> None:
-        """Report a call that is in progress and that no question comes for; agents ask one at a time."""
-        while True:
-            await anyio.sleep(self._unasked_s)
-            if call.asked or call.over or self._over:
-                return
-            if not self._questions:
-                break
-            await self._no_question.wait()
-        for event in self._said.unasked(call):
-            self._stream.post(event)
-
     async def _prompt(self) -> None:
         text = [{"type": "text", "text": retold(self._launch.transcript, self._launch.prompt)}]
         params = {"sessionId": self._session_id, "prompt": text}
@@ -217,7 +191,7 @@ class AcpSession:
         except ProviderError as error:
             self._end(None if self._closing or self._interrupted is not None else error)
             return
-        self._over = True
+        self._over = self._unasked.over = True
         used = () if self._traits.partial_usage else prompt_usage(answer, self._model)
         for event in (*used, *self._said.response_ends()):
             self._stream.post(event)
@@ -238,7 +212,7 @@ class AcpSession:
 
     def _end(self, error: ProviderError | None = None) -> None:
         """End the stream without an end of the agent's own."""
-        self._over = True
+        self._over = self._unasked.over = True
         for event in self._said.given_up():
             self._stream.post(event)
         self._stream.close(error)

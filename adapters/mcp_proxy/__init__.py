@@ -4,7 +4,7 @@
     names           what a tool is called in a policy; annotations
     visibility      which tools could be called now
     tool_list       which tools a client was shown
-    pending         what a client waits for
+    pending         what a client has asked for and waits for
     relay           one connection
     stdio           the client on this process's pipes
     downstream      where agents connect

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from collections.abc import Mapping
+from typing import Any, TypeAlias
 
 import anyio
+from mcp.shared.message import MessageMetadata, ServerMessageMetadata
+from mcp.types import JSONRPCRequest
 
 from proctor.policies.calls import ToolCall
 
@@ -45,3 +48,29 @@ class Call(Asked):
 
 
 Pending: TypeAlias = dict[RequestId, Asked]
+
+
+def asked_for(message: JSONRPCRequest) -> Asked:
+    """What a request that is no tool call asks for."""
+    if message.method == "initialize":
+        return Handshake()
+    if message.method == "tools/list":
+        return Listing(first=not (message.params or {}).get("cursor"))
+    return Asked()
+
+
+def progress_token(params: Mapping[str, Any]) -> RequestId | None:
+    """By what a request wants to hear of its progress."""
+    meta = params.get("_meta")
+    token = meta.get("progressToken") if isinstance(meta, dict) else None
+    return token if isinstance(token, str | int) else None
+
+
+def about(message: Any, pending: Pending) -> MessageMetadata:
+    """Which request a notice of progress belongs to: over HTTP it travels with that request's answer."""
+    token = (message.params or {}).get("progressToken")
+    if token is None:
+        return None
+    found = (key for key, asked in pending.items() if isinstance(asked, Call) and asked.progress == token)
+    request_id = next(found, None)
+    return None if request_id is None else ServerMessageMetadata(related_request_id=request_id)

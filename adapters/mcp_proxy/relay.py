@@ -11,7 +11,7 @@ from typing import Any
 import anyio
 import msgspec
 from anyio.abc import TaskGroup
-from mcp.shared.message import ClientMessageMetadata, MessageMetadata, ServerMessageMetadata, SessionMessage
+from mcp.shared.message import ClientMessageMetadata, SessionMessage
 from mcp.types import JSONRPCError, JSONRPCNotification, JSONRPCRequest, JSONRPCResponse
 
 from proctor.policies.calls import ToolCall, tell_model_default
@@ -21,7 +21,7 @@ from proctor.supervisor.ports import Gate
 
 from . import wire
 from .names import Naming
-from .pending import Asked, Call, Handshake, Listing, Pending
+from .pending import Call, Handshake, Listing, Pending, about, asked_for, progress_token
 from .tool_list import ToolList
 from .visibility import Visibility
 
@@ -122,7 +122,7 @@ class Relay:
             said = "this proxy speaks the protocol versions that begin with `initialize`"
             await self._tell(wire.failure(message.id, wire.METHOD_NOT_FOUND, said))
         else:
-            asked = self._pending[message.id] = _kind(message)
+            asked = self._pending[message.id] = asked_for(message)
             if isinstance(asked, Handshake):
                 tasks.start_soon(self._expect, asked)
             await self._pass_on(message)
@@ -145,7 +145,7 @@ class Relay:
         else:
             judged = self._desk.naming.judged(name)
             call = ToolCall(id=self._desk.new_id(), name=judged, input=arguments)
-            pending = self._pending[message.id] = Call(call, _progress_token(params))
+            pending = self._pending[message.id] = Call(call, progress_token(params))
             tasks.start_soon(self._gate, message, pending)
 
     async def _gate(self, message: JSONRPCRequest, pending: Call) -> None:
@@ -213,32 +213,17 @@ class Relay:
     async def _said(self, item: SessionMessage) -> SessionMessage:
         message = item.message
         if not isinstance(message, JSONRPCResponse | JSONRPCError):
-            return wire.outgoing(message, self._about(message))
+            return wire.outgoing(message, about(message, self._pending))
         asked = self._pending.pop(message.id, None) if message.id is not None else None
         if isinstance(asked, Call):
             await self._outcome(asked, message)
         if isinstance(message, JSONRPCResponse):
             if isinstance(asked, Handshake):
-                message = message.model_copy(update={"result": self._greeting(message.result)})
+                self._version = message.result.get("protocolVersion")
+                message = message.model_copy(update={"result": wire.greeting(message.result)})
             elif isinstance(asked, Listing):
                 message = message.model_copy(update={"result": self._tools.page(message.result, first=asked.first)})
         return wire.outgoing(message)
-
-    def _about(self, message: Any) -> MessageMetadata:
-        """Which request a notice of progress belongs to: over HTTP it travels with that request's answer."""
-        token = (message.params or {}).get("progressToken")
-        if token is None:
-            return None
-        found = (key for key, asked in self._pending.items() if isinstance(asked, Call) and asked.progress == token)
-        request_id = next(found, None)
-        return None if request_id is None else ServerMessageMetadata(related_request_id=request_id)
-
-    def _greeting(self, result: dict[str, Any]) -> dict[str, Any]:
-        self._version = result.get("protocolVersion")
-        capabilities = {key: value for key, value in (result.get("capabilities") or {}).items() if key != "tasks"}
-        if isinstance(capabilities.get("tools"), dict):
-            capabilities["tools"] = {**capabilities["tools"], "listChanged": True}
-        return {**result, "capabilities": capabilities}
 
     async def _announce(self) -> None:
         seen = 0
@@ -258,17 +243,3 @@ class Relay:
 
     async def _failed(self, asked: Call, error: Any) -> None:
         await self._desk.report(ToolCallFailed(tool_call_id=asked.call.id, tool_name=asked.call.name, error=error))
-
-
-def _progress_token(params: dict[str, Any]) -> wire.RequestId | None:
-    meta = params.get("_meta")
-    token = meta.get("progressToken") if isinstance(meta, dict) else None
-    return token if isinstance(token, str | int) else None
-
-
-def _kind(message: JSONRPCRequest) -> Asked:
-    if message.method == "initialize":
-        return Handshake()
-    if message.method == "tools/list":
-        return Listing(first=not (message.params or {}).get("cursor"))
-    return Asked()

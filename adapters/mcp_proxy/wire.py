@@ -61,6 +61,14 @@ def tools_changed() -> SessionMessage:
     return outgoing(JSONRPCNotification(jsonrpc="2.0", method="notifications/tools/list_changed"))
 
 
+def greeting(result: Mapping[str, Any]) -> dict[str, Any]:
+    """A server's answer to `initialize` as its client gets it: tools may change, and no call runs as a task."""
+    capabilities = {key: value for key, value in (result.get("capabilities") or {}).items() if key != "tasks"}
+    if isinstance(capabilities.get("tools"), dict):
+        capabilities["tools"] = {**capabilities["tools"], "listChanged": True}
+    return {**result, "capabilities": capabilities}
+
+
 def output_of(result: Mapping[str, Any]) -> Any:
     """What a tool returned: its structured content, else its text, else its content blocks."""
     if result.get("structuredContent") is not None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 import pytest
-from backends import OnAsyncio
 
 from proctor.policies.calls import Usage
 from proctor.supervisor.testing.adapter_conformance import AdapterConformance, Agent
@@ -14,7 +13,7 @@ SLEEP = "sleep 73006"
 STAY = f"trap '' TERM HUP; setsid {SLEEP} & (setsid {SLEEP} &); touch up; {SLEEP}"
 
 
-class RealAgent(OnAsyncio, AdapterConformance):
+class RealAgent(AdapterConformance):
     """An agent that runs real commands: by its tool `shell`; `looks` is a call that it does not ask about.
 
     One backend is enough: the scripted agent is run on both.
@@ -24,6 +23,11 @@ class RealAgent(OnAsyncio, AdapterConformance):
     name: ClassVar[str]
     shell: ClassVar[str]
     looks: ClassVar[list[Any]]
+
+    @pytest.fixture
+    def anyio_backend(self) -> str:
+        """The one backend."""
+        return "asyncio"
 
     @pytest.fixture(autouse=True)
     def place(self, bench: Any) -> None:

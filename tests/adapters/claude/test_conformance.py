@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from backends import OnAsyncio
 
 from proctor.policies.calls import Usage
 from proctor.supervisor.testing import wire
@@ -134,10 +133,15 @@ class Claude(AdapterChecks):
 
 @pytest.mark.claude
 @pytest.mark.anyio
-class TestClaudeAdapter(OnAsyncio, Claude, AdapterConformance):
+class TestClaudeAdapter(Claude, AdapterConformance):
     """All of the suite; what the backend could change is below."""
 
     row = "claude"
+
+    @pytest.fixture
+    def anyio_backend(self) -> str:
+        """The other backend than that of all other tests of the client."""
+        return "asyncio"
 
     async def test_tokens_and_usd_past_launch_options_end_the_run(self) -> None:
         """The cap on output is one of each response, so it is the model that is held to it."""

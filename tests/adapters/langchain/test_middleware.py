@@ -104,7 +104,7 @@ async def test_the_calls_of_an_agent_that_a_tool_runs_name_it_and_count(tmp_path
             return str((await inner.ainvoke({"messages": [("user", "sub")]}))["messages"][-1].text)
 
         script = Scripted(messages=iter((response("", ("1", "delegate", {})), response("done"))))
-        outer = create_agent(script, tools=[delegate], middleware=[Supervision(gate)])
+        outer: Any = create_agent(script, tools=[delegate], middleware=[Supervision(gate)])
         gate.output = (await outer.ainvoke({"messages": [("user", "go")]}))["messages"][-1].text
 
     started = [event for event in gate.result.events if isinstance(event, ToolCallStarted)]
