@@ -50,6 +50,7 @@ class NetModel:
         ]
         self._free = kinds.reaches(net.free_tools, clause)
         self._virtual = clause.scope.virtual_names
+        self.tokens = sum(net.initial_marking.values()) + sum(net.capacity.values())
         self.weight = max((t.inputs.count(p) for t in net.transitions for p in t.inputs), default=1)
 
     @property

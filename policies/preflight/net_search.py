@@ -18,7 +18,7 @@ from .net_model import Looks, Marking, NetModel, NetState
 
 MAX_STATES = 3_000
 IN_FLIGHT = 2
-"""How many calls of deferred transitions are looked at at once."""
+"""How many calls of deferred transitions are looked at at once, beyond as many as there are tokens to take."""
 
 
 class Ask(NamedTuple):
@@ -107,7 +107,8 @@ def _moved(model: NetModel, at: _Reached, move: Move) -> _Reached | None:
     if firing is None:
         return None
     state, silent = model.call(at.state, firing)
-    if len(state.waiting) > IN_FLIGHT:
+    tokenless = sum(not model.net.transitions[n].inputs for n in state.waiting)
+    if tokenless > IN_FLIGHT or len(state.waiting) - tokenless > IN_FLIGHT + model.tokens:
         return None
     return _Reached(at, move, state, (*firing, *silent))
 

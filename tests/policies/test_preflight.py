@@ -347,6 +347,17 @@ def test_what_some_order_or_some_input_lets_through_is_not_refused(document: dic
     assert refused(document) == []
 
 
+def test_a_transition_that_fires_while_many_calls_are_in_flight_is_not_dead() -> None:
+    """Three jobs at once run by themselves, the fourth asks."""
+    pool = net(
+        {"inputs": ["slot"], "outputs": ["slot"], "tools": ["job"], "deferred": True},
+        {"type": "manual", "tools": ["job"]},
+        initial_marking={"slot": 3},
+    )
+
+    assert refused(pool) == []
+
+
 @pytest.mark.parametrize(
     "wanting",
     [
