@@ -67,13 +67,15 @@ class ReplayAdapter:
 
     Raises:
         TraceError: the recording cannot be read; names the file and line.
-        UsageError: `pace` makes no sense.
+        UsageError: an argument makes no sense.
     """
 
     def __init__(self, recording: Iterable[Event] | str | Path, *, gated: bool = True, pace: Pace = "flat") -> None:
         self._speed = _speed(pace)
         self._gated = gated
         events = _read(str(recording)) if isinstance(recording, str | Path) else list(recording)
+        if any(not isinstance(event, Event) for event in events):
+            raise UsageError("`recording` is events, or the path of a file of them")
         self._model = next((event.model for event in events if isinstance(event, RunStarted)), None)
         self._tools = next((event.tools for event in events if isinstance(event, RunStarted)), None)
         self._costs = any(isinstance(e, TokenUsageUpdated) and e.cost_usd is not None for e in events)

@@ -25,6 +25,8 @@ def read_script(source: ScriptSource) -> Script:
     """Read and check a script. Raises UsageError listing every problem, each with its place."""
     if isinstance(source, Script):
         return source
+    if not isinstance(source, Mapping | str | Path):
+        raise UsageError(f"a script is a path, YAML text or a mapping, not a value of type `{type(source).__name__}`")
     if isinstance(source, Mapping):
         return _Reading("script", None).script(dict(source))
     name, text = _text(source)

@@ -125,6 +125,8 @@ def write_file(target: Path, content: str) -> str:
 
 def check_tools(tools: Mapping[str, Tool]) -> dict[str, Tool]:
     """The given tools as a dict. Raises UsageError for one that cannot be called."""
+    if not isinstance(tools, Mapping):
+        raise UsageError("`tools` are functions by name: `{name: function}`")
     for name, tool in tools.items():
         if not name or not callable(tool):
             raise UsageError(f"tool `{name}` is not a function")

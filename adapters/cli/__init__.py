@@ -20,6 +20,16 @@ command, and one line in `app.COMMANDS`. Rows, each importing only those above i
     app             the commands by name, and `main`
 """
 
-from .app import main
+import sys
 
 __all__ = ["main"]
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """The entry point. A Ctrl-C that comes while it is still read in is told like a later one."""
+    try:
+        from .app import main as run
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        sys.exit(3)
+    run(arguments)

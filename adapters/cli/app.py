@@ -122,7 +122,7 @@ def _finished(given: list[str]) -> int:
     except click.ClickException as error:
         click.echo(f"error: {usage_text(error)}", err=True)
         return BAD_INPUT
-    except BrokenPipeError:
+    except (BrokenPipeError, SystemExit):  # the latter is click's answer to a pipe that nobody reads
         return _nobody_reads()
     except click.Abort:
         return report(KeyboardInterrupt(), debug=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from math import isnan
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -37,6 +38,8 @@ def kill(
     as_json: bool,
 ) -> int:
     """End runs and wait until they have ended. Exit code 3 when one has not in time: nobody seems to own it."""
+    if isnan(wait):
+        raise click.UsageError("`--wait SECONDS`: `nan` is not a number")
     if sum((bool(run), bool(session), bool(tenant), everything)) != 1:
         raise click.UsageError("say what to end with one of `--run`, `--session`, `--tenant` and `--all`")
     from .places import opened

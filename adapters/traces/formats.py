@@ -26,6 +26,7 @@ FORMATS: dict[str, Reader] = {
 }
 """Every format that can be read, by the name users give it."""
 
+_LENIENT = ("claude", "codex")
 _LOOKED_AT = 50
 _ROLLOUT = ("session_meta", "response_item", "event_msg", "turn_context", "compacted")
 _CLAUDE = ("user", "assistant", "system", "summary", "result")
@@ -47,6 +48,18 @@ def detect(lines: TraceLines) -> str:
     raise TraceError(_unknown("not JSON"), place=f"{lines.name}:{lines.looked_at}")
 
 
+def check_told(lines: TraceLines, format: str) -> None:
+    """Raises TraceError when a reader that passes over what it does not know is given another format's file."""
+    if format not in _LENIENT:
+        return
+    for line in lines.peek(_LOOKED_AT):
+        told = _format_of(_anything.decode(line)) if is_whole(line) else None
+        if told == format:
+            return
+        if told is not None:
+            raise lines.fail(f"it is in the format `{told}`, not `{format}`", whole_file=True)
+
+
 def _unknown(what: str) -> str:
     return f"{what}; say which it is with `--format {'|'.join(FORMATS)}`"
 
@@ -61,7 +74,7 @@ def _format_of(value: Any) -> str | None:
         return "sessions" if "id" in value and isinstance(value.get("events"), list) else None
     if kind in _ROLLOUT and "payload" in value:
         return "codex"
-    if kind in EVENT_TYPES:
+    if isinstance(kind, str) and kind in EVENT_TYPES:
         return "events"
     if kind in _CLAUDE and any(mark in value for mark in _CLAUDE_MARKS):
         return "claude"

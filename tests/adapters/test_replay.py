@@ -240,6 +240,12 @@ def test_a_pace_that_makes_no_sense_is_an_error(pace: float) -> None:
         ReplayAdapter(RECORDING, pace=pace)
 
 
+def test_a_recording_of_something_else_is_an_error() -> None:
+    """Events are events, not what they were read from."""
+    with pytest.raises(UsageError, match="`recording` is events"):
+        ReplayAdapter([{"type": "run_started"}])  # type: ignore[list-item]
+
+
 def test_what_it_can_do_comes_from_the_recording() -> None:
     """Model, tools and cost are those of the recorded run."""
     can = ReplayAdapter(RECORDING).capabilities

@@ -79,6 +79,14 @@ def test_a_bad_script_says_where_and_what(text: str, problem: str) -> None:
     assert problem in str(caught.value)
 
 
+def test_arguments_of_the_wrong_kind_are_one_clear_error() -> None:
+    """A script that is none, and functions without names."""
+    with pytest.raises(UsageError, match="not a value of type `NoneType`"):
+        ScriptedAdapter(None)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="functions by name"):
+        ScriptedAdapter({"steps": [{"say": "x"}]}, tools=[print])  # type: ignore[arg-type]
+
+
 def test_every_problem_of_a_script_is_told_at_once() -> None:
     """One reading reports all of them, a line each."""
     with pytest.raises(UsageError) as caught:

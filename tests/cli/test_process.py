@@ -55,6 +55,20 @@ def test_exit_codes_reach_the_shell(place: Path) -> None:
     assert [call("check", name).returncode for name in ("org.yaml", "zero.yaml", "none.yaml")] == [0, 1, 2]
 
 
+def test_a_ctrl_c_while_the_program_is_read_in_is_no_traceback() -> None:
+    """It says what a later one says."""
+    code = (
+        "import sys\nfrom proctor.adapters.cli import main\n"
+        "class Pressed:\n"
+        "    def find_spec(self, name, path, target=None):\n"
+        "        if name == 'click':\n            raise KeyboardInterrupt\n"
+        "sys.meta_path.insert(0, Pressed())\nmain(['runs'])\n"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+
+    assert (ran.returncode, ran.stdout, ran.stderr) == (3, "", "interrupted\n")
+
+
 def test_help_is_quick_because_little_is_imported() -> None:
     """No judge, no supervisor, no drawing of tables for a page of text."""
     code = (
@@ -139,9 +153,10 @@ def test_output_is_utf_8_whatever_the_locale(place: Path) -> None:
     assert call("show", "\udcff", env=plain).stderr.startswith("error: ")
 
 
-def test_a_reader_that_has_had_enough_is_no_error() -> None:
+@pytest.mark.parametrize("command", ["schema", "adapters"])
+def test_a_reader_that_has_had_enough_is_no_error(command: str) -> None:
     """`proctor schema | head -1` ends quietly."""
-    process = subprocess.Popen([*PROCTOR, "schema"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    process = subprocess.Popen([*PROCTOR, command], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert process.stdout is not None
     assert process.stderr is not None
     process.stdout.readline()

@@ -141,6 +141,13 @@ def test_kill_says_so_when_nobody_owns_the_run(cli: Cli, silent: str) -> None:
     assert killed.lines[0]["ended"] is False
 
 
+def test_kill_waits_for_a_number_of_seconds(cli: Cli) -> None:
+    """Not for what is none."""
+    killed = cli("kill", "--all", "--wait", "nan")
+
+    assert (killed.code, killed.out, killed.err) == (2, "", "error: `--wait SECONDS`: `nan` is not a number\n")
+
+
 def test_kill_needs_exactly_one_target(cli: Cli, ran: Any) -> None:
     """Neither none nor two; a run that is over cannot be ended."""
     assert cli("kill").code == 2

@@ -50,6 +50,8 @@ class SQLiteStore:
     ) -> None:
         if synchronous.upper() not in _SYNCHRONOUS:
             raise UsageError(f"`synchronous` is one of {', '.join(_SYNCHRONOUS)}, not `{synchronous}`")
+        if not isinstance(path, str | os.PathLike):
+            raise UsageError(f"`path` is a value of type `{type(path).__name__}`, not the name of a file")
         if os.fspath(path) in ("", ":memory:"):
             raise UsageError("a SQLite store needs a file; use MemoryStore to keep nothing")
         self.path = Path(path)

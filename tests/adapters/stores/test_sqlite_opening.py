@@ -220,11 +220,26 @@ def test_how_safely_to_write_is_a_setting(tmp_path: Path, setting: str) -> None:
     anyio.run(use)
 
 
+def test_a_closed_store_is_one_file(tmp_path: Path) -> None:
+    """What copies it copies all of it."""
+
+    async def use() -> None:
+        async with SQLiteStore(tmp_path / "record.db") as store:
+            await store.append([MessageReceived(session_id="s")])
+            assert await store.last_seq("s") == 1
+
+    anyio.run(use)
+
+    assert [file.name for file in tmp_path.iterdir()] == ["record.db"]
+
+
 def test_an_argument_that_makes_no_sense_is_refused(tmp_path: Path) -> None:
     """Before anything is made."""
     with pytest.raises(UsageError, match="`synchronous` is one of FULL"):
         SQLiteStore(tmp_path / "record.db", synchronous="SOMETIMES")
     with pytest.raises(UsageError, match="use MemoryStore"):
         SQLiteStore(":memory:")
+    with pytest.raises(UsageError, match="not the name of a file"):
+        SQLiteStore(None)  # type: ignore[arg-type]
 
     assert list(tmp_path.iterdir()) == []
