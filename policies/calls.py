@@ -164,7 +164,7 @@ _canonical = msgspec.json.Encoder(order="deterministic")
 UNREADABLE = (RecursionError, UnicodeError, OverflowError, ValueError, TypeError, msgspec.MsgspecError)
 """What a value raises that cannot be written as JSON: too deep, a circle, no text, no JSON type."""
 
-MOST_PARTS = 1_000_000
+MOST_PARTS = 200_000
 """How many lists, objects and elements an input may hold, those it shares counted wherever they stand."""
 _NESTING = (dict, list, tuple)
 

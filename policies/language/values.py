@@ -13,13 +13,13 @@ import re
 from collections.abc import Iterator
 from typing import Any, TypeGuard
 
-from ..calls import MOST_PARTS
-
 _DECIMAL = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 _MAX_DIGITS = 400
 
 DEPTH = 200
 """How deep a value may be nested that is kept."""
+MOST_PARTS = 1_000_000
+"""How many lists, objects and elements a value may hold that is kept."""
 LARGEST = 10**300
 """The whole numbers that are kept are smaller, so that they can be read as floats too."""
 

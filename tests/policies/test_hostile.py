@@ -146,7 +146,7 @@ def test_an_input_without_end_is_refused_with_what_is_wrong(doc: dict[str, Any],
     started = ev.ToolCallStarted(tool_call_id="2", tool_name="x", tool_input={"o": value})
 
     assert decision.action == "deny"
-    assert "a value in a circle, or of more than 1,000,000 parts" in decision.explain()
+    assert "a value in a circle, or of more than 200,000 parts" in decision.explain()
     assert [found.rule for found in monitor.observe(started)] == ["input"]
     with pytest.raises(ValueError, match="a value in a circle"):
         encode_event(started)
