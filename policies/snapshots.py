@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -45,6 +46,7 @@ class Snapshot(msgspec.Struct, kw_only=True, omit_defaults=True):
     removed: list[str] = []
 
 
+_SETS = ("clashing", "denied", "exercised", "violated")
 _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(Snapshot)
 
@@ -71,7 +73,7 @@ def _snapshot(monitor: Monitor) -> Snapshot:
         format=FORMAT,
         policy=monitor.compiled.name,
         context=monitor.context,
-        session=monitor.session,
+        session=_in_order(monitor.session),
         calls=[
             StoredCall(
                 id=call.id,
@@ -89,6 +91,12 @@ def _snapshot(monitor: Monitor) -> Snapshot:
         added=list(monitor.added_nets),
         removed=list(monitor.removed_nets),
     )
+
+
+def _in_order(session: Session) -> Session:
+    """With its sets in one order."""
+    sets: dict[str, Any] = {name: sorted(getattr(session, name)) for name in _SETS}
+    return replace(session, **sets)
 
 
 def _outcomes(call: Call) -> list[tuple[int, int]]:

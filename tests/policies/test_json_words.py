@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from proctor.policies import EventError, decode_event
@@ -19,10 +21,11 @@ from proctor.policies import EventError, decode_event
         ("{}", "not an event: `type` is missing"),
         ("[]", "not an event: expected an object, got a list"),
         (b'{"type": "\xff"}', "not an event: not "),
+        (None, "not an event: "),
         ("[" * 100_000, "not an event: "),
     ],
 )
-def test_an_event_that_cannot_be_read_says_why(text: str | bytes, said: str) -> None:
+def test_an_event_that_cannot_be_read_says_why(text: Any, said: str) -> None:
     """Without the names of Python's types."""
     with pytest.raises(EventError) as caught:
         decode_event(text)

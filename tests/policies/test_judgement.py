@@ -276,6 +276,19 @@ def test_what_is_attached_to_a_net_that_is_not_there_is_an_error() -> None:
         compile_policy(policy, validators={"block mv": lambda *_: True})
 
 
+def test_a_restored_snapshot_is_the_same_bytes(ruled: Any) -> None:
+    """In whatever order the state came about."""
+    rules = [{"type": "blocklist", "tools": ["push"], "id": name} for name in ("b", "a", "d", "c")]
+    session = ruled(*rules, {"type": "count", "tool": "*", "max": 1})
+    session.ask("push")
+    session.ask("read")
+    session.ask("read")
+    written = session.monitor.snapshot()
+
+    assert session.monitor.compiled.restore(written).snapshot() == written
+    assert b'"violated":["a","b","c","count-1","d"]' in written
+
+
 def test_a_snapshot_of_another_policy_is_refused(ruled: Any) -> None:
     """One clear error, no half-restored state."""
     one, other = (
