@@ -4,8 +4,8 @@ Flags are inline (`(?is)`); look-around and back-references are errors at load. 
 ASCII, `$` without `(?m)` is the end of the text.
 
 Whether a pattern occurs is found in linear time. Listing every occurrence searches once for each, and some patterns
-look far beyond an occurrence for one that they would rather have (`x.*?y|x` where no `y` comes). So each search sees
-`VIEW` bytes ahead; one that finds nothing there, or something that goes on, sees all, for which `WORK` is spent.
+look far beyond an occurrence for one that they would rather have (`x.*?y|x` where no `y` comes). A search that sees
+all that is left spends its length of `WORK`; what tools returned is searched `VIEW` bytes ahead first.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ import re2
 from .records import Complaint, Where
 
 VIEW = 16_384
-"""How many bytes ahead an occurrence is looked for first; what a pattern would rather have beyond is not seen."""
+"""How many bytes ahead an occurrence is looked for first, where one that begins there and ends beyond may be missed."""
 WORK = 250_000_000
-"""The most bytes that one listing of occurrences may look at beyond that, a second; two megabytes take fewer."""
+"""The most bytes that one listing of occurrences may look at, about a second; a text of 20,000 takes fewer."""
 
 
 @lru_cache(maxsize=4096)
@@ -63,26 +63,26 @@ class Regex:
         """Whether the pattern occurs in the text."""
         return self._search(_encoded(text)) is not None
 
-    def values(self, texts: Iterable[str]) -> Iterator[str]:
+    def values(self, texts: Iterable[str], view: int = 0) -> Iterator[str]:
         """What the pattern yields: its groups, or the whole match if it has none; every occurrence in each text.
 
-        Raises ValueError where that is too much work.
+        `view` is how many bytes ahead each is looked for first. Raises ValueError where it is too much work.
         """
+        left = [WORK]
         for text in texts:
-            for match in self._occurrences(_encoded(text)):
+            for match in self._occurrences(_encoded(text), view, left):
                 for value in match.groups() or (match.group(),):
                     if value is not None:
                         yield value.decode(errors="replace")
 
-    def _occurrences(self, text: bytes) -> Iterator[Any]:
-        at, left = 0, WORK
+    def _occurrences(self, text: bytes, view: int, left: list[int]) -> Iterator[Any]:
+        at = 0
         while at <= len(text):
-            seen = at + VIEW
-            match = self._search(text, at, seen)
-            if seen < len(text) and (match is None or match.end() == seen):
-                if left < 0:
+            match = self._search(text, at, at + view)
+            if match is None or match.end() == at + view:  # not there, or it may go on
+                if left[0] < 0:
                     raise ValueError(f"`{self.pattern}` occurs too often in {len(text):,} bytes of text to be listed")
-                left -= len(text) - at
+                left[0] -= len(text) - at
                 match = self._search(text, at)
             if match is None:
                 return

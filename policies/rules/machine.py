@@ -20,7 +20,7 @@ import msgspec
 from ..calls import Action
 from ..language.operands import OutputRef
 from ..language.predicates import Facts
-from ..language.regexes import Regex
+from ..language.regexes import VIEW, Regex
 from ..language.selectors import Scope, Slot, Subject
 
 BOUND = 10_000
@@ -63,7 +63,7 @@ def captured(regex: Regex, output: Output) -> Iterator[str]:
     """
     text = output.text
     with suppress(ValueError):
-        yield from filter(None, islice(regex.values([text]), BOUND))
+        yield from filter(None, islice(regex.values([text], VIEW), BOUND))
 
 
 class Call(Subject, Protocol):

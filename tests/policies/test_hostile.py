@@ -19,6 +19,7 @@ from proctor.policies import (
 )
 from proctor.policies import events as ev
 from proctor.policies.language import regexes
+from proctor.policies.rules import machine
 from proctor.policies.rules.machine import BOUND
 from proctor.policies.session import FINISHED_KEPT
 
@@ -192,7 +193,7 @@ def test_a_text_with_more_occurrences_than_can_be_listed_is_refused_and_supplies
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A search beyond what is looked at first may go through all that follows, so the work is bounded."""
-    monkeypatch.setattr(regexes, "VIEW", 16)
+    monkeypatch.setattr(machine, "VIEW", 16)
     monkeypatch.setattr(regexes, "WORK", 10_000)
     supplying = {"tool": "read", "regex": "x|id-\\d"}
     rule = {"type": "provenance", "tool": "go", "path": "$.o", "from": [supplying], "except": ["x"]}
@@ -218,14 +219,18 @@ def test_occurrences_are_listed_in_long_texts_as_in_short_ones() -> None:
     """Where the next is far, where one is longer than is looked at first, where characters are several bytes."""
     far, long = "." * 3 * regexes.VIEW, "é" * regexes.VIEW
 
-    assert list(regexes.Regex("id-(\\d)").values([f"id-1{far}id-2{far}", far, "id-3"])) == ["1", "2", "3"]
-    assert list(regexes.Regex("é+").values([f"{long} é"])) == [long, "é"]
-    assert list(regexes.Regex("\\d*").values(["é1"])) == ["", "1", ""]
+    for view in (0, regexes.VIEW):
+        assert list(regexes.Regex("id-(\\d)").values([f"id-1{far}id-2{far}", far, "id-3"], view)) == ["1", "2", "3"]
+        assert list(regexes.Regex("é+").values([f"{long} é"], view)) == [long, "é"]
+        assert list(regexes.Regex("\\d*").values(["é1"], view)) == ["", "1", ""]
 
 
 def test_a_pattern_that_would_rather_have_something_far_off_is_listed_in_little_work() -> None:
-    """Beyond what is looked at first it takes the nearer."""
-    assert list(regexes.Regex("x.*y|x").values(["x" * 3 + "." * regexes.VIEW + "y"])) == ["x"] * 3
+    """In what tools returned the nearer is taken; in what a call asks for nothing is passed over."""
+    text = "x" * 3 + "." * regexes.VIEW + "y"
+
+    assert list(regexes.Regex("x.*y|x").values([text], regexes.VIEW)) == ["x"] * 3
+    assert list(regexes.Regex("x.*y|x").values([text])) == [text]
 
 
 def test_outcomes_before_their_calls_and_repeated_ones_change_nothing(policy: CompiledPolicy) -> None:
