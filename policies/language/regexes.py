@@ -21,7 +21,7 @@ import re2
 from .records import Complaint, Where
 
 VIEW = 16_384
-"""How many bytes ahead an occurrence is looked for first, where one that begins there and ends beyond may be missed."""
+"""How many bytes ahead an occurrence is looked for first; one that begins there and ends beyond may be missed."""
 WORK = 250_000_000
 """The most bytes that one listing of occurrences may look at, about a second; a text of 20,000 takes fewer."""
 
