@@ -62,6 +62,7 @@ class _Lines:
     def __init__(self, parts: list[Part], *, depth: int) -> None:
         self._parts = parts
         self._depth = depth
+        self._behind: dict[int, list[Node]] = {}
 
     def read(self, line: str) -> None:
         if self._depth > MAX_DEPTH:
@@ -92,13 +93,27 @@ class _Lines:
                 self._add("test", source_of(node), [word_of(child) for child in node.children])
             case "file_redirect":
                 self._redirect(node)
+            case "redirected_statement":
+                self._redirected(node)
+
+    def _redirected(self, node: Node) -> None:
+        """Words behind a redirection are its command's, as those before it are."""
+        words = [word for redirect in node.children_by_field_name("redirect") for word in _words_behind(redirect)]
+        if not words:
+            return
+        command = _last_command(node)
+        if command is None:
+            behind = source_of(words[0])
+            raise UsageError(f"the command line cannot be parsed: `{behind}` stands behind a redirection")
+        self._behind[command.id] = [*words, *self._behind.get(command.id, ())]
 
     def _command(self, node: Node) -> None:
         name = node.child_by_field_name("name")
         if name is None:
             return
-        words = [word_of(name), *map(word_of, node.children_by_field_name("argument"))]
-        self._simple(words, source_of(node), fed=_fed_text(node))
+        behind = self._behind.get(node.id, [])
+        words = [word_of(word) for word in (name, *node.children_by_field_name("argument"), *behind)]
+        self._simple(words, _source(node, behind), fed=_fed_text(node))
 
     def _simple(self, words: Sequence[Word], source: str, *, fed: str | None = None) -> None:
         if not words:
@@ -144,6 +159,26 @@ class _Lines:
                 exact=all(word.text is not None for word in words) and name != DYNAMIC,
             )
         )
+
+
+def _words_behind(redirect: Node) -> list[Node]:
+    """What is written between a redirection and the next, or the end of the command."""
+    if redirect.type == "file_redirect":
+        return redirect.children_by_field_name("destination")[1:]
+    inner = redirect.children_by_field_name("redirect")
+    return [*redirect.children_by_field_name("argument"), *(word for one in inner for word in _words_behind(one))]
+
+
+def _last_command(node: Node | None) -> Node | None:
+    """The simple command that a statement ends with, if it does: its redirections are that command's."""
+    while node is not None and node.type in ("redirected_statement", "pipeline", "list", "negated_command"):
+        whole = node.type != "redirected_statement"
+        node = node.named_children[-1] if whole else node.child_by_field_name("body")
+    return node if node is not None and node.type == "command" else None
+
+
+def _source(command: Node, behind: Sequence[Node]) -> str:
+    return " ".join(source_of(node) for node in (command, *behind))
 
 
 def _fed_text(command: Node) -> str | None:

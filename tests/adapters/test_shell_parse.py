@@ -69,6 +69,26 @@ def test_what_a_wrapper_runs_is_a_part(line: str, expected: list[str]) -> None:
 
 
 @pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("env > f rm -r x", ["env rm -r x", "rm -r x"]),
+        ("rm -r 2>&1 x", ["rm -r x"]),
+        ("env > f A=1 > g rm < h x", ["env A=1 rm x", "rm x"]),
+        ("a | b && ! env > f rm", ["a", "b", "env rm", "rm"]),
+        ("! ! < f rm x", ["! rm x", "rm x"]),
+        ("env <<E rm\nE\n", ["env rm", "rm"]),
+        ("env <<E > f rm && sudo < g ls\nE\n", ["env rm", "rm", "sudo ls", "ls"]),
+        ("if env < f rm; then sudo < g ls; fi < h", ["env rm", "rm", "sudo ls", "ls"]),
+    ],
+)
+def test_words_behind_a_redirection_are_the_commands(line: str, expected: list[str]) -> None:
+    """As the shell takes them; a group has no words."""
+    assert [" ".join(part.argv) for part in parse_line(line) if part.name != "redirect"] == expected
+    with pytest.raises(UsageError, match="`rm` stands behind a redirection"):
+        parse_line("{ a; } > f rm")
+
+
+@pytest.mark.parametrize(
     "line", ["rm x", '"rm" x', "r\\m x", "'r'm x", "$'rm' x", "/bin/rm x", "\\rm x", "r''m x", "rm\tx"]
 )
 def test_a_name_is_read_as_bash_reads_it(line: str) -> None:
@@ -180,7 +200,9 @@ def test_words_worked_out_by_the_shell_are_shown_as_written() -> None:
 
 COMMANDS = ("red", "green", "blue", "white", "black")
 _command = st.sampled_from(COMMANDS)
-_text = st.sampled_from(["x", "'x y'", '"x"', "$X", "a\\ b", "${X:-y}", "#", "x#y", "'#'", "{", "\\;", '"\\""', "="])
+_WORDS = ("x", "'x y'", '"x"', "$X", "a\\ b", "${X:-y}", "#", "x#y", "'#'", "{", "\\;", '"\\""', "=")
+_REDIRECTIONS = ("> /dev/null", "2>&1", "<<<x")
+_text = st.sampled_from(_WORDS + _REDIRECTIONS)
 
 
 def _compound(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
@@ -208,6 +230,8 @@ def _compound(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
             "[[ -n $({}\n) ]]",
             "red ${{Y:-$({}\n)}}",
             "! ! {}",
+            "env < /dev/null {}",
+            "blue > /dev/null green; command 2>&1 {}",
             "time {}",
             "time -p {}",
             "coproc {}",
