@@ -131,19 +131,17 @@ def _consumed(text: str, taking: Sequence[str], alone: Sequence[str]) -> int | N
 
 
 def _shell(arguments: Sequence[Word]) -> list[Nested]:
-    """`bash -c line`; a shell without one reads what nobody has judged."""
-    for n, word in enumerate(arguments):
+    """`bash -c line`, options first; a shell without one reads what nobody has judged."""
+    runs_line = False
+    for word in arguments:
         if word.text in ("--version", "--help"):
             return []
-        if word.text is None or not word.text.startswith("-") or word.text == "-":
-            return [UNKNOWN]
-        if word.text.startswith("--"):
-            if word.text not in ("--norc", "--noprofile", "--posix", "--login"):
+        if word.text is None or not word.text.startswith(("-", "+")):
+            return [_line([word]) if runs_line else UNKNOWN]
+        if word.text not in ("--norc", "--noprofile", "--posix", "--login"):
+            if not re.fullmatch(r"-[eux]*c?[eux]*", word.text) or word.text == "-":
                 return [UNKNOWN]
-        elif not re.fullmatch(r"-[eux]*c?[eux]*", word.text):
-            return [UNKNOWN]
-        elif "c" in word.text:
-            return [_line(arguments[n + 1 : n + 2])]
+            runs_line = runs_line or "c" in word.text
     return [UNKNOWN]
 
 

@@ -49,6 +49,8 @@ def test_every_simple_command_is_a_part(line: str, expected: list[str]) -> None:
     [
         ("bash -c 'rm x && ls'", ["bash", "rm", "ls"]),
         ('sh -ec "rm x"', ["sh", "rm"]),
+        ("bash -c -e 'rm x' y", ["bash", "rm"]),
+        *((f"bash -c {option} rm", ["bash", "dynamic"]) for option in ("-v", "--", "-", "+x", "$X")),
         ("env -i X=1 rm a", ["env", "rm"]),
         ("sudo -u bob timeout -k 1 5 nice -n 5 rm x", ["sudo", "timeout", "nice", "rm"]),
         ("ls | xargs -0 -n1 rm -f", ["ls", "xargs", "rm"]),
