@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from .calls import check_input
-from .errors import EventError
+from .errors import EventError, wrong_type
 from .events import EVENT_TYPES, Event, ToolCallRequested, ToolCallStarted, Unrecognized
 from .json_words import json_words
 
@@ -61,7 +61,12 @@ def _decode_unrecognized(data: bytes | str, error: Exception) -> Event:
 
 
 def encode_event(event: Event) -> bytes:
-    """Write one event as a line of JSON, without the line's end. Raises what JSON cannot say, as msgspec does."""
+    """Write one event as a line of JSON, without the line's end.
+
+    Raises EventError for what is no event, and for what JSON cannot say as msgspec does.
+    """
+    if not isinstance(event, Event):
+        raise EventError(wrong_type("an event", event))
     if type(event) in _WITH_INPUT:
         check_input(event.tool_input)  # type: ignore[attr-defined]
     if isinstance(event, Unrecognized):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import msgspec
 
 from .calls import Action, RunContext
-from .errors import PolicyError
+from .errors import PolicyError, wrong_type
 from .ids import rule_ids
 from .language.globs import matcher
 from .language.operands import OutputRef
@@ -124,10 +124,17 @@ class CompiledPolicy:
         return CompiledPolicy(self.policy, tuple(r for r in self.rules if r.number != number), self.limits)
 
     def monitor(self, context: RunContext | None = None, *, explain: bool = False) -> Monitor:
-        """The state of one new session; `explain` makes every decision carry its steps."""
+        """The state of one new session; `explain` makes every decision carry its steps.
+
+        Raises ValueError if the context is none.
+        """
         from .monitor import Monitor
 
-        return Monitor(self.at(context or RunContext()), context or RunContext(), explain=explain)
+        if context is None:
+            context = RunContext()
+        if not isinstance(context, RunContext):
+            raise ValueError(wrong_type("a run context", context))
+        return Monitor(self.at(context), context, explain=explain)
 
     def restore(self, snapshot: bytes, *, explain: bool = False) -> Monitor:
         """A monitor as it was when the snapshot was taken. Raises EventError."""

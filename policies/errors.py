@@ -23,6 +23,11 @@ class ProctorError(Exception):
     code: ClassVar[str] = "error"
 
 
+def wrong_type(wanted: str, given: object) -> str:
+    """What to say to a value of another kind than is wanted."""
+    return f"expected {wanted}, got a value of type `{type(given).__name__}`"
+
+
 class Problem(msgspec.Struct, frozen=True, kw_only=True):
     """One thing that is wrong in a policy text, and where.
 

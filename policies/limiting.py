@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from . import events as ev
 from .calls import LimitWarning, RunContext, Violation
 from .compiled import CompiledPolicy
+from .errors import EventError, wrong_type
 from .judging import Judging
+from .language.values import is_number
 from .observing import Handler, run_started
 
 
@@ -37,8 +39,10 @@ class Limited(Judging):
         return found
 
     def tick(self, now_ms: int) -> list[Violation]:
-        """The time is `now_ms` (milliseconds since the epoch) and nothing happened."""
-        self._passed(now_ms)
+        """It is `now_ms` (milliseconds since the epoch) and nothing happened. Raises EventError if it is none."""
+        if not is_number(now_ms):
+            raise EventError(wrong_type("milliseconds since the epoch", now_ms))
+        self._passed(int(now_ms))
         found = self._newly_exceeded(self.compiled.limits.clocks)
         self.mark_violated(found)
         return found

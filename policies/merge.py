@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from .calls import STRICTNESS
-from .errors import PolicyError, Problem
+from .errors import PolicyError, Problem, wrong_type
 from .model import Approval, Limit, Limits, OnViolation, Policy, Price, Stack, members_of
 from .nets.records import RuleAction
 from .reading.reader import check_policy
@@ -40,7 +40,7 @@ def merge_policies(policies: Sequence[Policy]) -> Stack:
         PolicyError: there is none, or one of them is not a policy or is wrong.
     """
     if not isinstance(policies, list | tuple):
-        raise PolicyError(f"expected a list of policies, got a value of type `{type(policies).__name__}`")
+        raise PolicyError(wrong_type("a list of policies", policies))
     if not policies:
         raise PolicyError("expected a list of policies, got an empty one")
     problems: list[Problem] = []

@@ -6,7 +6,7 @@ events of a session into a new monitor gives the state that was live.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -24,7 +24,7 @@ from .calls import (
 )
 from .compiled import CompiledPolicy
 from .deciding import decision_on, explained
-from .errors import EventError
+from .errors import EventError, wrong_type
 from .ids import net_name
 from .limiting import Limited
 from .nets.records import Net, NetLine
@@ -69,11 +69,11 @@ class Monitor(Limited):
 
     def async_checks(self, call: ToolCall) -> list[tuple[str, Callable[[ToolCall], Any]]]:
         """The asynchronous checks that concern a call, by rule id: ask them, then propose with the answers."""
-        turn = self.session.session_turn(call.turn)
         try:
             check_input(call.input)
+            turn = self.session.session_turn(call.turn)
             steps = self.steps(Call(call.id, call.name, call.input, turn, self.memory))
-        except UNREADABLE:
+        except (*UNREADABLE, AttributeError):
             return []  # `propose` refuses it
         machines = [(rule.id, rule.machine) for rule, _ in steps.visits.rules]
         return [(id, m.check) for id, m in machines if isinstance(m, CheckMachine) and m.is_async]
@@ -82,9 +82,10 @@ class Monitor(Limited):
         """Judge a call at the gate on every rule and, if it may run, spend what it spends.
 
         `checks` holds the answers of asynchronous checks by rule id; one that is missing refuses.
+        Raises EventError for what is no call.
         """
-        id = call.id
         try:
+            id = call.id
             first = id not in self.calls and id not in self.session.finished
             if not first and (known := self._known(call)):
                 return known
@@ -100,7 +101,9 @@ class Monitor(Limited):
             subject.status = ALLOWED
             self.start(subject)
             return Decision(action="allow", tool_call_id=id, tool_name=call.name, tool_input=call.input)
-        except UNREADABLE as error:
+        except (*UNREADABLE, AttributeError) as error:
+            if not isinstance(call, ToolCall):
+                raise EventError(wrong_type("a tool call", call)) from None
             return decision_on(call, [unreadable(self.compiled.name, call, error)], ("input",))
 
     def _weighed(
@@ -127,7 +130,7 @@ class Monitor(Limited):
         """The answer to an id that was let through or is over: the same call again counts for nothing more."""
         current = self.calls.get(call.id)
         if current is not None and current.status in RUNNING:
-            same = mark(current.name, current.input) == mark(call.name, call.input)
+            same = current.is_again(call.name, call.input)
         elif call.id in self.session.finished:
             same = self.session.finished[call.id] == mark(call.name, call.input)
             if same and call.id in self.session.denied:
@@ -151,7 +154,7 @@ class Monitor(Limited):
         try:
             handler = HANDLERS[type(event)]
         except KeyError:
-            raise EventError(f"expected an event, got a value of type `{type(event).__name__}`") from None
+            raise EventError(wrong_type("an event", event)) from None
         try:
             if self.limited:
                 found = self.observe_limited(event, handler)
@@ -176,8 +179,10 @@ class Monitor(Limited):
     def narrow(self, tools: Sequence[str]) -> list[str]:
         """The tools that could be called in the next response, whatever their input.
 
-        Raises ValueError for one text in place of a list.
+        Raises ValueError for what is no list, one text among it.
         """
+        if not isinstance(tools, Iterable):
+            raise ValueError(wrong_type("a list of tools", tools))
         if isinstance(tools, str):
             raise ValueError(f"expected a list of tools, got the text `{tools[:80]}`; say `[{tools[:80]!r}]`")
         session = self.session
@@ -213,8 +218,11 @@ class Monitor(Limited):
     def add_net(self, net: str | NetLine | Net, **attached: Any) -> None:
         """Judge by one net more from now on; one that was removed goes on where it was.
 
-        `validate` and `on_result` may be attached. Raises ValueError if a net of the name is active.
+        `validate` and `on_result` may be attached. Raises ValueError for what is no net, and if one of the name is
+        active.
         """
+        if not isinstance(net, str | NetLine | Net):
+            raise ValueError(wrong_type("a net", net))
         name = net_name(net)
         if any(rule.kind == "net" and rule.id == name for rule in self.compiled.rules):
             raise ValueError(f"a net `{name}` is active already")

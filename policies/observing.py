@@ -67,7 +67,7 @@ def _clashes(on: Judging, known: Call | None, event: ev.ToolCallRequested) -> bo
         return before is not None and before != mark(event.tool_name, event.tool_input)
     if known.status in (REQUESTED, HELD):
         return known.status == HELD and known.name != event.tool_name
-    return mark(known.name, known.input) != mark(event.tool_name, event.tool_input)
+    return not known.is_again(event.tool_name, event.tool_input)
 
 
 def started(on: Judging, event: ev.ToolCallStarted) -> list[Violation]:

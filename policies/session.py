@@ -84,6 +84,13 @@ class Call(msgspec.Struct, gc=False):
         words = self.memory.words
         return pattern in (words.last if latest else words.ever)
 
+    def is_again(self, name: str, input: Any) -> bool:
+        """Whether this tool with this input is the same call; what cannot be read is another."""
+        try:
+            return mark(self.name, self.input) == mark(name, input)
+        except UNREADABLE:
+            return False
+
     def loose_fingerprint(self) -> str:
         """The same text for the same tool and input, whatever its JSON types."""
         if self.loose is None:

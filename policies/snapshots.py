@@ -116,7 +116,7 @@ def read(compiled: CompiledPolicy, data: bytes, *, explain: bool = False) -> Mon
         if snapshot.format != FORMAT:
             raise EventError(f"a snapshot of format {snapshot.format}; this version reads format {FORMAT}")
         return _restored(compiled, snapshot, explain)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, ValueError) as error:
+    except (msgspec.MsgspecError, RecursionError, ValueError, TypeError, LookupError) as error:
         if isinstance(error, EventError):
             raise
         raise EventError(f"not a snapshot of a monitor: {str(error)[:200]}") from None

@@ -15,6 +15,7 @@ Rows, each importing only those above it:
 """
 
 from ..calls import Capabilities
+from ..errors import wrong_type
 from ..model import Policy
 from .findings import Findings, PreflightFinding
 
@@ -30,7 +31,10 @@ def preflight(policy: Policy, capabilities: Capabilities | None = None) -> Findi
 
     Raises:
         PolicyError: the policy is wrong in itself.
+        ValueError: the capabilities are none.
     """
+    if not isinstance(capabilities, Capabilities | None):
+        raise ValueError(wrong_type("the capabilities of an adapter", capabilities))
     from .run import findings_of  # who only judges needs none of it
 
     return findings_of(policy, capabilities)

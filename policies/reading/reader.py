@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from ..errors import PolicyError, Problem
+from ..errors import PolicyError, Problem, wrong_type
 from ..model import Policy, members_of
 from ..rules import RULES
 from .convert import Converter
@@ -61,7 +61,7 @@ def check_policy(policy: Policy) -> None:
         PolicyError: it is not a policy, or something in it is wrong.
     """
     if not isinstance(policy, Policy):
-        raise PolicyError(f"expected a policy, got a value of type `{type(policy).__name__}`")
+        raise PolicyError(wrong_type("a policy", policy))
     report = Report()
     for member in members_of(policy):
         try:

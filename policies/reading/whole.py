@@ -38,17 +38,21 @@ def _text(node: Node) -> str | None:
 
 
 def _check_ids(node: MapNode, report: Report) -> None:
-    """Report ids that two rules of one policy share, naming both places."""
-    seen: dict[str, str] = {}
-    for part in ("tool_rules", "rules"):
-        rules = node.entries.get(part)
-        for rule in getattr(rules, "items", ()):
-            named = rule.entries.get("id") if isinstance(rule, MapNode) else None
-            id = getattr(named, "value", None)
-            if named is None or not isinstance(id, str):
+    """Report ids that two rules of one policy share, and names that two nets do, naming both places."""
+    for what, parts, keys in (("id", ("tool_rules", "rules"), ("id",)), ("name", ("nets",), ("name", "line"))):
+        seen: dict[str, str] = {}
+        for rule in (rule for part in parts for rule in getattr(node.entries.get(part), "items", ())):
+            named = _named(rule, keys)
+            if named is None or (id := _text(named)) is None:
                 continue
             if id in seen:
-                report.add(f"the id `{id}` is taken by {seen[id]}", named.span, named.path)
+                report.add(f"the {what} `{id}` is taken by {seen[id]}", named.span, named.path)
             else:
                 line = f" on line {named.span.line}" if named.span.line else ""
                 seen[id] = f"`{rule.path}`{line}"
+
+
+def _named(rule: Node, keys: tuple[str, ...]) -> Node | None:
+    if isinstance(rule, MapNode):
+        return next((rule.entries[key] for key in keys if key in rule.entries), None)
+    return rule if "line" in keys else None

@@ -12,13 +12,16 @@ from proctor.policies import (
     Capabilities,
     Deny,
     EventError,
+    Limits,
     Policy,
     PolicyError,
     RunContext,
     ToolCall,
     compile_policy,
+    encode_event,
     merge_policies,
     parse_policies,
+    preflight,
 )
 from proctor.policies import events as ev
 from proctor.policies.language.conditions import Condition
@@ -90,6 +93,19 @@ def test_an_id_used_for_another_call_is_refused(ruled: Any) -> None:
     assert session.ask("x", id="k", n=1) == "allow"
     assert session.ask("x", id="k", n=2) == "deny"
     assert session.ask("y", id="k", n=1) == "deny"
+
+
+def test_an_unreadable_call_under_a_used_id_leaves_the_first_call_as_it_is(ruled: Any) -> None:
+    """It is refused, and its refusal is no failure of the call that runs."""
+    session = ruled({"type": "forbids_after", "tool": "x", "tools": ["y"]})
+    endless: dict[str, Any] = {}
+    endless["all"] = endless
+    session.ask("x", id="k")
+
+    session.see(ev.ToolCallRequested(tool_call_id="k", tool_name="x", tool_input=endless))
+
+    assert [session.ask("x", id="k", **endless), session.ask("z", id="k")] == ["deny", "deny"]
+    assert session.ask("y") == "deny"
 
 
 def test_the_same_id_in_another_run_is_another_call(ruled: Any) -> None:
@@ -356,3 +372,36 @@ def test_a_lone_text_is_no_list_of_names(make: Callable[[], object], wrong: str)
     """Its letters are never taken for names."""
     with pytest.raises(ValueError, match=wrong):
         make()
+
+
+@pytest.mark.parametrize(
+    ("use", "error", "wanted"),
+    [
+        (lambda m, wrong: m.narrow(wrong), ValueError, "a list of tools"),
+        (lambda m, wrong: m.propose(wrong), EventError, "a tool call"),
+        (lambda m, wrong: m.tick(wrong), EventError, "milliseconds since the epoch"),
+        (lambda m, wrong: m.add_net(wrong), ValueError, "a net"),
+        (lambda m, wrong: m.compiled.monitor(wrong), ValueError, "a run context"),
+        (lambda m, wrong: preflight(m.compiled.policy, wrong), ValueError, "the capabilities of an adapter"),
+        (lambda m, wrong: encode_event(wrong), EventError, "an event"),
+        (lambda m, wrong: merge_policies(wrong), PolicyError, "a list of policies"),
+        (lambda m, wrong: compile_policy(wrong), PolicyError, "a policy"),
+    ],
+)
+def test_an_argument_of_the_wrong_kind_is_one_clear_error(
+    use: Callable[[Any, Any], object], error: type[Exception], wanted: str
+) -> None:
+    """It names what was expected and what came, and nothing has changed."""
+    monitor = compile_policy(Policy(name="p", limits=Limits(max_duration_ms=1_000))).monitor()
+    before = monitor.snapshot()
+
+    with pytest.raises(error, match=f"expected {wanted}, got a value of type `object`"):
+        use(monitor, object())
+    assert monitor.snapshot() == before
+
+
+@pytest.mark.parametrize("data", [None, b"{}", b"[1]", b"\xff"])
+def test_what_is_no_snapshot_is_one_clear_error(data: Any) -> None:
+    """Whatever it is."""
+    with pytest.raises(EventError, match="not a snapshot of a monitor"):
+        compile_policy(Policy(name="p")).restore(data)

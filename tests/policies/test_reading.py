@@ -182,6 +182,15 @@ def test_an_id_that_two_rules_share_is_named_with_both_lines() -> None:
     assert (problem.line, problem.message) == (4, "the id `r` is taken by `rules[0]` on line 3")
 
 
+def test_a_name_that_two_nets_share_is_named_with_both_lines() -> None:
+    """Validators are attached to nets by name and nets are removed by it; a line is the name of its net."""
+    text = "name: p\nnets:\n- block rm\n- {line: block rm, action: deny}\n- {name: block rm, places: [a]}\n"
+    found = problems_of(text)
+
+    assert [(problem.line, problem.column) for problem in found] == [(4, 10), (5, 10)]
+    assert {problem.message for problem in found} == {"the name `block rm` is taken by `nets[0]` on line 3"}
+
+
 def test_whole_numbers_may_be_written_with_a_point_or_an_exponent() -> None:
     """JSON does not tell 3 from 3.0, nor does the reader."""
     (policy,) = parse_policies('{"name": "p", "rules": [{"type": "count", "tool": "x", "max": 3E0}]}')
