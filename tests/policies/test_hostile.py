@@ -222,6 +222,8 @@ def test_occurrences_are_listed_in_long_texts_as_in_short_ones() -> None:
     for view in (0, regexes.VIEW):
         assert list(regexes.Regex("id-(\\d)").values([f"id-1{far}id-2{far}", far, "id-3"], view)) == ["1", "2", "3"]
         assert list(regexes.Regex("é+").values([f"{long} é"], view)) == [long, "é"]
+        for before in range(regexes.VIEW - 6, regexes.VIEW + 1):
+            assert list(regexes.Regex("é+").values([" " * before + "ééé"], view)) == ["ééé"]
         assert list(regexes.Regex("\\d*").values(["é1"], view)) == ["", "1", ""]
 
 
