@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os.path
+import re
 from collections.abc import Sequence
 
 import msgspec
@@ -199,6 +200,8 @@ def _fed_text(command: Node) -> str | None:
 
 def _check_characters(line: str) -> None:
     """Characters that the parser and the shell take differently."""
+    if re.search(r"(?m)^[ \t]*\\\n", line):  # the parser joins the lines around it, the shell does not
+        raise UsageError("the command line has a line that is only `\\`; leave it out")
     for character in line:
         if character in " \t\n":
             continue

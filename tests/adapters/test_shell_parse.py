@@ -173,6 +173,7 @@ def test_reading_and_throwing_away_are_no_parts() -> None:
     [
         *("a &&", "'open", "if a", "echo $(a", "a <> f", "cat <<-A <<B\nx\nA\nB"),
         *("! if a\nthen b\nfi", "time { a; }", "coproc N { a; }"),
+        *("a\n\\\nrm", "a > f\n \\\n\\\nrm", "\\\nrm"),
         *("", "# only", "a\x00b", "rm\rx", "rm\xa0x"),
     ],
 )
