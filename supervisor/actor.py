@@ -64,7 +64,9 @@ class RunActor:
         self._around = around
         self._launch = msgspec.structs.replace(launch, gate=self.gate)
         self._pump = Pump(adapter, self._take, rest=self._rest)
-        self._writer = Writer(around.store, machine, stored=self._tell_stored, publish=self._publish)
+        self._writer = Writer(
+            around.store, machine, stored=self._tell_stored, failed=self._store_failed, publish=self._publish
+        )
         self._alarm = around.timers.alarm(self._ring)
         self._waiters = Waiters(self._feed, self.now_ms)
         self._approvals = Approvals(around.approver, self._log_failure) if around.approver is not None else None
@@ -191,8 +193,6 @@ class RunActor:
 
     async def _flush(self) -> None:
         await alone(self._writer.flush)
-        if self._writer.failure is not None:
-            self._store_failed(self._writer.failure)
 
     async def _hurry(self) -> None:
         silent = await self._writer.drained(ANSWER_S)
@@ -200,6 +200,8 @@ class RunActor:
             self._store_failed(silent)
 
     def _store_failed(self, error: Exception) -> None:
+        if self._over.is_set():  # it is known, and asked once more
+            return
         self._around.log.error("store.failed", run_id=self._launch.run_id, exc_info=error)
         self._feed(inputs.StoreFailed(now_ms=self.now_ms(), error=error))
 

@@ -9,12 +9,19 @@ from typing import Any, Union, get_args, get_origin
 
 import msgspec
 
+from proctor.policies.calls import ToolCall, check_input
 from proctor.policies.events import Event
 from proctor.policies.json_words import json_words
+
+NO_CALL = ToolCall(id="", name="")
+"""Stands for what was proposed and is no call."""
 
 _PLAIN: frozenset[type] = frozenset((str, int, float, bool, NoneType, dict, list))
 _STAMPED = frozenset(Event.__struct_fields__) - {"event_id"}
 """The supervisor's own fields, whatever an adapter put there."""
+
+_INPUTS = frozenset(("input", "tool_input"))
+"""Fields of which the policies, too, read no more than so many parts."""
 
 _encode = msgspec.json.Encoder().encode
 
@@ -24,22 +31,37 @@ def flaw_in(told: msgspec.Struct) -> str | None:
 
     What is nested in an `Any` is left to the store, which refuses what it cannot encode.
     """
-    for name, usual, decode in _fields_of(type(told)):
+    for name, usual, check in _fields_of(type(told)):
         value = getattr(told, name)
         if type(value) not in usual:
             try:
-                decode(_encode(value))
+                check(value)
             except (TypeError, ValueError, OverflowError, RecursionError) as error:
                 return f"`{name}` cannot be recorded: {json_words(error)[:200]}"
     return None
 
 
 @cache
-def _fields_of(kind: type) -> tuple[tuple[str, frozenset[type], Callable[[bytes], object]], ...]:
-    """Of each field its name, its usual types, and what reads it from JSON."""
+def _fields_of(kind: type) -> tuple[tuple[str, frozenset[type], Callable[[Any], None]], ...]:
+    """Of each field its name, its usual types, and what raises for a value that does not come back from JSON."""
     stamped = _STAMPED if issubclass(kind, Event) else ()
     fields = [field for field in msgspec.structs.fields(kind) if field.name not in stamped]
-    return tuple((field.name, _usual(field.type), msgspec.json.Decoder(field.type).decode) for field in fields)
+    return tuple((field.name, *_intake_of(field)) for field in fields)
+
+
+def _intake_of(field: msgspec.structs.FieldInfo) -> tuple[frozenset[type], Callable[[Any], None]]:
+    decode = msgspec.json.Decoder(field.type).decode
+
+    def read_back(value: Any) -> None:
+        decode(_encode(value))
+
+    def bounded(value: Any) -> None:
+        if type(value) is dict:
+            check_input(value)
+        else:
+            read_back(value)
+
+    return (frozenset(), bounded) if field.name in _INPUTS else (_usual(field.type), read_back)
 
 
 def _usual(wanted: Any) -> frozenset[type]:

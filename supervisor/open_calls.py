@@ -47,12 +47,17 @@ class OpenCalls:
 
 
 class Proposal:
-    """One call the gate holds; `keys` are those who wait for the same answer."""
+    """One call the gate holds; `keys` are those who wait for the same answer, `key` the first who asked.
 
-    __slots__ = ("answer", "call", "keys", "noted")
+    `repeats`: the call runs already, allowed to somebody else.
+    """
+
+    __slots__ = ("answer", "call", "key", "keys", "noted", "repeats")
 
     def __init__(self, key: int, call: ToolCall) -> None:
+        self.key = key
         self.keys = [key]
+        self.repeats = False
         self.call = call
         self.answer: GateAnswer | None = None
         self.noted: set[tuple[str, str]] = set()

@@ -19,7 +19,7 @@ from proctor.policies.model import Approval
 from .commands import Answer, Command, RunChecks
 from .core import RunCore
 from .holding import Holding
-from .intake import flaw_in
+from .intake import NO_CALL, flaw_in
 from .open_calls import OpenCall, OpenCalls, Proposal
 from .ports import ApprovalAnswer, GateAnswer
 from .verdicts import denied, requested, started
@@ -41,15 +41,19 @@ class GateKeeper:
         self._on_timeout = approval.on_timeout
         self._by_key: dict[int, Proposal] = {}
 
-    def proposed(self, key: int, call: ToolCall) -> None:
+    def proposed(self, key: int, call: object) -> None:
         """A call wants to run."""
-        flaw = flaw_in(call)
-        if flaw is not None:
-            self.core.blame_adapter(f"proposed a call whose {flaw}")
+        if not isinstance(call, ToolCall):
+            self._refuse_flawed(key, NO_CALL, f"a `{type(call).__name__}`, which is no call")
+        elif (flaw := flaw_in(call)) is not None:
+            self._refuse_flawed(key, call, f"a call whose {flaw}")
         else:
-            call = self.core.numbered(call)
-        proposal = self._by_key[key] = Proposal(key, call)
-        if flaw is not None or self.core.ended:
+            self._take_up(Proposal(key, self.core.numbered(call)))
+
+    def _take_up(self, proposal: Proposal) -> None:
+        key, call = proposal.key, proposal.call
+        self._by_key[key] = proposal
+        if self.core.ended:
             self._answer(proposal, self._refusal(call))
             return
         known = self.calls.get(call.id)
@@ -64,9 +68,10 @@ class GateKeeper:
 
     def checked(self, key: int, answers: Mapping[str, Any]) -> None:
         """The asynchronous checks of a proposal have answered."""
-        proposal = self._by_key.get(key)
-        if proposal is not None and proposal.answer is None:
-            self._decide(proposal, answers)
+        for proposal in self._by_key.values():
+            if proposal.key == key and proposal.answer is None:
+                self._decide(proposal, answers)
+                return
 
     def answered(self, approval_id: str, answer: ApprovalAnswer) -> None:
         """Somebody answered a held call."""
@@ -94,7 +99,8 @@ class GateKeeper:
             del self._by_key[key]
         elif proposal is None or proposal.answer is not None:
             self._by_key.pop(key, None)
-            self._fail(call_id, "withdrawn before it ran")
+            if proposal is None or not proposal.repeats:
+                self._fail(call_id, "withdrawn before it ran")
         else:
             self.holding.drop(proposal, "the provider withdrew the call")
             self._refuse(proposal, "withdrawn", None)
@@ -106,7 +112,8 @@ class GateKeeper:
                 self.holding.drop(proposal, why)
                 self._refuse(proposal, decision, None)
             elif proposal.answer.allowed:
-                self._fail(proposal.call.id, f"refused: {why}")
+                if not proposal.repeats:
+                    self._fail(proposal.call.id, f"refused: {why}")
                 proposal.answer = self._refusal(proposal.call)
 
     def _admit(self, proposal: Proposal, known: OpenCall | None) -> None:
@@ -122,7 +129,7 @@ class GateKeeper:
     def _judge(self, proposal: Proposal) -> None:
         checks = self.core.judge.async_checks(proposal.call)
         if checks:
-            self.core.outbox.at_once(RunChecks(key=proposal.keys[0], call=proposal.call, checks=tuple(checks)))
+            self.core.outbox.at_once(RunChecks(key=proposal.key, call=proposal.call, checks=tuple(checks)))
         else:
             self._decide(proposal, {})
 
@@ -169,6 +176,11 @@ class GateKeeper:
         stop = self.core.cause is not None or self.core.ended
         return GateAnswer(allowed=False, tell_model=said, stop=stop)
 
+    def _refuse_flawed(self, key: int, call: ToolCall, what: str) -> None:
+        self.core.blame_adapter(f"proposed {what}")
+        proposal = self._by_key[key] = Proposal(key, call)
+        self._answer(proposal, self._refusal(call))
+
     def _refuse_reused_id(self, proposal: Proposal) -> None:
         call = proposal.call
         self.core.record(
@@ -184,11 +196,12 @@ class GateKeeper:
         if self.core.cause is not None:
             self._answer(proposal, self._refusal(proposal.call))
         else:
+            proposal.repeats = True
             self._answer(proposal, GateAnswer(allowed=True))
 
     def _join(self, key: int, call: ToolCall) -> bool:
         for other in self._by_key.values():
-            if other.call.id == call.id and other.answer is None and other.keys[0] != key:
+            if other.call.id == call.id and other.answer is None and other.key != key:
                 other.keys.append(key)
                 self._by_key[key] = other
                 return True

@@ -189,19 +189,21 @@ class Supervisor:
         return self._roster.statistics(subscribers=self._hub.subscribers, publishers_dropped=self._publishers.dropped)
 
     def _plan(self, adapter: Adapter, policies: object, policy: object, continuation: str) -> Plan:
-        if self._around is None or self._closing:
-            raise UsageError("the supervisor is not open; use `async with`")
+        self._check_open()
         check_adapter(adapter)
         given = policies_given(policies, policy)
         check_continuation(continuation, can_resume=adapter.capabilities.resume, provider=adapter.name)
         return self._plans.get(adapter, given)
 
+    def _check_open(self) -> None:
+        if self._around is None or self._closing:
+            raise UsageError("the supervisor is not open; use `async with`")
+
     async def _start(self, order: Order, *, created: bool) -> RunHandle:
         session_id = order.info.session_id
         await self._slots.take(session_id)
         try:
-            if self._closing:
-                raise UsageError("the supervisor is closing")
+            self._check_open()
             return await self._begin(order, created=created)
         except BaseException:
             self._slots.give_back(session_id)
@@ -214,6 +216,7 @@ class Supervisor:
         actor, begin = await launched(order, self._around)
         if not created:
             await self._store.create_run(msgspec.structs.replace(info, created_at=datetime.now(UTC)))
+            self._check_open()
         context = begin.metadata.get("context", {})
         running = Running(
             actor=actor,

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from proctor.policies.calls import ToolCall, tell_model_default
 
 from . import inputs
+from .intake import NO_CALL
 from .latch import Latch
 from .ports import GateAnswer
 
@@ -38,15 +40,16 @@ class Waiters:
         self._key = 0
         self._closed = False
 
-    async def hold(self, call: ToolCall) -> GateAnswer:
+    async def hold(self, proposed: Any) -> GateAnswer:
         """Propose a call and wait for its answer; whoever goes away before has withdrawn it."""
+        call = proposed if isinstance(proposed, ToolCall) else NO_CALL
         if self._closed:
             return _refusal(call)
         self._key += 1
         key = self._key
         waiter = self._by_key[key] = _Waiter(call)
         try:
-            self._feed(inputs.Proposed(now_ms=self._now_ms(), key=key, call=call))
+            self._feed(inputs.Proposed(now_ms=self._now_ms(), key=key, call=proposed))
             await waiter.come.wait()
         except BaseException:
             self._feed(inputs.Withdrawn(now_ms=self._now_ms(), key=key, call_id=call.id))

@@ -28,13 +28,15 @@ ANSWER_S = 5.0
 class Writer:
     """Writes the record of one machine in order, tells it how far that got, and hands over what was stored.
 
-    `stored(count)` is called after each write with the number of events that are durable. `idle` says that
-    somebody has to call `flush` before anything that waits is written.
+    `stored(count)` is called after each write with the number of events that are durable, `failed(error)` when a
+    write failed, before anybody goes on who waits. `idle` says that somebody has to call `flush` before anything
+    that waits is written.
     """
 
     __slots__ = (
         "_changed",
         "_durable",
+        "_failed",
         "_last_seq",
         "_machine",
         "_publish",
@@ -52,11 +54,13 @@ class Writer:
         machine: RunMachine,
         *,
         stored: Callable[[int], None],
+        failed: Callable[[Exception], None],
         publish: Callable[[list[Event]], None],
     ) -> None:
         self._store = store
         self._machine = machine
         self._stored = stored
+        self._failed = failed
         self._publish = publish
         self._changed: anyio.Event | None = None
         self._unstored: Sequence[Event] = ()  # asked of the store, and not answered
@@ -101,6 +105,8 @@ class Writer:
                 self.failure = StoreError("the store cancelled an append by itself")
             self._writing = False
             self.idle = self.failure is None
+            if self.failure is not None:
+                self._failed(self.failure)
             self._wake()
 
     async def last_attempt(self) -> bool:
@@ -109,11 +115,11 @@ class Writer:
         False when the store cannot hold some of it at all; a run that completed has failed then. Raises what
         the store raises.
         """
-        if self._writing:  # what was asked of it may yet be stored: asking again could store it twice
+        if self._writing or self.failure is None:
             self.failure = None
-            silent = await self.drained(ANSWER_S)
-            if silent is not None:
-                raise silent
+            await self.drained(ANSWER_S)
+            if self._writing:  # what was asked of it may yet be stored: asking again could store it twice
+                raise _silence(ANSWER_S)
         if self.failure is None:
             return True
         batch, self._unstored = [*self._unstored, *self._machine.take_record()], ()
@@ -159,9 +165,9 @@ class Writer:
         stored = await self._store.append(batch)
         self._unstored = ()
         self.failure = None  # it was slow to answer, no more
-        self._hand_over(stored)
         self._durable += len(batch)
         self._stored(self._durable)
+        self._hand_over(stored)  # now, as observers may look at the run
         self._wake()
 
     def _hand_over(self, stored: list[Event]) -> None:

@@ -19,6 +19,7 @@ from proctor.policies.events import (
     PolicyViolated,
     RunCompleted,
     RunFailed,
+    ToolApprovalRequested,
     ToolCallStarted,
 )
 from proctor.policies.model import Policy
@@ -119,6 +120,38 @@ async def test_the_violation_is_durable_when_the_cancel_is_sent(denying: Callabl
         await run_once(adapter, "go", policies=[denying("cancel")], store=store)
 
     assert len(seen) == 1
+
+
+async def test_a_run_whose_start_cannot_be_recorded_starts_no_client(permissive: Policy) -> None:
+    """Not even for a moment."""
+    prepared: list[FakeAdapter] = []
+
+    class Noting(FakeAdapter):
+        async def prepare(self) -> None:
+            prepared.append(self)
+
+    adapter = Noting()
+    with anyio.fail_after(PATIENCE_S), pytest.raises(StoreError):
+        await run_once(adapter, "go", policies=[permissive], store=FaultyStore(1))
+
+    assert (prepared, adapter.launches) == ([], [])
+
+
+async def test_a_publisher_that_hears_of_an_approval_finds_it_listed(denying: Callable[..., Policy]) -> None:
+    """It may look at the run when it is told of an event."""
+    listed: list[int] = []
+
+    def publisher(event: Event) -> None:
+        if isinstance(event, ToolApprovalRequested):
+            listed.append(len(supervisor.approvals()))
+
+    supervisor = Supervisor(MemoryStore(), publishers=[publisher])
+    async with supervisor:
+        handle = await supervisor.start(FakeAdapter([Ask(name="bash")]), "go", policies=[denying("request_approval")])
+        await anyio.wait_all_tasks_blocked()
+        await handle.cancel()
+
+    assert listed == [1]
 
 
 async def test_a_publisher_that_raises_is_dropped_and_hurts_nothing(permissive: Policy) -> None:

@@ -34,6 +34,14 @@ WORD: Any = "x"
 THING: Any = object()
 
 
+def endless() -> Any:
+    """A list that holds another twice, which holds another twice, and so on."""
+    value: list[Any] = []
+    for _ in range(60):
+        value = [value, value]
+    return value
+
+
 async def record_of(store: MemoryStore) -> list[Event]:
     (run,) = await store.runs()
     return [event async for event in store.read(run.session_id)]
@@ -46,6 +54,10 @@ async def record_of(store: MemoryStore) -> list[Event]:
         (
             ToolCallStarted(tool_call_id="c", tool_name="t", tool_input=WORD),
             "whose `tool_input` .* object, got text",
+        ),
+        (
+            ToolCallRequested(tool_call_id="c", tool_name="t", tool_input={"x": endless()}),
+            "`tool_call_requested` event whose `tool_input` .* a value in a circle",
         ),
         (TokenUsageUpdated(input_tokens=WORD), "`token_usage_updated` event whose `input_tokens` .* got text"),
         (TokenUsageUpdated(input_tokens=True), "whose `input_tokens` .* got true or false"),
@@ -76,13 +88,16 @@ async def test_a_field_of_the_wrong_type_fails_the_run_and_the_rest_can_be_read(
 @pytest.mark.parametrize(
     ("call", "said"),
     [
-        (ToolCall(id=WRONG, name="read"), "`id` .* expected text"),
-        (ToolCall(id="c", name="read", input=WORD), "`input` .* expected an object"),
-        (ToolCall(id="c", name="read", turn=WORD), "`turn` .* expected a whole number"),
+        (ToolCall(id=WRONG, name="read"), "call whose `id` .* expected text"),
+        (ToolCall(id="c", name="read", input=WORD), "call whose `input` .* expected an object"),
+        (ToolCall(id="c", name="read", input={"x": endless()}), "call whose `input` .* a value in a circle, or of"),
+        (ToolCall(id="c", name="read", turn=WORD), "call whose `turn` .* expected a whole number"),
+        (None, "`NoneType`, which is no call"),
+        ({"name": "read"}, "`dict`, which is no call"),
     ],
 )
 async def test_a_call_of_the_wrong_types_is_refused_and_fails_the_run(
-    call: ToolCall, said: str, permissive: Policy
+    call: Any, said: str, permissive: Policy
 ) -> None:
     """At the gate too: nothing of it is recorded."""
     store, adapter, answers = MemoryStore(), FakeAdapter(), []
@@ -93,7 +108,7 @@ async def test_a_call_of_the_wrong_types_is_refused_and_fails_the_run(
     adapter.steps = (Ask(name="read", meanwhile=ask), Pause())
     with (
         anyio.fail_after(PATIENCE_S),
-        pytest.raises(ProviderError, match=f"^adapter `fake` proposed a call whose {said}"),
+        pytest.raises(ProviderError, match=f"^adapter `fake` proposed a {said}"),
     ):
         await run_once(adapter, "go", policies=[permissive], store=store)
 

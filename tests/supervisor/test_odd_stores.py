@@ -117,6 +117,28 @@ async def test_a_store_that_answers_late_has_the_whole_record_once(
     assert list(result.events) == stored
 
 
+@pytest.mark.trio
+@pytest.mark.parametrize("again", range(10))
+async def test_a_store_that_recovers_before_the_client_ends_has_the_end_too(
+    again: int, permissive: Policy, autojump_clock: trio.testing.MockClock
+) -> None:
+    """Whichever of the tasks that are due then runs first, which trio leaves to chance."""
+    store, adapter = Silent(1), FakeAdapter([MessageReceived(content="x"), Pause()], deaf=2)
+    async with Supervisor(store) as supervisor:
+        handle = await supervisor.start(adapter, "go", policies=[permissive])
+        await trio.testing.wait_all_tasks_blocked()
+        await handle.cancel()
+        await trio.sleep(1.1 * ANSWER_S)
+        store.answers.set()
+        result = await handle.wait()
+    stored = await store.record()
+
+    assert adapter.rungs == ["interrupt", "terminate", "kill"]
+    assert result.status == "cancelled"
+    assert isinstance(stored[-1], RunCancelled)
+    assert list(result.events) == stored
+
+
 @pytest.mark.anyio
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
 @pytest.mark.parametrize("times", [1, 2])

@@ -1,0 +1,39 @@
+"""A supervisor that closes while something is about to start."""
+
+from __future__ import annotations
+
+import anyio
+import pytest
+
+from proctor.policies.model import Policy
+from proctor.supervisor import MemoryStore, Supervisor, UsageError
+from proctor.supervisor.ports import RunInfo
+from proctor.supervisor.testing import FakeAdapter
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_a_run_whose_supervisor_closes_while_it_is_registered_does_not_start(permissive: Policy) -> None:
+    """Whoever starts it hears so."""
+    asked, go_on = anyio.Event(), anyio.Event()
+
+    class Slow(MemoryStore):
+        async def create_run(self, run: RunInfo) -> None:
+            asked.set()
+            await go_on.wait()
+            await super().create_run(run)
+
+    adapter, supervisor = FakeAdapter(), Supervisor(Slow())
+
+    async def start() -> None:
+        with pytest.raises(UsageError, match="not open"):
+            await supervisor.start(adapter, "go", policies=[permissive])
+
+    async with anyio.create_task_group() as tasks:
+        async with supervisor:
+            tasks.start_soon(start)
+            await asked.wait()
+        go_on.set()
+
+    assert adapter.launches == []
+    assert supervisor.statistics().running == 0
