@@ -1,0 +1,43 @@
+"""The writer of a run's record, by itself."""
+
+from __future__ import annotations
+
+import anyio
+import pytest
+
+from proctor.policies.calls import RunContext
+from proctor.policies.compiled import compile_policy
+from proctor.policies.events import Event
+from proctor.policies.merge import merge_policies
+from proctor.policies.model import Policy
+from proctor.supervisor import MemoryStore, inputs
+from proctor.supervisor.core import Identity
+from proctor.supervisor.machine import RunMachine
+from proctor.supervisor.testing.patience import PATIENCE_S
+from proctor.supervisor.writer import Writer
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_the_last_attempt_waits_for_a_flush_that_is_due(permissive: Policy) -> None:
+    """The task that flushes may come to its turn later."""
+    judge = compile_policy(merge_policies([permissive])).monitor(RunContext())
+    machine = RunMachine(Identity(run_id="r", session_id="s", provider="x"), judge)
+    machine.handle(inputs.Begin(now_ms=1, prompt="go"))
+    stored: list[Event] = []
+    failures: list[Exception] = []
+    writer = Writer(MemoryStore(), machine, stored=lambda count: None, failed=failures.append, publish=stored.extend)
+    found: list[tuple[bool, int]] = []
+
+    async def attempt() -> None:
+        found.append((await writer.last_attempt(), len(stored)))
+
+    writer.idle = False
+    with anyio.fail_after(PATIENCE_S):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(attempt)
+            await anyio.wait_all_tasks_blocked()
+            tasks.start_soon(writer.flush)
+
+    assert found == [(True, 3)]
+    assert failures == []
