@@ -5,6 +5,7 @@ from __future__ import annotations
 import os.path
 import re
 from collections.abc import Sequence
+from itertools import pairwise
 
 import msgspec
 import tree_sitter_bash
@@ -29,6 +30,8 @@ _RESERVED = (
     *("function", "{", "}", "[[", "]]"),
 )
 _HARMLESS_TARGETS = ("/dev/null", "/dev/stdout", "/dev/stderr")
+_BACKSLASH_AT_AN_EDGE = re.compile(r"\n[ \t]*\\|(?<![ \t])\\$", re.MULTILINE)
+"""Where the parser sees a blank, and the shell the end of a command, or of nothing at all."""
 _WRITES = (">", ">>", "&>", "&>>", ">|", "<>", ">&")
 
 
@@ -112,6 +115,7 @@ class _Lines:
         name = node.child_by_field_name("name")
         if name is None:
             return
+        _check_blanks(node)
         behind = self._behind.get(node.id, [])
         words = [word_of(word) for word in (name, *node.children_by_field_name("argument"), *behind)]
         self._simple(words, _source(node, behind), fed=_fed_text(node))
@@ -162,6 +166,13 @@ class _Lines:
         )
 
 
+def _check_blanks(command: Node) -> None:
+    """The shell takes for one word what the parser splits without a blank."""
+    for before, after in pairwise(command.named_children):
+        if before.end_byte == after.start_byte and not after.type.endswith("_redirect"):
+            raise UsageError(f"the command line cannot be parsed: put a blank before `{source_of(after)}`")
+
+
 def _words_behind(redirect: Node) -> list[Node]:
     """What is written between a redirection and the next, or the end of the command."""
     if redirect.type == "file_redirect":
@@ -200,8 +211,11 @@ def _fed_text(command: Node) -> str | None:
 
 def _check_characters(line: str) -> None:
     """Characters that the parser and the shell take differently."""
-    if re.search(r"(?m)^[ \t]*\\\n", line):  # the parser joins the lines around it, the shell does not
-        raise UsageError("the command line has a line that is only `\\`; leave it out")
+    if _BACKSLASH_AT_AN_EDGE.search(line):
+        raise UsageError(
+            "the command line has a `\\` at the start of a line, or right behind a word at the end of one; "
+            "write it on one line, or put a blank before that `\\`"
+        )
     for character in line:
         if character in " \t\n":
             continue

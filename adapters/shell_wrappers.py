@@ -30,23 +30,28 @@ Reader: TypeAlias = Callable[[Sequence[Word]], list[Nested]]
 
 
 class _Options(msgspec.Struct, frozen=True, kw_only=True):
-    """How a wrapper's own words end: options that take the next word, options that stand alone, operands."""
+    """How a wrapper's own words end: options that take the next word, options that stand alone, operands.
+
+    `assigns` says which words after the options set variables.
+    """
 
     taking: str = ""
     alone: str = ""
     operands: int = 0
-    assignments: bool = False
+    assigns: str | None = None
 
 
+_ANY_NAME = r".*="
+_SHELL_NAME = r"\w+\+?="
 _PREFIXES = {
-    "!": _Options(),
+    "!": _Options(assigns=_SHELL_NAME),
     "builtin": _Options(),
     "busybox": _Options(),
     "chroot": _Options(operands=1),
     "command": _Options(alone="-p"),
-    "coproc": _Options(),
+    "coproc": _Options(assigns=_SHELL_NAME),
     "doas": _Options(taking="-u -C", alone="-n"),
-    "env": _Options(taking="-u -C --unset --chdir", alone="-i - --ignore-environment -0 -v", assignments=True),
+    "env": _Options(taking="-u -C --unset --chdir", alone="-i - --ignore-environment -0 -v", assigns=_ANY_NAME),
     "exec": _Options(taking="-a", alone="-c -l"),
     "ionice": _Options(taking="-c -n", alone="-t"),
     "nice": _Options(taking="-n --adjustment"),
@@ -56,9 +61,9 @@ _PREFIXES = {
     "sudo": _Options(
         taking="-u -g -h -p -C -D -R -T --user --group",
         alone="-A -b -E -H -n -P -S -k -B --preserve-env --non-interactive --set-home",
-        assignments=True,
+        assigns=_ANY_NAME,
     ),
-    "time": _Options(taking="-f -o", alone="-p -a -v"),
+    "time": _Options(taking="-f -o", alone="-p -a -v", assigns=_SHELL_NAME),
     "timeout": _Options(taking="-s -k --signal --kill-after", alone="-v --foreground", operands=1),
     "toybox": _Options(),
     "xargs": _Options(
@@ -101,7 +106,7 @@ def _after_prefix(options: _Options, arguments: Sequence[Word], name: str) -> li
             if consumed is None:
                 return [UNKNOWN]
             del rest[:consumed]
-        elif options.assignments and re.match(r"\w+=", text):
+        elif options.assigns is not None and re.match(options.assigns, text, re.DOTALL):
             if STEERING.match(text):
                 return [UNKNOWN]
             rest.pop(0)

@@ -56,6 +56,9 @@ def test_every_simple_command_is_a_part(line: str, expected: list[str]) -> None:
         ("ls | xargs -0 -n1 rm -f", ["ls", "xargs", "rm"]),
         ("find . -name '*.py' -exec rm {} \\; -ok cat {} +", ["find", "rm", "cat"]),
         ("time -p rm", ["time", "rm"]),
+        ("time A=1 b+=3 rm", ["time", "rm"]),
+        ("env '=' ./a=b rm", ["env", "rm"]),
+        ("rm \\\n  -r \\\nx", ["rm"]),
         ("coproc rm", ["coproc", "rm"]),
         ("exec rm", ["exec", "rm"]),
         ("command rm", ["command", "rm"]),
@@ -173,7 +176,7 @@ def test_reading_and_throwing_away_are_no_parts() -> None:
     [
         *("a &&", "'open", "if a", "echo $(a", "a <> f", "cat <<-A <<B\nx\nA\nB"),
         *("! if a\nthen b\nfi", "time { a; }", "coproc N { a; }"),
-        *("a\n\\\nrm", "a > f\n \\\n\\\nrm", "\\\nrm"),
+        *("a\n\\\nrm", "a > f\n \\\n\\\nrm", "\\\nrm", "a\n\\rm", "a\\\nb", "a \\\\\nrm", "x=(a b)'c' rm"),
         *("", "# only", "a\x00b", "rm\rx", "rm\xa0x"),
     ],
 )
