@@ -7,7 +7,7 @@ from typing import Final
 import anyio
 
 from proctor.policies.errors import PolicyViolationError
-from proctor.policies.events import ToolCallRequested
+from proctor.policies.events import ToolCallRequested, ToolCallStarted
 from proctor.policies.language.conditions import Condition
 from proctor.policies.language.selectors import ToolWhere
 from proctor.policies.model import Deny, Limit, Limits, Policy
@@ -67,14 +67,15 @@ class SupervisingChecks(AdapterChecks):
         assert self.processes() == []
 
     async def test_a_sub_agents_calls_count_and_are_held_as_its_parents_are(self) -> None:
-        """The call that starts it is the one that is allowed; the report says who asked for the next."""
+        """The call that starts it, asked about or not, is the one that is allowed; the next says who it is for."""
         agent = self.delegating("alpha")
         if agent is None:
             return
         result = await _supervised(agent, ONE_CALL)
 
-        asked = [event for event in result.events if isinstance(event, ToolCallRequested)]
-        assert [call.parent_tool_call_id for call in asked] == [None, asked[0].tool_call_id]
+        calls = [event for event in result.events if isinstance(event, (ToolCallRequested, ToolCallStarted))]
+        parents = {call.tool_call_id: call.parent_tool_call_id for call in calls}
+        assert list(parents.values()) == [None, calls[0].tool_call_id]
         found = [(violation.kind, violation.enforcement) for violation in result.policy.violations]
         assert found == [("max_tool_calls", "prevented")]
         assert self.made() == []

@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
+import msgspec
 import pytest
 
-from proctor.policies.calls import Usage
+from proctor.policies.calls import Capabilities, Usage
 from proctor.supervisor.testing import wire
 from proctor.supervisor.testing.adapter_cancelling import CancellingChecks
 from proctor.supervisor.testing.adapter_checks import AdapterChecks
 from proctor.supervisor.testing.adapter_conformance import AdapterConformance, Agent
 from proctor.supervisor.testing.adapter_crashing import CrashingChecks
+from proctor.supervisor.testing.patience import PATIENCE_S
 
 SLEEP = "sleep 73004"
 STAY = f"trap '' TERM HUP; setsid {SLEEP} & (setsid {SLEEP} &); touch up; {SLEEP}"
+Reply: TypeAlias = tuple[list[dict[str, Any]], dict[str, Any]]
+"""The items of a response, and how it comes."""
 SCENE = re.compile(r"scene-\d+")
 
 
@@ -30,10 +35,10 @@ def real_client() -> str:
 class Script:
     """The responses of one conversation, each with how many calls it asks for."""
 
-    def __init__(self, *responses: Callable[[], tuple[list[dict[str, Any]], dict[str, Any]]]) -> None:
+    def __init__(self, *responses: Callable[[], Reply]) -> None:
         self._responses = responses
 
-    def after(self, calls: int) -> tuple[list[dict[str, Any]], dict[str, Any]] | None:
+    def after(self, calls: int) -> Reply | None:
         """The items of the response that is due once so many calls were asked for, and how it comes."""
         for respond in self._responses:
             items, how = respond()
@@ -90,6 +95,26 @@ class Codex(AdapterChecks):
         """A command for each file."""
         return self._agent(self._commands(*files, together=together))
 
+    def delegating(self, file: str) -> Agent:
+        """An agent with sub-agents turned on, which says nothing more until its own has been answered."""
+        api, answered = self.bench.api, threading.Event()
+
+        def told() -> Reply:
+            answered.set()
+            return [api.text("done")], {}
+
+        def wait() -> Reply:
+            answered.wait(PATIENCE_S)
+            return [api.text("end")], {}
+
+        inner = self.scenes.add(Script(_asking(api.shell("inner", f"touch {file}")), told))
+        spawn = api.call("spawn", "spawn_agent", namespace="multi_agent_v1", message=inner)
+        return self._agent(Script(_asking(spawn), wait), features={"multi_agent": True})
+
+    def saw_sub_agents(self, declared: Capabilities) -> None:
+        """The row is of the adapter as it is without them."""
+        super().saw_sub_agents(msgspec.structs.replace(declared, gate=self.bench.adapter().capabilities.gate))
+
     def staying(self) -> Agent:
         """A command that never ends."""
         call = self.bench.api.shell("stay", STAY, yield_time_ms=30000)
@@ -137,7 +162,7 @@ class Codex(AdapterChecks):
         return str(wire.as_program(self.scratch / "client", command))
 
 
-def _asking(call: dict[str, Any]) -> Callable[[], tuple[list[dict[str, Any]], dict[str, Any]]]:
+def _asking(call: dict[str, Any]) -> Callable[[], Reply]:
     return lambda: ([call], {})
 
 
