@@ -84,7 +84,9 @@ class Rollout:
         elif line.type == "response_item" and line.payload.get("type") == "function_call":
             self._calls[str(line.payload.get("call_id"))] = str(line.payload.get("arguments"))
         elif line.type == "response_item" and line.payload.get("type") == "function_call_output":
-            self._outputs[str(line.payload.get("call_id"))] = str(line.payload.get("output"))
+            call_id = str(line.payload.get("call_id"))
+            self._calls.pop(call_id, None)  # nobody asks about it any more
+            self._outputs[call_id] = str(line.payload.get("output"))
 
 
 class Rollouts:

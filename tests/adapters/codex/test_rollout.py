@@ -48,6 +48,21 @@ async def test_readers_side_by_side_miss_nothing(tmp_path: Path) -> None:
     assert found == {name: {"cmd": name} for name in names}
 
 
+async def test_a_call_that_is_over_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody may ever have asked what the model wrote."""
+    monkeypatch.setattr(rollout_module, "_TRIES", 1)
+    path = tmp_path / "rollout.jsonl"
+    payload = {"type": "function_call_output", "call_id": "c1", "output": "ok"}
+    over = json.dumps({"type": "response_item", "payload": payload}) + "\n"
+    path.write_text(written("c1") + written("c2") + over)
+    rollout = Rollout(path)
+    await rollout.read()
+
+    assert rollout.take_outputs() == {"c1": "ok"}
+    assert await rollout.arguments("c1") is None
+    assert await rollout.arguments("c2") == {"cmd": "c2"}
+
+
 def append(path: Path, text: str) -> None:
     """Let the record grow."""
     with path.open("a") as record:
