@@ -93,7 +93,7 @@ class Questions:
         answer = await self._gate(call)
         rewritten = answer.input is not None and answer.input != call.input
         if answer.allowed and not rewritten and (proposal.escalated is False or not self._bounds.confined):
-            self._calls.let_run.add(call.id)
+            self._said.let_run.add(call.id)
             return answer
         self._said.over.add(proposal.id)
         if answer.allowed:

@@ -13,7 +13,7 @@ from .translation import Translation
 
 
 class RunningCalls:
-    """The calls that run; those the gate lets run are added to `let_run`.
+    """The calls that run.
 
     Args:
         said: what the client reported.
@@ -22,7 +22,6 @@ class RunningCalls:
     """
 
     def __init__(self, said: Translation, stream: EventStream, rollouts: Rollouts) -> None:
-        self.let_run: set[str] = set()
         self._said = said
         self._stream = stream
         self._rollouts = rollouts
@@ -30,14 +29,16 @@ class RunningCalls:
 
     def ids(self) -> list[str]:
         """Which they are; a call that is held or was refused does not run."""
-        run = self.let_run | self._said.unasked
+        run = self._said.let_run | self._said.unasked
         return [call_id for call_id in self._said.running if call_id in run]
 
     async def catch_up(self, thread: str) -> None:
         """Report what the client recorded of a thread and did not say yet."""
         rollout = await self._rollouts.of(thread)
         await rollout.read()
-        for event in self._said.recorded(thread, rollout.usage, rollout.take_outputs()):
+        outputs, run = rollout.take_outputs(), self.ids()
+        ended = {call_id: outputs[call_id] for call_id in run if call_id in outputs}
+        for event in self._said.recorded(thread, rollout.usage, ended):
             self._stream.post(event)
 
     async def look_up(self) -> None:

@@ -55,6 +55,7 @@ class Translation:
         self.running: dict[str, Item] = {}
         self.proposed: set[str] = set()
         self.over: set[str] = set()
+        self.let_run: set[str] = set()
         self.unasked: set[str] = set()
         self._in_turn = False
         self._retrying: str | None = None
@@ -108,10 +109,10 @@ class Translation:
         Args:
             thread_id: the thread.
             usage: the newest report of its tokens.
-            outputs: what its model was told of calls.
+            outputs: what its model was told of calls that run.
         """
         for call_id, told in outputs.items():
-            if call_id in self.running and (ended := exited(self.running[call_id], told)) is not None:
+            if (ended := exited(self.running[call_id], told)) is not None:
                 yield from self._completed(ended, thread_id)
         if usage.get("thread_id") == thread_id and usage.get("turn_id") == self.threads.turn_id(thread_id):
             total = in_messages(usage.get("thread_token_usage") or {})
@@ -157,6 +158,7 @@ class Translation:
             return
         call_id = self.threads.take(item, thread, self.place(thread)[0])
         self.running.pop(call_id, None)
+        self.let_run.discard(call_id)
         if call_id in self.over:
             return
         self.over.add(call_id)

@@ -78,6 +78,18 @@ async def test_an_outcome_that_the_client_reports_late_is_not_reported_again(rep
     assert events == [DONE_0, TURN, END]
 
 
+async def test_an_outcome_that_is_recorded_late_is_not_that_of_the_next_call_of_the_same_id(
+    reported: Callable[[str], Any],
+) -> None:
+    """Some models' ids come again."""
+    again = 'say({"method": "item/started", "params": {**here, "item": command}})'
+    ask = 'say({"id": 9, "method": "item/commandExecution/requestApproval", "params": {**here, **asked}}); hear()'
+    events = await reported(f'say(OVER); told("{EXITED % 2}"); {again}; {ask}; say(OVER); say(DONE)')
+
+    said = {"exit_code": 0, "output": "as the client says"}
+    assert events == [ToolCallCompleted(tool_call_id="c1", tool_name="shell", tool_output=said)] * 2 + [TURN, END]
+
+
 async def test_a_command_that_goes_on_in_the_background_is_over_when_the_client_says_so(
     reported: Callable[[str], Any],
 ) -> None:
