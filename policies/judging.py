@@ -14,7 +14,7 @@ from .memory import Memory, Returned
 from .objections import of_limit, of_rule, raised
 from .rules.machine import Finding
 from .session import REQUESTED, Call, Output, Session
-from .visits import NO_STEPS, Compiled, Met, Steps, Visits
+from .visits import NO_STEPS, Asked, Compiled, Met, Steps, Visits
 
 STEPS_KEPT = 128
 """For how many tools a session remembers what their calls do; a model may invent any number."""
@@ -125,8 +125,15 @@ class Judging:
         `repeat`: also name limits that were reported in this run already.
         """
         found = self._limited(call, repeat) if self.limited else []
+        steps = call.steps
+        self._ask(steps.judges, call, errors, found)
+        if steps.validators and not any(v.kind == "net" and v.action in ("deny", "cancel") for v in found):
+            self._ask(steps.validators, call, errors, found)
+        return found
+
+    def _ask(self, judges: Sequence[Asked], call: Call, errors: list[str], found: list[Violation]) -> None:
         now = self.session.count
-        for judge, state, mask, rule in call.steps.judges:
+        for judge, state, mask, rule in judges:
             try:
                 finding = judge(state, call, mask, now)
             except Exception as error:
@@ -134,7 +141,6 @@ class Judging:
                 finding = raised(rule, error)
             if finding is not None:
                 found.append(of_rule(self.compiled, rule, finding, call))
-        return found
 
     def reach_turn(self, turn: int) -> None:
         """The stream has come to this response."""

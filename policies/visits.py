@@ -80,20 +80,36 @@ Remembers: TypeAlias = Sequence[tuple[OutputRef, Callable[[Any], list[Any]]]]
 """The references that a tool's outputs are remembered for, and how to read them."""
 
 
+Asked: TypeAlias = tuple[Judge, Any, int, Compiled]
+"""What is asked about a call: a rule's judge, the rule's state, and the slots the call meets."""
+
+
 class Visits:
     """The rules that a call concerns, in the stack's order, and what each of them has to do.
 
-    `judges` and `spends` say how (None: nothing); `attempts` want to know that the call is asked for, `outcomes`
-    how it ends; `ordinals` are the numbers of those that depend on what comes next; `exercised` are the ids of
-    those that restrict it.
+    `judges` and `spends` say how (None: nothing), `validators` what is asked last; `attempts` want to know that
+    the call is asked for, `outcomes` how it ends; `ordinals` are the numbers of those that depend on what comes
+    next; `exercised` are the ids of those that restrict it.
     """
 
-    __slots__ = ("attempts", "exercised", "judges", "ordinals", "outcomes", "remembers", "rules", "spends")
+    __slots__ = (
+        "attempts",
+        "exercised",
+        "judges",
+        "ordinals",
+        "outcomes",
+        "remembers",
+        "rules",
+        "spends",
+        "validators",
+    )
 
     def __init__(self, rules: Sequence[Met], remembers: Remembers = ()) -> None:
         self.rules = rules
         self.remembers = remembers
         self.judges = [(rule, mask, rule.machine.judging(mask)) for rule, mask in rules]
+        validating = ((rule, mask, rule.machine.validating()) for rule, mask in rules)
+        self.validators = [(rule, mask, validate) for rule, mask, validate in validating if validate is not None]
         self.spends = [(rule, mask, rule.machine.spending(mask)) for rule, mask in rules]
         self.attempts = [met for met in rules if met[1] & met[0].machine.attempts]
         self.outcomes = [met for met in rules if met[1] & met[0].machine.outcomes]
@@ -141,19 +157,22 @@ class Steps:
     has noted that the rules are exercised.
     """
 
-    __slots__ = ("attempts", "judges", "new", "outcomes", "remembers", "spends", "visits")
+    __slots__ = ("attempts", "judges", "new", "outcomes", "remembers", "spends", "validators", "visits")
 
     def __init__(
         self, visits: Visits, states: Mapping[int, Any], rules: Mapping[int, Compiled], broken: Mapping[str, str]
     ) -> None:
         self.visits = visits
         self.new = True
-        self.judges: list[tuple[Judge, Any, int, Compiled]] = []
+        self.judges: list[Asked] = []
         for rule, mask, judge in visits.judges:
             if rule.id in broken:
                 judge = _refusing(broken[rule.id])
             if judge is not None:
                 self.judges.append((judge, states[rule.number], mask, rule))
+        self.validators: list[Asked] = [
+            (validate, states[r.number], mask, r) for r, mask, validate in visits.validators if r.id not in broken
+        ]
         self.spends: list[tuple[Spend, Any, int, Compiled]] = [
             (spend, states[rule.number], mask, rule) for rule, mask, spend in visits.spends if spend is not None
         ]

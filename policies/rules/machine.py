@@ -156,6 +156,10 @@ class Machine:
         """What judges the calls that meet just these slots, `judge` or less; None if none is ever refused."""
         return None if type(self).judge is Machine.judge else self.judge
 
+    def validating(self) -> Judge | None:
+        """What is asked after every `judge`, where no net refuses; None if nothing."""
+        return None
+
     def spending(self, mask: int) -> Spend | None:
         """What such a call spends when it starts, `started` or less; None if nothing."""
         return None if type(self).started is Machine.started else self.started

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from ..language.selectors import Scope, Slot
 from ..nets.records import Net, Transition
-from .machine import EVERY_SLOT, Ahead, Call, Finding, Machine, Output, State
+from .machine import EVERY_SLOT, Ahead, Call, Finding, Judge, Machine, Output, State
 
 Validator: TypeAlias = Callable[[Call, Transition, "NetState"], bool | str | None]
 """False, or a text that says why, blocks the call; `state.meta` is the validator's to keep."""
@@ -81,8 +81,7 @@ class NetMachine(Machine):
         firing = self._firing(state.marking, mask)
         if firing is None:
             return self._blocked(state, call)
-        transitions = [self.net.transitions[n] for n in firing]
-        manual = [t.name for t in transitions if t.type == "manual"]
+        manual = [self.net.transitions[n].name for n in firing if self.net.transitions[n].type == "manual"]
         if manual and not call.approved:
             return Finding(
                 expected=f"a person's approval, which transition `{manual[0]}` takes",
@@ -90,7 +89,7 @@ class NetMachine(Machine):
                 details={"net": self.net.name, "transition": manual[0]},
                 action="request_approval",
             )
-        return self._validated(state, call, transitions)
+        return None
 
     def _blocked(self, state: NetState, call: Call) -> Finding:
         marking = ", ".join(f"{place}: {n}" for place, n in state.marking.items()) or "no token"
@@ -101,8 +100,14 @@ class NetMachine(Machine):
             suggestion="call first what puts tokens where its transition takes them",
         )
 
-    def _validated(self, state: NetState, call: Call, transitions: list[Transition]) -> Finding | None:
-        if self.validate is None:
+    def validating(self) -> Judge | None:
+        """What asks the validator about each transition that the call fires, unless a person is asked first."""
+        return self._validated if self.validate is not None else None
+
+    def _validated(self, state: NetState, call: Call, mask: int, now: int) -> Finding | None:
+        assert self.validate is not None
+        transitions = [self.net.transitions[n] for n in self._firing(state.marking, mask) or ()]
+        if any(t.type == "manual" for t in transitions) and not call.approved:
             return None
         for transition in transitions:
             answer = self.validate(call, transition, state)

@@ -405,3 +405,19 @@ def test_what_is_no_snapshot_is_one_clear_error(data: Any) -> None:
     """Whatever it is."""
     with pytest.raises(EventError, match="not a snapshot of a monitor"):
         compile_policy(Policy(name="p")).restore(data)
+
+
+def test_a_validator_is_asked_only_where_no_net_refuses() -> None:
+    """Whatever the order of the nets; what a net only asks a person about is validated all the same."""
+    nets = [
+        {"name": "free", "places": [], "transitions": [{"name": "go", "tools": ["x", "y"]}]},
+        "require a before x",
+    ]
+    asked: list[str] = []
+    [policy] = parse_policies({"version": 1, "name": "p", "on_violation": "deny", "nets": nets})
+    compiled = compile_policy(policy, validators={"free": lambda call, *_: bool(asked.append(call.name))})
+
+    decisions = [compiled.monitor().propose(ToolCall(id=name, name=name)) for name in ("x", "y")]
+
+    assert asked == ["y"]
+    assert [[v.rule for v in decision.violations] for decision in decisions] == [["require a before x"], ["free"]]

@@ -62,12 +62,13 @@ class Engine:
 
     def judge(self, world: World, call: Call, *, observed: bool = False) -> list[tuple[str, str]]:
         """The ids that object to a call and their actions, strictest first; an approval given answers for its own."""
-        found = []
-        for clause in self.clauses:
-            action = self._objection(clause, world.under(clause.policy), call)
-            if action and not (call.approved and action == "request_approval"):
-                found.append((clause.id, action))
-        return sorted(found, key=lambda each: -_strictness(each[1]))
+        judged = [(each, self._objection(each, world.under(each.policy), call)) for each in self.clauses]
+        if not any(clause.kind == "net" and action in ("deny", "cancel") for clause, action in judged):
+            validated = [each for each in self.clauses if each.kind == "net"]
+            judged += [(c, c.action) for c in validated if nets.invalid(c.rule, world.under(c.policy), call)]
+        standing = [each for each in judged if not (call.approved and each[1] == "request_approval")]
+        objects = [(clause.id, action) for clause, action in standing if action]
+        return sorted(objects, key=lambda each: -_strictness(each[1]))
 
     def _objection(self, clause: Clause, world: World, call: Call) -> str | None:
         if clause.kind == "net":

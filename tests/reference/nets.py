@@ -20,15 +20,19 @@ def valid(input: Any, transition: str, marking: Mapping[str, int], supplied: int
 
 def blocked_or_manual(net: Any, world: World, call: Call) -> str | None:
     """None where the call is free, abstained from or gated by autos; else `blocked` or `manual`."""
-    marking, supplied = _played(net, world)
-    firing = _firing(net, marking, world, call)
+    firing = _firing(net, _played(net, world)[0], world, call)
     if firing is None:
         return "blocked"
-    if any(t.get("type") == "manual" for t in firing) and not call.approved:
-        return "manual"
-    if net["name"] == VALIDATED and not all(valid(call.input, t["name"], marking, supplied) for t in firing):
-        return "blocked"
-    return None
+    return "manual" if any(t.get("type") == "manual" for t in firing) and not call.approved else None
+
+
+def invalid(net: Any, world: World, call: Call) -> bool:
+    """Whether the net's validator objects to a call that fires something."""
+    if net["name"] != VALIDATED or blocked_or_manual(net, world, call):
+        return False
+    marking, supplied = _played(net, world)
+    firing = _firing(net, marking, world, call) or ()
+    return not all(valid(call.input, t["name"], marking, supplied) for t in firing)
 
 
 def names_it(net: Any, world: World, call: Call) -> bool:
