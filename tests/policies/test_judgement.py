@@ -414,8 +414,13 @@ def test_a_validator_is_asked_only_where_no_net_refuses() -> None:
         "require a before x",
     ]
     asked: list[str] = []
+
+    def refuse(call: Any, transition: Any, state: Any) -> bool:
+        asked.append(call.name)
+        return False
+
     [policy] = parse_policies({"version": 1, "name": "p", "on_violation": "deny", "nets": nets})
-    compiled = compile_policy(policy, validators={"free": lambda call, *_: bool(asked.append(call.name))})
+    compiled = compile_policy(policy, validators={"free": refuse})
 
     decisions = [compiled.monitor().propose(ToolCall(id=name, name=name)) for name in ("x", "y")]
 
