@@ -280,9 +280,21 @@ def traced_path() -> str:
     return f"{directory}{os.pathsep}/usr/bin{os.pathsep}/bin"
 
 
-@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(line=_lines)
-def test_whatever_real_bash_runs_was_a_part(traced_path: str, line: str) -> None:
+_PIECES = (
+    *("x", "-e", "-c", "--", "A=1", "+=", "'red'", "$X", "${Y:-", "}", "x=(red green)", "function f", "f()"),
+    *(";", "|", "&&", "||", "|&", "(", ")", "{", "!", "time", "if", "then", "fi", "case x in", "x)", "esac"),
+    *("$(", "`", '"', "'", "$'", "<(", "[[", "]]", "((", "))", "#", "\\", "\\\n", "\n", "\n\\", "\n\\\n", "\t"),
+    *("< f", "> f", "&>", ">&2", "2>&1", "<<<", "<<E", "<<'E'", "\nE\n", "bash -c", "env", "command", "exec"),
+    *("eval", "coproc", "xargs", "nice", "timeout 1", "builtin", "trap", "", " ", " "),
+)
+_between = st.lists(st.sampled_from(_PIECES), max_size=3).map("".join)
+_soup = st.lists(st.builds(str.__add__, _between, _command | st.sampled_from(["r", "ed"])), max_size=4).map("".join)
+"""What no grammar makes: lines on which the parser and bash may disagree. Without loops, which may not end."""
+
+
+@settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(line=_lines | _soup)
+def test_whatever_real_bash_runs_was_a_part(traced_path: str, tmp_path: Path, line: str) -> None:
     """Differential: every program bash really starts is among the names that were judged before."""
     try:
         judged = names(line)
@@ -292,6 +304,7 @@ def test_whatever_real_bash_runs_was_a_part(traced_path: str, line: str) -> None
         env = {"PATH": traced_path, "TRACE": trace.name, "X": "x"}
         subprocess.run(
             ["bash", "--norc", "-c", line],
+            cwd=tmp_path,
             env=env,
             capture_output=True,
             timeout=120,
@@ -300,4 +313,4 @@ def test_whatever_real_bash_runs_was_a_part(traced_path: str, line: str) -> None
         )
         ran = set(trace.read().split())
 
-    assert ran <= set(judged)
+    assert ran <= set(judged) or "dynamic" in judged
