@@ -142,7 +142,7 @@ class Monitor(Limited):
         if same:
             return decision_on(call, [], ())
         if current is not None:
-            self.session.clashing.add(call.id)
+            self.session.clashing |= {call.id}
         return decision_on(call, [used_before(self.compiled.name, call)], ())
 
     def observe(self, event: ev.Event) -> list[Violation]:

@@ -53,7 +53,7 @@ def requested(on: Judging, event: ev.ToolCallRequested) -> list[Violation]:
     id = event.tool_call_id
     known = on.calls.get(id)
     if _clashes(on, known, event):
-        on.session.clashing.add(id)
+        on.session.clashing |= {id}
     elif known is None or known.status == REQUESTED:
         first = known is None and id not in on.session.finished
         on.request(id, event.tool_name, event.tool_input, event.turn, REQUESTED, first)
@@ -118,7 +118,7 @@ def failed(on: Judging, event: ev.ToolCallFailed) -> list[Violation]:
 def denied(on: Judging, event: ev.ToolCallDenied) -> list[Violation]:
     """A call was refused and never ran; one that was allowed here and then refused has failed."""
     if event.tool_call_id in on.session.clashing:
-        on.session.clashing.discard(event.tool_call_id)
+        on.session.clashing -= {event.tool_call_id}
         return []  # another call was refused, for having this one's id
     call = on.calls.get(event.tool_call_id)
     if call is None:

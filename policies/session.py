@@ -144,7 +144,7 @@ class Session:
     asked: bool = False
     finished: dict[str, bytes] = field(default_factory=dict)
     denied: set[str] = field(default_factory=set)
-    clashing: set[str] = field(default_factory=set)
+    clashing: frozenset[str] = frozenset()
     granted: dict[str, str] = field(default_factory=dict)
     exercised: frozenset[str] = frozenset()
     violated: frozenset[str] = frozenset()
@@ -170,7 +170,7 @@ class Session:
         self.turn_base = self.turn
         self.turn_offset = None if self.runs > 1 else 0
         self.finished, self.denied, self.granted = {}, set(), {}
-        self.clashing = set()
+        self.clashing = frozenset()
         self.meter.new_run(model)
 
     def finish(self, call: Call) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from proctor.policies.calls import Usage
 from proctor.supervisor.testing.adapter_conformance import AdapterConformance, Agent
+from proctor.supervisor.testing.driving import Drive
 
 SLEEP = "sleep 73006"
 STAY = f"trap '' TERM HUP; setsid {SLEEP} & (setsid {SLEEP} &); touch up; {SLEEP}"
@@ -85,6 +86,12 @@ class TestOpencode(RealAgent):
         """It tells what it cost; of the tokens only those of its last response, so none are reported."""
         cost: Any = pytest.approx((1200 * 3 + 15 * 15) / 1e6)
         return self._agent(*self._responses()), Usage(cost_usd=cost)
+
+    async def test_one_instance_serves_two_runs_at_once(self) -> None:
+        """In a home that it has used: of two that make its database at once, one fails."""
+        before = self.making("before")
+        await Drive(before.adapter).run(before.prompt)
+        await super().test_one_instance_serves_two_runs_at_once()
 
 
 @pytest.mark.slow
