@@ -68,26 +68,27 @@ class Regex:
 
         `view` is how many bytes ahead each is looked for first. Raises ValueError where it is too much work.
         """
-        left = [WORK]
-        for text in texts:
-            for match in self._occurrences(_encoded(text), view, left):
-                for value in match.groups() or (match.group(),):
-                    if value is not None:
-                        yield value.decode(errors="replace")
+        for match in self._occurrences(texts, view):
+            for value in match.groups() or (match.group(),):
+                if value is not None:
+                    yield value.decode(errors="replace")
 
-    def _occurrences(self, text: bytes, view: int, left: list[int]) -> Iterator[Any]:
-        at = 0
-        while at <= len(text):
-            match = self._search(text, at, at + view)  # whose last character may be cut in two
-            if match is None or match.end() + 3 >= at + view:  # not there, or it may go on
-                if left[0] < 0:
-                    raise ValueError(f"`{self.pattern}` occurs too often in {len(text):,} bytes of text to be listed")
-                left[0] -= len(text) - at
-                match = self._search(text, at)
-            if match is None:
-                return
-            yield match
-            at = match.end() if match.end() > at else _after(text, at)
+    def _occurrences(self, texts: Iterable[str], view: int) -> Iterator[Any]:
+        left = WORK
+        for text in map(_encoded, texts):
+            at = 0
+            while at <= len(text):
+                match = self._search(text, at, at + view) if view else None  # whose last character may be cut in two
+                if match is None or match.end() + 3 >= at + view:  # not there, or it may go on
+                    if left < 0:
+                        size = f"{len(text):,} bytes of text"
+                        raise ValueError(f"`{self.pattern}` occurs too often in {size} to be listed")
+                    left -= len(text) - at
+                    match = self._search(text, at)
+                if match is None:
+                    break
+                yield match
+                at = match.end() if match.end() > at else _after(text, at)
 
 
 def _encoded(text: str) -> bytes:

@@ -18,7 +18,7 @@ _MAX_DIGITS = 400
 
 DEPTH = 200
 """How deep a value may be nested that is kept."""
-MOST_PARTS = 1_000_000
+MOST_KEPT = 1_000_000
 """How many lists, objects and elements a value may hold that is kept."""
 LARGEST = 10**300
 """The whole numbers that are kept are smaller, so that they can be read as floats too."""
@@ -153,7 +153,7 @@ def texts_in(value: Any) -> list[str]:
 
 def unkeepable(value: Any) -> bool:
     """Whether a value cannot be written down and read back: no JSON, nested too deep, endless, too large a number."""
-    stack, left = [(value, 0)], MOST_PARTS
+    stack, left = [(value, 0)], MOST_KEPT
     while stack:
         value, depth = stack.pop()
         if isinstance(value, dict | list | tuple):
