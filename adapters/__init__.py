@@ -57,31 +57,31 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .acp import AcpAdapter
-    from .amp import AmpAdapter
-    from .claude import ClaudeAdapter
-    from .codex import CodexAdapter
-    from .function import FunctionAdapter, LoopGate, ToolRefused, supervise
-    from .openai_agents import OpenAIAgentsAdapter
-    from .pydantic_ai import PydanticAIAdapter
-    from .replay import ReplayAdapter
-    from .scripted import ScriptedAdapter
-    from .shell import ShellAdapter
+    from .agents.acp import AcpAdapter
+    from .agents.amp import AmpAdapter
+    from .agents.claude import ClaudeAdapter
+    from .agents.codex import CodexAdapter
+    from .agents.loop import FunctionAdapter, LoopGate, ToolRefused, supervise
+    from .agents.openai_agents import OpenAIAgentsAdapter
+    from .agents.pydantic_ai import PydanticAIAdapter
+    from .agents.replay import ReplayAdapter
+    from .agents.scripted.adapter import ScriptedAdapter
+    from .agents.shell.adapter import ShellAdapter
 
 _MODULES = {
-    "AcpAdapter": "acp",
-    "AmpAdapter": "amp",
-    "ClaudeAdapter": "claude",
-    "CodexAdapter": "codex",
-    "FunctionAdapter": "function",
-    "LoopGate": "function",
-    "OpenAIAgentsAdapter": "openai_agents",
-    "PydanticAIAdapter": "pydantic_ai",
-    "ReplayAdapter": "replay",
-    "ScriptedAdapter": "scripted",
-    "ShellAdapter": "shell",
-    "ToolRefused": "function",
-    "supervise": "function",
+    "AcpAdapter": "agents.acp",
+    "AmpAdapter": "agents.amp",
+    "ClaudeAdapter": "agents.claude",
+    "CodexAdapter": "agents.codex",
+    "FunctionAdapter": "agents.loop",
+    "LoopGate": "agents.loop",
+    "OpenAIAgentsAdapter": "agents.openai_agents",
+    "PydanticAIAdapter": "agents.pydantic_ai",
+    "ReplayAdapter": "agents.replay",
+    "ScriptedAdapter": "agents.scripted.adapter",
+    "ShellAdapter": "agents.shell.adapter",
+    "ToolRefused": "agents.loop",
+    "supervise": "agents.loop",
 }
 
 __all__ = [

@@ -24,16 +24,16 @@ class Entry(msgspec.Struct, frozen=True):
 
 
 ADAPTERS: dict[str, Entry] = {
-    "acp": Entry("proctor.adapters.acp", "AcpAdapter"),
-    "amp": Entry("proctor.adapters.amp", "AmpAdapter"),
-    "claude": Entry("proctor.adapters.claude", "ClaudeAdapter", "claude"),
-    "codex": Entry("proctor.adapters.codex", "CodexAdapter", "codex"),
-    "function": Entry("proctor.adapters.function", "FunctionAdapter"),
-    "openai-agents": Entry("proctor.adapters.openai_agents", "OpenAIAgentsAdapter", "openai-agents"),
-    "pydantic-ai": Entry("proctor.adapters.pydantic_ai", "PydanticAIAdapter", "pydantic-ai"),
-    "replay": Entry("proctor.adapters.replay", "ReplayAdapter"),
-    "scripted": Entry("proctor.adapters.scripted", "ScriptedAdapter"),
-    "shell": Entry("proctor.adapters.shell", "ShellAdapter"),
+    "acp": Entry("proctor.adapters.agents.acp", "AcpAdapter"),
+    "amp": Entry("proctor.adapters.agents.amp", "AmpAdapter"),
+    "claude": Entry("proctor.adapters.agents.claude", "ClaudeAdapter", "claude"),
+    "codex": Entry("proctor.adapters.agents.codex", "CodexAdapter", "codex"),
+    "function": Entry("proctor.adapters.agents.loop", "FunctionAdapter"),
+    "openai-agents": Entry("proctor.adapters.agents.openai_agents", "OpenAIAgentsAdapter", "openai-agents"),
+    "pydantic-ai": Entry("proctor.adapters.agents.pydantic_ai", "PydanticAIAdapter", "pydantic-ai"),
+    "replay": Entry("proctor.adapters.agents.replay", "ReplayAdapter"),
+    "scripted": Entry("proctor.adapters.agents.scripted.adapter", "ScriptedAdapter"),
+    "shell": Entry("proctor.adapters.agents.shell.adapter", "ShellAdapter"),
 }
 """Every adapter that comes with this package."""
 

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 import anyio
 
 from proctor.policies import parse_policies
-from proctor.policies.events import Event, TurnStarted
+from proctor.policies.stream.events import Event, TurnStarted
 from proctor.supervisor import Launch, MemoryStore, Supervisor
 
 from .agents import Agent

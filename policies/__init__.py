@@ -19,17 +19,18 @@ Rows, each importing only those above it:
     schema
 """
 
-from .calls import Capabilities, Decision, LimitWarning, RunContext, ToolCall, Usage, Violation
-from .codec import decode_event, encode_event
-from .compiled import CompiledPolicy, compile_policy
 from .errors import EventError, PolicyError, PolicyViolationError, Problem, ProctorError
-from .events import Event
-from .merge import merge_policies
-from .model import Allow, Deny, Limits, Policy
-from .monitor import Monitor
+from .monitor.compiled import CompiledPolicy, compile_policy
+from .monitor.monitor import Monitor
+from .monitor.report import Report, RuleReport
+from .policy import Allow, Deny, Limits, Policy
 from .preflight import preflight
 from .reading import load_policies, parse_policies
-from .report import Report, RuleReport
+from .stack.merge import merge_policies
+from .stream import events
+from .stream.calls import Capabilities, Decision, LimitWarning, RunContext, ToolCall, Usage, Violation
+from .stream.codec import decode_event, encode_event
+from .stream.events import Event
 
 __all__ = [
     "Allow",
@@ -56,6 +57,7 @@ __all__ = [
     "compile_policy",
     "decode_event",
     "encode_event",
+    "events",
     "load_policies",
     "merge_policies",
     "parse_policies",

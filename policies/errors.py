@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import msgspec
 
 if TYPE_CHECKING:
-    from .calls import Violation
+    from .stream.calls import Violation
 
 
 class ProctorError(Exception):

@@ -59,6 +59,8 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .active_runs import Statistics
+    from .api import cancel_for_approval, create_run, execute_run, run_once
     from .errors import (
         EventError,
         PolicyError,
@@ -70,7 +72,7 @@ if TYPE_CHECKING:
         UsageError,
     )
     from .handle import RunHandle
-    from .memory_store import MemoryStore
+    from .machine.result import PolicyReport, RunResult
     from .ports import (
         Adapter,
         ApprovalAnswer,
@@ -87,9 +89,7 @@ if TYPE_CHECKING:
         SessionInfo,
         Store,
     )
-    from .result import PolicyReport, RunResult
-    from .roster import Statistics
-    from .runs import cancel_for_approval, create_run, execute_run, run_once
+    from .store.memory import MemoryStore
     from .supervisor import Supervisor
 
 _MODULES = {
@@ -102,9 +102,9 @@ _MODULES = {
     "Launch": "ports",
     "LaunchOptions": "ports",
     "Mail": "ports",
-    "MemoryStore": "memory_store",
+    "MemoryStore": "store.memory",
     "PolicyError": "errors",
-    "PolicyReport": "result",
+    "PolicyReport": "machine.result",
     "PolicyViolationError": "errors",
     "ProctorError": "errors",
     "Provider": "ports",
@@ -113,18 +113,18 @@ _MODULES = {
     "Publisher": "ports",
     "RunHandle": "handle",
     "RunInfo": "ports",
-    "RunResult": "result",
+    "RunResult": "machine.result",
     "Rung": "ports",
     "SessionInfo": "ports",
-    "Statistics": "roster",
+    "Statistics": "active_runs",
     "Store": "ports",
     "StoreError": "errors",
     "Supervisor": "supervisor",
     "UsageError": "errors",
-    "cancel_for_approval": "runs",
-    "create_run": "runs",
-    "execute_run": "runs",
-    "run_once": "runs",
+    "cancel_for_approval": "api",
+    "create_run": "api",
+    "execute_run": "api",
+    "run_once": "api",
 }
 
 __all__ = [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from proctor.policies.calls import RunContext
+from proctor.policies.stream.calls import RunContext
 
 from .errors import UsageError
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from anyio.lowlevel import checkpoint
 
-from .actor import RunActor
 from .arguments import check_text
-from .inputs import CancelAsked
+from .machine.inputs import CancelAsked
+from .machine.result import RunResult
 from .ports import ApprovalRequest
-from .result import RunResult
+from .run.actor import RunActor
 
 
 class RunHandle:

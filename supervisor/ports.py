@@ -15,9 +15,9 @@ from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 
 import msgspec
 
-from proctor.policies.calls import Capabilities, ToolCall
-from proctor.policies.events import Event
-from proctor.policies.model import Policy
+from proctor.policies.policy import Policy
+from proctor.policies.stream.calls import Capabilities, ToolCall
+from proctor.policies.stream.events import Event
 
 
 class GateAnswer(msgspec.Struct, frozen=True, kw_only=True):

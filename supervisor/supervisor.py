@@ -11,28 +11,28 @@ import anyio
 import msgspec
 from anyio.abc import TaskGroup
 
-from proctor.policies.calls import RunContext
-from proctor.policies.events import Event
-from proctor.policies.model import Policy
+from proctor.policies.policy import Policy
+from proctor.policies.stream.calls import RunContext
+from proctor.policies.stream.events import Event
 
-from . import inbox
+from .active_runs import Roster, Running, Statistics
+from .admission import Slots
 from .arguments import check_adapter, check_named, check_observers, check_store, check_text
-from .clock import Clock
+from .control import approvals as inbox
+from .control.commands import Mailbox
 from .errors import UsageError
-from .feed import Hub
 from .handle import RunHandle
-from .history import Continuation, check_continuation
-from .inputs import Begin
-from .launching import Order, launched, run_info
+from .launch.history import Continuation, check_continuation
+from .launch.launch import Order, launched, run_info
+from .launch.plan import Plan, Plans, policies_given
 from .log import logger
-from .mailbox import Mailbox
-from .plan import Plan, Plans, policies_given
+from .machine.inputs import Begin
 from .ports import Adapter, ApprovalAnswer, ApprovalRequest, Approver, Publisher, Store
-from .publishing import Publishers
-from .roster import Roster, Running, Statistics
-from .slots import Slots
-from .surroundings import Surroundings
-from .timers import Timers
+from .run.clock import Clock
+from .run.services import Surroundings
+from .run.timers import Timers
+from .watch.publishers import Publishers
+from .watch.subscriptions import Hub
 
 
 class Supervisor:

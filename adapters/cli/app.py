@@ -13,30 +13,30 @@ from typing import Any
 import click
 
 from .exits import BAD_INPUT, report
-from .output import version
-from .wording import usage_text
+from .terminal.output import version
+from .terminal.wording import usage_text
 
 COMMANDS: dict[str, tuple[str, str]] = {
-    "demo": ("demo:demo", "See it work: a supervised session, live, with nothing to set up."),
-    "run": ("running:run", "Supervise one session of an agent."),
-    "check": ("check:check", "Check policy files before anything runs."),
-    "eval": ("evaluating:evaluate", "Judge recorded sessions by a policy."),
-    "diff": ("comparing:diff", "What a new policy would judge otherwise."),
-    "explain": ("explaining:explain", "Why each decision of a run was taken."),
-    "narrow": ("narrowing:narrow", "Which tools could be called after a trace."),
-    "graph": ("drawing:graph", "Draw a policy's rules and nets."),
-    "runs": ("reading:runs", "List the stored runs."),
-    "show": ("reading:show", "Show a stored run."),
-    "tail": ("reading:tail", "Show the latest events, and follow them."),
-    "approvals": ("answering:approvals", "List the calls that wait for a person."),
-    "approve": ("answering:approve", "Let a waiting call run."),
-    "deny": ("answering:deny", "Refuse a waiting call."),
-    "kill": ("killing:kill", "End runs, whatever process they are in."),
-    "mcp": ("proxying:mcp", "Enforce policies between agents and an MCP server."),
-    "hook": ("hooking:hook", "Hold a person's own Claude Code to policies."),
-    "adapters": ("describing:adapters", "What each adapter can do, and which work here."),
-    "migrate": ("migrating:migrate", "Rewrite an old policy file in today's spelling."),
-    "schema": ("migrating:schema", "Print the JSON Schema of policy files."),
+    "demo": ("commands.demo:demo", "See it work: a supervised session, live, with nothing to set up."),
+    "run": ("commands.run:run", "Supervise one session of an agent."),
+    "check": ("commands.check:check", "Check policy files before anything runs."),
+    "eval": ("commands.eval:evaluate", "Judge recorded sessions by a policy."),
+    "diff": ("commands.diff:diff", "What a new policy would judge otherwise."),
+    "explain": ("commands.explain:explain", "Why each decision of a run was taken."),
+    "narrow": ("commands.narrow:narrow", "Which tools could be called after a trace."),
+    "graph": ("commands.graph:graph", "Draw a policy's rules and nets."),
+    "runs": ("commands.read:runs", "List the stored runs."),
+    "show": ("commands.read:show", "Show a stored run."),
+    "tail": ("commands.read:tail", "Show the latest events, and follow them."),
+    "approvals": ("commands.approvals:approvals", "List the calls that wait for a person."),
+    "approve": ("commands.approvals:approve", "Let a waiting call run."),
+    "deny": ("commands.approvals:deny", "Refuse a waiting call."),
+    "kill": ("commands.kill:kill", "End runs, whatever process they are in."),
+    "mcp": ("commands.mcp:mcp", "Enforce policies between agents and an MCP server."),
+    "hook": ("commands.hook:hook", "Hold a person's own Claude Code to policies."),
+    "adapters": ("commands.adapters:adapters", "What each adapter can do, and which work here."),
+    "migrate": ("commands.migrate:migrate", "Rewrite an old policy file in today's spelling."),
+    "schema": ("commands.migrate:schema", "Print the JSON Schema of policy files."),
 }
 """Name -> where the command is, and its one line of help."""
 

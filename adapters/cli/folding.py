@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from proctor.policies.calls import RunContext, ToolCall, Violation
-from proctor.policies.events import (
+from proctor.policies.stream.calls import RunContext, ToolCall, Violation
+from proctor.policies.stream.events import (
     BudgetWarned,
     Event,
     PolicyViolated,

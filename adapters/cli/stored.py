@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 async def run_named(store: Store, name: str) -> RunInfo:
     """The run of that id, or the one run whose id begins so; `last` is the newest. Raises UsageError."""
     from proctor.supervisor.errors import UsageError
-    from proctor.supervisor.listing import all_runs
+    from proctor.supervisor.store.paging import all_runs
 
     exact = await store.run(name)
     if exact is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from proctor.policies.model import Limits
+from proctor.policies.policy import Limits
 
 from .records import ViolationRecord
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from proctor.policies.events import Event, ToolCallDenied, ToolCallFailed, ToolCallRequested, ToolCallStarted
+from proctor.policies.stream.events import Event, ToolCallDenied, ToolCallFailed, ToolCallRequested, ToolCallStarted
 
 _LONGEST = 40
 _encoder = msgspec.json.Encoder()

@@ -8,8 +8,8 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from proctor.adapters.traces import Session
-from proctor.policies.calls import STRICTNESS, RunContext
-from proctor.policies.compiled import CompiledPolicy
+from proctor.policies.monitor.compiled import CompiledPolicy
+from proctor.policies.stream.calls import STRICTNESS, RunContext
 
 from .calls import CallLine, call_lines
 from .judge import judge_session

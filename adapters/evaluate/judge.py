@@ -7,15 +7,10 @@ from collections.abc import Callable, Iterable, Iterator
 import msgspec
 
 from proctor.adapters.traces import Session
-from proctor.policies.calls import RunContext, ToolCall, Violation
-from proctor.policies.compiled import CompiledPolicy
-from proctor.policies.events import (
-    BudgetWarned,
-    Event,
-    PolicyViolated,
-    ToolCallRequested,
-)
-from proctor.policies.report import Report
+from proctor.policies.monitor.compiled import CompiledPolicy
+from proctor.policies.monitor.report import Report
+from proctor.policies.stream.calls import RunContext, ToolCall, Violation
+from proctor.policies.stream.events import BudgetWarned, Event, PolicyViolated, ToolCallRequested
 
 from .records import DecisionRecord, SessionReport, ViolationRecord
 

@@ -9,7 +9,7 @@ from urllib.parse import quote
 import msgspec
 
 from proctor.adapters.traces import Session
-from proctor.policies.calls import rule_name
+from proctor.policies.stream.calls import rule_name
 
 from .advice import actual, expected, suggestion
 from .records import SessionReport, ViolationRecord

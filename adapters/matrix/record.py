@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 
-from proctor.policies.calls import Capabilities
+from proctor.policies.stream.calls import Capabilities
 
 RECORD = Path(__file__).with_name("record.yaml")
 _HEADER = "# What the conformance suite has shown. Written by: PROCTOR_MATRIX=write pytest tests/adapters\n"

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from proctor.policies.calls import Capabilities
+from proctor.policies.stream.calls import Capabilities
 
 from .record import Shown, read_record, settled
 from .subjects import SUBJECTS, Subject
@@ -37,6 +37,6 @@ def _row(subject: Subject, kept: Shown | None) -> Row | None:
         return Row(subject=subject, declared=kept.declared, shown=kept.shown)
     if subject.acp is None:
         return None
-    from ..acp import AcpAdapter
+    from ..agents.acp import AcpAdapter
 
     return Row(subject=subject, declared=settled(AcpAdapter([subject.acp]).capabilities))

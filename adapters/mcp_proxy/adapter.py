@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import asynccontextmanager
 
-from proctor.policies.calls import Capabilities
-from proctor.policies.model import Policy
+from proctor.policies.policy import Policy
+from proctor.policies.stream.calls import Capabilities
 from proctor.supervisor.ports import Launch, LaunchOptions, Provider
 
-from ..background import helpers
-from ..policy_parts import policy_parts
+from ..kit.launch_options import policy_parts
+from ..kit.tasks import helpers
 from .downstream import Downstream
 from .names import Naming
 from .session import ProxySession

@@ -12,8 +12,8 @@ from typing import Any
 
 import msgspec
 
-from proctor.policies.language.globs import matcher
-from proctor.policies.model import Policy
+from proctor.policies.policy import Policy
+from proctor.policies.values.globs import matcher
 
 READ_ONLY = "read-only"
 DESTRUCTIVE = "destructive"

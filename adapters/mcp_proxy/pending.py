@@ -9,7 +9,7 @@ import anyio
 from mcp.shared.message import MessageMetadata, ServerMessageMetadata
 from mcp.types import JSONRPCRequest
 
-from proctor.policies.calls import ToolCall
+from proctor.policies.stream.calls import ToolCall
 
 from .wire import RequestId
 

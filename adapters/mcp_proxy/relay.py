@@ -14,8 +14,8 @@ from anyio.abc import TaskGroup
 from mcp.shared.message import ClientMessageMetadata, SessionMessage
 from mcp.types import JSONRPCError, JSONRPCNotification, JSONRPCRequest, JSONRPCResponse
 
-from proctor.policies.calls import ToolCall, tell_model_default
-from proctor.policies.events import Event, ToolCallCompleted, ToolCallFailed
+from proctor.policies.stream.calls import ToolCall, tell_model_default
+from proctor.policies.stream.events import Event, ToolCallCompleted, ToolCallFailed
 from proctor.supervisor.errors import ProviderError
 from proctor.supervisor.ports import Gate
 

@@ -9,15 +9,15 @@ from contextlib import suppress
 import anyio
 import msgspec
 
-from proctor.policies.calls import RunContext
-from proctor.policies.model import Policy
+from proctor.policies.policy import Policy
+from proctor.policies.stream.calls import RunContext
 from proctor.supervisor.errors import UsageError
 from proctor.supervisor.handle import RunHandle
-from proctor.supervisor.launching import new_id
+from proctor.supervisor.launch.launch import new_id
 from proctor.supervisor.ports import Store
 from proctor.supervisor.supervisor import Supervisor
 
-from ..uncounted import USAGE, uncounted
+from ..kit.uncountable_limits import USAGE, uncounted
 from .adapter import McpProxyAdapter
 from .downstream import Downstream
 from .names import Naming, trusts, with_annotations

@@ -9,12 +9,12 @@ from typing import Any
 
 import anyio
 
-from proctor.policies.events import ErrorOccurred, Event, RunCompleted
+from proctor.policies.stream.events import ErrorOccurred, Event, RunCompleted
 from proctor.supervisor.errors import ProviderError
 from proctor.supervisor.ports import Launch, Rung
 
-from ..event_stream import EventStream
-from ..processes import ProcessTree, process_rungs
+from ..kit.event_stream import EventStream
+from ..kit.process_tree import ProcessTree, process_rungs
 from .downstream import Downstream
 from .names import Naming
 from .relay import Desk, Relay

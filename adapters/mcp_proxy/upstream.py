@@ -15,7 +15,7 @@ from mcp.client.streamable_http import streamable_http_client
 
 from proctor.supervisor.errors import ProviderError, ProviderUnavailableError
 
-from ..processes import marked_environment
+from ..kit.process_tree import marked_environment
 from .wire import Incoming, Outgoing
 
 PROBE_S = 30.0

@@ -9,7 +9,7 @@ import anyio
 import msgspec
 
 from proctor.policies import CompiledPolicy, Monitor, Policy, RunContext, compile_policy
-from proctor.policies.events import Event, RunStarted
+from proctor.policies.stream.events import Event, RunStarted
 
 
 class Visibility:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from proctor.supervisor.memory_store import MemoryStore
+    from proctor.supervisor.store.memory import MemoryStore
 
     from .sqlite import SQLiteStore
 
@@ -19,7 +19,7 @@ __all__ = ["MemoryStore", "SQLiteStore"]
 
 def __getattr__(name: str) -> Any:
     if name == "MemoryStore":
-        from proctor.supervisor.memory_store import MemoryStore
+        from proctor.supervisor.store.memory import MemoryStore
 
         return MemoryStore
     if name == "SQLiteStore":

@@ -7,7 +7,7 @@ from heapq import merge
 from pathlib import Path
 from typing import Any
 
-from proctor.policies.events import (
+from proctor.policies.stream.events import (
     TokenUsageUpdated,
     ToolCallCompleted,
     ToolCallDenied,

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from proctor.policies.events import at_ms
+from proctor.policies.stream.events import at_ms
 
 from .lines import TraceLines
 

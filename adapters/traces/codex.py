@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from proctor.policies.events import (
+from proctor.policies.stream.events import (
     MessageReceived,
     MessageSent,
     RunCancelled,

@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from proctor.policies.events import EVENT_TYPES
+from proctor.policies.stream.events import EVENT_TYPES
 
 from . import claude, codex, otel, own_events, sessions
 from .errors import TraceError

@@ -13,7 +13,7 @@ from typing import IO, Any, TypeVar
 
 import msgspec
 
-from proctor.policies.json_words import json_words
+from proctor.policies.values.canonical import json_words
 
 from .errors import TraceError
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from proctor.policies.events import (
+from proctor.policies.stream.events import (
     Event,
     MessageReceived,
     RunFailed,

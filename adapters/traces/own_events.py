@@ -6,16 +6,9 @@ from collections.abc import Iterator
 
 import msgspec
 
-from proctor.policies.codec import decode_event
 from proctor.policies.errors import EventError
-from proctor.policies.events import (
-    TERMINAL,
-    Event,
-    RunStarted,
-    ToolCallDenied,
-    ToolCallStarted,
-    Unrecognized,
-)
+from proctor.policies.stream.codec import decode_event
+from proctor.policies.stream.events import TERMINAL, Event, RunStarted, ToolCallDenied, ToolCallStarted, Unrecognized
 
 from .lines import TraceLines
 from .session import Session

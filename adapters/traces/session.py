@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from proctor.policies.events import Event, ToolCallRequested, ToolCallStarted, TurnStarted
+from proctor.policies.stream.events import Event, ToolCallRequested, ToolCallStarted, TurnStarted
 
 
 class Session(msgspec.Struct, frozen=True, kw_only=True):

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from proctor.policies.events import (
+from proctor.policies.stream.events import (
     TokenUsageUpdated,
     ToolCallCompleted,
     ToolCallFailed,
@@ -18,7 +18,7 @@ from proctor.policies.events import (
     ToolCallStarted,
     Unrecognized,
 )
-from proctor.policies.json_words import json_words
+from proctor.policies.values.canonical import json_words
 
 from .lines import TraceLines
 from .session import EventLog, Session

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from proctor.policies.events import Event, MessageReceived, MessageSent
+from proctor.policies.stream.events import Event, MessageReceived, MessageSent
 
 _anything = msgspec.json.Decoder()
 

@@ -9,7 +9,7 @@ Rows, each importing only those above it:
     mermaid      a picture -> Mermaid text
 """
 
-from .drawn import draw
+from .draw import draw
 from .mermaid import draw_mermaid
 from .picture import Edge, Node, Picture, Section
 

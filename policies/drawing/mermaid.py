@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..model import Policy
-from ..monitor import Monitor
-from .drawn import draw
+from ..monitor.monitor import Monitor
+from ..policy import Policy
+from .draw import draw
 from .picture import Edge, Node, Picture, Section
 
 SHAPES = {

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
-from ..nets.records import Net, Transition
-from ..preflight.clauses import Clause
-from ..preflight.words import names
+from ..rules.nets.written import Net, Transition
+from ..stack.clauses import Clause
+from ..stack.wording import names
+from .marking import Standing
 from .picture import Edge, Node, Section, State
-from .standing import Standing
 
 
 def net_section(clause: Clause, standing: Standing) -> Section:

@@ -7,8 +7,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from ..language.selectors import Selector
-from ..preflight.clauses import Clause, items_of, restricted_by
-from ..preflight.words import names
 from ..rules.after import After, Eventually
 from ..rules.before import Before, ImmediatelyBefore
 from ..rules.count import Count, MaxCalls
@@ -18,8 +16,10 @@ from ..rules.provenance import Provenance, Source
 from ..rules.require import Require
 from ..rules.sequence import ForbiddenSequence
 from ..rules.sequence import Sequence as SequenceRule
+from ..stack.clauses import Clause, items_of, restricted_by
+from ..stack.wording import names
+from .marking import Standing
 from .picture import Edge, Node, Section
-from .standing import Standing
 
 DRAWN = (
     After, Before, Count, Eventually, ForbiddenSequence, ForbidsAfter, ImmediatelyBefore, MaxCalls, NeverAfter,

@@ -7,10 +7,11 @@ from typing import Any, Literal, TypeAlias
 
 from msgspec import UNSET, UnsetType, field
 
-from . import paths
+from ..values import paths
+from ..values.complaints import Complaint
 from .operands import is_argument, is_output, operand_problems
 from .operators import OPERATORS
-from .records import Complaint, Positive, Record
+from .record import Positive, Record
 
 JsonType: TypeAlias = Literal["string", "number", "integer", "boolean", "null", "array", "object"]
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
-from . import paths, regexes
-from .globs import glob_problems
+from ..values import paths, regexes
+from ..values.complaints import Complaint
+from ..values.equality import is_number, scalars_in
+from ..values.globs import glob_problems
 from .operators import LENGTHS, MEMBERSHIPS, ORDERINGS
-from .records import Complaint
-from .values import is_number, scalars_in
 
 Expand: TypeAlias = Callable[[str | Sequence[str]], tuple[str, ...]]
 """Names with aliases replaced by the tools they stand for."""

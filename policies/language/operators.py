@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
-from .values import as_asked, is_number, number_of, order, same, texts_in
+from ..values.equality import as_asked, is_number, number_of, order, same, texts_in
 
 
 class Reading(NamedTuple):

@@ -12,11 +12,11 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from msgspec import UNSET
 
-from . import paths, regexes
+from ..values import paths, regexes
+from ..values.equality import is_number, text_of
 from .conditions import Condition
 from .operands import Expand, OutputRef, as_written, is_argument, is_output, output_ref
 from .operators import LENGTHS, MEMBERSHIPS, OPERATORS, ORDERINGS, Reading, flat
-from .values import is_number, text_of
 
 
 class Remembered(Protocol):

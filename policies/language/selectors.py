@@ -11,14 +11,15 @@ from typing import Any, Protocol, TypeAlias
 
 import msgspec
 
-from . import paths, regexes
-from .condition_words import condition_words
+from ..values import paths, regexes
+from ..values.complaints import Complaint, Where
+from ..values.equality import texts_in
+from ..values.globs import Matcher, glob_problems, matcher
 from .conditions import Condition
-from .globs import Matcher, glob_problems, matcher
 from .operands import OutputRef
 from .predicates import Facts, compile_conditions
-from .records import Complaint, Name, Record, Where
-from .values import texts_in
+from .record import Name, Record
+from .wording import condition_words
 
 
 class ToolWhere(Record, frozen=True):

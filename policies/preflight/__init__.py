@@ -14,9 +14,9 @@ Rows, each importing only those above it:
     run
 """
 
-from ..calls import Capabilities
 from ..errors import wrong_type
-from ..model import Policy
+from ..policy import Policy
+from ..stream.calls import Capabilities
 from .findings import Findings, PreflightFinding
 
 __all__ = ["Findings", "PreflightFinding", "preflight"]

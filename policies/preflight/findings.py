@@ -7,8 +7,8 @@ from typing import Literal
 
 import msgspec
 
-from ..calls import rule_name
 from ..errors import PolicyViolationError
+from ..stream.calls import rule_name
 
 
 class PreflightFinding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from ..calls import Capabilities
-from ..merge import merge_policies
-from ..model import Policy, members_of
-from .admitting import allow_findings
-from .capping import limit_findings
-from .clauses import clauses_of
-from .demanding import demand_findings
-from .evading import evasion_findings
+from ..policy import Policy, members_of
+from ..stack.clauses import clauses_of
+from ..stack.merge import merge_policies
+from ..stream.calls import Capabilities
+from .alphabet.call_classes import Kinds
+from .checks.adapter import adapter_findings
+from .checks.allow_lists import allow_findings
+from .checks.evasions import evasion_findings
+from .checks.limits import limit_findings
+from .checks.nets import net_findings
+from .checks.obligations import demand_findings
+from .checks.order import find_orders
+from .checks.quotas import quota_findings
+from .checks.shadowing import shadow_findings
 from .findings import Findings
-from .kinds import Kinds
-from .needs import stated_needs
-from .netting import net_findings
-from .order_judges import judges_of
-from .ordering import find_orders
-from .providing import adapter_findings
-from .quotas import quota_findings
-from .reachable import Possible, never_callable, never_satisfied
-from .shadowing import shadow_findings
+from .search.needs import stated_needs
+from .search.order_judges import judges_of
+from .search.reachable import Possible, never_callable, never_satisfied
 
 
 def findings_of(policy: Policy, capabilities: Capabilities | None) -> Findings:

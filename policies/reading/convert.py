@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ..language.records import Base
-from ..model import Rule
+from ..language.record import Base
+from ..rules.record import Rule
 from .fitting import INVALID, complaints_of, fits, number_complaint, own_keys, place_of, quotes_hint, stand_in
-from .hints import did_you_mean, either
-from .nodes import ListNode, MapNode, Node, Report, Scalar, describe, join
 from .shapes import (
     AnyRule,
     Choice,
@@ -26,6 +24,8 @@ from .shapes import (
     fields_of,
     wanted,
 )
+from .suggestions import did_you_mean, either
+from .tree import ListNode, MapNode, Node, Report, Scalar, describe, join
 
 
 class Converter:

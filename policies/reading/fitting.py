@@ -6,10 +6,11 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-from ..language.records import Base, Complaint
+from ..language.record import Base
+from ..values.complaints import Complaint
 from . import shapes
-from .nodes import ListNode, MapNode, Node, Scalar, Span
 from .shapes import Shape
+from .tree import ListNode, MapNode, Node, Scalar, Span
 
 INVALID: Any = object()
 """Stands for what could not be converted; its problems are reported."""

@@ -7,15 +7,15 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import PolicyError, Problem, wrong_type
-from ..model import Policy, members_of
+from ..policy import Policy, members_of
 from ..rules import RULES
 from .convert import Converter
-from .hints import did_you_mean
-from .nodes import ListNode, MapNode, Node, Report, Unreadable, describe, join, set_paths
-from .records import record_node
-from .source import SUFFIXES, read_source
-from .spellings import policies_of_tests, rewritten
-from .whole import check_whole
+from .cross_checks import check_whole
+from .dialects.spellings import policies_of_tests, rewritten
+from .formats.source import SUFFIXES, read_source
+from .records_tree import record_node
+from .suggestions import did_you_mean
+from .tree import ListNode, MapNode, Node, Report, Unreadable, describe, join, set_paths
 
 
 def load_policies(path: str | os.PathLike[str]) -> list[Policy]:

@@ -9,9 +9,9 @@ from typing import Annotated, Any, Literal, TypeAlias, Union, get_args, get_orig
 
 import msgspec
 
-from ..language.records import Base
-from ..model import Rule
-from .hints import either
+from ..language.record import Base
+from ..rules.record import Rule
+from .suggestions import either
 
 
 class Open(msgspec.Struct, frozen=True):

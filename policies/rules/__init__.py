@@ -6,7 +6,6 @@ sequence, loop, prior, precondition, provenance, check, net.
 
 from __future__ import annotations
 
-from ..model import Rule
 from .after import After, Eventually
 from .before import Before, ImmediatelyBefore
 from .check import Check
@@ -16,6 +15,7 @@ from .loop import CircuitBreaker, Loop, MaxParallel
 from .never_after import ForbidsAfter, NeverAfter
 from .precondition import Precondition
 from .provenance import Provenance
+from .record import Rule
 from .require import Require
 from .sequence import ForbiddenSequence, Sequence
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..language.records import Complaint, Positive
+from ..language.record import Positive
 from ..language.selectors import Scope, Selector, selector_problems
-from ..model import Rule
+from ..values.complaints import Complaint
 from .lists import keyless_problems
 from .machine import Ahead, Call, Finding, Machine, counted, listed, slots_of
 from .machine import State as NoState
+from .record import Rule
 
 TRIGGER, THEN = 1, 2
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Literal
 
-from ..language.records import Complaint
 from ..language.selectors import Scope, Selector, selector_problems
-from ..model import Rule
+from ..values.complaints import Complaint
 from .machine import Ahead, Call, Finding, Judge, Machine, Output, Spend, listed, slots_of
 from .machine import State as NoState
+from .record import Rule
 
 FIRST, THEN = 1, 2
 

@@ -6,12 +6,12 @@ import inspect
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, TypeAlias
 
-from ..calls import ToolCall
 from ..language.conditions import when_problems
-from ..language.records import Complaint
 from ..language.selectors import Scope, Selector, selector_problems
-from ..model import Rule
+from ..stream.calls import ToolCall
+from ..values.complaints import Complaint
 from .machine import Call, Finding, Machine, State, slots_of
+from .record import Rule
 
 Answer: TypeAlias = bool | str | None
 """None or True: the call may run. False, or a text that says why: it may not."""

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Literal
 
-from ..language.records import Complaint, Natural, Positive
+from ..language.record import Natural, Positive
 from ..language.selectors import Scope, Selector, selector_problems
-from ..model import Rule
+from ..values.complaints import Complaint
 from .machine import Ahead, Call, Finding, Judge, Machine, Spend, counted, listed, slots_of
 from .machine import State as NoState
+from .record import Rule
 
 BEHIND = 32
 """How many responses a sub-agent's call may be behind, which counts in the response that asked for it."""

@@ -6,9 +6,9 @@ from typing import Any
 
 import msgspec
 
-from ..language import paths
 from ..language.operands import OutputRef
-from ..language.values import asking
+from ..values import paths
+from ..values.equality import asking
 from .machine import BOUND, Ahead, Call, Finding, Judge, Machine, Output, Spend, State
 
 _SHARED = [""]

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from ..language.conditions import when_problems
-from ..language.records import Complaint, Name
+from ..language.record import Name
 from ..language.selectors import Scope, Slot, ToolWhere, selector_problems
-from ..model import Rule
+from ..values.complaints import Complaint
 from .machine import Ahead, Call, Finding, Judge, Machine, State, listed
+from .record import Rule
 
 Tools = Sequence[Name | ToolWhere]
 

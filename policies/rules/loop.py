@@ -7,11 +7,12 @@ from typing import Annotated, TypeAlias
 
 from msgspec import Meta
 
-from ..language.records import Complaint, Natural, Positive
+from ..language.record import Natural, Positive
 from ..language.selectors import Scope, Selector, selector_problems
-from ..model import Rule
+from ..values.complaints import Complaint
 from .machine import BOUND, Ahead, Call, Finding, Machine, Output, counted, slots_of
 from .machine import State as NoState
+from .record import Rule
 
 Window: TypeAlias = Annotated[int, Meta(ge=1, le=BOUND)]
 _TURNS_KEPT = 64

@@ -17,11 +17,11 @@ from typing import Any, Protocol, TypeAlias
 
 import msgspec
 
-from ..calls import Action
 from ..language.operands import OutputRef
 from ..language.predicates import Facts
-from ..language.regexes import VIEW, Regex
 from ..language.selectors import Scope, Slot, Subject
+from ..stream.calls import Action
+from ..values.regexes import VIEW, Regex
 
 BOUND = 10_000
 """The most keys, ids or values one rule remembers of what a model can make up; past it the rule refuses."""

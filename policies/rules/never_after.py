@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from ..language.records import Complaint, Name
+from ..language.record import Name
 from ..language.selectors import Scope, Selector, ToolWhere, selector_problems
-from ..model import Rule
+from ..values.complaints import Complaint
 from .machine import Ahead, Call, Finding, Judge, Machine, Spend, listed, slots_of
 from .machine import State as NoState
+from .record import Rule
 
 TRIGGER, FORBIDDEN = 1, 2
 

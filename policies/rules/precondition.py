@@ -7,14 +7,15 @@ from typing import Literal
 
 from msgspec import UNSET, UnsetType, field
 
-from ..language import paths, regexes
 from ..language.conditions import Condition
 from ..language.operands import OutputRef
-from ..language.records import Complaint, Natural, Record
+from ..language.record import Natural, Record
 from ..language.selectors import Scope, Selector, selector_problems
-from ..model import Rule
+from ..values import paths, regexes
+from ..values.complaints import Complaint
 from .machine import Ahead, Call, Finding, Judge, Machine, Output, Spend, State, listed, slots_of
 from .prior import Evidence, PriorTest
+from .record import Rule
 
 TOOL = 1
 

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import UNSET
 
-from ..language import paths
 from ..language.conditions import Condition, has_references
 from ..language.operands import OutputRef
 from ..language.predicates import Facts, compile_conditions
-from ..language.regexes import Regex
 from ..language.selectors import Scope, Slot, ToolWhere
-from ..language.values import asking, unkeepable
+from ..values import paths
+from ..values.equality import asking, unkeepable
+from ..values.regexes import Regex
 from .machine import BOUND, Ahead, Call, Output, captured, listed
 
 if TYPE_CHECKING:

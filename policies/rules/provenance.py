@@ -7,12 +7,13 @@ from typing import Any, Literal
 
 from msgspec import field
 
-from ..language import paths, regexes
-from ..language.records import Complaint, Record
+from ..language.record import Record
 from ..language.selectors import Scope, Selector, selector_problems
-from ..language.values import asking, scalars_in, text_of
-from ..model import Rule
+from ..values import paths, regexes
+from ..values.complaints import Complaint
+from ..values.equality import asking, scalars_in, text_of
 from .machine import BOUND, Call, Finding, Judge, Machine, Output, State, captured, listed, slots_of
+from .record import Rule
 
 TOOL = 1
 

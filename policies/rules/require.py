@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..language.records import Complaint
 from ..language.selectors import Scope, Selector, selector_problems
-from ..model import Rule
+from ..values.complaints import Complaint
 from .lists import keyless_problems
 from .machine import Call, Finding, Machine, listed, slots_of
 from .machine import State as NoState
+from .record import Rule
 
 
 class Require(Rule, tag="require", frozen=True):

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Literal
 
-from ..language.records import Complaint, Name
+from ..language.record import Name
 from ..language.selectors import Scope, Slot, ToolWhere, VirtualName, selector_problems
-from ..model import Rule
+from ..values.complaints import Complaint
 from .machine import Ahead, Call, Finding, Machine, slots_of
 from .machine import State as NoState
+from .record import Rule
 
 Tools = tuple[Name | ToolWhere | tuple[Name | ToolWhere, ...], ...]
 

@@ -26,8 +26,8 @@ store_conformance    all of them: the suite to run against a Store
 """
 
 from .fake_adapter import FakeAdapter, FakeProvider
-from .faulty_store import FaultyStore
 from .steps import Ask, Crash, Pause, Step, Stop, Together
+from .stores.faulty import FaultyStore
 from .twins import FakeApprover, FakePublisher
 
 __all__ = [

@@ -9,8 +9,9 @@ from typing import Any, TypeAlias
 import anyio
 from anyio.streams.memory import MemoryObjectSendStream
 
-from proctor.policies.calls import Capabilities, ToolCall
-from proctor.policies.events import (
+from proctor.policies.policy import Policy
+from proctor.policies.stream.calls import Capabilities, ToolCall
+from proctor.policies.stream.events import (
     TERMINAL,
     Event,
     RunCompleted,
@@ -18,7 +19,6 @@ from proctor.policies.events import (
     ToolCallFailed,
     ToolCallStarted,
 )
-from proctor.policies.model import Policy
 
 from ..ports import GateAnswer, Launch, LaunchOptions, Provider, Rung
 from .steps import Ask, Crash, Pause, Step, Stop, Together

@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from proctor.policies.events import Event
+from proctor.policies.stream.events import Event
 
 
 class Ask(msgspec.Struct, frozen=True, kw_only=True):

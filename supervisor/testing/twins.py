@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import anyio
 
-from proctor.policies.events import Event
+from proctor.policies.stream.events import Event
 
 from ..ports import ApprovalAnswer, ApprovalRequest
 

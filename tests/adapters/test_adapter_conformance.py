@@ -10,8 +10,9 @@ import psutil
 import pytest
 
 from proctor.adapters import ReplayAdapter, ScriptedAdapter, ShellAdapter
-from proctor.policies.calls import ToolCall, Usage
-from proctor.policies.events import (
+from proctor.policies.policy import Allow, Policy
+from proctor.policies.stream.calls import ToolCall, Usage
+from proctor.policies.stream.events import (
     Event,
     MessageReceived,
     TokenUsageUpdated,
@@ -19,10 +20,9 @@ from proctor.policies.events import (
     ToolCallStarted,
     TurnStarted,
 )
-from proctor.policies.model import Allow, Policy
 from proctor.supervisor.ports import GateAnswer
-from proctor.supervisor.testing.adapter_conformance import AdapterConformance, Agent
-from proctor.supervisor.testing.driving import Drive
+from proctor.supervisor.testing.adapters.conformance import AdapterConformance, Agent
+from proctor.supervisor.testing.adapters.driving import Drive
 
 STAY = "trap '' TERM HUP; setsid sleep 73001 & (setsid sleep 73001 &); touch up; sleep 73001"
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 
-from proctor.adapters.conversation import retold
-from proctor.policies.events import (
+from proctor.adapters.kit.transcript import retold
+from proctor.policies.stream.events import (
     Event,
     MessageReceived,
     MessageSent,

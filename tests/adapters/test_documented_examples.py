@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from proctor.adapters import ScriptedAdapter
-from proctor.adapters.scripted_steps import STEPS
-from proctor.adapters.shell_parse import parse_line
-from proctor.supervisor.testing.driving import Drive
+from proctor.adapters.agents.scripted.steps import STEPS
+from proctor.adapters.agents.shell.parse import parse_line
+from proctor.supervisor.testing.adapters.driving import Drive
 
 DOCS = Path(__file__).parents[2] / "docs"
 

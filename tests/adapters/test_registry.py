@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 import proctor.adapters
+from proctor.adapters.agents.scripted.adapter import ScriptedAdapter
 from proctor.adapters.registry import ADAPTERS, Entry, adapter_named
-from proctor.adapters.scripted import ScriptedAdapter
 from proctor.supervisor.errors import ProviderUnavailableError, UsageError
 
 
@@ -79,9 +79,20 @@ def test_the_listed_names_are_those_that_can_be_imported() -> None:
 @pytest.mark.parametrize(
     ("name", "foreign"),
     [
-        ("ScriptedAdapter", ("tree_sitter", "claude_agent_sdk", "proctor.adapters.shell", "proctor.adapters.replay")),
-        ("ReplayAdapter", ("tree_sitter", "psutil", "claude_agent_sdk", "proctor.adapters.scripted")),
-        ("ShellAdapter", ("claude_agent_sdk", "proctor.adapters.scripted", "proctor.adapters.replay")),
+        (
+            "ScriptedAdapter",
+            (
+                "tree_sitter",
+                "claude_agent_sdk",
+                "proctor.adapters.agents.shell.adapter",
+                "proctor.adapters.agents.replay",
+            ),
+        ),
+        ("ReplayAdapter", ("tree_sitter", "psutil", "claude_agent_sdk", "proctor.adapters.agents.scripted.adapter")),
+        (
+            "ShellAdapter",
+            ("claude_agent_sdk", "proctor.adapters.agents.scripted.adapter", "proctor.adapters.agents.replay"),
+        ),
     ],
 )
 def test_importing_one_adapter_imports_nothing_of_the_others(name: str, foreign: tuple[str, ...]) -> None:

@@ -13,9 +13,10 @@ import trio.testing
 
 from proctor.adapters import ReplayAdapter
 from proctor.adapters.traces.errors import TraceError
-from proctor.policies.calls import ToolCall
-from proctor.policies.codec import encode_event
-from proctor.policies.events import (
+from proctor.policies.policy import Policy
+from proctor.policies.stream.calls import ToolCall
+from proctor.policies.stream.codec import encode_event
+from proctor.policies.stream.events import (
     BudgetWarned,
     Event,
     MessageReceived,
@@ -34,10 +35,9 @@ from proctor.policies.events import (
     ToolCallStarted,
     TurnStarted,
 )
-from proctor.policies.model import Policy
 from proctor.supervisor.errors import UsageError
 from proctor.supervisor.ports import Adapter, GateAnswer
-from proctor.supervisor.testing.driving import Drive
+from proctor.supervisor.testing.adapters.driving import Drive
 from proctor.supervisor.testing.patience import PATIENCE_S
 
 START = datetime(2026, 11, 1, tzinfo=UTC)

@@ -10,8 +10,8 @@ import anyio.lowlevel
 import pytest
 
 from proctor.adapters import ScriptedAdapter
-from proctor.policies.calls import ToolCall
-from proctor.policies.events import (
+from proctor.policies.stream.calls import ToolCall
+from proctor.policies.stream.events import (
     MessageReceived,
     MessageStreamed,
     RunCompleted,
@@ -21,7 +21,7 @@ from proctor.policies.events import (
     ToolCallStarted,
 )
 from proctor.supervisor.ports import GateAnswer
-from proctor.supervisor.testing.driving import Drive, Driven
+from proctor.supervisor.testing.adapters.driving import Drive, Driven
 
 HELLO = """
 steps:

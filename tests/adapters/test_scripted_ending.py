@@ -12,15 +12,11 @@ import psutil
 import pytest
 
 from proctor.adapters import ScriptedAdapter
-from proctor.policies.calls import ToolCall
-from proctor.policies.events import (
-    RunCompleted,
-    RunFailed,
-    ToolCallFailed,
-)
+from proctor.policies.stream.calls import ToolCall
+from proctor.policies.stream.events import RunCompleted, RunFailed, ToolCallFailed
 from proctor.supervisor.errors import ProviderError
 from proctor.supervisor.ports import GateAnswer, Launch
-from proctor.supervisor.testing.driving import Drive, Driven
+from proctor.supervisor.testing.adapters.driving import Drive, Driven
 from proctor.supervisor.testing.patience import PATIENCE_S
 
 

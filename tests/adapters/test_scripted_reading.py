@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from proctor.adapters import ScriptedAdapter
-from proctor.policies.model import Deny, Limits, Policy
+from proctor.policies.policy import Deny, Limits, Policy
 from proctor.supervisor.errors import ProviderUnavailableError, UsageError
 from proctor.supervisor.ports import Adapter
 

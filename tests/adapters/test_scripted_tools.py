@@ -10,14 +10,10 @@ import anyio.lowlevel
 import pytest
 
 from proctor.adapters import ScriptedAdapter
-from proctor.policies.calls import ToolCall
-from proctor.policies.events import (
-    RunCompleted,
-    ToolCallCompleted,
-    ToolCallFailed,
-)
+from proctor.policies.stream.calls import ToolCall
+from proctor.policies.stream.events import RunCompleted, ToolCallCompleted, ToolCallFailed
 from proctor.supervisor.ports import GateAnswer
-from proctor.supervisor.testing.driving import Drive, Driven
+from proctor.supervisor.testing.adapters.driving import Drive, Driven
 from proctor.supervisor.testing.patience import PATIENCE_S
 
 

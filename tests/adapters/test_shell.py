@@ -10,12 +10,12 @@ import psutil
 import pytest
 
 from proctor.adapters import ShellAdapter
-from proctor.policies.calls import ToolCall
-from proctor.policies.events import RunCompleted, RunFailed, ToolCallCompleted, ToolCallFailed
-from proctor.policies.model import Allow, Deny, Policy
+from proctor.policies.policy import Allow, Deny, Policy
+from proctor.policies.stream.calls import ToolCall
+from proctor.policies.stream.events import RunCompleted, RunFailed, ToolCallCompleted, ToolCallFailed
 from proctor.supervisor.errors import ProviderUnavailableError, UsageError
 from proctor.supervisor.ports import Adapter, GateAnswer
-from proctor.supervisor.testing.driving import Drive, Driven
+from proctor.supervisor.testing.adapters.driving import Drive, Driven
 from proctor.supervisor.testing.patience import PATIENCE_S
 
 

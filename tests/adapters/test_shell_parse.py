@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from proctor.adapters.shell_parse import parse_line
+from proctor.adapters.agents.shell.parse import parse_line
 from proctor.supervisor.errors import UsageError
 
 

@@ -9,9 +9,9 @@ from typing import Any
 import anyio
 import pytest
 
-from proctor.adapters.cli.following import RECENT, Follower
+from proctor.adapters.cli.terminal.following import RECENT, Follower
 from proctor.adapters.stores import SQLiteStore
-from proctor.policies.events import Event, MessageReceived, RunCompleted, RunStarted
+from proctor.policies.stream.events import Event, MessageReceived, RunCompleted, RunStarted
 from proctor.supervisor import MemoryStore
 from proctor.supervisor.ports import Store
 

@@ -220,7 +220,7 @@ def test_an_error_nobody_expected_is_one_message(monkeypatch: pytest.MonkeyPatch
     def broken() -> None:
         raise RuntimeError("a fault")
 
-    monkeypatch.setattr("proctor.policies.schema.json_schema", broken)
+    monkeypatch.setattr("proctor.policies.reading.schema.json_schema", broken)
     plain, debugged = cli("schema"), cli("--debug", "schema")
 
     assert plain.code == 3

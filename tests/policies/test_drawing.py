@@ -9,7 +9,7 @@ import pytest
 
 from proctor.policies import merge_policies, parse_policies
 from proctor.policies.drawing import Node, Picture, draw, draw_mermaid
-from proctor.policies.model import Policy
+from proctor.policies.policy import Policy
 
 SOURCE = {"tool": "a", "path": "$.y"}
 

@@ -17,11 +17,11 @@ from proctor.policies import (
     merge_policies,
     parse_policies,
 )
-from proctor.policies import events as ev
-from proctor.policies.language import regexes
+from proctor.policies.monitor.session import FINISHED_KEPT
 from proctor.policies.rules import machine
 from proctor.policies.rules.machine import BOUND
-from proctor.policies.session import FINISHED_KEPT
+from proctor.policies.stream import events as ev
+from proctor.policies.values import regexes
 
 LONG = int(os.environ.get("PROCTOR_LONG") or 0)
 ANY = {"prior": "*", "same": [{"path": "$.o", "prior_output_path": "$.o"}]}

@@ -5,12 +5,12 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proctor.policies.ids import RuleIds, rule_ids
-from proctor.policies.merge import merge_policies
-from proctor.policies.model import Allow, Deny, Policy
-from proctor.policies.nets.records import Net, NetLine
+from proctor.policies.policy import Allow, Deny, Policy
 from proctor.policies.rules.count import Count
+from proctor.policies.rules.nets.written import Net, NetLine
 from proctor.policies.rules.require import Require
+from proctor.policies.stack.ids import RuleIds, rule_ids
+from proctor.policies.stack.merge import merge_policies
 
 
 def test_clauses_without_an_id_are_numbered_by_type() -> None:

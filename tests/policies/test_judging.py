@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from proctor.policies import ToolCall, compile_policy, parse_policies
-from proctor.policies import events as ev
-from proctor.policies.judging import STEPS_KEPT
-from proctor.policies.session import MARK_LENGTH, mark
-from proctor.policies.visits import MET_KEPT
+from proctor.policies.monitor.index import MET_KEPT
+from proctor.policies.monitor.session import MARK_LENGTH, mark
+from proctor.policies.monitor.state import STEPS_KEPT
+from proctor.policies.stream import events as ev
 
 
 def policy_of(*rules: Any, **more: Any) -> Any:

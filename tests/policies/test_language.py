@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 
 from proctor.policies import PolicyError, parse_policies
 from proctor.policies.language.conditions import Condition
-from proctor.policies.language.globs import glob_problems, matcher
 from proctor.policies.language.operands import OutputRef
-from proctor.policies.language.paths import compile_path, problems
 from proctor.policies.language.predicates import compile_conditions
-from proctor.policies.language.regexes import Regex
-from proctor.policies.language.regexes import problems as regex_problems
-from proctor.policies.language.values import order, parsed_output, same, text_of
-from proctor.policies.memory import Returned
+from proctor.policies.monitor.memory import Returned
+from proctor.policies.values.equality import order, parsed_output, same, text_of
+from proctor.policies.values.globs import glob_problems, matcher
+from proctor.policies.values.paths import compile_path, problems
+from proctor.policies.values.regexes import Regex
+from proctor.policies.values.regexes import problems as regex_problems
 
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),

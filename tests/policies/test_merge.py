@@ -8,18 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proctor.policies.calls import STRICTNESS
 from proctor.policies.errors import PolicyError
-from proctor.policies.merge import (
-    Loosened,
-    effective_action,
-    effective_limits,
-    loosened_limits,
-    merge_policies,
-)
-from proctor.policies.model import Allow, Approval, Deny, Limit, Limits, Policy, Price
+from proctor.policies.policy import Allow, Approval, Deny, Limit, Limits, Policy, Price
 from proctor.policies.rules.count import Count
 from proctor.policies.rules.require import Require
+from proctor.policies.stack.merge import Loosened, effective_action, effective_limits, loosened_limits, merge_policies
+from proctor.policies.stream.calls import STRICTNESS
 
 
 def policy(name: str = "p", **fields: Any) -> Policy:

@@ -6,13 +6,7 @@ from typing import Any
 
 import pytest
 
-from proctor.policies import (
-    Capabilities,
-    PolicyViolationError,
-    merge_policies,
-    parse_policies,
-    preflight,
-)
+from proctor.policies import Capabilities, PolicyViolationError, merge_policies, parse_policies, preflight
 from proctor.policies.preflight import Findings, PreflightFinding
 
 

@@ -17,18 +17,18 @@ from proctor.policies import (
     parse_policies,
     preflight,
 )
-from proctor.policies import events as ev
-from proctor.policies.language.globs import matcher
-from proctor.policies.nets.records import Transition, silent_cycle
-from proctor.policies.preflight.clauses import clauses_of
-from proctor.policies.preflight.kinds import Kinds
-from proctor.policies.preflight.names import Names
-from proctor.policies.preflight.needs import stated_needs
-from proctor.policies.preflight.net_model import NetModel
-from proctor.policies.preflight.net_search import walk
-from proctor.policies.preflight.order_judges import judges_of
-from proctor.policies.preflight.ordering import find_orders
-from proctor.policies.preflight.reachable import Possible
+from proctor.policies.preflight.alphabet.call_classes import Kinds
+from proctor.policies.preflight.alphabet.names import Names
+from proctor.policies.preflight.checks.order import find_orders
+from proctor.policies.preflight.search.needs import stated_needs
+from proctor.policies.preflight.search.net_model import NetModel
+from proctor.policies.preflight.search.net_search import walk
+from proctor.policies.preflight.search.order_judges import judges_of
+from proctor.policies.preflight.search.reachable import Possible
+from proctor.policies.rules.nets.written import Transition, silent_cycle
+from proctor.policies.stack.clauses import clauses_of
+from proctor.policies.stream import events as ev
+from proctor.policies.values.globs import matcher
 
 TOOLS = ("a", "b", "c")
 OTHER = "d"

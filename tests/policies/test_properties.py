@@ -13,8 +13,8 @@ from reference.generating import FAMILIES, inputs, nets, policies, sessions, too
 from reference.twins import Step, Twins, compiled, state
 
 from proctor.policies import Decision, Monitor, PolicyError, ToolCall, compile_policy, merge_policies, parse_policies
-from proctor.policies import events as ev
-from proctor.policies.calls import STRICTNESS
+from proctor.policies.stream import events as ev
+from proctor.policies.stream.calls import STRICTNESS
 
 LONG = int(os.environ.get("PROCTOR_LONG") or 0)
 """Examples of each property in a long run; 0 for the usual number."""

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from proctor.policies.errors import PolicyError, Problem
-from proctor.policies.model import Allow, Deny, Limit, Limits, Policy
+from proctor.policies.policy import Allow, Deny, Limit, Limits, Policy
 from proctor.policies.reading import check_policy, load_policies, parse_policies
 from proctor.policies.rules.before import Before
 from proctor.policies.rules.check import Check

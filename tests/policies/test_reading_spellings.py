@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from proctor.policies.errors import PolicyError
-from proctor.policies.model import Policy
+from proctor.policies.policy import Policy
 from proctor.policies.reading import load_policies, parse_policies
 
 CONTRACT = """\

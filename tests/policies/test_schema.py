@@ -10,8 +10,8 @@ import pytest
 
 from proctor.policies.errors import PolicyError
 from proctor.policies.reading import parse_policies
+from proctor.policies.reading.schema import json_schema
 from proctor.policies.rules import RULES
-from proctor.policies.schema import json_schema
 
 WHERE = [
     {"path": "$.amount", "lte": 5000},

@@ -8,10 +8,10 @@ import msgspec
 import pytest
 
 from proctor.policies import ToolCall, compile_policy, parse_policies
-from proctor.policies import events as ev
-from proctor.policies.language.condition_words import condition_words
 from proctor.policies.language.conditions import Condition
-from proctor.policies.limits import figure
+from proctor.policies.language.wording import condition_words
+from proctor.policies.monitor.limits import figure
+from proctor.policies.stream import events as ev
 
 
 @pytest.mark.parametrize(

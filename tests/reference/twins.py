@@ -9,11 +9,11 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 
 from proctor.policies import Event, Monitor, RunContext, ToolCall, compile_policy, merge_policies, parse_policies
-from proctor.policies import events as ev
-from proctor.policies.calls import input_digest
-from proctor.policies.compiled import CompiledPolicy
-from proctor.policies.nets.records import Net, Transition
-from proctor.policies.rules.net import NetState
+from proctor.policies.monitor.compiled import CompiledPolicy
+from proctor.policies.rules.nets.machine import NetState
+from proctor.policies.rules.nets.written import Net, Transition
+from proctor.policies.stream import events as ev
+from proctor.policies.stream.calls import input_digest
 
 from .engine import Engine
 from .nets import VALIDATED, valid

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from proctor.policies.model import Deny, Limits, Policy
+from proctor.policies.policy import Deny, Limits, Policy
 
 
 @pytest.fixture

@@ -9,16 +9,16 @@ from typing import Any
 import anyio
 import pytest
 
-from proctor.policies.calls import input_digest
 from proctor.policies.errors import PolicyViolationError
-from proctor.policies.events import (
+from proctor.policies.policy import Deny, Policy
+from proctor.policies.stream.calls import input_digest
+from proctor.policies.stream.events import (
     Event,
     ToolApprovalDenied,
     ToolApprovalGranted,
     ToolApprovalRequested,
     ToolCallStarted,
 )
-from proctor.policies.model import Deny, Policy
 from proctor.supervisor import (
     ApprovalAnswer,
     ApprovalRequest,
@@ -28,11 +28,11 @@ from proctor.supervisor import (
     UsageError,
     cancel_for_approval,
     execute_run,
-    inbox,
     run_once,
 )
+from proctor.supervisor.api import create_run
+from proctor.supervisor.control import approvals as inbox
 from proctor.supervisor.ports import Mail
-from proctor.supervisor.runs import create_run
 from proctor.supervisor.testing import Ask, FakeAdapter, FakeApprover, Pause, Together
 from proctor.supervisor.testing.patience import PATIENCE_S
 
@@ -301,7 +301,7 @@ async def test_a_request_that_is_none_ends_no_run(permissive: Policy, asked: Any
 
 async def test_mail_cancels_one_run_or_many(permissive: Policy) -> None:
     """By run, by session, by tenant, or all that had started when it was sent."""
-    from proctor.policies.calls import RunContext
+    from proctor.policies.stream.calls import RunContext
 
     store = MemoryStore()
     results: dict[str, RunResult] = {}

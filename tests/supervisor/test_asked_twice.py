@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from proctor.policies.calls import RunContext, ToolCall
-from proctor.policies.compiled import compile_policy
-from proctor.policies.events import Event, MessageReceived, ToolCallFailed
-from proctor.policies.merge import merge_policies
-from proctor.policies.model import Limits, Policy
+from proctor.policies.monitor.compiled import compile_policy
+from proctor.policies.policy import Limits, Policy
 from proctor.policies.rules import Check
-from proctor.supervisor import inputs
-from proctor.supervisor.commands import Answer, Command, RunChecks
-from proctor.supervisor.core import Identity
-from proctor.supervisor.machine import RunMachine
+from proctor.policies.stack.merge import merge_policies
+from proctor.policies.stream.calls import RunContext, ToolCall
+from proctor.policies.stream.events import Event, MessageReceived, ToolCallFailed
+from proctor.supervisor.machine import inputs
+from proctor.supervisor.machine.commands import Answer, Command, RunChecks
+from proctor.supervisor.machine.machine import RunMachine
+from proctor.supervisor.machine.run_state import Identity
 
 CALL = ToolCall(id="c", name="read")
 

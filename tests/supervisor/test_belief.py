@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from proctor.policies.calls import ToolCall
-from proctor.policies.events import (
+from proctor.policies.policy import Policy
+from proctor.policies.stream.calls import ToolCall
+from proctor.policies.stream.events import (
     BudgetWarned,
     ErrorOccurred,
     Event,
@@ -23,7 +24,6 @@ from proctor.policies.events import (
     ToolCallStarted,
     Unrecognized,
 )
-from proctor.policies.model import Policy
 from proctor.supervisor import MemoryStore, ProviderError, run_once
 from proctor.supervisor.testing import Ask, FakeAdapter, FakeApprover
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import anyio
 import pytest
 
-from proctor.policies.model import Policy
+from proctor.policies.policy import Policy
 from proctor.supervisor import MemoryStore, Supervisor, UsageError
 from proctor.supervisor.ports import RunInfo
 from proctor.supervisor.testing import FakeAdapter

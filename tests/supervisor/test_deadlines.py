@@ -10,9 +10,9 @@ import trio
 import trio.testing
 
 from proctor.policies.errors import PolicyViolationError
-from proctor.policies.events import MessageReceived, RunCancelled, RunCompleted
-from proctor.policies.model import Approval, Deny, Limit, Limits, Policy
+from proctor.policies.policy import Approval, Deny, Limit, Limits, Policy
 from proctor.policies.rules import Check
+from proctor.policies.stream.events import MessageReceived, RunCancelled, RunCompleted
 from proctor.supervisor import MemoryStore, Supervisor, run_once
 from proctor.supervisor.testing import Ask, FakeAdapter, FakeApprover, Pause, Step
 

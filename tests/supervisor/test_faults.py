@@ -10,9 +10,10 @@ from typing import Any
 import anyio
 import pytest
 
-from proctor.policies.calls import ToolCall
 from proctor.policies.errors import PolicyViolationError
-from proctor.policies.events import (
+from proctor.policies.policy import Policy
+from proctor.policies.stream.calls import ToolCall
+from proctor.policies.stream.events import (
     TERMINAL,
     Event,
     MessageReceived,
@@ -22,7 +23,6 @@ from proctor.policies.events import (
     ToolApprovalRequested,
     ToolCallStarted,
 )
-from proctor.policies.model import Policy
 from proctor.supervisor import MemoryStore, ProviderUnavailableError, StoreError, Supervisor, run_once
 from proctor.supervisor.testing import Ask, FakeAdapter, FakePublisher, FaultyStore, Pause
 from proctor.supervisor.testing.patience import PATIENCE_S

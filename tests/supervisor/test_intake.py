@@ -8,8 +8,9 @@ from typing import Any
 import anyio
 import pytest
 
-from proctor.policies.calls import ToolCall
-from proctor.policies.events import (
+from proctor.policies.policy import Policy
+from proctor.policies.stream.calls import ToolCall
+from proctor.policies.stream.events import (
     Event,
     MessageReceived,
     MessageStreamed,
@@ -22,7 +23,6 @@ from proctor.policies.events import (
     ToolCallRequested,
     ToolCallStarted,
 )
-from proctor.policies.model import Policy
 from proctor.supervisor import MemoryStore, ProviderError, run_once
 from proctor.supervisor.testing import Ask, FakeAdapter, Pause
 from proctor.supervisor.testing.patience import PATIENCE_S

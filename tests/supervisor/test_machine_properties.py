@@ -8,9 +8,11 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from proctor.policies.calls import RunContext, ToolCall
-from proctor.policies.compiled import compile_policy
-from proctor.policies.events import (
+from proctor.policies.monitor.compiled import compile_policy
+from proctor.policies.policy import Approval, Deny, Limits, Policy
+from proctor.policies.stack.merge import merge_policies
+from proctor.policies.stream.calls import RunContext, ToolCall
+from proctor.policies.stream.events import (
     TERMINAL,
     Event,
     MessageReceived,
@@ -23,19 +25,11 @@ from proctor.policies.events import (
     ToolCallRequested,
     ToolCallStarted,
 )
-from proctor.policies.merge import merge_policies
-from proctor.policies.model import Approval, Deny, Limits, Policy
-from proctor.supervisor import inputs
-from proctor.supervisor.commands import (
-    Answer,
-    AskApproval,
-    CancelAdapter,
-    Command,
-    Finish,
-)
-from proctor.supervisor.core import Identity
 from proctor.supervisor.errors import ProviderError, StoreError
-from proctor.supervisor.machine import RunMachine
+from proctor.supervisor.machine import inputs
+from proctor.supervisor.machine.commands import Answer, AskApproval, CancelAdapter, Command, Finish
+from proctor.supervisor.machine.machine import RunMachine
+from proctor.supervisor.machine.run_state import Identity
 from proctor.supervisor.ports import ApprovalAnswer
 
 TOOLS = st.sampled_from(["read", "warned", "asked", "denied", "cancelled"])

@@ -11,13 +11,13 @@ import pytest
 import trio.testing
 
 from proctor.policies.errors import PolicyViolationError
-from proctor.policies.events import TERMINAL, Event, MessageReceived, RunCancelled
-from proctor.policies.model import Limits, Policy
+from proctor.policies.policy import Limits, Policy
+from proctor.policies.stream.events import TERMINAL, Event, MessageReceived, RunCancelled
 from proctor.supervisor import MemoryStore, StoreError, Supervisor, run_once
 from proctor.supervisor.ports import Mail
+from proctor.supervisor.run.journal import ANSWER_S
 from proctor.supervisor.testing import Ask, FakeAdapter, Pause
 from proctor.supervisor.testing.patience import PATIENCE_S
-from proctor.supervisor.writer import ANSWER_S
 
 
 class Silent(MemoryStore):

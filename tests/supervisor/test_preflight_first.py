@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from proctor.policies.errors import PolicyViolationError
-from proctor.policies.model import Limits, Policy
+from proctor.policies.policy import Limits, Policy
 from proctor.supervisor import MemoryStore, run_once
 from proctor.supervisor.testing import FakeAdapter
 

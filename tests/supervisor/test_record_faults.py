@@ -13,22 +13,15 @@ import pytest
 from anyio.lowlevel import checkpoint
 
 from proctor.policies.errors import PolicyViolationError
-from proctor.policies.events import (
-    TERMINAL,
-    Event,
-    MessageReceived,
-    MessageStreamed,
-    RunCompleted,
-    RunFailed,
-)
-from proctor.policies.model import Policy
+from proctor.policies.policy import Policy
 from proctor.policies.rules import Check
+from proctor.policies.stream.events import TERMINAL, Event, MessageReceived, MessageStreamed, RunCompleted, RunFailed
 from proctor.supervisor import MemoryStore, StoreError, Supervisor, run_once
 from proctor.supervisor.ports import Launch, Mail, Provider, Rung
-from proctor.supervisor.pump import TURN
+from proctor.supervisor.run.journal import ROOM
+from proctor.supervisor.run.provider_reader import TURN
 from proctor.supervisor.testing import Ask, Crash, FakeAdapter, Pause
 from proctor.supervisor.testing.patience import PATIENCE_S
-from proctor.supervisor.writer import ROOM
 
 pytestmark = pytest.mark.anyio
 

@@ -9,7 +9,8 @@ import anyio
 import pytest
 
 from proctor.policies.errors import PolicyViolationError
-from proctor.policies.events import (
+from proctor.policies.policy import Limits, Policy
+from proctor.policies.stream.events import (
     TERMINAL,
     Event,
     MessageReceived,
@@ -22,7 +23,6 @@ from proctor.policies.events import (
     ToolCallFailed,
     ToolCallStarted,
 )
-from proctor.policies.model import Limits, Policy
 from proctor.supervisor import ProviderError, RunResult, run_once
 from proctor.supervisor.testing import Ask, Crash, FakeAdapter, FakeApprover, FakePublisher, Pause, Step, Stop
 from proctor.supervisor.testing.patience import PATIENCE_S

@@ -5,16 +5,17 @@ from __future__ import annotations
 import anyio
 import pytest
 
-from proctor.policies.calls import RunContext
-from proctor.policies.compiled import compile_policy
-from proctor.policies.events import Event
-from proctor.policies.merge import merge_policies
-from proctor.policies.model import Policy
-from proctor.supervisor import MemoryStore, inputs
-from proctor.supervisor.core import Identity
-from proctor.supervisor.machine import RunMachine
+from proctor.policies.monitor.compiled import compile_policy
+from proctor.policies.policy import Policy
+from proctor.policies.stack.merge import merge_policies
+from proctor.policies.stream.calls import RunContext
+from proctor.policies.stream.events import Event
+from proctor.supervisor import MemoryStore
+from proctor.supervisor.machine import inputs
+from proctor.supervisor.machine.machine import RunMachine
+from proctor.supervisor.machine.run_state import Identity
+from proctor.supervisor.run.journal import Writer
 from proctor.supervisor.testing.patience import PATIENCE_S
-from proctor.supervisor.writer import Writer
 
 pytestmark = pytest.mark.anyio
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import msgspec
 
-from proctor.policies.events import Event
+from proctor.policies.stream.events import Event
 from proctor.supervisor.ports import Mail, RunInfo, SessionInfo
-from proctor.supervisor.records import from_record
+from proctor.supervisor.store.codec import from_record
 
 _PAGE_BYTES = 1024 * 1024
 _PAGE_ROWS = 512

@@ -8,10 +8,10 @@ from typing import Any
 
 import msgspec
 
-from proctor.policies.events import Event, SessionEvent
+from proctor.policies.stream.events import Event, SessionEvent
 from proctor.supervisor.errors import StoreError
 from proctor.supervisor.ports import Mail, RunInfo
-from proctor.supervisor.records import RunStatus, from_record, status_after
+from proctor.supervisor.store.codec import RunStatus, from_record, status_after
 
 from .rows import Batch, Rows
 from .schema import pragma

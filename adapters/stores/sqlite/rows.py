@@ -13,8 +13,8 @@ from typing import TypeAlias
 
 import msgspec
 
-from proctor.policies.events import EVENT_TYPES, Event, at_ms
-from proctor.supervisor.records import NEWS, to_record
+from proctor.policies.stream.events import EVENT_TYPES, Event, at_ms
+from proctor.supervisor.store.codec import NEWS, to_record
 
 Columns: TypeAlias = tuple[str | None, str, int | None, int, int]
 """event_id, type and at of a row, then where its event begins among the bytes of its part, and its length."""

@@ -9,7 +9,7 @@ from pathlib import Path
 import anyio
 import anyio.lowlevel
 
-from proctor.policies.events import Event
+from proctor.policies.stream.events import Event
 from proctor.supervisor.errors import StoreError, UsageError
 from proctor.supervisor.ports import Mail, RunInfo, SessionInfo
 

@@ -14,7 +14,7 @@ from proctor.adapters.drawing import draw_svg
 from proctor.adapters.drawing.layout import Box, Size, lay_out
 from proctor.policies import compile_policy, merge_policies, parse_policies
 from proctor.policies.drawing import Edge, Node, Section
-from proctor.policies.model import Policy
+from proctor.policies.policy import Policy
 
 SVG = "{http://www.w3.org/2000/svg}"
 

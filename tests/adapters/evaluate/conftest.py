@@ -9,10 +9,10 @@ from typing import Any, TypeAlias
 import pytest
 
 from proctor.adapters.traces import Session
-from proctor.policies.codec import decode_event
-from proctor.policies.compiled import CompiledPolicy, compile_policy
-from proctor.policies.merge import merge_policies
+from proctor.policies.monitor.compiled import CompiledPolicy, compile_policy
 from proctor.policies.reading import parse_policies
+from proctor.policies.stack.merge import merge_policies
+from proctor.policies.stream.codec import decode_event
 
 MakeSession: TypeAlias = Callable[..., Session]
 Compile: TypeAlias = Callable[..., CompiledPolicy]

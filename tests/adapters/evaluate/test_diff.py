@@ -12,7 +12,7 @@ from rich.console import Console
 
 from proctor.adapters.evaluate import DiffTally, SessionChange, compare_sessions, diff_json_line, diff_table
 from proctor.adapters.traces import Session
-from proctor.policies.compiled import CompiledPolicy
+from proctor.policies.monitor.compiled import CompiledPolicy
 
 MakeSession = Callable[..., Session]
 Compile = Callable[..., CompiledPolicy]

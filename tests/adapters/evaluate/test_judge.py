@@ -10,8 +10,8 @@ import msgspec
 
 from proctor.adapters.evaluate import SessionReport, json_line, judge_session, judge_sessions
 from proctor.adapters.traces import Session
-from proctor.policies.calls import RunContext, input_digest
-from proctor.policies.compiled import CompiledPolicy
+from proctor.policies.monitor.compiled import CompiledPolicy
+from proctor.policies.stream.calls import RunContext, input_digest
 
 MakeSession = Callable[..., Session]
 Compile = Callable[..., CompiledPolicy]

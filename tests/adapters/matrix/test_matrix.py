@@ -134,7 +134,7 @@ def test_an_adapter_that_cannot_be_probed_is_named() -> None:
 
 def test_a_probe_says_what_an_agent_asked_about(tmp_path: Path) -> None:
     """A scripted ACP agent, that does nothing it was told to."""
-    agent = Path(__file__).parents[1] / "acp" / "scripted_agent.py"
+    agent = Path(__file__).parents[1] / "agents" / "acp" / "scripted_agent.py"
     script = json.dumps({"prompts": [[{"say": "no"}]]})
     result = CliRunner().invoke(app, ["adapters", "probe", "--json", "acp", "--", sys.executable, str(agent), script])
 

@@ -77,7 +77,7 @@ async def test_a_server_that_offers_more_than_when_it_was_read_is_not_believed(b
     """A tool that appears later has no annotation the policy could go by: it is neither shown nor called."""
     from proctor.adapters.mcp_proxy.visibility import Visibility
     from proctor.policies import parse_policies
-    from proctor.policies.events import RunStarted
+    from proctor.policies.stream.events import RunStarted
 
     visibility = Visibility({"read"})
     visibility.under(parse_policies("{name: p}")[0])

@@ -9,7 +9,7 @@ import pytest
 
 from proctor.adapters.stores import MemoryStore, SQLiteStore
 from proctor.supervisor.ports import Store
-from proctor.supervisor.testing.store_conformance import StoreConformance
+from proctor.supervisor.testing.stores.conformance import StoreConformance
 
 
 @pytest.mark.anyio

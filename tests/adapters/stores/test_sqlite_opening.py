@@ -16,7 +16,7 @@ import pytest
 
 from proctor.adapters.stores import SQLiteStore
 from proctor.adapters.stores.sqlite.schema import APPLICATION_ID, MIGRATIONS, SCHEMA_VERSION
-from proctor.policies.events import Event, MessageReceived, RunStarted
+from proctor.policies.stream.events import Event, MessageReceived, RunStarted
 from proctor.supervisor.errors import StoreError, UsageError
 from proctor.supervisor.ports import Mail
 

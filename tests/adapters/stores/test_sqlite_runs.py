@@ -13,8 +13,8 @@ import anyio
 import pytest
 
 from proctor.adapters.stores import SQLiteStore
-from proctor.policies.events import TERMINAL, Event, MessageReceived, MessageStreamed
-from proctor.policies.model import Policy
+from proctor.policies.policy import Policy
+from proctor.policies.stream.events import TERMINAL, Event, MessageReceived, MessageStreamed
 from proctor.supervisor import MemoryStore, StoreError, run_once
 from proctor.supervisor.testing import Ask, FakeAdapter
 from proctor.supervisor.testing.patience import PATIENCE_S
@@ -26,8 +26,8 @@ OPEN = Policy(name="open")
 PROCESS = """
 import sys, anyio
 from proctor.adapters.stores import SQLiteStore
-from proctor.policies.events import MessageStreamed
-from proctor.policies.model import Policy
+from proctor.policies.stream.events import MessageStreamed
+from proctor.policies.policy import Policy
 from proctor.supervisor import run_once
 from proctor.supervisor.testing import FakeAdapter
 

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from proctor.adapters.stores import SQLiteStore
-from proctor.policies.events import Event, MessageReceived
+from proctor.policies.stream.events import Event, MessageReceived
 from proctor.supervisor.errors import StoreError
 from proctor.supervisor.testing.patience import PATIENCE_S
 

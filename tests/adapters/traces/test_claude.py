@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from proctor.adapters.traces import Session, read_sessions
-from proctor.policies.events import (
+from proctor.policies.stream.events import (
     Event,
     MessageEvent,
     TokenUsageUpdated,

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from proctor.adapters.traces import Session, read_sessions
-from proctor.policies.events import (
+from proctor.policies.stream.events import (
     MessageSent,
     RunCancelled,
     RunCompleted,

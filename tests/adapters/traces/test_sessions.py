@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from proctor.adapters.traces import Session
-from proctor.policies.events import (
+from proctor.policies.stream.events import (
     MessageReceived,
     MessageSent,
     TokenUsageUpdated,

@@ -1,0 +1,184 @@
+"""AcpAdapter: any agent that speaks the Agent Client Protocol."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from proctor.policies.policy import Policy
+from proctor.policies.stream.calls import Capabilities
+from proctor.supervisor.errors import ProviderError, ProviderUnavailableError, UsageError
+from proctor.supervisor.ports import Launch, LaunchOptions
+
+from ...kit.client_process import start_client
+from ...kit.launch_options import policy_parts
+from ...kit.tasks import helpers
+from .connection import Connection
+from .known_agents import AgentTraits, switched, traits_of
+from .opening import can_load, choose, greet, load_session, new_session, server_parameters
+from .session import UNASKED_S, AcpSession
+from .usage import CostMeter
+
+START_S: Final = 60.0
+
+
+class AcpAdapter:
+    """Runs prompts with an agent that speaks the Agent Client Protocol on its standard input and output.
+
+    What the agent asks before it acts is the agent's choice: the gate holds what it asks about, and what it
+    does unasked is reported and judged. See `AgentTraits` for what differs between agents.
+
+    Args:
+        command: starts the agent: `["opencode", "acp"]`, `["gemini", "--acp"]`.
+        name: what the adapter is called in records.
+        cwd: the folder to work in; the current one if not given.
+        env: the agent's whole environment; this process's if not given.
+        model: the model to use, one the agent offers; the agent's own choice if not given.
+        mode: the mode to work in, one the agent offers; the agent's own choice if not given.
+        mcp_servers: servers the agent is to use, each with a `name` and a `command` or a `url`.
+        traits: how the agent behaves; what is known of it if not given.
+        start_s: seconds the agent may take for each step of its start.
+        unasked_s: seconds a call may be in progress without a question before it counts as running unasked.
+
+    Raises:
+        UsageError: an empty command, or an MCP server that is none.
+    """
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        *,
+        name: str = "acp",
+        cwd: str | os.PathLike[str] | None = None,
+        env: Mapping[str, str] | None = None,
+        model: str | None = None,
+        mode: str | None = None,
+        mcp_servers: Sequence[Mapping[str, Any]] = (),
+        traits: AgentTraits | None = None,
+        start_s: float = START_S,
+        unasked_s: float = UNASKED_S,
+    ) -> None:
+        if isinstance(command, str) or not command:
+            raise UsageError(f"command `{command}` is no list of words, as `['opencode', 'acp']` is")
+        self.name = name
+        self._command = [str(word) for word in command]
+        self._cwd = Path(cwd) if cwd is not None else None
+        self._env = dict(env) if env is not None else None
+        self._model = model
+        self._mode = mode
+        self._servers = server_parameters(mcp_servers)
+        self._traits = traits or traits_of(self._command)
+        self._start_s = start_s
+        self._unasked_s = unasked_s
+        self._costs: dict[str, CostMeter] = {}
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What the agent can do, as far as is known of it; whether it takes up sessions it says at its start."""
+        return Capabilities(
+            gate=self._traits.gate,
+            deny_ends_turn=self._traits.deny_ends_turn,
+            usage=self._traits.usage,
+            reports_cost=self._traits.reports_cost,
+            cancel_kills_children=True,
+            resume=self._traits.loads,
+            model=self._model,
+        )
+
+    async def prepare(self) -> None:
+        """Check that there is such an agent and such a folder. Raises ProviderUnavailableError."""
+        self._executable()
+        if not self._folder().is_dir():
+            raise ProviderUnavailableError(f"there is no working directory at `{self._folder()}`; check `cwd`")
+
+    def compile(self, policy: Policy) -> LaunchOptions:
+        """Nothing: the protocol has no launch options; the gate and the events hold the whole policy."""
+        return LaunchOptions(unexpressed=policy_parts(policy))
+
+    @asynccontextmanager
+    async def open(self, launch: Launch) -> AsyncIterator[AcpSession]:
+        """Start the agent with the prompt. Raises ProviderError, ProviderUnavailableError."""
+        if launch.fork:
+            raise UsageError(f"`{self.name}` cannot fork a session")
+        cost = self._cost(launch.resume)
+        session = AcpSession(launch, cost=cost, traits=self._traits, unasked_s=self._unasked_s)
+        async with (
+            start_client(
+                f"`{self.name}`",
+                [self._executable(), *self._command[1:]],
+                cwd=self._folder(),
+                env=switched(self._environment(), self._traits),
+                run_id=launch.run_id,
+            ) as process,
+            helpers() as tasks,
+        ):
+            connection = Connection(
+                process,
+                on_request=session.on_request,
+                on_notification=session.on_notification,
+                on_garbage=session.on_garbage,
+            )
+            tasks.start_soon(process.read_stderr)
+            tasks.start_soon(process.end_orphans)
+            session.attach(connection, tasks)
+            tasks.start_soon(session.listen)
+            session_id, told = await self._take_up(connection, launch.resume)
+            self._costs[session_id] = cost
+            session.begin(session_id, told)
+            yield session
+
+    async def _take_up(self, connection: Connection, resume: str | None) -> tuple[str, dict[str, Any]]:
+        greeting = await greet(connection, timeout_s=self._start_s)
+        self._traits = msgspec.structs.replace(self._traits, loads=can_load(greeting))
+        place = {"cwd": str(self._folder()), "mcpServers": self._servers}
+        try:
+            if resume is None:
+                taken = await new_session(connection, place, timeout_s=self._start_s)
+            else:
+                taken = await load_session(connection, greeting, resume, place, timeout_s=self._start_s)
+        except ProviderUnavailableError as error:
+            raise _with_ways_to_log_in(error, greeting) from error
+        said = greeting.get("agentInfo")
+        agent = said if isinstance(said, dict) else {}
+        told = {
+            "agent": agent.get("name"),
+            "agent_version": agent.get("version"),
+            "model": await choose(connection, taken, "model", self._model, timeout_s=self._start_s),
+            "mode": await choose(connection, taken, "mode", self._mode, timeout_s=self._start_s),
+            "cwd": str(self._folder()),
+        }
+        return str(taken["sessionId"]), told
+
+    def _cost(self, resume: str | None) -> CostMeter:
+        if resume is None:
+            return CostMeter(0.0)
+        known = self._costs.get(resume)
+        return CostMeter(known.seen if known is not None else None)
+
+    def _executable(self) -> str:
+        found = shutil.which(self._command[0], path=self._environment().get("PATH"))
+        if found is None:
+            raise ProviderUnavailableError(
+                f"there is no program `{self._command[0]}`; install the agent or give its path"
+            )
+        return os.path.abspath(found)
+
+    def _folder(self) -> Path:
+        return (self._cwd or Path.cwd()).resolve()
+
+    def _environment(self) -> Mapping[str, str]:
+        return os.environ if self._env is None else self._env
+
+
+def _with_ways_to_log_in(error: ProviderError, greeting: Mapping[str, Any]) -> ProviderUnavailableError:
+    listed = greeting.get("authMethods")
+    methods = [method for method in listed if isinstance(method, dict)] if isinstance(listed, list) else []
+    ways = "; ".join(str(method.get("description") or method.get("name")) for method in methods)
+    message = f"{error}; the agent says how: {ways}" if ways else str(error)
+    return ProviderUnavailableError(message, details=error.details)

@@ -1,0 +1,24 @@
+"""The conversation with an agent."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from proctor.supervisor.errors import ProviderError, ProviderUnavailableError
+
+from ...kit.jsonrpc import RpcError
+from ...kit.rpc_client import RpcClient
+
+AUTH_REQUIRED: Final = -32000
+
+
+class Connection(RpcClient):
+    """A running agent; what it refuses for want of a log-in is ProviderUnavailableError."""
+
+    def refusal(self, method: str, error: RpcError) -> ProviderError:
+        """See `RpcClient.refusal`."""
+        refused = super().refusal(method, error)
+        if error.code != AUTH_REQUIRED:
+            return refused
+        said = refused.details["said"]
+        return ProviderUnavailableError(f"{self.process.name} is not logged in: {said}", details=refused.details)

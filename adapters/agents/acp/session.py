@@ -1,0 +1,249 @@
+"""One run of an agent: a session, one prompt, the gate's answers and the cancel ladder."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from typing import Any, Final
+
+import anyio
+import anyio.abc
+
+from proctor.policies.stream.calls import ToolCall
+from proctor.policies.stream.events import (
+    ErrorOccurred,
+    Event,
+    RunCompleted,
+    RunFailed,
+    SessionStarted,
+    ToolCallFailed,
+)
+from proctor.supervisor.errors import ProviderError
+from proctor.supervisor.ports import GateAnswer, Launch, Rung
+
+from ...kit.client_process import LEAVE_S
+from ...kit.event_stream import EventStream
+from ...kit.gate import StrictGate
+from ...kit.jsonrpc import METHOD_NOT_FOUND, RpcClosedError, RpcError
+from ...kit.process_tree import process_rungs
+from ...kit.transcript import retold
+from . import permissions
+from .calls import KnownCall, parent_of
+from .connection import Connection
+from .known_agents import AgentTraits
+from .translation import Translation
+from .ungated_calls import UnaskedCalls
+from .usage import CostMeter, prompt_usage
+
+BACKLOG: Final = 1024
+"""Events that may wait for the supervisor before the agent's output is left unread."""
+INTERRUPT_S: Final = 3.0
+UNASKED_S: Final = 5.0
+"""Seconds a call may be in progress without a question before it counts as running unasked."""
+_STOPS: Final = {
+    "cancelled": "the agent cancelled its turn by itself",
+    "max_tokens": "the model reached the most tokens it may answer with",
+    "max_turn_requests": "the agent reached the most requests it may make in a turn",
+    "refusal": "the model refuses to go on",
+}
+
+
+class AcpSession:
+    """A Provider: one prompt given to one session.
+
+    Args:
+        launch: what to run, with the gate that holds its calls.
+        cost: the session's running cost.
+        traits: how the agent behaves.
+        unasked_s: see `UNASKED_S`.
+    """
+
+    def __init__(self, launch: Launch, *, cost: CostMeter, traits: AgentTraits, unasked_s: float = UNASKED_S) -> None:
+        self._launch = launch
+        self._traits = traits
+        self._stream = EventStream()
+        self._gate = StrictGate(launch.gate, self._stream)
+        self._said = Translation(cost)
+        self._unasked = UnaskedCalls(self._said, self._stream, patience_s=unasked_s)
+        self._connection: Connection
+        self._tasks: anyio.abc.TaskGroup
+        self._session_id = ""
+        self._model: str | None = None
+        self._live = False
+        self._prompted = False
+        self._over = False
+        self._closing = False
+        self._refused = False
+        self._interrupted: str | None = None
+        self._cancelled = anyio.Event()
+        self._order = anyio.Lock()
+
+    def attach(self, connection: Connection, tasks: anyio.abc.TaskGroup) -> None:
+        """Take the running agent, and the tasks that live as long as it."""
+        self._connection, self._tasks = connection, tasks
+
+    def begin(self, session_id: str, told: dict[str, Any]) -> None:
+        """Report the session and give it the prompt; what the agent said before is past."""
+        self._session_id, self._model = session_id, told.get("model")
+        self._stream.post(SessionStarted(provider_session_id=session_id, metadata=told))
+        self._live = True
+        for event in self._said.response_begins():
+            self._stream.post(event)
+        self._tasks.start_soon(self._prompt)
+
+    def events(self) -> AsyncIterator[Event]:
+        """The stream; see `Provider.events`."""
+        return self._stream.events()
+
+    def ladder(self) -> Sequence[Rung]:
+        """Interrupt once, close, terminate, kill."""
+        return [
+            Rung(name="interrupt", act=self._interrupt, bound_s=INTERRUPT_S + LEAVE_S),
+            *process_rungs(self._connection.process.tree, close=self._hang_up, ended=self._ended),
+        ]
+
+    async def listen(self) -> None:
+        """Read what the agent says until it hangs up."""
+        await self._connection.peer.run()  # then every question of ours fails, the prompt among them
+
+    async def on_garbage(self, line: bytes) -> None:
+        """A line that is no message of the protocol."""
+        shown = line[:200].decode("utf-8", "replace")
+        message = f"{self._connection.process.name} wrote `{shown}`, which is no message"
+        self._stream.post(ErrorOccurred(code="bad_line", message=message))
+
+    async def on_notification(self, method: str, params: dict[str, Any]) -> None:
+        """Something the agent reports."""
+        if self._stream.backlog > BACKLOG:
+            await self._stream.settled()
+        update = params.get("update")
+        if method != "session/update" or not isinstance(update, dict):
+            return
+        if not self._live:
+            self._said.past(update)
+            return
+        for event in self._said.events(update):
+            self._stream.post(event)
+        if update.get("status") == "in_progress":
+            self._unasked.watch(str(update.get("toolCallId") or ""), self._tasks)
+
+    async def on_request(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
+        """Something the agent asks; what is not known is refused."""
+        if method != "session/request_permission":
+            raise RpcError(METHOD_NOT_FOUND, f"`{method}` is not answered here")
+        with self._unasked.question():
+            return await self._permission(params)
+
+    async def _permission(self, params: dict[str, Any]) -> dict[str, Any]:
+        fields = params.get("toolCall")
+        if not isinstance(fields, dict) or not self._live or self._over or self._cancelled.is_set():
+            return permissions.CANCELLED
+        for event in (*self._said.response_begins(), *self._said.said()):
+            self._stream.post(event)
+        call = self._said.known(fields)
+        call_id, name, tool_input = permissions.proposal(call, fields)
+        call.asked[call_id] = (name, tool_input)
+        async with self._order:  # calls are judged in their order, on everything the agent said before them
+            await self._stream.settled()
+        parent, turn = call.parent or parent_of(fields), self._said.turn
+        proposed = ToolCall(id=call_id, name=name, input=tool_input, turn=turn, parent_tool_call_id=parent)
+        answer = await self._ask_gate(proposed)
+        if answer is None or answer.stop:
+            return permissions.CANCELLED
+        return self._answered(call, proposed, answer, params.get("options"))
+
+    async def _ask_gate(self, call: ToolCall) -> GateAnswer | None:
+        """The gate's answer, or None when the prompt is being cancelled: nothing is permitted any more."""
+        answer: GateAnswer | None = None
+        async with anyio.create_task_group() as tasks:
+
+            async def give_up() -> None:
+                await self._cancelled.wait()
+                tasks.cancel_scope.cancel()
+
+            tasks.start_soon(give_up)
+            answer = await self._gate(call)
+            tasks.cancel_scope.cancel()
+        if self._cancelled.is_set():
+            return None
+        if answer is not None and answer.stop:
+            await self._interrupt_once("answer")
+        return answer
+
+    def _answered(self, call: KnownCall, proposed: ToolCall, answer: GateAnswer, options: Any) -> dict[str, Any]:
+        permitted = permissions.permission(options) if answer.allowed else None
+        rewritten = answer.input is not None and answer.input != proposed.input
+        if permitted is not None and not rewritten:
+            call.refused = False
+            if proposed.id not in call.allowed:
+                call.allowed.append(proposed.id)
+            return permitted
+        call.refused = self._refused = True
+        if answer.allowed:
+            why = (
+                "the agent cannot run a call with another input" if rewritten else "the agent cannot permit one call"
+            )
+            error = {"message": f"not run: {why}"}
+            self._stream.post(ToolCallFailed(tool_call_id=proposed.id, tool_name=proposed.name, error=error))
+        return permissions.refusal(options)
+
+    async def _prompt(self) -> None:
+        text = [{"type": "text", "text": retold(self._launch.transcript, self._launch.prompt)}]
+        params = {"sessionId": self._session_id, "prompt": text}
+        if self._cancelled.is_set():
+            self._end()
+            return
+        self._prompted = True
+        try:
+            answer = await self._connection.ask("session/prompt", params)
+        except ProviderError as error:
+            self._end(None if self._closing or self._interrupted is not None else error)
+            return
+        self._over = self._unasked.over = True
+        used = () if self._traits.partial_usage else prompt_usage(answer, self._model)
+        for event in (*used, *self._said.response_ends()):
+            self._stream.post(event)
+        if self._interrupted is not None:
+            # the agent may leave commands running
+            await self._connection.process.end()
+            self._end()
+        else:
+            self._completed(answer.get("stopReason"))
+
+    def _completed(self, reason: Any) -> None:
+        if reason == "end_turn" or (reason == "cancelled" and self._refused):
+            self._stream.post(RunCompleted(output=self._said.output))
+        else:
+            message = _STOPS.get(str(reason), f"the agent ended its turn as `{reason}`")
+            self._stream.post(RunFailed(error={"code": str(reason), "message": message}))
+        self._stream.close()
+
+    def _end(self, error: ProviderError | None = None) -> None:
+        """End the stream without an end of the agent's own."""
+        self._over = self._unasked.over = True
+        for event in self._said.given_up():
+            self._stream.post(event)
+        self._stream.close(error)
+
+    async def _interrupt(self) -> dict[str, Any]:
+        await self._interrupt_once("ladder")
+        return {"interrupted_by": self._interrupted}
+
+    async def _interrupt_once(self, by: str) -> None:
+        if self._interrupted is not None or self._over:
+            return
+        self._interrupted = by
+        self._said.interrupted = True
+        try:
+            if self._prompted:
+                await self._connection.peer.notify("session/cancel", {"sessionId": self._session_id})
+        except RpcClosedError:
+            return
+        finally:
+            self._cancelled.set()  # every question that is open is answered as cancelled, after the cancel
+
+    async def _hang_up(self) -> None:
+        self._closing = True
+        await self._connection.process.hang_up()
+
+    async def _ended(self) -> None:
+        self._end()

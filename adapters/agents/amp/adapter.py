@@ -1,0 +1,141 @@
+"""AmpAdapter: the Amp client as an agent to supervise."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from proctor.policies.policy import Policy
+from proctor.policies.stream.calls import Capabilities
+from proctor.supervisor.errors import ProviderUnavailableError, UsageError
+from proctor.supervisor.ports import Launch, LaunchOptions
+
+from ...kit.client_process import start_client
+from ...kit.tasks import helpers
+from ...kit.transcript import retold
+from .asking import Office, open_office
+from .options import COMPILES, check_settings, compile_options, settings_for
+from .session import AmpSession
+
+INSTALL: Final = "npm install -g @sourcegraph/amp"
+
+
+class AmpAdapter:
+    """Runs prompts with the `amp` client, its calls held by its own permission rules.
+
+    The rules hold for calls the client itself makes, not for what Amp's servers do: `gate` is `some`.
+
+    Args:
+        mode: the client's agent mode (`low`, `medium`, `high`, ...); its own choice if not given.
+        settings: the client's settings by their names; its permissions may only reject. The user's own
+            settings file is not read.
+        amp_path: the client's executable; AMP_CLI_PATH, or else `amp` on PATH.
+        cwd: the folder to work in; the current one if not given.
+        env: the client's whole environment; this process's if not given.
+        arguments: more arguments of the client.
+
+    Raises:
+        UsageError: settings that would let something round the gate.
+    """
+
+    name = "amp"
+
+    def __init__(
+        self,
+        *,
+        mode: str | None = None,
+        settings: Mapping[str, Any] | None = None,
+        amp_path: str | os.PathLike[str] | None = None,
+        cwd: str | os.PathLike[str] | None = None,
+        env: Mapping[str, str] | None = None,
+        arguments: Sequence[str] = (),
+    ) -> None:
+        check_settings(settings or {})
+        self._mode = mode
+        self._settings = dict(settings or {})
+        self._path = amp_path
+        self._cwd = Path(cwd) if cwd is not None else None
+        self._env = dict(env) if env is not None else None
+        self._arguments = list(arguments)
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What the client can do; it reports tokens and no cost."""
+        return Capabilities(gate="some", usage="per_turn", cancel_kills_children=True, resume=True, compiles=COMPILES)
+
+    async def prepare(self) -> None:
+        """Check the client, the folder, and that there is something to sign in with."""
+        self._executable()
+        if not self._folder().is_dir():
+            raise ProviderUnavailableError(f"there is no working directory at `{self._folder()}`; check `cwd`")
+        if not self._can_sign_in():
+            raise ProviderUnavailableError("amp has nothing to sign in with; set AMP_API_KEY or run `amp login`")
+
+    def compile(self, policy: Policy) -> LaunchOptions:
+        """The policy as permission rules of the client; see `compiling`."""
+        return compile_options(policy)
+
+    @asynccontextmanager
+    async def open(self, launch: Launch) -> AsyncIterator[AmpSession]:
+        """Start the client with the prompt. Raises ProviderUnavailableError."""
+        if launch.fork:
+            raise UsageError("`amp` cannot fork a thread")
+        rejected = launch.options.options.get("rejected", ())
+        session = AmpSession(launch, rejected)
+        async with open_office(session.ask) as office:
+            command = self._command(launch, self._settings_file(office, rejected))
+            async with (
+                start_client(
+                    self.name,
+                    command,
+                    cwd=self._folder(),
+                    env=self._environment(),
+                    run_id=launch.run_id,
+                    leaves=False,
+                    advice=f"install it with `{INSTALL}`",
+                ) as client,
+                helpers() as tasks,
+            ):
+                session.attach(client)
+                tasks.start_soon(client.read_stderr)
+                tasks.start_soon(client.end_orphans)
+                tasks.start_soon(session.listen)
+                tasks.start_soon(client.say, retold(launch.transcript, launch.prompt))
+                yield session
+
+    def _settings_file(self, office: Office, rejected: Sequence[str]) -> Path:
+        settings = settings_for(self._settings, rejected, str(office.program))
+        return office.write("settings.json", msgspec.json.encode(settings))
+
+    def _command(self, launch: Launch, settings: Path) -> list[str]:
+        if launch.resume is None:
+            thread = ["--executor", "local", *(("--mode", self._mode) if self._mode else ())]
+        else:
+            thread = ["threads", "continue", launch.resume]
+        streaming = ["--execute", "--stream-json", "--settings-file", str(settings)]
+        return [self._executable(), *thread, *streaming, *self._arguments]
+
+    def _executable(self) -> str:
+        env = self._environment()
+        wanted = str(self._path or env.get("AMP_CLI_PATH") or "amp")
+        found = shutil.which(wanted, path=env.get("PATH"))
+        if found is None:
+            raise ProviderUnavailableError(f"there is no program `{wanted}`; install amp with `{INSTALL}`")
+        return os.path.abspath(found)
+
+    def _can_sign_in(self) -> bool:
+        env = self._environment()
+        data = env.get("XDG_DATA_HOME") or os.path.join(env.get("HOME", ""), ".local", "share")
+        return bool(env.get("AMP_API_KEY")) or os.path.exists(os.path.join(data, "amp", "secrets.json"))
+
+    def _folder(self) -> Path:
+        return (self._cwd or Path.cwd()).resolve()
+
+    def _environment(self) -> Mapping[str, str]:
+        return os.environ if self._env is None else self._env

@@ -1,0 +1,75 @@
+"""A policy as the client's permission rules: what is denied whatever its input is rejected by the client
+itself, and everything else is put to the gate.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from proctor.policies.policy import Deny, Policy, members_of
+from proctor.supervisor.errors import UsageError
+from proctor.supervisor.ports import LaunchOptions
+
+from ...kit.launch_options import policy_parts
+from .names import their_names
+
+COMPILES: Final = ("deny",)
+OURS: Final = ("amp.permissions", "amp.dangerouslyAllowAll")
+"""Settings that hold the gate; the caller's own say in them may only refuse."""
+_SPELLABLE = re.compile(r"[A-Za-z0-9_-]+\*?")
+
+
+def compile_options(policy: Policy) -> LaunchOptions:
+    """The options a policy can be turned into: `rejected`, the client's patterns of tools that never run."""
+    rejected: dict[str, None] = {}
+    expressed: set[str] = set()
+    for member in members_of(policy):
+        for rule in member.tool_rules:
+            if not isinstance(rule, Deny) or rule.when:
+                continue
+            if (rule.action or member.on_violation or "cancel") not in ("cancel", "halt", "deny"):
+                continue
+            for entry in rule.tools:
+                if isinstance(entry, str) and _is_one_kind(entry, member):
+                    rejected.update(dict.fromkeys(their_names(entry)))
+                    expressed.add(f"deny {entry}")
+    parts = policy_parts(policy)
+    return LaunchOptions(
+        options={"rejected": tuple(rejected)},
+        expressed=tuple(part for part in parts if part in expressed),
+        unexpressed=tuple(part for part in parts if part not in expressed),
+    )
+
+
+def check_settings(settings: Mapping[str, Any]) -> None:
+    """Raise UsageError for settings of the caller's that would let something round the gate."""
+    if settings.get("amp.dangerouslyAllowAll"):
+        raise UsageError("setting `amp.dangerouslyAllowAll` would let every call round the gate")
+    rules = settings.get("amp.permissions", ())
+    for n, rule in enumerate(rules if isinstance(rules, Sequence) and not isinstance(rules, str) else (None,)):
+        if not isinstance(rule, Mapping) or rule.get("action") != "reject":
+            raise UsageError(f"setting `amp.permissions[{n}]` may only reject; policies say what is allowed")
+
+
+def settings_for(settings: Mapping[str, Any], rejected: Iterable[str], delegate: str) -> dict[str, Any]:
+    """The client's settings for one run.
+
+    Args:
+        settings: the caller's own.
+        rejected: patterns of tools the client refuses by itself.
+        delegate: the program it asks about everything else.
+    """
+    rules = [*settings.get("amp.permissions", ())]
+    rules += [{"tool": pattern, "action": "reject"} for pattern in rejected]
+    rules.append({"tool": "*", "action": "delegate", "to": delegate})
+    return {**settings, "amp.permissions": rules, "amp.dangerouslyAllowAll": False}
+
+
+def _is_one_kind(pattern: str, member: Policy) -> bool:
+    """A name, or the beginning of names, that stands for itself only."""
+    folded = pattern.casefold()
+    virtual = {tool.as_.casefold() for tool in member.virtual_tools}
+    meant_otherwise = {name.casefold() for name in member.aliases} | virtual
+    return _SPELLABLE.fullmatch(pattern) is not None and folded not in meant_otherwise

@@ -1,0 +1,116 @@
+"""One run of the client: one prompt, the gate's answers and the cancel ladder."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable, Sequence
+from typing import Any, Final
+
+import anyio
+import msgspec
+
+from proctor.policies.stream.events import ErrorOccurred, Event, RunCompleted, ToolCallFailed
+from proctor.supervisor.ports import GateAnswer, Launch, Rung
+
+from ...kit.byte_lines import MAX_LINE_BYTES, ByteLines, EndlessLineError
+from ...kit.client_process import ClientProcess
+from ...kit.event_stream import EventStream
+from ...kit.gate import StrictGate
+from ...kit.process_tree import process_rungs
+from .translation import Translator
+
+BACKLOG: Final = 1024
+"""Events that may wait for the supervisor before the client's output is left unread."""
+TERMINATE_S: Final = 3.0
+_REFUSED: Final = GateAnswer(allowed=False)
+_decoder = msgspec.json.Decoder(dict[str, Any])
+
+
+class AmpSession:
+    """A Provider: one prompt given to one thread.
+
+    Args:
+        launch: what to run, with the gate that holds its calls.
+        rejected: patterns of tools the client refuses by itself.
+    """
+
+    def __init__(self, launch: Launch, rejected: Iterable[str]) -> None:
+        self._said = Translator(rejected)
+        self._stream = EventStream()
+        self._gate = StrictGate(launch.gate, self._stream)
+        self._order = anyio.Lock()
+        self._client: ClientProcess
+        self._ending = False
+
+    def attach(self, client: ClientProcess) -> None:
+        """Take the running client."""
+        self._client = client
+
+    def events(self) -> AsyncIterator[Event]:
+        """The stream; see `Provider.events`."""
+        return self._stream.events()
+
+    def ladder(self) -> Sequence[Rung]:
+        """Terminate, kill: the client has no interrupt of its own."""
+        terminate, kill = process_rungs(self._client.tree, ended=self._ended, terminate_s=TERMINATE_S)
+        return [Rung(name=terminate.name, act=self._closing(terminate), bound_s=terminate.bound_s), kill]
+
+    async def listen(self) -> None:
+        """Read what the client says until it ends; then the stream of events ends."""
+        try:
+            async for line in ByteLines(self._client.stdout, max_bytes=MAX_LINE_BYTES):
+                await self._take(line)
+        except EndlessLineError:
+            self._stream.close(self._client.gone("amp wrote a line without end"))
+            return
+        await self._client.left()
+        if self._said.done or self._ending:
+            self._stream.close()
+        else:
+            code = self._client.exit_code
+            self._stream.close(self._client.gone(f"amp ended without a result, exit code {code}"))
+
+    async def ask(self, tool: str, tool_input: Any) -> GateAnswer:
+        """Answer the delegate about one call."""
+        for event in self._said.response_begins():
+            self._stream.post(event)
+        call = self._said.asked(tool, tool_input)
+        async with self._order:  # calls are judged in their order, on everything the client said before them
+            await self._stream.settled()
+        answer = _REFUSED if self._gate.stopped or self._ending else await self._gate(call)
+        rewritten = answer.input is not None and answer.input != call.input
+        if answer.allowed and not rewritten and not self._ending:
+            return answer
+        self._said.refused(call.id)
+        if answer.allowed:
+            why = "the client cannot run a call with another input" if rewritten else "the run is being cancelled"
+            error = {"message": f"not run: {why}"}
+            self._stream.post(ToolCallFailed(tool_call_id=call.id, tool_name=call.name, error=error))
+        return GateAnswer(allowed=False, tell_model=answer.tell_model, stop=answer.stop)
+
+    async def _take(self, line: bytes) -> None:
+        if not line.strip():
+            return
+        try:
+            record = _decoder.decode(line)
+        except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+            shown = line[:200].decode("utf-8", "replace")
+            self._stream.post(ErrorOccurred(code="bad_line", message=f"amp wrote `{shown}`, which is no record"))
+            return
+        if self._stream.backlog > BACKLOG:
+            await self._stream.settled()
+        for event in self._said.events(record):
+            if not (
+                self._gate.stopped and isinstance(event, RunCompleted)
+            ):  # it was told to stop, and has not been done
+                self._stream.post(event)
+
+    def _closing(self, rung: Rung) -> Any:
+        async def act() -> dict[str, Any] | None:
+            self._ending = True
+            return await rung.act()
+
+        return act
+
+    async def _ended(self) -> None:
+        self._ending = True
+        self._stream.close()

@@ -1,0 +1,235 @@
+"""The client's records as events. Pure: a record in, the events it means out.
+
+The records have the shape of Claude Code's. The delegate does not say which record a call is of, so calls
+are joined by tool and input.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from proctor.policies.stream.calls import ToolCall
+from proctor.policies.stream.events import (
+    Event,
+    MessageReceived,
+    RunCompleted,
+    RunFailed,
+    SessionStarted,
+    TokenUsageUpdated,
+    ToolCallCompleted,
+    ToolCallDenied,
+    ToolCallFailed,
+    ToolCallRequested,
+    ToolCallStarted,
+    TurnCompleted,
+    TurnStarted,
+    Unrecognized,
+)
+from proctor.policies.values.globs import matcher
+
+from .names import our_input, our_name
+
+_TOKENS = {
+    "input_tokens": ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens"),
+    "output_tokens": ("output_tokens",),
+    "cache_read_tokens": ("cache_read_input_tokens",),
+    "cache_write_tokens": ("cache_creation_input_tokens",),
+}
+
+
+class KnownCall(msgspec.Struct, kw_only=True):
+    """One call: what asked for it, and how far it got."""
+
+    id: str
+    name: str
+    input: dict[str, Any]
+    turn: int
+    parent: str | None = None
+    shown: bool = False
+    asked: bool = False
+    refused: bool = False
+    over: bool = False
+
+
+class Translator:
+    """Reads one client's records in order.
+
+    Args:
+        rejected: patterns of tools that the client refuses by itself.
+    """
+
+    def __init__(self, rejected: Iterable[str] = ()) -> None:
+        self.done = False
+        self.turn = 0
+        self._rejects = matcher(list(rejected))
+        self._calls: dict[str, KnownCall] = {}
+        self._ids: dict[str, str] = {}
+        self._message_id: str | None = None
+        self._in_turn = False
+        self._used: dict[str, dict[str, int]] = {}
+        self._readers: dict[str, Callable[[dict[str, Any]], Iterator[Event]]] = {
+            "system": self._system,
+            "assistant": self._assistant,
+            "user": self._user,
+            "result": self._result,
+        }
+
+    def events(self, record: dict[str, Any]) -> Iterator[Event]:
+        """The events of one record; one that makes no sense is kept as it came."""
+        reader = self._readers.get(str(record.get("type")), _kept)
+        try:
+            yield from reader(record)
+        except (AttributeError, LookupError, TypeError, ValueError):
+            yield from _kept(record)
+
+    def asked(self, tool: str, tool_input: Any) -> ToolCall:
+        """The call the delegate asks about: one that the client has shown, or will."""
+        name, given = our_name(tool), our_input(tool, tool_input)
+        call = self._find(name, given, shown=True, asked=False)
+        if call is None:
+            call_id = f"asked-{len(self._calls) + 1}"
+            call = self._calls[call_id] = KnownCall(id=call_id, name=name, input=given, turn=self.turn)
+        call.asked = True
+        return ToolCall(id=call.id, name=name, input=given, turn=call.turn, parent_tool_call_id=call.parent)
+
+    def refused(self, call_id: str) -> None:
+        """The gate refused a call: what the client tells the model of it is no outcome."""
+        self._calls[call_id].refused = True
+
+    def response_begins(self) -> Iterator[Event]:
+        """A response is going on, so a call belongs to it."""
+        if not self._in_turn:
+            self._in_turn = True
+            self.turn += 1
+            yield TurnStarted(turn=self.turn)
+
+    def _system(self, record: dict[str, Any]) -> Iterator[Event]:
+        if record.get("subtype") != "init":
+            yield from _kept(record)
+            return
+        told = {"tools": [our_name(str(tool)) for tool in record.get("tools", ())], "cwd": record.get("cwd")}
+        yield SessionStarted(provider_session_id=str(record["session_id"]), metadata=told)
+
+    def _assistant(self, record: dict[str, Any]) -> Iterator[Event]:
+        message, parent = record["message"], record.get("parent_tool_use_id")
+        message_id = str(message.get("id") or "")
+        if parent is None and (message_id != self._message_id or not self._in_turn):
+            again = self._message_id is None and self._in_turn  # begun by a call that was asked about before
+            self._message_id = message_id
+            if not again:
+                yield from self._response_ends()
+                yield from self.response_begins()
+        for block in message["content"]:
+            if block["type"] == "text" and parent is None:
+                yield MessageReceived(content=block["text"])
+            elif block["type"] == "tool_use":
+                self._show(block, parent)
+        yield from self._usage(message_id, message.get("usage"), message.get("model"))
+
+    def _user(self, record: dict[str, Any]) -> Iterator[Event]:
+        content = record["message"]["content"]
+        for block in content if isinstance(content, list) else ():
+            if block.get("type") == "tool_result":
+                yield from self._outcome(block)
+
+    def _result(self, record: dict[str, Any]) -> Iterator[Event]:
+        total = _tokens(record.get("usage") or {})
+        known = {name: sum(used[name] for used in self._used.values()) for name in _TOKENS}
+        yield from _added({name: total[name] - known[name] for name in _TOKENS}, None)
+        yield from self._response_ends()
+        self.done = True
+        if record.get("is_error"):
+            code = str(record.get("subtype") or "error")
+            yield RunFailed(error={"code": code, "message": str(record.get("error") or code)})
+        else:
+            yield RunCompleted(output=record.get("result"))
+
+    def _response_ends(self) -> Iterator[Event]:
+        if self._in_turn:
+            self._in_turn = False
+            yield TurnCompleted(turn=self.turn)
+
+    def _show(self, block: Mapping[str, Any], parent: str | None) -> None:
+        name, given = our_name(str(block["name"])), our_input(str(block["name"]), block["input"])
+        call = self._find(name, given, shown=False, asked=True)
+        if call is None:
+            above = self._calls.get(self._ids.get(parent or "", ""))
+            turn, parent = (above.turn, above.id) if above is not None else (self.turn, parent)
+            call_id = str(block["id"])
+            call = self._calls[call_id] = KnownCall(id=call_id, name=name, input=given, turn=turn, parent=parent)
+        call.shown = True
+        self._ids[str(block["id"])] = call.id
+
+    def _find(self, name: str, given: dict[str, Any], *, shown: bool, asked: bool) -> KnownCall | None:
+        for call in self._calls.values():
+            if (call.name, call.input, call.shown, call.asked) == (name, given, shown, asked) and not call.over:
+                return call
+        return None
+
+    def _outcome(self, block: dict[str, Any]) -> Iterator[Event]:
+        call = self._calls[self._ids[str(block["tool_use_id"])]]
+        if call.over:
+            return
+        call.over = True
+        if call.refused:
+            return
+        content = block.get("content")
+        if not call.asked:
+            yield from self._unasked(call, content)
+        if not call.asked and self._rejects(call.name) and block.get("is_error"):
+            return
+        if block.get("is_error"):
+            yield ToolCallFailed(tool_call_id=call.id, tool_name=call.name, error=content)
+        else:
+            yield ToolCallCompleted(tool_call_id=call.id, tool_name=call.name, tool_output=content)
+
+    def _unasked(self, call: KnownCall, content: Any) -> Iterator[Event]:
+        """A call the delegate was not asked about: the client refused it by a rule of ours, or ran it."""
+        rejected = self._rejects(call.name)
+        kind = ToolCallRequested if rejected else ToolCallStarted
+        yield kind(
+            tool_call_id=call.id,
+            tool_name=call.name,
+            tool_input=call.input,
+            turn=call.turn,
+            parent_tool_call_id=call.parent,
+        )
+        if rejected:
+            said = content if isinstance(content, str) else None
+            yield ToolCallDenied(tool_call_id=call.id, tool_name=call.name, tell_model=said)
+
+    def _usage(self, message_id: str, usage: Any, model: Any) -> Iterator[Event]:
+        """What a message used; it comes again with each part of the message."""
+        if isinstance(usage, dict):
+            now = _tokens(usage)
+            before = self._used.get(message_id, dict.fromkeys(_TOKENS, 0))
+            self._used[message_id] = {name: max(now[name], before[name]) for name in _TOKENS}
+            yield from _added({name: now[name] - before[name] for name in _TOKENS}, model)
+
+
+def _tokens(usage: Mapping[str, Any]) -> dict[str, int]:
+    return {ours: sum(_count(usage.get(name)) for name in theirs) for ours, theirs in _TOKENS.items()}
+
+
+def _count(value: Any) -> int:
+    return value if isinstance(value, int) and value > 0 else 0
+
+
+def _added(more: Mapping[str, int], model: Any) -> Iterator[Event]:
+    counts = {name: max(0, value) for name, value in more.items()}
+    if any(counts.values()):
+        yield TokenUsageUpdated(
+            input_tokens=counts["input_tokens"],
+            output_tokens=counts["output_tokens"],
+            cache_read_tokens=counts["cache_read_tokens"],
+            cache_write_tokens=counts["cache_write_tokens"],
+            model=model if isinstance(model, str) else None,
+        )
+
+
+def _kept(record: dict[str, Any]) -> Iterator[Event]:
+    name = ".".join(str(record[key]) for key in ("type", "subtype") if key in record)
+    yield Unrecognized(raw={"type": f"amp.{name}", "record": record})

@@ -1,0 +1,116 @@
+"""ClaudeAdapter: runs of Claude Code."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import anyio
+
+from proctor.policies.policy import Policy
+from proctor.policies.stream.calls import Capabilities
+from proctor.supervisor.errors import ProviderUnavailableError
+from proctor.supervisor.ports import Launch, LaunchOptions, Provider
+
+from ...kit.tasks import helpers
+from .credentials import can_sign_in
+from .names import at_the_gate
+from .options import COMPILES, compile_options
+
+
+class ClaudeAdapter:
+    """Runs prompts with Claude Code, every tool call gated, sub-agents' included.
+
+    Args:
+        options: what ClaudeAgentOptions takes, as a mapping or as one; kept, only ever tightened.
+        model: the model to use.
+        tools: the built-in tools to offer; None offers all.
+        cwd: where the client works.
+        env: environment variables on top of this process's.
+
+    Unless the caller sets a permission mode or callback, what the gate allows needs no further permission.
+    """
+
+    name = "claude"
+
+    def __init__(
+        self,
+        options: Any = None,
+        *,
+        model: str | None = None,
+        tools: Sequence[str] | None = None,
+        cwd: str | os.PathLike[str] | None = None,
+        env: Mapping[str, str] | None = None,
+    ) -> None:
+        own = _as_mapping(options)
+        given = {"model": model, "tools": None if tools is None else list(tools), "cwd": cwd}
+        own.update({name: value for name, value in given.items() if value is not None})
+        if env is not None:
+            own["env"] = {**own.get("env", {}), **env}
+        self._own = own
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What the client can do; `tools` are known before launch when the caller named them."""
+        tools = self._own.get("tools")
+        named = isinstance(tools, (list, tuple)) and not self._own.get("mcp_servers")
+        return Capabilities(
+            gate="all",
+            rewrite=True,
+            deny_ends_turn=False,
+            usage="per_turn",
+            reports_cost=True,
+            cancel_kills_children=True,
+            resume=True,
+            narrow=False,
+            compiles=COMPILES,
+            tools=tuple(at_the_gate(name) for name in tools or ()) if named else None,
+            model=self._own.get("model"),
+        )
+
+    async def prepare(self) -> None:
+        """Check the SDK, the options, the working directory and that there is something to sign in with."""
+        try:
+            from . import launching
+        except ImportError as error:
+            raise ProviderUnavailableError(
+                "the Claude Code client is not installed; pip install 'proctor[claude]'"
+            ) from error
+        launching.check_options(self._own)
+        for option, what in (("cwd", "working directory"), ("cli_path", "Claude Code client")):
+            path = self._own.get(option)
+            if path is not None and not await anyio.Path(path).exists():
+                raise ProviderUnavailableError(f"there is no {what} at `{path}`; check the option `{option}`")
+        if not can_sign_in({**os.environ, **self._own.get("env", {})}):
+            raise ProviderUnavailableError(
+                "the Claude Code client has nothing to sign in with; set ANTHROPIC_API_KEY, or "
+                "run `claude` once and log in"
+            )
+
+    def compile(self, policy: Policy) -> LaunchOptions:
+        """Turn the merged policy into the client's launch options."""
+        return compile_options(policy, self._own)
+
+    @asynccontextmanager
+    async def open(self, launch: Launch) -> AsyncIterator[Provider]:
+        """Start the client and send the prompt; leaving ends it and every process it started."""
+        await self.prepare()
+        from .session import ClaudeSession
+
+        session = ClaudeSession(self._own, launch)
+        async with helpers() as tasks:
+            await tasks.start(session.run)
+            yield session
+
+
+def _as_mapping(options: Any) -> dict[str, Any]:
+    if options is None:
+        return {}
+    if isinstance(options, Mapping):
+        return dict(options)
+    defaults = type(options)()
+    given = {field.name: getattr(options, field.name) for field in dataclasses.fields(options)}
+    return {name: value for name, value in given.items() if value != getattr(defaults, name)}

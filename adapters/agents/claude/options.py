@@ -1,0 +1,134 @@
+"""A policy as the client's launch options: only what the client holds exactly as the policy means it.
+
+A rule that only warns, asks a person or depends on the input, the run or a virtual name stays with the
+gate. So does a limit whose action is weaker than cancel: the client knows no other end than stopping.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from proctor.policies.language.selectors import ToolWhere
+from proctor.policies.policy import Allow, Approval, Deny, Policy, members_of
+from proctor.policies.stream.calls import STRICTNESS
+from proctor.supervisor.ports import LaunchOptions
+
+from ...kit.launch_options import policy_parts
+from .names import KNOWN, at_the_gate, is_spellable, resolve
+
+COMPILES: Final = ("allow", "deny", "max_cost_usd", "max_output_tokens", "max_turns")
+MAX_OUTPUT: Final = "CLAUDE_CODE_MAX_OUTPUT_TOKENS"
+HOOK_MARGIN_S: Final = 60.0
+LONGEST_HOOK_S: Final = 2_000_000.0
+"""The client's timers count milliseconds in 32 bits."""
+
+
+def compile_options(policy: Policy, own: Mapping[str, Any]) -> LaunchOptions:
+    """Tighten the caller's own options by what the policy says.
+
+    Args:
+        policy: the merged policy.
+        own: the caller's options of ClaudeAgentOptions.
+    """
+    compiled = _Compiled(own)
+    for member in members_of(policy):
+        for rule in member.tool_rules:
+            if not rule.when and _action(rule.action, member, policy) in ("deny", "cancel"):
+                compiled.tool_rule(rule, member)
+    compiled.limits(policy)
+    timeout = (policy.approval or Approval()).timeout_s + HOOK_MARGIN_S
+    compiled.options["hook_timeout_s"] = min(timeout, LONGEST_HOOK_S)
+    parts = policy_parts(policy)
+    return LaunchOptions(
+        options=compiled.options,
+        expressed=tuple(part for part in parts if part in compiled.expressed),
+        unexpressed=tuple(part for part in parts if part not in compiled.expressed),
+    )
+
+
+class _Compiled:
+    def __init__(self, own: Mapping[str, Any]) -> None:
+        self.own = own
+        tools = own.get("tools")
+        self.own_tools: list[str] | None = list(tools) if isinstance(tools, (list, tuple)) else None
+        self.options: dict[str, Any] = {}
+        self.expressed: set[str] = set()
+
+    def tool_rule(self, rule: Allow | Deny, member: Policy) -> None:
+        if isinstance(rule, Allow):
+            if rule.tools:
+                self._allow(rule, member)
+            return
+        for item in rule.tools:
+            if isinstance(item, str):
+                held = [self._deny(name, member) for name in _meant(item, member)]
+                self.expressed.update({f"deny {item}"} if all(held) else ())
+
+    def _deny(self, pattern: str, member: Policy) -> bool:
+        """Take tools away; whether that is all the pattern means, as far as the tools are known."""
+        if any(pattern.casefold() == tool.as_.casefold() for tool in member.virtual_tools):
+            return False
+        names = resolve(pattern, self.own_tools or ())
+        taken = names or ((pattern,) if is_spellable(pattern) else ())
+        if taken:
+            listed = self.options.setdefault("disallowed_tools", list(self.own.get("disallowed_tools", ())))
+            listed.extend(name for name in taken if name not in listed)
+        return bool(names)
+
+    def _allow(self, rule: Allow, member: Policy) -> None:
+        """Narrow the base set: built-in tools only; what an MCP server offers is left to the gate."""
+        patterns = [name for item in rule.tools for name in _meant(item, member)]
+        base = self.options.get("tools", self.own_tools)
+        admitted = {name for pattern in patterns for name in resolve(pattern, base or ())}
+        if base is not None:
+            self.options["tools"] = [name for name in base if {name, at_the_gate(name)} & admitted]
+        elif not admitted >= KNOWN:
+            unknown = {pattern for pattern in patterns if is_spellable(pattern) and not resolve(pattern)}
+            self.options["tools"] = sorted(admitted | unknown)
+        if not self.own.get("mcp_servers"):
+            self.expressed.update(f"allow {item}" for item in rule.tools if isinstance(item, str))
+
+    def limits(self, policy: Policy) -> None:
+        for name, limit in policy.limits.given():
+            strict = all(
+                _action(given.action, member, policy) == "cancel"
+                for member in members_of(policy)
+                for other, given in member.limits.given()
+                if other == name
+            )
+            if strict and self._limit(name, limit.max):
+                self.expressed.add(name)
+
+    def _limit(self, name: str, maximum: float) -> bool:
+        if name == "max_turns" and maximum >= 1:
+            self.options["max_turns"] = _lower(int(maximum), self.own.get("max_turns"))
+        elif name == "max_cost_usd":
+            self.options["max_budget_usd"] = _lower(maximum, self.own.get("max_budget_usd"))
+        elif name == "max_output_tokens" and maximum >= 1:
+            given = dict(self.own.get("env", {})).get(MAX_OUTPUT)
+            cap = _lower(int(maximum), int(given) if given and given.isdecimal() else None)
+            self.options["env"] = {MAX_OUTPUT: str(cap)}
+        else:
+            return False
+        return True
+
+
+def _action(stated: str | None, member: Policy, policy: Policy) -> str:
+    """What a violation does: its own action, or the strictest stated, never weaker than its policy's."""
+    if stated is not None:
+        return "cancel" if stated == "halt" else stated
+    policies = [m.on_violation for m in members_of(policy) if m.on_violation is not None]
+    return max([*policies, member.on_violation or "cancel"], key=STRICTNESS.__getitem__)
+
+
+def _meant(item: str | ToolWhere, member: Policy) -> Iterable[str]:
+    """Every pattern an entry of a policy stands for, its aliases followed."""
+    names = item.tool if isinstance(item, ToolWhere) else item
+    aliases = {name.casefold(): stands_for for name, stands_for in member.aliases.items()}
+    for name in (names,) if isinstance(names, str) else names:
+        yield from aliases.get(name.casefold(), (name,))
+
+
+def _lower(ours: Any, theirs: Any) -> Any:
+    return ours if theirs is None else min(ours, theirs)

@@ -1,0 +1,260 @@
+"""One running client: its stream of events, its cancel ladder, its end."""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import aclosing, suppress
+from typing import Any
+from uuid import uuid4
+
+import anyio
+import anyio.to_thread
+import psutil
+import structlog
+from anyio.abc import TaskStatus
+from claude_agent_sdk import ClaudeSDKClient, CLIConnectionError
+
+from proctor.policies.stream.events import Event, MessageStreamed, RunCompleted
+from proctor.supervisor.errors import ProviderError
+from proctor.supervisor.ports import Launch, Rung
+
+from ...kit.event_stream import EventStream
+from ...kit.gate import StrictGate
+from ...kit.process_tree import RUN_MARK, ProcessTree, process_rungs
+from ...kit.tasks import helpers
+from ...kit.transcript import retold
+from .calls import CallBook
+from .failures import provider_error
+from .hook import GateHook
+from .launching import agent_options, permits
+from .meter import SessionMeter
+from .sdk_internals import Wire
+from .translation import Translator
+
+INTERRUPT_S = 2.0
+CLOSE_S = 1.0
+ORDER_S = 1.0
+"""Seconds the gate waits at most for the stream to tell which turn a call belongs to."""
+LIFE_SIGN_S = 1.0
+LINGER_S = 2.0
+"""Seconds the client's process may outlive its output: one that ends as it should takes a moment."""
+BACKLOG = 256
+"""Events that may wait; past it the client's records are not read until the supervisor has caught up."""
+_log = structlog.get_logger("proctor.adapters.agents.claude")
+
+
+class ClaudeSession:
+    """A Provider: one client from its start to its end.
+
+    Args:
+        own: the caller's options of ClaudeAgentOptions.
+        launch: what to run.
+    """
+
+    def __init__(self, own: Mapping[str, Any], launch: Launch) -> None:
+        self._launch = launch
+        self._stream = EventStream()
+        self._calls = CallBook()
+        self._meter = SessionMeter()
+        self._stderr: deque[str] = deque(maxlen=40)
+        self._translator = Translator(self._calls, turn_cap=launch.options.options.get("max_turns"))
+        self._moved = anyio.Event()
+        self._usage_due = anyio.Event()
+        self._release = anyio.Event()
+        self._reading = anyio.CancelScope()
+        self._failure: ProviderError | None = None
+        self._mark = launch.run_id or uuid4().hex
+        self._tree = ProcessTree(run_id=self._mark)
+        self._last_sign = 0.0
+        self._ending = False
+        self._gate = StrictGate(launch.gate, self._stream)
+        hook = GateHook(self._gate, self._calls, self._caught_up, permit=permits(own))
+        mark = {RUN_MARK: self._mark}
+        options = agent_options(own, launch, hook=hook, mark=mark, stderr=self._stderr.append)
+        self._client = ClaudeSDKClient(options)
+
+    def events(self) -> AsyncIterator[Event]:
+        """The stream; see Provider."""
+        return self._stream.events()
+
+    def ladder(self) -> Sequence[Rung]:
+        """Interrupt, close, terminate, kill; see Provider."""
+        rungs = process_rungs(self._tree, close=self._let_go, ended=self._end, close_s=CLOSE_S)
+        return [Rung(name="interrupt", act=self._interrupt, bound_s=INTERRUPT_S), *rungs]
+
+    async def run(self, *, task_status: TaskStatus[None]) -> None:
+        """Own the client: started when the prompt was sent; ends, whatever happens, with no process left."""
+        try:
+            wire = await self._connect()
+        except BaseException:
+            await self._shut_down()
+            raise
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._pump, wire)
+            task_status.started()
+            try:
+                await self._release.wait()
+            finally:
+                await self._shut_down()
+            tasks.cancel_scope.cancel()
+
+    async def _connect(self) -> Wire:
+        try:
+            await self._client.connect()
+            self._tree.add(await anyio.to_thread.run_sync(_marked_child, self._mark))
+            wire = Wire(self._client)
+            self._meter.begin(await wire.model_usage())
+            await self._client.query(retold(self._launch.transcript, self._launch.prompt))
+        except Exception as error:
+            raise provider_error(error, self._stderr) from error
+        return wire
+
+    async def _pump(self, wire: Wire) -> None:
+        error: ProviderError | None = None
+        async with helpers() as beside:
+            beside.start_soon(self._measure, wire)
+            beside.start_soon(self._watch, wire)
+            try:
+                with self._reading:
+                    await self._read(wire)
+            except Exception as failure:
+                error = provider_error(failure, self._stderr)
+        if self._failure is not None:
+            self._stream.close(self._failure)
+        elif self._translator.result is not None:
+            await self._finish(self._translator.result)
+            self._stream.close()
+        elif self._ending:
+            self._stream.close()
+        else:
+            self._stream.close(error or self._error("ended without a result"))
+
+    async def _read(self, wire: Wire) -> None:
+        async with aclosing(wire.records()) as records:
+            async for record in records:
+                await self._take(record)
+                if self._translator.done:
+                    break
+
+    async def _watch(self, wire: Wire) -> None:
+        """Give up a client that says nothing any more though it lives: nobody would ever hear of its end."""
+        await wire.output_ended.wait()
+        await anyio.sleep(LINGER_S)
+        self._fail(self._error("closed its output and went on; it was ended"))
+
+    def _fail(self, error: ProviderError) -> None:
+        if not self._ending:
+            self._failure = error
+            self._reading.cancel()
+
+    def _error(self, what: str) -> ProviderError:
+        return ProviderError(f"the Claude Code client {what}", details={"stderr": list(self._stderr)})
+
+    async def _take(self, record: dict[str, Any]) -> None:
+        for event in self._translator.events(record):
+            if isinstance(event, MessageStreamed) and not event.delta and not self._sign_due():
+                continue
+            await self._post(event)
+        self._usage_due.set()
+        self._wake()
+
+    async def _post(self, event: Event) -> None:
+        self._stream.post(event)
+        if self._stream.backlog >= BACKLOG:
+            await self._stream.settled()
+
+    def _sign_due(self) -> bool:
+        now = anyio.current_time()
+        due = now - self._last_sign >= LIFE_SIGN_S
+        if due:
+            self._last_sign = now
+        return due
+
+    async def _finish(self, result: dict[str, Any]) -> None:
+        for usage in self._meter.take(result.get("modelUsage") or {}):
+            await self._post(usage)
+        for event in self._translator.ending(self._meter.run_totals()):
+            if not (self._gate.stopped and isinstance(event, RunCompleted)):  # it was told to stop: it is not done
+                await self._post(event)
+
+    async def _measure(self, wire: Wire) -> None:
+        """Ask for the session's totals whenever the client said something."""
+        while True:
+            await self._usage_due.wait()
+            self._usage_due = anyio.Event()
+            try:
+                totals = await wire.model_usage()
+            except CLIConnectionError:
+                return  # the client's end is told where its records are read
+            except Exception as error:
+                self._fail(provider_error(error, self._stderr))
+                return
+            for usage in self._meter.take(totals):
+                await self._post(usage)
+
+    async def _caught_up(self, call_id: str, agent_id: str | None) -> None:
+        """Wait until the supervisor has dealt with all the client said up to this call."""
+        with anyio.move_on_after(ORDER_S):
+            while self._calls.turn_of(call_id, agent_id) is None:
+                await self._moved.wait()
+            await self._stream.settled()
+
+    def _wake(self) -> None:
+        self._moved.set()
+        self._moved = anyio.Event()
+
+    async def _interrupt(self) -> dict[str, Any] | None:
+        self._ending = True
+        seen = await anyio.to_thread.run_sync(self._tree.snapshot)
+        with anyio.move_on_after(INTERRUPT_S) as scope:
+            await self._client.interrupt()
+        return {"seen": seen, "answered": not scope.cancelled_caught}
+
+    async def _let_go(self) -> None:
+        self._ending = True
+        self._release.set()
+
+    async def _end(self) -> None:
+        self._stream.close()
+
+    async def _shut_down(self) -> None:
+        """Disconnect, and end whatever of the client's processes is left; each step is bounded."""
+        self._ending = True
+        self._release.set()
+        disconnected = anyio.Event()
+        with anyio.CancelScope(shield=True):
+            alive = await anyio.to_thread.run_sync(self._tree.snapshot)
+            listens = self._failure is None
+            if listens and ((not self._translator.done and alive) or len(alive) > 1):
+                with anyio.move_on_after(1), suppress(Exception):
+                    await self._client.interrupt()
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._disconnect, disconnected)
+                with anyio.move_on_after(CLOSE_S):
+                    await disconnected.wait()
+                await _end(self._tree)
+        self._stream.close()
+
+    async def _disconnect(self, disconnected: anyio.Event) -> None:
+        try:
+            await self._client.disconnect()
+        except Exception as error:
+            _log.warning("claude.disconnect_failed", error=str(error), run_id=self._launch.run_id)
+        disconnected.set()
+
+
+async def _end(tree: ProcessTree) -> None:
+    if await anyio.to_thread.run_sync(tree.snapshot):
+        await tree.terminate(1.0)
+        await tree.kill()
+
+
+def _marked_child(mark: str) -> int:
+    """The client's process: the SDK does not tell its number, but it is a child of ours with the mark."""
+    for child in psutil.Process(os.getpid()).children():
+        with suppress(psutil.Error):
+            if child.environ().get(RUN_MARK) == mark:
+                return child.pid
+    raise ProviderError("the Claude Code client ended as soon as it was started")

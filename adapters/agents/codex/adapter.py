@@ -1,0 +1,174 @@
+"""CodexAdapter: the Codex client as an agent to supervise."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Literal
+
+from proctor.policies.policy import Policy
+from proctor.policies.stream.calls import Capabilities
+from proctor.policies.stream.events import TurnEvent
+from proctor.supervisor.errors import UsageError
+from proctor.supervisor.ports import Launch, LaunchOptions
+
+from ...kit.tasks import helpers
+from . import sandboxing, settings
+from .connection import connect
+from .handshake_check import APPROVALS, check_terms
+from .installed import check_client, find_client
+from .options import COMPILES, compile_options
+from .sandboxing import SANDBOXES, Bounds, holds
+from .session import CodexSession
+
+
+class CodexAdapter:
+    """Runs prompts with the `codex app-server` of the `openai-codex` package.
+
+    The client is told to ask about every command, file change and MCP call; what it would do unasked is
+    switched off. `gate` is `some` where its own settings let something round the gate (see `ungated`).
+
+    Args:
+        model: the model to use; the client's own choice if not given.
+        sandbox: `workspace-write` confines commands to `cwd` without network, `read-only` to reading;
+            `danger-full-access` does not.
+        allow_escalation: with `workspace-write`, let the gate allow what would run outside the sandbox; the client
+            then also runs an allowed command that the sandbox stops again without it.
+        config: more of the client's configuration, by dotted key (`model_provider`, `mcp_servers`, ...).
+        features: the client's features to turn on or off.
+        codex_path: the client's executable; that of the `openai-codex` package, or else on PATH.
+        cwd: the folder to work in; the current one if not given.
+        env: the client's whole environment; this process's if not given.
+
+    Raises:
+        UsageError: a sandbox that the client does not hold, or configuration it cannot be given.
+    """
+
+    name = "codex"
+
+    def __init__(
+        self,
+        *,
+        model: str | None = None,
+        sandbox: Literal["read-only", "workspace-write", "danger-full-access"] = "workspace-write",
+        allow_escalation: bool = False,
+        config: Mapping[str, Any] | None = None,
+        features: Mapping[str, bool] | None = None,
+        codex_path: str | os.PathLike[str] | None = None,
+        cwd: str | os.PathLike[str] | None = None,
+        env: Mapping[str, str] | None = None,
+    ) -> None:
+        if sandbox not in SANDBOXES:
+            raise UsageError(f"sandbox `{sandbox}` is none of {', '.join(SANDBOXES)}")
+        if sandbox == "read-only" and not holds(sandbox, escalation=allow_escalation):
+            raise UsageError("sandbox `read-only` is not held on Windows, nor with `allow_escalation`")
+        self._model = model
+        self._sandbox = sandbox
+        self._allow_escalation = allow_escalation
+        self._config = dict(config or {})
+        self._features = dict(features or {})
+        self._path = codex_path
+        self._cwd = Path(cwd) if cwd is not None else None
+        self._env = dict(env) if env is not None else None
+        settings.arguments(self._config, self._features)
+
+    @property
+    def ungated(self) -> list[str]:
+        """What may happen without the gate being asked, as the settings are now, in words."""
+        return settings.ways_round(self._environment(), self._folder(), self._config, self._features)
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What it can do; `gate` is `all` unless the client's settings let something round it."""
+        return Capabilities(
+            gate="some" if self.ungated else "all",
+            usage="per_turn",
+            cancel_kills_children=True,
+            resume=True,
+            compiles=COMPILES,
+            model=self._model,
+        )
+
+    async def prepare(self) -> None:
+        """Start the client and see that it is logged in. Raises ProviderUnavailableError."""
+        await check_client(self._command(LaunchOptions()), cwd=self._folder(), env=self._environment())
+
+    def compile(self, policy: Policy) -> LaunchOptions:
+        """The policy as options of the client; see `compiling`."""
+        return compile_options(policy)
+
+    @asynccontextmanager
+    async def open(self, launch: Launch) -> AsyncIterator[CodexSession]:
+        """Start the client with the prompt. Raises ProviderError, ProviderUnavailableError."""
+        bounds = Bounds(
+            sandboxed=self._sandbox != "danger-full-access",
+            confined=not self._allow_escalation,
+            folder=None if self._sandbox == "read-only" else self._folder(),
+        )
+        session = CodexSession(launch, bounds=bounds, last_turn=_last_turn(launch))
+        with sandboxing.swept(self._folder(), self._environment()):
+            async with self._opened(launch, session):
+                yield session
+
+    @asynccontextmanager
+    async def _opened(self, launch: Launch, session: CodexSession) -> AsyncIterator[None]:
+        async with (
+            connect(
+                self._command(launch.options),
+                cwd=self._folder(),
+                env=self._environment(),
+                run_id=launch.run_id,
+                on_request=session.on_request,
+                on_notification=session.on_notification,
+                on_garbage=session.on_garbage,
+            ) as connection,
+            helpers() as tasks,
+        ):
+            tasks.start_soon(connection.process.read_stderr)
+            session.attach(connection, tasks)
+            tasks.start_soon(session.listen)
+            await connection.greet()
+            read = await connection.ask("config/read", {"cwd": str(self._folder())})
+            answer = await session.take_up(*self._thread(launch, read.get("config") or {}))
+            on = [name for name, wanted in self._features.items() if wanted]
+            held = holds(self._sandbox, escalation=self._allow_escalation)
+            await check_terms(connection, answer, sandbox=self._sandbox, held=held, turned_on=on)
+            await session.prompt()
+            yield
+
+    def _thread(self, launch: Launch, config: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+        denied = launch.options.options.get("denied", ())
+        sandbox, permissions = sandboxing.terms(
+            self._sandbox,
+            escalation=self._allow_escalation,
+            settings=config.get("sandbox_workspace_write") or {},
+        )
+        thread: dict[str, Any] = {
+            **APPROVALS,
+            **sandbox,
+            "cwd": str(self._folder()),
+            "config": {**settings.asking_servers(config.get("mcp_servers") or {}, denied), **permissions},
+        }
+        if self._model is not None:
+            thread["model"] = self._model
+        if launch.resume is None:
+            return "thread/start", thread
+        thread |= {"threadId": launch.resume, "excludeTurns": True}
+        return ("thread/fork" if launch.fork else "thread/resume"), thread
+
+    def _command(self, options: LaunchOptions) -> list[str]:
+        config = {**self._config, **options.options.get("config", {})}
+        features = {**self._features, **options.options.get("features", {})}
+        return [str(self._path or find_client()), *settings.arguments(config, features)]
+
+    def _folder(self) -> Path:
+        return (self._cwd or Path.cwd()).resolve()
+
+    def _environment(self) -> Mapping[str, str]:
+        return os.environ if self._env is None else self._env
+
+
+def _last_turn(launch: Launch) -> int:
+    return max((event.turn for event in launch.transcript if isinstance(event, TurnEvent)), default=0)

@@ -1,0 +1,82 @@
+"""A policy as launch options of the client: tools it can be started without.
+
+The client can be started without its shell, its web search, its image viewer, its sub-agents, single MCP tools
+or whole MCP servers. `apply_patch` cannot be taken away, and limits, conditions and order have no option: the
+gate holds those. The sandbox is left as the caller asked: no part of a policy says what a command may touch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+from proctor.policies.policy import Allow, Deny, Policy, members_of
+from proctor.policies.values.globs import is_plain, matcher
+from proctor.supervisor.ports import LaunchOptions
+
+from ...kit.launch_options import policy_parts
+from .items import SHELL, SPAWN_AGENT, VIEW_IMAGE, WEB_SEARCH
+
+COMPILES: Final = ("deny",)
+
+_REMOVED: Final[dict[str, dict[str, dict[str, Any]]]] = {
+    SHELL: {"features": {"shell_tool": False}},
+    SPAWN_AGENT: {"features": {"multi_agent": False, "multi_agent_v2": False}},
+    VIEW_IMAGE: {"features": {"view_image": False}},
+    WEB_SEARCH: {"config": {"web_search": "disabled"}},
+}
+"""The options that take each tool away."""
+
+
+def compile_options(policy: Policy) -> LaunchOptions:
+    """The options a policy can be turned into: `features`, `config`, and `denied` MCP tools."""
+    gone: set[str] = set()
+    denied: list[str] = []
+    for member in members_of(policy):
+        for rule in member.tool_rules:
+            if rule.when or not _refuses(rule, member):
+                continue
+            if isinstance(rule, Allow):
+                gone |= _not_allowed(rule, member)
+            else:
+                patterns = list(_patterns(rule))
+                named = matcher(patterns)
+                gone |= {name for name in _REMOVED if named(name)}
+                denied += [pattern for pattern in patterns if _is_one_server_or_tool(pattern)]
+    options: dict[str, Any] = {"features": {}, "config": {}, "denied": denied}
+    for name in sorted(gone):
+        for part, settings in _REMOVED[name].items():
+            options[part].update(settings)
+    done = {f"deny {name}".casefold() for name in (*gone, *denied)}
+    parts = policy_parts(policy)
+    return LaunchOptions(
+        options=options,
+        expressed=tuple(part for part in parts if part.casefold() in done),
+        unexpressed=tuple(part for part in parts if part.casefold() not in done),
+    )
+
+
+def _patterns(rule: Deny) -> Iterator[str]:
+    """The entries that deny whatever the input is."""
+    return (entry for entry in rule.tools if isinstance(entry, str))
+
+
+def _not_allowed(rule: Allow, member: Policy) -> set[str]:
+    names: list[str] = []
+    for entry in rule.tools:
+        tools = entry if isinstance(entry, str) else entry.tool
+        names.extend((tools,) if isinstance(tools, str) else tools)
+    admitted = matcher([real for name in names for real in (name, *member.aliases.get(name, ()))])
+    return {name for name in _REMOVED if not admitted(name)}
+
+
+def _refuses(rule: Allow | Deny, member: Policy) -> bool:
+    """Whether what the rule is against never runs."""
+    return (rule.action or member.on_violation or "cancel") in ("cancel", "halt", "deny")
+
+
+def _is_one_server_or_tool(pattern: str) -> bool:
+    """`mcp__server__tool`, or `mcp__server__*`."""
+    mark, _, name = pattern.partition("__")
+    server, _, tool = name.partition("__")
+    return mark.casefold() == "mcp" and bool(server and tool) and is_plain(name.removesuffix("*"))

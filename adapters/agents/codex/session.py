@@ -1,0 +1,188 @@
+"""One run of the client: a thread, one turn of it, the gate's answers and the cancel ladder."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+
+import anyio
+import anyio.abc
+
+from proctor.policies.stream.events import ErrorOccurred, Event, RunCompleted, SessionStarted
+from proctor.supervisor.errors import ProviderError
+from proctor.supervisor.ports import Launch, Rung
+
+from ...kit.event_stream import EventStream
+from ...kit.process_tree import process_rungs
+from ...kit.transcript import retold
+from . import turn
+from .approvals import CANCEL
+from .connection import Connection
+from .questions import Questions
+from .rollout import Rollouts
+from .running import RunningCalls
+from .sandboxing import Bounds
+from .translation import Translation, error_code
+from .turn import Turn
+
+BACKLOG: Final = 1024
+"""Events that may wait for the supervisor before the client's output is left unread."""
+OUTCOMES_S: Final = 0.3
+"""Seconds to wait for the outcomes of commands that were ended."""
+_CALLS_DONE: Final = ("thread/tokenUsage/updated", "turn/completed")
+"""What the client reports when the calls of a response are done, but for commands that go on in the background."""
+
+
+class CodexSession:
+    """A Provider: one prompt given to one thread.
+
+    Args:
+        launch: what to run, with the gate that holds its calls.
+        bounds: the sandbox around its calls.
+        last_turn: the number of the session's last model response.
+    """
+
+    def __init__(self, launch: Launch, *, bounds: Bounds, last_turn: int) -> None:
+        self._launch = launch
+        self._stream = EventStream()
+        self._said = Translation(
+            thread_id="" if launch.resume is None or launch.fork else launch.resume,
+            fresh=launch.resume is None,
+            turn=last_turn,
+        )
+        self._rollouts = Rollouts(self._find_rollout)
+        self._calls = RunningCalls(self._said, self._stream, self._rollouts)
+        self._questions = Questions(launch, self._said, self._stream, self._rollouts, self._calls, bounds)
+        self._connection: Connection
+        self._tasks: anyio.abc.TaskGroup
+        self._turn = Turn(self._said)
+        self._closing = False
+
+    def attach(self, connection: Connection, tasks: anyio.abc.TaskGroup) -> None:
+        """Take the running client, and the tasks that live as long as it."""
+        self._connection, self._tasks = connection, tasks
+
+    async def take_up(self, method: str, thread: dict[str, Any]) -> dict[str, Any]:
+        """Start, resume or fork the thread; returns the client's answer. Raises ProviderError."""
+        answer = await self._connection.ask(method, thread)
+        found = answer.get("thread") or {}
+        self._said.threads.own = str(found.get("id"))
+        self._said.model = answer.get("model")
+        path = found.get("path")
+        self._rollouts.add(self._said.threads.own, Path(path) if path else None)
+        self._stream.post(
+            SessionStarted(
+                provider_session_id=self._said.threads.own,
+                metadata={"model": self._said.model, "rollout": path, "cwd": answer.get("cwd")},
+            )
+        )
+        return answer
+
+    async def prompt(self) -> None:
+        """Give the thread its prompt. Raises ProviderError."""
+        text = [{"type": "text", "text": retold(self._launch.transcript, self._launch.prompt)}]
+        await self._connection.ask("turn/start", {"threadId": self._said.threads.own, "input": text})
+
+    def events(self) -> AsyncIterator[Event]:
+        """The stream; see `Provider.events`."""
+        return self._stream.events()
+
+    def ladder(self) -> Sequence[Rung]:
+        """Interrupt once, which cleans up the commands it leaves running, close, terminate, kill."""
+        return [
+            Rung(name="interrupt", act=self._interrupt, bound_s=turn.INTERRUPT_S + turn.CLEAN_UP_S + OUTCOMES_S),
+            *process_rungs(self._connection.process.tree, close=self._hang_up, ended=self._ended),
+        ]
+
+    async def listen(self) -> None:
+        """Read what the client says until it hangs up; then the stream of events ends."""
+        await self._connection.peer.run()
+        self._turn.begins()
+        await self._connection.process.left()
+        if self._turn.interrupted_by is not None and self._turn.over:
+            return  # the clean-up ends the stream
+        if self._closing or self._turn.interrupted_by is not None:
+            self._close()
+        else:
+            code = self._connection.process.exit_code
+            message = f"codex ended in the middle of its turn, exit code {code}"
+            self._close(self._connection.process.gone(message))
+
+    async def on_garbage(self, line: bytes) -> None:
+        """A line that is no message of the protocol."""
+        shown = line[:200].decode("utf-8", "replace")
+        message = f"codex wrote `{shown}`, which is no message"
+        self._stream.post(ErrorOccurred(code="bad_line", message=message))
+
+    async def on_notification(self, method: str, params: dict[str, Any]) -> None:
+        """Something the client reports."""
+        if self._stream.backlog > BACKLOG:
+            await self._stream.settled()
+        if method in _CALLS_DONE:
+            await self._calls.look_up()
+        if method == "turn/completed":
+            if params.get("threadId") == self._said.threads.own:
+                self._end_of_turn(params.get("turn") or {})
+            return
+        for event in self._said.events(method, params):
+            self._stream.post(event)
+        if self._said.turn_id:
+            self._turn.begins()
+        self._calls.changed()
+
+    async def on_request(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
+        """Something the client asks; what is not known is refused."""
+        answer = await self._questions.answer(method, params)
+        if answer is CANCEL:
+            self._turn.interrupted_by = self._turn.interrupted_by or "answer"
+        return answer
+
+    async def _find_rollout(self, thread_id: str) -> Path | None:
+        try:
+            answer = await self._connection.ask("thread/read", {"threadId": thread_id})
+        except ProviderError:  # then what the client does not say in its requests stays unknown
+            return None
+        path = (answer.get("thread") or {}).get("path")
+        return Path(path) if path else None
+
+    def _end_of_turn(self, ended: dict[str, Any]) -> None:
+        self._turn.ends()
+        for event in self._said.response_ends():
+            self._stream.post(event)
+        match ended.get("status"):
+            case "completed":
+                self._calls.end()
+                self._stream.post(RunCompleted(output=self._said.output))
+                self._stream.close()
+            case "interrupted" if self._turn.interrupted_by is not None:
+                self._tasks.start_soon(self._end_after_clean_up)
+            case status:
+                error = ended.get("error") or {}
+                message = error.get("message") or f"codex ended its turn as `{status}`"
+                details = {"kind": error_code(error), "error": error}
+                self._close(ProviderError(str(message), details=details))
+
+    async def _end_after_clean_up(self) -> None:
+        with suppress(ProviderError):  # what is left is ended with the client
+            await self._turn.clean_up(self._connection)
+            with anyio.move_on_after(OUTCOMES_S):
+                await self._calls.settled()
+        if self._calls.ids():  # a command that has just started is not known to the client's clean-up
+            await self._connection.process.end()
+        self._close()
+
+    def _close(self, error: ProviderError | None = None) -> None:
+        self._calls.end()
+        self._stream.close(error)
+
+    async def _interrupt(self) -> dict[str, Any]:
+        return await self._turn.interrupt(self._connection)
+
+    async def _hang_up(self) -> None:
+        self._closing = True
+        await self._connection.process.hang_up()
+
+    async def _ended(self) -> None:
+        self._close()

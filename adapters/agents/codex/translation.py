@@ -1,0 +1,221 @@
+"""What the client reports, as events.
+
+A call the gate allowed is already recorded as started; one that starts without having been asked about
+is reported as started here, so that it is judged all the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from proctor.policies.stream.events import (
+    ErrorOccurred,
+    ErrorRecovered,
+    Event,
+    MessageReceived,
+    MessageStreamed,
+    ToolCallStarted,
+    TurnCompleted,
+    TurnStarted,
+    Unrecognized,
+)
+
+from .items import ASKED, RESOURCE_SERVER, Item, is_call, tool_input, tool_name
+from .outcomes import exited, outcome
+from .threads import Threads
+from .usage import UsageCount, in_messages
+
+_QUIET: Final = (
+    "account/", "app/", "configWarning", "deprecationNotice", "externalAgentConfig/", "fuzzyFileSearch/",
+    "fs/", "hook/", "item/", "mcpServer/", "project/", "remoteControl/", "serverRequest/", "skills/",
+    "thread/", "turn/", "warning", "windows",
+)  # fmt: skip
+"""Notifications that say nothing about the session beyond what other ones do."""
+
+
+class Translation:
+    """The state it takes to turn one thread's notifications into events.
+
+    Which thread and which turn are ours is taken from the notifications, since the answers that say so too
+    reach their readers later than what follows on the wire. Another thread is a sub-agent's: its calls and its
+    tokens count, its messages are no messages of the agent.
+
+    Args:
+        thread_id: the thread that is taken up; "" when one starts with this run or is forked.
+        fresh: the thread has no past.
+        turn: the number of the session's last model response so far.
+    """
+
+    def __init__(self, *, thread_id: str, fresh: bool, turn: int = 0) -> None:
+        self.threads = Threads(thread_id, fresh=fresh)
+        self.turn = turn
+        self.model: str | None = None
+        self.output = ""
+        self.running: dict[str, Item] = {}
+        self.proposed: set[str] = set()
+        self.over: set[str] = set()
+        self.let_run: set[str] = set()
+        self.unasked: set[str] = set()
+        self._in_turn = False
+        self._retrying: str | None = None
+        self._usage: dict[str, UsageCount] = {}
+
+    @property
+    def turn_id(self) -> str:
+        """The client's turn that this run is; "" before the client says that it began."""
+        return self.threads.turn_id(self.threads.own)
+
+    def announced(self, thread_id: str) -> list[Item]:
+        """The calls the client announced in a thread and has not asked about yet."""
+        waiting = (item for call_id, item in self.running.items() if call_id not in self.proposed)
+        return [item for item in waiting if self.threads.of(str(item.get("id"))) == thread_id]
+
+    def place(self, thread_id: str) -> tuple[int, str | None]:
+        """The model response that the calls of a thread count for, and the call they were started by."""
+        agent = self.threads.agent(thread_id)
+        return (self.turn, None) if agent is None else (agent.turn, agent.call_id)
+
+    def events(self, method: str, params: dict[str, Any]) -> Iterator[Event]:
+        """The events of one notification."""
+        thread = str(params.get("threadId") or self.threads.own)
+        match method:
+            case "thread/started":
+                self.threads.own = self.threads.own or str((params.get("thread") or {}).get("id", ""))
+            case "turn/started":
+                self.threads.turn_begins(thread, str((params.get("turn") or {}).get("id", "")))
+            case "item/started":
+                yield from self._started(params.get("item") or {}, thread)
+            case "item/completed":
+                yield from self._completed(params.get("item") or {}, thread)
+            case "item/agentMessage/delta" if self.threads.is_own(thread):
+                yield from self.response_begins()
+                yield MessageStreamed(delta=str(params.get("delta", "")))
+            case "item/agentMessage/delta":
+                yield MessageStreamed(role="system")  # a sign of life, which keeps an idle clock from running out
+            case "thread/tokenUsage/updated":
+                yield from self._total(params, thread)
+            case "model/rerouted" if self.threads.is_own(thread):
+                self.model = str(params.get("toModel") or self.model)
+            case "error":
+                yield self._error(params, thread)
+            case _:
+                if not method.startswith(_QUIET):
+                    yield Unrecognized(raw={"type": f"codex/{method}", **params})
+
+    def recorded(self, thread_id: str, usage: dict[str, Any], outputs: Mapping[str, str]) -> Iterator[Event]:
+        """What the client's own record of a thread says of the response going on and the client did not.
+
+        Args:
+            thread_id: the thread.
+            usage: the newest report of its tokens.
+            outputs: what its model was told of calls that run.
+        """
+        for call_id, told in outputs.items():
+            if (ended := exited(self.running[call_id], told)) is not None:
+                yield from self._completed(ended, thread_id)
+        if usage.get("thread_id") == thread_id and usage.get("turn_id") == self.threads.turn_id(thread_id):
+            total = in_messages(usage.get("thread_token_usage") or {})
+            last = in_messages(usage.get("usage") or {})
+            yield from self._used(thread_id, total, last)
+
+    def response_begins(self) -> Iterator[Event]:
+        """A sign of the model: the next response has begun, unless one is going on."""
+        if self._retrying is not None:
+            yield ErrorRecovered(code=self._retrying)
+            self._retrying = None
+        if not self._in_turn:
+            self._in_turn = True
+            self.turn += 1
+            yield TurnStarted(turn=self.turn)
+
+    def response_ends(self) -> Iterator[Event]:
+        """The response going on, if any, is over."""
+        if self._in_turn:
+            self._in_turn = False
+            yield TurnCompleted(turn=self.turn)
+
+    def _started(self, item: Item, thread: str) -> Iterator[Event]:
+        kind = item.get("type")
+        if self.threads.is_own(thread) and (is_call(item) or kind in ("agentMessage", "reasoning")):
+            yield from self.response_begins()
+        if not is_call(item):
+            return
+        call_id = self.threads.take(item, thread, self.place(thread)[0])
+        self.running[call_id] = item
+        self.over.discard(call_id)  # some models' ids come again
+        runs_already = kind == "commandExecution" and item.get("processId") is not None
+        own_tool = kind == "mcpToolCall" and item.get("server") == RESOURCE_SERVER
+        if runs_already or own_tool or (kind not in ASKED and kind != "webSearch"):
+            yield self._start_unasked(item)
+
+    def _completed(self, item: Item, thread: str) -> Iterator[Event]:
+        if item.get("type") == "agentMessage" and self.threads.is_own(thread):
+            self.output = str(item.get("text", ""))
+            yield from self.response_begins()
+            yield MessageReceived(content=self.output)
+        if not is_call(item):
+            return
+        call_id = self.threads.take(item, thread, self.place(thread)[0])
+        self.running.pop(call_id, None)
+        self.let_run.discard(call_id)
+        if call_id in self.over:
+            return
+        self.over.add(call_id)
+        if call_id not in self.proposed and item.get("status") == "declined":
+            return
+        if call_id not in self.proposed and call_id not in self.unasked:
+            if self.threads.is_own(thread):
+                yield from self.response_begins()
+            yield self._start_unasked(item)
+        yield outcome(item)
+
+    def _start_unasked(self, item: Item) -> ToolCallStarted:
+        call_id = str(item.get("id"))
+        self.unasked.add(call_id)
+        turn, parent = self.place(self.threads.of(call_id))
+        return ToolCallStarted(
+            tool_call_id=call_id,
+            tool_name=tool_name(item),
+            tool_input=tool_input(item),
+            turn=turn,
+            parent_tool_call_id=parent,
+        )
+
+    def _total(self, params: dict[str, Any], thread: str) -> Iterator[Event]:
+        usage = params.get("tokenUsage") or {}
+        total, last = usage.get("total") or {}, usage.get("last") or {}
+        if self.threads.is_own(thread) and params.get("turnId") != self.turn_id:
+            self._count(thread).past(total)
+            return
+        yield from self._used(thread, total, last)
+        if self.threads.is_own(thread):
+            yield from self.response_ends()
+
+    def _used(self, thread: str, total: dict[str, Any], last: dict[str, Any]) -> Iterator[Event]:
+        agent = self.threads.agent(thread)
+        used = self._count(thread).update(total, last, (agent.model if agent else None) or self.model)
+        if used is not None:
+            if self.threads.is_own(thread):
+                yield from self.response_begins()
+            yield used
+
+    def _count(self, thread: str) -> UsageCount:
+        if thread not in self._usage:
+            self._usage[thread] = UsageCount(fresh=self.threads.is_fresh(thread))
+        return self._usage[thread]
+
+    def _error(self, params: dict[str, Any], thread: str) -> ErrorOccurred:
+        error = params.get("error") or {}
+        code = error_code(error)
+        if params.get("willRetry") and self.threads.is_own(thread):
+            self._retrying = code
+        return ErrorOccurred(code=code, message=str(error.get("message", "")), provider_error=error)
+
+
+def error_code(error: dict[str, Any]) -> str:
+    """The client's name for an error: `unauthorized`, `responseTooManyFailedAttempts`, ..."""
+    info = error.get("codexErrorInfo")
+    if isinstance(info, dict) and info:
+        return str(next(iter(info)))
+    return str(info or "error")

@@ -1,0 +1,72 @@
+"""Tokens used, from the running total the client repeats after each model response."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from proctor.policies.stream.events import TokenUsageUpdated
+
+_FIELDS = {
+    "input_tokens": "inputTokens",
+    "output_tokens": "outputTokens",
+    "cache_read_tokens": "cachedInputTokens",
+    "cache_write_tokens": "cacheWriteInputTokens",
+    "reasoning_tokens": "reasoningOutputTokens",
+}
+
+
+_RECORDED = {
+    "inputTokens": "input_tokens",
+    "outputTokens": "output_tokens",
+    "cachedInputTokens": "cached_input_tokens",
+    "cacheWriteInputTokens": "cache_write_input_tokens",
+    "reasoningOutputTokens": "reasoning_output_tokens",
+}
+
+
+def in_messages(recorded: dict[str, Any]) -> dict[str, Any]:
+    """Tokens as the client's record has them, in the words of its messages."""
+    return {name: recorded.get(theirs) for name, theirs in _RECORDED.items()}
+
+
+class UsageCount:
+    """What one thread has used in this run, out of its running total.
+
+    The total goes on over resumes and forks, so a thread with a past has a baseline: the total the client
+    repeats when it takes the thread up, or else what was there before the first response of this run.
+
+    Args:
+        fresh: the thread starts with this run, so its baseline is zero.
+    """
+
+    def __init__(self, *, fresh: bool) -> None:
+        self._seen: dict[str, int] | None = dict.fromkeys(_FIELDS, 0) if fresh else None
+
+    def past(self, total: dict[str, Any]) -> None:
+        """Take in the thread's total from before this run."""
+        self._seen = _read(total)
+
+    def update(self, total: dict[str, Any], last: dict[str, Any], model: str | None) -> TokenUsageUpdated | None:
+        """What was used since the last update; `last` is the newest response's own usage."""
+        now, newest = _read(total), _read(last)
+        seen = self._seen or {name: now[name] - newest[name] for name in now}
+        self._seen = {name: max(now[name], seen[name]) for name in now}
+        used = {name: self._seen[name] - seen[name] for name in now}
+        return _delta(used, model) if any(used.values()) else None
+
+
+def _read(breakdown: dict[str, Any]) -> dict[str, int]:
+    values = {name: breakdown.get(theirs) for name, theirs in _FIELDS.items()}
+    return {name: value if isinstance(value, int) else 0 for name, value in values.items()}
+
+
+def _delta(used: dict[str, int], model: str | None) -> TokenUsageUpdated:
+    return TokenUsageUpdated(
+        scope="delta",
+        input_tokens=used["input_tokens"],
+        output_tokens=used["output_tokens"],
+        cache_read_tokens=used["cache_read_tokens"],
+        cache_write_tokens=used["cache_write_tokens"],
+        reasoning_tokens=used["reasoning_tokens"],
+        model=model,
+    )

@@ -1,0 +1,80 @@
+"""Agents of langchain and langgraph under `supervise`, as one middleware."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from langchain.agents.middleware import AgentMiddleware
+from langchain_core.messages import AIMessage, ToolMessage
+
+from .loop import LoopGate, ToolRefused
+
+
+class Supervision(AgentMiddleware[Any, Any]):
+    """Puts every call of an agent's tools to a gate, and reports its responses and what they used.
+
+    Put it last in `create_agent(middleware=[..., Supervision(gate)])`, so that what is judged is what runs,
+    and run the agent with `ainvoke` or `astream`.
+    """
+
+    def __init__(self, gate: LoopGate) -> None:
+        super().__init__()
+        self._gate = gate
+
+    async def awrap_model_call(self, request: Any, handler: Callable[[Any], Awaitable[Any]]) -> Any:
+        """What a response used is judged before its calls are."""
+        await self._gate.turn()
+        response = await handler(request)
+        for message in getattr(response, "result", [response]):
+            if isinstance(message, AIMessage):
+                await self._report(message)
+        return response
+
+    async def awrap_tool_call(self, request: Any, handler: Callable[[Any], Awaitable[Any]]) -> Any:
+        """A refused call gives the model the gate's text."""
+        asked = request.tool_call
+
+        async def act(tool_input: dict[str, Any]) -> Any:
+            result = await handler(request.override(tool_call={**asked, "args": tool_input}))
+            if isinstance(result, ToolMessage) and result.status == "error":
+                raise _FailedError(result)
+            return result
+
+        try:
+            return await self._gate.call(asked["name"], asked["args"], act, call_id=asked["id"])
+        except ToolRefused as refusal:
+            return ToolMessage(refusal.tell_model, tool_call_id=asked["id"], name=asked["name"], status="error")
+        except _FailedError as failed:
+            return failed.message
+
+    def wrap_model_call(self, request: Any, handler: Callable[[Any], Any]) -> Any:
+        """Raises RuntimeError: a gate holds calls by waiting."""
+        raise RuntimeError("a supervised agent is run with `ainvoke` or `astream`")
+
+    def wrap_tool_call(self, request: Any, handler: Callable[[Any], Any]) -> Any:
+        """Raises RuntimeError: a gate holds calls by waiting."""
+        raise RuntimeError("a supervised agent is run with `ainvoke` or `astream`")
+
+    async def _report(self, message: AIMessage) -> None:
+        used: Any = message.usage_metadata
+        if used:
+            cached, spent = used.get("input_token_details", {}), used.get("output_token_details", {})
+            await self._gate.usage(
+                input_tokens=used["input_tokens"],
+                output_tokens=used["output_tokens"],
+                cache_read_tokens=cached.get("cache_read", 0),
+                cache_write_tokens=cached.get("cache_creation", 0),
+                reasoning_tokens=spent.get("reasoning", 0),
+                model=message.response_metadata.get("model_name"),
+            )
+        if message.text:
+            await self._gate.message(str(message.text))
+
+
+class _FailedError(Exception):
+    """A tool's error that the framework has made a message of."""
+
+    def __init__(self, message: ToolMessage) -> None:
+        super().__init__(str(message.text))
+        self.message = message

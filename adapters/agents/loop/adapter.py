@@ -1,0 +1,85 @@
+"""FunctionAdapter: an agent loop that is a function."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, Final, TypeAlias
+
+from proctor.policies.policy import Policy
+from proctor.policies.stream.calls import Capabilities
+from proctor.supervisor.errors import UsageError
+from proctor.supervisor.ports import Launch, LaunchOptions, Provider
+
+from ...kit.event_stream import EventStream
+from ...kit.launch_options import policy_parts
+from ...kit.named_object import named_object
+from ...kit.task_provider import TaskProvider, at_work
+from .loop_gate import LoopGate
+
+Loop: TypeAlias = Callable[[LoopGate, str], Awaitable[Any]]
+NAME: Final = "function"
+
+
+class FunctionAdapter:
+    """Runs prompts with a loop of one's own: `async def loop(gate, prompt)`, whose result is the output.
+
+    Args:
+        loop: the function, or its name as `module:name`.
+        tools: the names of the tools it calls, where they are known.
+        model: the model it uses, where that is known.
+
+    Raises:
+        UsageError: there is no such function.
+    """
+
+    name = NAME
+
+    def __init__(self, loop: Loop | str, *, tools: Sequence[str] | None = None, model: str | None = None) -> None:
+        found = named_object(loop, what="loop")
+        if not callable(found):
+            raise UsageError(f"loop `{loop}` is not a function")
+        self._loop: Loop = found
+        self._tools = None if tools is None else tuple(tools)
+        self._model = model
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What a loop can do that calls its tools through the gate."""
+        return loop_capabilities(self._tools, self._model)
+
+    async def prepare(self) -> None:
+        """Nothing is needed."""
+
+    def compile(self, policy: Policy) -> LaunchOptions:
+        """A loop has no launch options; every part is held at the gate."""
+        return LaunchOptions(unexpressed=policy_parts(policy))
+
+    @asynccontextmanager
+    async def open(self, launch: Launch) -> AsyncIterator[Provider]:
+        """Start the loop; leaving cancels it."""
+        stream = EventStream()
+        provider = TaskProvider(stream, launch.gate)
+        gate = LoopGate(launch, stream, provider)
+
+        async def job() -> None:
+            gate.output = await self._loop(gate, launch.prompt)
+            await gate.complete()
+
+        async with at_work(provider, job):
+            yield provider
+
+
+def loop_capabilities(tools: tuple[str, ...] | None, model: str | None) -> Capabilities:
+    """What any loop can do that calls its tools through the gate."""
+    return Capabilities(
+        gate="all",
+        rewrite=True,
+        usage="per_turn",
+        reports_cost=False,
+        cancel_kills_children=False,
+        resume=False,
+        narrow=True,
+        tools=tools,
+        model=model,
+    )

@@ -1,0 +1,201 @@
+"""What an agent's own loop is supervised through."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Literal, ParamSpec, TypeVar, overload
+
+import anyio
+from anyio.lowlevel import checkpoint
+
+from proctor.policies.stream.calls import tell_model_default
+from proctor.policies.stream.events import (
+    Event,
+    MessageReceived,
+    MessageSent,
+    RunCompleted,
+    TokenUsageUpdated,
+    TurnCompleted,
+    TurnStarted,
+)
+from proctor.supervisor.errors import UsageError
+from proctor.supervisor.ports import Launch
+
+from ...kit.event_stream import EventStream
+from ...kit.jsonable import plain
+from ...kit.task_provider import TaskProvider
+from .errors import ToolRefused
+from .framework_calls import FrameworkCalls
+from .tools import OnRefusal, asking
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class LoopGate:
+    """Reports what a loop says and uses, and holds its calls until they are decided.
+
+    Every method that waits returns when the supervisor has dealt with what was said; where that ends the
+    run, the loop is cancelled there.
+
+    # INVARIANT: a call runs after the gate allowed it, with the input the gate answered with.
+    """
+
+    def __init__(self, launch: Launch, stream: EventStream, provider: TaskProvider) -> None:
+        self._launch = launch
+        self._stream = stream
+        self._provider = provider
+        self._turn = 0
+        self._beginning = anyio.Lock()
+        self._numbers = itertools.count(1)
+        self._calls = FrameworkCalls(stream)
+        self.output: Any = None
+
+    @property
+    def run_id(self) -> str:
+        """The run this loop is."""
+        return self._launch.run_id
+
+    @property
+    def session_id(self) -> str:
+        """The session the run belongs to."""
+        return self._launch.session_id
+
+    @property
+    def transcript(self) -> tuple[Event, ...]:
+        """The events of the session before this run, for a loop that goes on with it."""
+        return self._launch.transcript
+
+    @overload
+    def tool(self, function: Callable[P, Awaitable[T]], /) -> Callable[P, Awaitable[T]]: ...
+    @overload
+    def tool(self, function: Callable[P, T], /) -> Callable[P, Awaitable[T]]: ...
+    @overload
+    def tool(
+        self, /, *, name: str | None = None, refused: OnRefusal = "raise"
+    ) -> Callable[[Callable[..., Any]], Callable[..., Awaitable[Any]]]: ...
+    def tool(
+        self, function: Callable[..., Any] | None = None, /, *, name: str | None = None, refused: OnRefusal = "raise"
+    ) -> Any:
+        """Make a function, async or not, one that asks the gate before each call and is awaited.
+
+        One that is not async runs in a thread; when the run is cancelled, it is not waited for.
+
+        Args:
+            function: the function.
+            name: the tool's name; left out, the function's.
+            refused: `raise` ToolRefused for a refused call, or `tell`: return the text for the model.
+        """
+        if refused not in ("raise", "tell"):
+            raise UsageError(f"refused=`{refused}` is neither `raise` nor `tell`")
+        if function is None:
+            return functools.partial(self.tool, name=name, refused=refused)
+        return asking(function, name=name, refused=refused, call=self.call)
+
+    async def call(
+        self,
+        name: str,
+        tool_input: Mapping[str, Any],
+        act: Callable[[dict[str, Any]], Awaitable[T]],
+        *,
+        call_id: str | None = None,
+    ) -> T:
+        """Propose one call and, if it is allowed, do it; its result or its exception is the call's outcome.
+
+        Args:
+            name: the tool.
+            tool_input: what the model gave it.
+            act: does it, with the input that was allowed.
+            call_id: the model's own id of the call; left out, a new one.
+
+        Raises:
+            ToolRefused: it did not run.
+        """
+        await self._begun()
+        own_id = self._calls.within(call_id) if call_id else f"call-{next(self._numbers)}"
+        call = self._calls.proposed(own_id, name, dict(tool_input), self._turn)
+        answer = await self._provider.ask(call)
+        if not answer.allowed:
+            raise ToolRefused(call, answer.tell_model or tell_model_default(name))
+        self._calls.allowed(call)
+        with self._calls.inside(call.id):
+            try:
+                result = await act(call.input if answer.input is None else answer.input)
+            except BaseException as error:
+                self._calls.failed(call.id, error)
+                raise
+        await self._calls.completed(call.id, result)
+        await checkpoint()
+        return result
+
+    async def turn(self) -> None:
+        """The next response of the model begins; the first begins by itself.
+
+        A response of a sub-agent, which a tool runs, is part of its parent's.
+        """
+        if self._calls.parent() is not None:
+            return
+        if self._turn:
+            await self._tell(TurnCompleted(turn=self._turn))
+        self._turn += 1
+        await self._tell(TurnStarted(turn=self._turn))
+
+    async def message(self, content: Any, *, role: Literal["assistant", "user", "system"] = "assistant") -> None:
+        """Report a message: text, or a list of content blocks."""
+        if role == "assistant":
+            await self._begun()
+            await self._tell(MessageReceived(content=plain(content)))
+        else:
+            await self._tell(MessageSent(role=role, content=plain(content)))
+
+    async def usage(
+        self,
+        *,
+        input_tokens: int = 0,
+        output_tokens: int = 0,
+        cache_read_tokens: int = 0,
+        cache_write_tokens: int = 0,
+        reasoning_tokens: int = 0,
+        cost_usd: float | None = None,
+        model: str | None = None,
+        cumulative: bool = False,
+    ) -> None:
+        """Report tokens used since the last report, or, if `cumulative`, by the run so far.
+
+        `input_tokens` includes what was read from or written to the cache. Without `cost_usd` (what the
+        provider says it cost) the price of `model` is used.
+        """
+        await self._begun()
+        await self._tell(
+            TokenUsageUpdated(
+                scope="cumulative" if cumulative else "delta",
+                input_tokens=input_tokens,
+                output_tokens=output_tokens,
+                cache_read_tokens=cache_read_tokens,
+                cache_write_tokens=cache_write_tokens,
+                reasoning_tokens=reasoning_tokens,
+                cost_usd=cost_usd,
+                model=model,
+            )
+        )
+
+    def narrow(self, tools: Sequence[str]) -> list[str]:
+        """Those of the tools that could be called now; offer the model these."""
+        return self._launch.narrow(list(tools))
+
+    async def complete(self) -> None:
+        """Report the end, with `output`."""
+        if self._turn:
+            await self._tell(TurnCompleted(turn=self._turn))
+        await self._tell(RunCompleted(output=plain(self.output)))
+
+    async def _begun(self) -> None:
+        async with self._beginning:  # siblings wait until the turn they belong to was told
+            if not self._turn:
+                await self.turn()
+
+    async def _tell(self, event: Event) -> None:
+        await self._stream.emit(event)
+        await checkpoint()  # where the run was cancelled because of the event, the loop ends here

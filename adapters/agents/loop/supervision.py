@@ -1,0 +1,165 @@
+"""supervise: an agent loop that is a block of code."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import anyio
+
+from proctor.policies.policy import Policy
+from proctor.policies.stream.calls import Capabilities, RunContext
+from proctor.supervisor.errors import PolicyViolationError, UsageError
+from proctor.supervisor.handle import RunHandle
+from proctor.supervisor.machine.result import RunResult
+from proctor.supervisor.ports import Approver, Launch, LaunchOptions, Provider, Publisher, Store
+from proctor.supervisor.store.memory import MemoryStore
+from proctor.supervisor.supervisor import Supervisor
+
+from ...kit.event_stream import EventStream
+from ...kit.launch_options import policy_parts
+from ...kit.task_provider import TaskProvider
+from .adapter import NAME, loop_capabilities
+from .loop_gate import LoopGate
+
+
+class Supervised(LoopGate):
+    """The gate of a block of code; after the block, `result` says how the run ended."""
+
+    def __init__(self, launch: Launch, stream: EventStream, provider: TaskProvider, supervisor: Supervisor) -> None:
+        super().__init__(launch, stream, provider)
+        self.supervisor = supervisor
+        self._result: RunResult | None = None
+
+    @property
+    def result(self) -> RunResult:
+        """How the run ended. Raises UsageError while it goes on, and of a block that failed."""
+        if self._result is None:
+            raise UsageError("there is no result: the block goes on, or it has failed")
+        return self._result
+
+
+@asynccontextmanager
+async def supervise(
+    policies: Sequence[Policy] | None = None,
+    *,
+    policy: Policy | None = None,
+    prompt: str = "",
+    store: Store | None = None,
+    context: RunContext | None = None,
+    approver: Approver | None = None,
+    publishers: Sequence[Publisher] = (),
+    session_id: str | None = None,
+    run_id: str | None = None,
+    metadata: Mapping[str, Any] | None = None,
+    tools: Sequence[str] | None = None,
+    model: str | None = None,
+) -> AsyncIterator[Supervised]:
+    """Supervise a block of code as one run; `async with` gives its gate.
+
+    The block is cancelled where a limit, a deadline, a refusal or anybody ends the run. What it assigns to
+    `gate.output` is the run's output; `gate.supervisor` answers approvals. The arguments are those of
+    `run_once`, and `tools` and `model` what the block uses, where that is known.
+
+    Raises:
+        PolicyViolationError: preflight refuses, or a policy cancelled the run; `gate.result` is then partial.
+        PolicyError, UsageError: an argument makes no sense.
+        StoreError: the run cannot be recorded.
+    """
+    block = _Block(None if tools is None else tuple(tools), model)
+    async with Supervisor(store or MemoryStore(), approver=approver, publishers=publishers) as supervisor:
+        handle = await supervisor.start(
+            block,
+            prompt,
+            policies=policies,
+            policy=policy,
+            context=context,
+            session_id=session_id,
+            run_id=run_id,
+            metadata=metadata,
+        )
+        gate = await block.opened(handle, supervisor)
+        if gate is not None:
+            async with _running(block, handle, gate):
+                yield gate
+        await handle.finished()
+    try:
+        result = await handle.wait()
+    except PolicyViolationError as error:
+        if gate is not None:
+            gate._result = error.partial
+        raise
+    except Exception as error:
+        if block.failed is not None and _holds(block.failed, error):
+            raise block.failed from None
+        raise
+    if gate is None:
+        raise UsageError(f"the run ended before the block began: {result.reason}")
+    gate._result = result
+
+
+@asynccontextmanager
+async def _running(block: _Block, handle: RunHandle, gate: Supervised) -> AsyncIterator[None]:
+    """Run the block's body; its exception is the run's, and a cancel from outside ends the run."""
+    left = False
+    try:
+        with block.provider.scope:
+            yield
+            await gate.complete()
+        left = True
+    except Exception as error:
+        block.failed, left = error, True
+    finally:
+        if not left:
+            with anyio.CancelScope(shield=True):
+                await handle.cancel(reason="the block was cancelled")
+        block.stream.close(block.provider.failure or block.failed)
+
+
+def _holds(failure: Exception, error: Exception) -> bool:
+    """Whether a group has this error in it: the supervisor takes the one error out of a group of one."""
+    return isinstance(failure, ExceptionGroup) and failure.subgroup(lambda each: each is error) is not None
+
+
+class _Block:
+    """An Adapter for one run: the agent is the block."""
+
+    name = NAME
+
+    def __init__(self, tools: tuple[str, ...] | None, model: str | None) -> None:
+        self.capabilities: Capabilities = loop_capabilities(tools, model)
+        self.stream = EventStream()
+        self.failed: Exception | None = None
+        self._launch: Launch | None = None
+        self._open = anyio.Event()
+        self.provider: TaskProvider
+
+    async def prepare(self) -> None:
+        """Nothing is needed."""
+
+    def compile(self, policy: Policy) -> LaunchOptions:
+        """A block has no launch options; every part is held at the gate."""
+        return LaunchOptions(unexpressed=policy_parts(policy))
+
+    @asynccontextmanager
+    async def open(self, launch: Launch) -> AsyncIterator[Provider]:
+        """Let the block begin."""
+        self.provider = TaskProvider(self.stream, launch.gate)
+        self._launch = launch
+        self._open.set()
+        yield self.provider
+
+    async def opened(self, handle: RunHandle, supervisor: Supervisor) -> Supervised | None:
+        """Wait until the run has begun; None if it ended before."""
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._or_over, handle)
+            await self._open.wait()
+            tasks.cancel_scope.cancel()
+        if self._launch is None:
+            return None
+        return Supervised(self._launch, self.stream, self.provider, supervisor)
+
+    async def _or_over(self, handle: RunHandle) -> None:
+        await handle.finished()
+        self._open.set()

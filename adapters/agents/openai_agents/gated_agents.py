@@ -1,0 +1,138 @@
+"""Agents whose tools ask first: copies, so that the caller's own stay as they are."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from agents import Agent, FunctionTool, Handoff, RunContextWrapper, ToolInputGuardrail
+from agents.tool import Tool
+
+from ...kit.jsonable import plain
+
+OnFailure = Callable[[Exception], None]
+
+
+class Copies:
+    """One copy of each agent a run meets, with everything it can hand over to.
+
+    # INVARIANT: a copy's function tools ask the gate last, when every guardrail of the caller has passed.
+
+    Args:
+        guard: asks the gate.
+        failed: is told, in the tool's task, of an exception that the SDK turns into a result.
+        offered: whether the model is shown a tool of this name.
+    """
+
+    def __init__(
+        self, guard: ToolInputGuardrail[Any], failed: OnFailure, offered: Callable[[str], bool] | None
+    ) -> None:
+        self._guard = guard
+        self._failed = failed
+        self._offered = offered
+        self._known: dict[int, tuple[Agent[Any], Agent[Any]]] = {}
+
+    def of(self, agent: Agent[Any]) -> Agent[Any]:
+        """The agent's copy; a copy is its own."""
+        if id(agent) not in self._known:
+            made = agent.clone(tools=[self._tool(tool) for tool in agent.tools], handoffs=[])
+            self._known[id(agent)] = (agent, made)
+            self._known[id(made)] = (made, made)
+            made.handoffs = [self._handoff(target) for target in agent.handoffs]
+            made.mcp_servers = [self._server(server) for server in agent.mcp_servers]
+        return self._known[id(agent)][1]
+
+    def _tool(self, tool: Tool) -> Tool:
+        if not isinstance(tool, FunctionTool):
+            return tool
+        changes: dict[str, Any] = {"tool_input_guardrails": [*(tool.tool_input_guardrails or ()), self._guard]}
+        if tool.timeout_seconds is not None:
+            changes["timeout_error_function"] = self._telling(tool.timeout_error_function or _timed_out)
+        # the SDK tells of exceptions only where its own text for them is used; a caller's function is wrapped
+        own = getattr(tool, "_failure_error_function", None)
+        if own is not None and not getattr(tool, "_use_default_failure_error_function", True):
+            changes["_failure_error_function"] = self._telling(own)
+        if self._offered is not None:
+            changes["is_enabled"] = _also(tool.is_enabled, self._offered, tool.name)
+        return dataclasses.replace(tool, **changes)
+
+    def _handoff(self, target: Any) -> Any:
+        if isinstance(target, Agent):
+            return self.of(target)
+        assert isinstance(target, Handoff)
+        invoke = target.on_invoke_handoff
+
+        async def handed_over(context: RunContextWrapper[Any], arguments: str) -> Any:
+            return self.of(await invoke(context, arguments))
+
+        return dataclasses.replace(target, on_invoke_handoff=handed_over)
+
+    def _server(self, server: Any) -> Any:
+        """A copy that shares the open connection: the SDK takes a server's guardrails from the server."""
+        made = copy.copy(server)
+        made.tool_input_guardrails = [*(server.tool_input_guardrails or ()), self._guard]
+
+        async def call_tool(*args: Any, **kwargs: Any) -> Any:
+            try:
+                result = await server.call_tool(*args, **kwargs)
+            except Exception as error:
+                self._failed(error)
+                raise
+            if getattr(result, "is_error", getattr(result, "isError", False)):
+                self._failed(RuntimeError(f"the server said that it failed: {plain(result.content)}"))
+            return result
+
+        made.call_tool = call_tool
+        return made
+
+    def _telling(self, own: Callable[..., Any]) -> Callable[..., Any]:
+        async def tell(context: Any, error: Exception) -> Any:
+            self._failed(error)
+            said = own(context, error)
+            return await said if inspect.isawaitable(said) else said
+
+        return tell
+
+
+def holds_every_call(agent: Any) -> bool:
+    """Whether every tool an agent could reach, over all its handoffs, is one that can be held."""
+    seen: set[int] = set()
+    waiting = [agent]
+    while waiting:
+        one = waiting.pop()
+        if id(one) in seen:
+            continue
+        seen.add(id(one))
+        if not all(isinstance(tool, FunctionTool) for tool in one.tools):
+            return False
+        for target in one.handoffs:
+            known = target if isinstance(target, Agent) else _known_target(target)
+            if known is None:
+                return False
+            waiting.append(known)
+    return True
+
+
+def _known_target(target: Handoff[Any, Any]) -> Any:
+    """The agent of a handoff that always goes to the same one."""
+    reference = getattr(target, "_agent_ref", None)
+    return reference() if reference is not None else None
+
+
+def _timed_out(context: Any, error: Exception) -> str:
+    return f"Tool '{context.tool_name}' timed out."
+
+
+def _also(enabled: Any, offered: Callable[[str], bool], name: str) -> Callable[..., Any]:
+    async def both(context: RunContextWrapper[Any], agent: Any) -> bool:
+        if not offered(name):
+            return False
+        if not callable(enabled):
+            return bool(enabled)
+        given = enabled(context, agent)
+        return bool(await given if inspect.isawaitable(given) else given)
+
+    return both

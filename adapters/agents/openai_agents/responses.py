@@ -1,0 +1,64 @@
+"""A model's response as events."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from agents.items import ModelResponse
+
+from proctor.policies.stream.events import (
+    Event,
+    MessageReceived,
+    TokenUsageUpdated,
+    ToolCallCompleted,
+    ToolCallStarted,
+)
+
+from ...kit.jsonable import plain
+
+HOSTED = frozenset(("web_search", "file_search", "code_interpreter", "image_generation", "mcp"))
+"""Calls that the model's provider has run when its response arrives."""
+_NOT_INPUT = ("id", "type", "status", "call_id")
+
+
+def usage_of(response: ModelResponse, model: str | None) -> TokenUsageUpdated | None:
+    """What a response used; None if it does not say."""
+    usage = response.usage
+    if not usage.input_tokens and not usage.output_tokens:
+        return None
+    return TokenUsageUpdated(
+        scope="delta",
+        model=model,
+        input_tokens=usage.input_tokens,
+        output_tokens=usage.output_tokens,
+        cache_read_tokens=getattr(usage.input_tokens_details, "cached_tokens", 0) or 0,
+        cache_write_tokens=getattr(usage.input_tokens_details, "cache_write_tokens", 0) or 0,
+        reasoning_tokens=getattr(usage.output_tokens_details, "reasoning_tokens", 0) or 0,
+    )
+
+
+def events_of(response: ModelResponse, *, turn: int, parent: str | None) -> Iterator[Event]:
+    """What was said, and the calls that ask nobody: those of hosted tools and of computers and shells."""
+    for item in response.output:
+        told = plain(item)
+        if not isinstance(told, dict):
+            continue
+        kind = str(told.get("type", ""))
+        if kind == "message":
+            texts = [part.get("text") or part.get("refusal") or "" for part in told.get("content") or ()]
+            yield MessageReceived(content="\n".join(texts))
+        elif kind.endswith("_call") and kind != "function_call":
+            yield from _ungated(told, kind.removesuffix("_call"), turn, parent)
+
+
+def _ungated(told: dict[str, Any], kind: str, turn: int, parent: str | None) -> Iterator[Event]:
+    call_id = str(told.get("call_id") or told.get("id"))
+    name = str(told["name"]) if kind in ("mcp", "custom_tool") and told.get("name") else kind
+    given = {key: value for key, value in told.items() if key not in _NOT_INPUT and value is not None}
+    yield ToolCallStarted(
+        tool_call_id=call_id, tool_name=name, tool_input=given, turn=turn, parent_tool_call_id=parent
+    )
+    if kind in HOSTED:
+        output = told.get("output") or told.get("results") or told.get("result") or told.get("status")
+        yield ToolCallCompleted(tool_call_id=call_id, tool_name=name, tool_output=output)

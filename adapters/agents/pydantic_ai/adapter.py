@@ -1,0 +1,125 @@
+"""PydanticAIAdapter: runs of a pydantic-ai agent."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, Final
+
+from proctor.policies.policy import Policy
+from proctor.policies.stream.calls import Capabilities
+from proctor.supervisor.errors import ProviderUnavailableError, UsageError
+from proctor.supervisor.ports import Launch, LaunchOptions, Provider
+
+from ...kit.named_object import named_object
+from ...kit.task_provider import at_work
+from ..loop.histories import Histories
+from .options import LIMITS, compile_limits
+
+HARMLESS: Final = ("tool_search",)
+"""Native tools that do nothing but find other tools; every agent has this one."""
+
+
+class PydanticAIAdapter:
+    """Runs prompts with an agent of pydantic-ai, every call of its tools gated. On asyncio only.
+
+    Args:
+        agent: the agent, or its name as `module:name`; it is not changed.
+        deps: the agent's dependencies.
+        usage_limits: the caller's UsageLimits; a policy only tightens them.
+        sub_agents: agents that its tools run: their tools are gated too.
+        narrow: offer the model only the tools that could be called now.
+        stream: report text as it is written; the model must be able to stream.
+        run_options: anything else for `agent.run`, such as `model`, `toolsets` or `message_history`.
+    """
+
+    name = "pydantic-ai"
+
+    def __init__(
+        self,
+        agent: Any,
+        *,
+        deps: Any = None,
+        usage_limits: Any = None,
+        sub_agents: Sequence[Any] = (),
+        narrow: bool = False,
+        stream: bool = False,
+        **run_options: Any,
+    ) -> None:
+        self._agent = named_object(agent, what="agent")
+        if not callable(getattr(self._agent, "run", None)):
+            raise UsageError(f"`{self._agent}` is not an agent of pydantic-ai: it has no `run`")
+        known = inspect.signature(self._agent.run).parameters
+        for option in run_options:
+            if option not in known:
+                raise UsageError(f"an agent's `run` takes no `{option}`")
+        self._own = {**run_options, "deps": deps, "usage_limits": usage_limits}
+        self._sub_agents = tuple(sub_agents)
+        self._narrow = narrow
+        self._stream = stream
+        self._histories: Histories[Any] = Histories()
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What the framework can do; tools that the model's provider runs by itself cannot be held."""
+        return Capabilities(
+            gate="some" if self._has_native_tools() else "all",
+            rewrite=True,
+            usage="per_turn",
+            reports_cost=False,
+            cancel_kills_children=False,
+            resume=False,
+            narrow=self._narrow,
+            compiles=tuple(LIMITS),
+            model=self._model_name(),
+        )
+
+    async def prepare(self) -> None:
+        """Check that the framework is there and that this is its event loop."""
+        try:
+            import pydantic_ai  # noqa: F401
+        except ImportError as error:
+            raise ProviderUnavailableError(
+                "pydantic-ai is not installed; pip install 'proctor[pydantic-ai]'"
+            ) from error
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            raise ProviderUnavailableError(
+                "pydantic-ai runs on asyncio only; start with `anyio.run(..., backend='asyncio')`"
+            ) from None
+
+    def compile(self, policy: Policy) -> LaunchOptions:
+        """Turn the merged policy's limits into UsageLimits."""
+        return compile_limits(policy)
+
+    @asynccontextmanager
+    async def open(self, launch: Launch) -> AsyncIterator[Provider]:
+        """Start the agent; leaving cancels it."""
+        await self.prepare()
+        from .session import PydanticAISession
+
+        session = PydanticAISession(
+            self._agent,
+            self._own,
+            launch,
+            self._histories,
+            sub_agents=self._sub_agents,
+            narrows=self._narrow,
+            streams=self._stream,
+        )
+        async with at_work(session, session.play):
+            yield session
+
+    def _model_name(self) -> str | None:
+        model = self._own.get("model") or getattr(self._agent, "model", None)
+        name = model if isinstance(model, str) else getattr(model, "model_name", None)
+        return name.partition(":")[2] or name if isinstance(name, str) else None
+
+    def _has_native_tools(self) -> bool:
+        agents = (self._agent, *self._sub_agents)
+        roots = (getattr(each, "root_capability", None) for each in agents)
+        given = [each for each in (*(self._own.get("capabilities") or ()), *roots) if each is not None]
+        return any(getattr(tool, "kind", "") not in HARMLESS for each in given for tool in each.get_native_tools())

@@ -1,0 +1,56 @@
+"""A policy as UsageLimits: only what the framework holds exactly as the policy means it.
+
+A limit whose action is weaker than cancel, or that counts over a session, stays with the supervisor: the
+framework knows no other end than stopping the run. So does a limit of calls, as the framework counts
+refused ones, and a limit of cost, as it warns where it knows no price.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from proctor.policies.policy import Policy
+from proctor.policies.stack.merge import effective_limits
+from proctor.supervisor.ports import LaunchOptions
+
+from ...kit.launch_options import policy_parts
+
+LIMITS: Final = {
+    "max_total_tokens": "total_tokens_limit",
+    "max_input_tokens": "input_tokens_limit",
+    "max_output_tokens": "output_tokens_limit",
+    "max_turns": "request_limit",
+}
+
+
+def compile_limits(policy: Policy) -> LaunchOptions:
+    """The limits the framework can hold too, by its own names."""
+    options: dict[str, Any] = {}
+    held: dict[str, bool] = {}
+    for entry in effective_limits(policy):
+        theirs = LIMITS.get(entry.name)
+        exact = theirs is not None and entry.action == "cancel" and entry.limit.scope == "run"
+        held[entry.name] = held.get(entry.name, True) and exact
+        if theirs is not None and exact:
+            options[theirs] = min(int(entry.limit.max), options.get(theirs, int(entry.limit.max)))
+    parts = policy_parts(policy)
+    return LaunchOptions(
+        options=options,
+        expressed=tuple(part for part in parts if held.get(part)),
+        unexpressed=tuple(part for part in parts if not held.get(part)),
+    )
+
+
+def tightened(own: Any, options: dict[str, Any]) -> Any:
+    """The caller's UsageLimits, or the framework's default, with each compiled limit where it is lower."""
+    from dataclasses import replace
+
+    from pydantic_ai.usage import UsageLimits
+
+    limits = own or UsageLimits()
+    lower = {
+        name: value
+        for name, value in options.items()
+        if getattr(limits, name) is None or value < getattr(limits, name)
+    }
+    return replace(limits, **lower)

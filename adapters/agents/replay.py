@@ -1,0 +1,219 @@
+"""A recorded stream of events as a run: what a policy would have done to it, at the gate or watching."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import asynccontextmanager
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+import anyio
+import anyio.lowlevel
+import msgspec
+
+from proctor.policies.errors import EventError
+from proctor.policies.policy import Policy
+from proctor.policies.stream.calls import Capabilities, ToolCall
+from proctor.policies.stream.codec import decode_event
+from proctor.policies.stream.events import (
+    ApprovalEvent,
+    BudgetWarned,
+    Event,
+    MessageSent,
+    PolicyViolated,
+    RunCancelled,
+    RunCompleted,
+    RunFailed,
+    RunStarted,
+    SessionEvent,
+    TokenUsageUpdated,
+    ToolCallDenied,
+    ToolCallFailed,
+    ToolCallRequested,
+    ToolCallStarted,
+    ToolOutcome,
+)
+from proctor.supervisor.errors import UsageError
+from proctor.supervisor.ports import Gate, GateAnswer, Launch, LaunchOptions, Provider, Rung
+
+from ..kit.launch_options import policy_parts
+from ..traces.errors import TraceError
+from ..traces.lines import open_lines
+
+Pace: TypeAlias = Literal["original", "flat"] | float
+
+SUPERVISORS_OWN = (
+    RunStarted,
+    PolicyViolated,
+    BudgetWarned,
+    ApprovalEvent,
+    RunCompleted,
+    RunFailed,
+    RunCancelled,
+    SessionEvent,
+)
+"""Events of a recording that the supervisor wrote: a provider's stream has none of them."""
+
+
+class ReplayAdapter:
+    """Replays a recording. Nothing runs: outcomes, usage and texts are the recorded ones.
+
+    Args:
+        recording: events, or the path of a file with one event a line, gzip or plain; `-` is standard input.
+        gated: ask the gate for every call; a refused call's outcome is left out, as it did not run. False
+            reports the calls as they were recorded.
+        pace: `original` keeps the recorded times, a number divides them by it, `flat` waits for nothing.
+
+    Raises:
+        TraceError: the recording cannot be read; names the file and line.
+        UsageError: an argument makes no sense.
+    """
+
+    def __init__(self, recording: Iterable[Event] | str | Path, *, gated: bool = True, pace: Pace = "flat") -> None:
+        self._speed = _speed(pace)
+        self._gated = gated
+        events = _read(str(recording)) if isinstance(recording, str | Path) else list(recording)
+        if any(not isinstance(event, Event) for event in events):
+            raise UsageError("`recording` is events, or the path of a file of them")
+        self._model = next((event.model for event in events if isinstance(event, RunStarted)), None)
+        self._tools = next((event.tools for event in events if isinstance(event, RunStarted)), None)
+        self._costs = any(isinstance(e, TokenUsageUpdated) and e.cost_usd is not None for e in events)
+        self._events = tuple(e for e in events if not isinstance(e, SUPERVISORS_OWN))
+        self._output = next((e.output for e in reversed(events) if isinstance(e, RunCompleted)), None)
+
+    @property
+    def name(self) -> str:
+        return "replay"
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return Capabilities(
+            gate="all" if self._gated else "none",
+            usage="per_turn",
+            reports_cost=self._costs,
+            cancel_kills_children=True,
+            tools=self._tools,
+            model=self._model,
+        )
+
+    async def prepare(self) -> None:
+        """Nothing is needed: the recording was read when the adapter was made."""
+
+    def compile(self, policy: Policy) -> LaunchOptions:
+        return LaunchOptions(unexpressed=policy_parts(policy))
+
+    @asynccontextmanager
+    async def open(self, launch: Launch) -> AsyncIterator[Provider]:
+        gate = launch.gate if self._gated else None
+        yield Replay(_without_prompt(self._events, launch.prompt), self._output, gate, self._speed)
+
+
+class Replay:
+    """One replay of a recording; `speed` None waits for nothing."""
+
+    def __init__(self, events: Sequence[Event], output: Any, gate: Gate | None, speed: float | None) -> None:
+        self._events = events
+        self._output = output
+        self._gate = gate
+        self._speed = speed
+        self._stopped = False
+        self._scope = anyio.CancelScope()
+        self._asked: dict[str, GateAnswer] = {}
+        self._inputs: dict[str, dict[str, Any]] = {}
+
+    async def events(self) -> AsyncIterator[Event]:
+        before: datetime | None = None
+        for recorded in self._events:
+            with anyio.CancelScope() as self._scope:  # ended by the ladder, whatever is waited for
+                await self._wait(before, recorded.at)
+                event = await self._shown(recorded)
+            if self._stopped:
+                return
+            before = recorded.at or before
+            if event is not None:
+                yield msgspec.structs.replace(event, run_id="", session_id="", seq=0, at=None, provider="")
+        yield RunCompleted(output=self._output)
+
+    def ladder(self) -> Sequence[Rung]:
+        return [Rung(name="stop", act=self._stop, bound_s=1.0)]
+
+    async def _stop(self) -> dict[str, Any]:
+        self._stopped = True
+        self._scope.cancel()
+        return {}
+
+    async def _wait(self, before: datetime | None, at: datetime | None) -> None:
+        if self._speed is None or before is None or at is None:
+            await anyio.lowlevel.checkpoint()
+        else:
+            await anyio.sleep(max(0.0, (at - before).total_seconds() / self._speed))
+
+    async def _shown(self, event: Event) -> Event | None:
+        """What is shown of a recorded event; a call is asked for first, and the gate records it."""
+        if self._gate is None:
+            return None if isinstance(event, ToolCallDenied) else event
+        if isinstance(event, ToolCallRequested | ToolCallStarted):
+            return await self._called(self._gate, event)
+        if isinstance(event, ToolOutcome):
+            return self._outcome(event)
+        return event
+
+    async def _called(self, gate: Gate, event: ToolCallRequested | ToolCallStarted) -> Event | None:
+        call_id = event.tool_call_id
+        if call_id not in self._asked:
+            call = ToolCall(
+                id=call_id,
+                name=event.tool_name,
+                input=event.tool_input,
+                turn=event.turn,
+                parent_tool_call_id=event.parent_tool_call_id,
+            )
+            self._inputs[call_id] = event.tool_input
+            self._asked[call_id] = await gate(call)
+            self._stopped = self._stopped or self._asked[call_id].stop
+            return None
+        started = isinstance(event, ToolCallStarted) and self._asked[call_id].allowed
+        rewritten = started and event.tool_input != self._inputs[call_id]
+        return event if rewritten else None
+
+    def _outcome(self, event: ToolOutcome) -> Event | None:
+        answer = self._asked.get(event.tool_call_id)
+        if answer is not None and not answer.allowed:
+            return None
+        if isinstance(event, ToolCallDenied):
+            return ToolCallFailed(
+                tool_call_id=event.tool_call_id, tool_name=event.tool_name, error="denied in the recording"
+            )
+        return event
+
+
+def _without_prompt(events: Sequence[Event], prompt: str) -> Sequence[Event]:
+    """The events without the message that is the prompt of this run: the supervisor records it itself."""
+    for n, event in enumerate(events):
+        if isinstance(event, MessageSent):
+            return [*events[:n], *events[n + 1 :]] if event.content == prompt else events
+    return events
+
+
+def _read(path: str) -> list[Event]:
+    with open_lines(path) as lines:
+        events: list[Event] = []
+        for line in lines:
+            try:
+                events.append(decode_event(line))
+            except EventError as error:
+                raise lines.fail(str(error)) from None
+    if not events:
+        raise TraceError("no events", place=path)
+    return events
+
+
+def _speed(pace: Pace) -> float | None:
+    if pace == "flat":
+        return None
+    if pace == "original":
+        return 1.0
+    if isinstance(pace, bool) or not isinstance(pace, int | float) or not 0 < pace < float("inf"):
+        raise UsageError(f"`pace` is `original`, `flat` or a number above 0, not `{pace}`")
+    return float(pace)

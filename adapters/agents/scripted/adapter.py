@@ -1,0 +1,89 @@
+"""An agent that follows a script, with calls that really run: for demonstrations, examples and tests."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from proctor.policies.policy import Policy
+from proctor.policies.stream.calls import Capabilities
+from proctor.supervisor.errors import ProviderUnavailableError, UsageError
+from proctor.supervisor.ports import Launch, LaunchOptions, Provider
+
+from ...kit.event_stream import EventStream
+from ...kit.launch_options import policy_parts
+from ...kit.local_work import working, workspace_directory
+from ...kit.subprocesses import Commands
+from .agent import ScriptedAgent
+from .reading import ScriptSource, read_script
+from .tools import BUILT_IN, Tool, Toolbox, check_tools, write_file
+
+
+class ScriptedAdapter:
+    """Runs a script as an agent. The prompt is recorded and otherwise not looked at.
+
+    Args:
+        script: a path, YAML text, a mapping or a Script; see docs/scripted-agents.md.
+        tools: functions by name, called with the call's input as keyword arguments, sync or async.
+        gated: ask the gate before every call; False reports calls and runs them at once.
+        workspace: directory for commands and files; left out, a new one for every run, removed after it.
+        command_timeout_s: seconds a shell command may take at most.
+
+    Raises:
+        UsageError: the script or an argument makes no sense; lists every problem.
+    """
+
+    def __init__(
+        self,
+        script: ScriptSource,
+        *,
+        tools: Mapping[str, Tool] | None = None,
+        gated: bool = True,
+        workspace: str | Path | None = None,
+        command_timeout_s: float = 60.0,
+    ) -> None:
+        if not command_timeout_s > 0:
+            raise UsageError(f"`command_timeout_s` must be above 0, not {command_timeout_s}")
+        self.script = read_script(script)
+        self._tools = check_tools(tools or {})
+        self._gated = gated
+        self._workspace = None if workspace is None else Path(workspace)
+        self._command_timeout_s = command_timeout_s
+
+    @property
+    def name(self) -> str:
+        return "scripted"
+
+    @property
+    def capabilities(self) -> Capabilities:
+        offered = self.script.tools or tuple(dict.fromkeys((*BUILT_IN, *self._tools)))
+        return Capabilities(
+            gate="all" if self._gated else "none",
+            rewrite=self._gated,
+            usage="per_turn",
+            reports_cost=True,
+            cancel_kills_children=True,
+            tools=offered,
+            model=self.script.model,
+        )
+
+    async def prepare(self) -> None:
+        if self._workspace is not None and not self._workspace.is_dir():
+            place = self._workspace
+            raise ProviderUnavailableError(f"workspace `{place}` is not a directory; create it first")
+
+    def compile(self, policy: Policy) -> LaunchOptions:
+        return LaunchOptions(unexpressed=policy_parts(policy))
+
+    @asynccontextmanager
+    async def open(self, launch: Launch) -> AsyncIterator[Provider]:
+        with workspace_directory(self._workspace) as workspace:
+            for path, content in self.script.files.items():
+                write_file(workspace / path, content)
+            commands = Commands(launch.run_id)
+            tools = Toolbox(workspace, commands, self._tools, timeout_s=self._command_timeout_s)
+            stream = EventStream()
+            agent = ScriptedAgent(self.script, stream, tools, launch.gate if self._gated else None)
+            async with working(agent.play, stream, commands) as provider:
+                yield provider

@@ -1,0 +1,89 @@
+"""Command lines as runs: `prompt` is the line, judged in all its parts before any of it runs."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+
+from proctor.policies.policy import Allow, Policy, members_of
+from proctor.policies.stream.calls import Capabilities
+from proctor.supervisor.errors import ProviderUnavailableError, UsageError
+from proctor.supervisor.ports import Launch, LaunchOptions, Provider
+
+from ...kit.event_stream import EventStream
+from ...kit.launch_options import policy_parts
+from ...kit.local_work import working
+from ...kit.subprocesses import Commands
+from .agent import ShellAgent
+from .parse import DYNAMIC
+
+
+class ShellAdapter:
+    """Runs the prompt as a bash command line; see docs/shell.md for what is judged.
+
+    Args:
+        cwd: the directory it runs in; left out, the current one.
+        env: its environment; left out, this process's.
+        timeout_s: seconds it may take; left out, as long as the policies let it.
+
+    Raises:
+        UsageError: an argument makes no sense.
+    """
+
+    def __init__(
+        self,
+        *,
+        cwd: str | Path | None = None,
+        env: Mapping[str, str] | None = None,
+        timeout_s: float | None = None,
+    ) -> None:
+        if timeout_s is not None and not timeout_s > 0:
+            raise UsageError(f"`timeout_s` must be above 0, not {timeout_s}")
+        self._cwd = Path.cwd() if cwd is None else Path(cwd)
+        self._env = None if env is None else dict(env)
+        self._timeout_s = timeout_s
+
+    @property
+    def name(self) -> str:
+        return "shell"
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return Capabilities(
+            gate="all", deny_ends_turn=True, cancel_kills_children=True, compiles=(f"allow {DYNAMIC}",)
+        )
+
+    async def prepare(self) -> None:
+        if shutil.which("bash") is None:
+            raise ProviderUnavailableError("`bash` is not installed, or not on PATH")
+        if not self._cwd.is_dir():
+            raise ProviderUnavailableError(f"`{self._cwd}` is not a directory; create it first")
+
+    def compile(self, policy: Policy) -> LaunchOptions:
+        """Commands that are known only when they run are refused unless an allow list names `dynamic`."""
+        admits = _admits_dynamic(policy)
+        expressed = (f"allow {DYNAMIC}",) if admits else ()
+        return LaunchOptions(
+            options={"dynamic": admits},
+            expressed=expressed,
+            unexpressed=tuple(part for part in policy_parts(policy) if part not in expressed),
+        )
+
+    @asynccontextmanager
+    async def open(self, launch: Launch) -> AsyncIterator[Provider]:
+        commands = Commands(launch.run_id)
+        stream = EventStream()
+        admits = launch.options.options.get("dynamic") is True
+        agent = ShellAgent(launch.prompt, stream, commands, launch.gate, admits_dynamic=admits)
+        run = partial(agent.run, cwd=self._cwd, env=self._env, timeout_s=self._timeout_s)
+        async with working(run, stream, commands) as provider:
+            yield provider
+
+
+def _admits_dynamic(policy: Policy) -> bool:
+    """Whether an allow list of the stack names `dynamic` itself; a wildcard does not."""
+    rules = [rule for member in members_of(policy) for rule in member.tool_rules]
+    return any(isinstance(rule, Allow) and DYNAMIC in rule.tools for rule in rules)

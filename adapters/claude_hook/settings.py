@@ -1,0 +1,131 @@
+"""The client's settings file: which hooks it starts, put there and kept apart from everything else in it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from proctor.policies import RunContext
+from proctor.supervisor.errors import UsageError
+
+from .asked import EVENTS
+
+TIMEOUT_S = 120
+"""The client lets a call run when its hook takes longer; a hook ends itself long before."""
+MODULE = "proctor.adapters.claude_hook"
+_REFUSING = ("PreToolUse", "UserPromptSubmit")
+
+
+def command(policies: Sequence[Path], store: Path, context: RunContext) -> str:
+    """The shell command of a hook; the paths absolute, as hooks start in any folder."""
+    words = [sys.executable, "-m", MODULE]
+    for policy in policies:
+        words += ["--policy", os.fspath(policy.absolute())]
+    words += ["--store", os.fspath(store.absolute())]
+    said = msgspec.json.encode(context).decode()
+    if said != "{}":
+        words += ["--context", said]
+    return shlex.join(words)
+
+
+def hooks(policies: Sequence[Path], store: Path, context: RunContext) -> dict[str, Any]:
+    """The `hooks` of a settings file.
+
+    The client goes on after any exit code but 2, so a hook that cannot even be started is made to exit so.
+    """
+    line = command(policies, store, context)
+    found: dict[str, Any] = {}
+    for event in EVENTS:
+        run = f"{line} || exit 2" if event in _REFUSING else line
+        found[event] = [{"hooks": [{"type": "command", "command": run, "timeout": TIMEOUT_S}]}]
+    return found
+
+
+def settings_path(*, user: bool, folder: Path) -> Path:
+    """The person's own settings, or the project's own that are not shared with others."""
+    if user:
+        home = os.environ.get("CLAUDE_CONFIG_DIR")
+        return (Path(home) if home else Path.home() / ".claude") / "settings.json"
+    return folder / ".claude" / "settings.local.json"
+
+
+def installed(path: Path, wanted: dict[str, Any]) -> bool:
+    """Put hooks into a settings file in place of our earlier ones; False when they were there as they are.
+
+    Raises UsageError when the file is no settings file, or cannot be written; then it is as it was.
+    """
+    now = _read(path)
+    kept = _without_ours(now.get("hooks", {}), path)
+    for event, entries in wanted.items():
+        kept[event] = [*kept.get(event, []), *entries]
+    then = {**now, "hooks": kept}
+    if then == now:
+        return False
+    _write(path, then)
+    return True
+
+
+def removed(path: Path) -> bool:
+    """Take our hooks out of a settings file; False when there were none. Raises UsageError as `installed`."""
+    now = _read(path)
+    kept = _without_ours(now.get("hooks", {}), path)
+    if kept == now.get("hooks", {}):
+        return False
+    then = {**now, "hooks": kept} if kept else {key: value for key, value in now.items() if key != "hooks"}
+    _write(path, then)
+    return True
+
+
+def _without_ours(hooks: Any, path: Path) -> dict[str, list[Any]]:
+    if not isinstance(hooks, dict) or not all(isinstance(entries, list) for entries in hooks.values()):
+        raise UsageError(f"`hooks` in `{path}` is not as Claude Code writes it; mend it first")
+    kept = {event: [entry for entry in entries if not _is_ours(entry)] for event, entries in hooks.items()}
+    return {event: entries for event, entries in kept.items() if entries or not hooks[event]}
+
+
+def _is_ours(entry: Any) -> bool:
+    runs = entry.get("hooks") if isinstance(entry, dict) else None
+    commands = [run.get("command", "") for run in runs or () if isinstance(run, dict)]
+    return bool(commands) and all(f" -m {MODULE} " in str(line) for line in commands)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return {}
+    except (OSError, UnicodeError) as error:
+        why = (getattr(error, "strerror", None) or str(error)).lower()
+        raise UsageError(f"`{path}` cannot be read: {why}") from error
+    try:
+        found = json.loads(text or "{}")
+    except json.JSONDecodeError as error:
+        place = f"{path}:{error.lineno}:{error.colno}"
+        raise UsageError(f"{place}: not JSON: {error.msg.lower()}; mend the file first") from error
+    if not isinstance(found, dict):
+        raise UsageError(f"`{path}` is no settings file: it holds no object")
+    return found
+
+
+def _write(path: Path, settings: dict[str, Any]) -> None:
+    """Replace the file as a whole: a client that reads it meanwhile sees the one or the other."""
+    try:
+        real = path.resolve()
+        real.parent.mkdir(parents=True, exist_ok=True)
+        mode = real.stat().st_mode & 0o777 if real.exists() else 0o600
+        with tempfile.NamedTemporaryFile(
+            "w", encoding="utf-8", dir=real.parent, prefix=".settings-", delete=False
+        ) as file:
+            file.write(json.dumps(settings, indent=2, ensure_ascii=False) + "\n")
+        os.chmod(file.name, mode)
+        os.replace(file.name, real)
+    except OSError as error:
+        raise UsageError(f"`{path}` cannot be written: {error}") from error

@@ -1,0 +1,131 @@
+"""What the client's own log says a session used: it tells hooks nothing of tokens.
+
+The log of a session, and those of its sub-agents, are read from where the last hook stopped. A response is
+written as several lines with one message id, each with the usage so far: the most that any of them says counts.
+"""
+
+from __future__ import annotations
+
+import stat
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import BinaryIO
+
+import msgspec
+
+from proctor.policies.errors import EventError
+from proctor.policies.stream.events import TokenUsageUpdated
+
+from .log_lines import Tokens, used
+
+_REMEMBERED = 32
+_CHUNK = 1024 * 1024
+
+
+class OneLog(msgspec.Struct):
+    """How far one log was read, what it said so far by model, and its latest messages."""
+
+    offset: int = 0
+    totals: dict[str, Tokens] = {}
+    latest: dict[str, Tokens] = {}
+
+
+class _State(msgspec.Struct):
+    since: datetime
+    logs: dict[str, OneLog] = {}
+
+
+_states = msgspec.json.Decoder(_State)
+_encoder = msgspec.json.Encoder()
+
+
+class UsageLog:
+    """The logs of one session.
+
+    Args:
+        path: the session's log, as the client names it.
+        state: what `state` gave when the last hook had read it.
+        since: without a state, responses before this are of runs that were not watched.
+    """
+
+    def __init__(self, path: str, state: bytes | None, since: datetime) -> None:
+        self._main = Path(path) if path else None
+        self._state = _states.decode(state) if state else _State(since)
+
+    @property
+    def state(self) -> bytes:
+        """How far everything was read."""
+        return _encoder.encode(self._state)
+
+    def news(self, *, may_be_missing: bool) -> list[TokenUsageUpdated]:
+        """What was used since it was read last, one event a model. Raises EventError when that cannot be known."""
+        main, before = self._main, self._totals()
+        if main is None or not main.exists():
+            if may_be_missing:
+                return []
+            raise EventError(f"there is no log of the session at `{main or ''}`, so what it used is not known")
+        for log in (main, *sorted((main.with_suffix("") / "subagents").rglob("*.jsonl"))):
+            self._read(log, str(log.relative_to(main.parent)))
+        found = ((model, total.less(before.get(model, Tokens()))) for model, total in self._totals().items())
+        return [_event(model, added) for model, added in found if added != Tokens()]
+
+    def _totals(self) -> dict[str, Tokens]:
+        totals: dict[str, Tokens] = {}
+        for log in self._state.logs.values():
+            for model, tokens in log.totals.items():
+                totals[model] = totals.get(model, Tokens()).plus(tokens)
+        return totals
+
+    def _read(self, path: Path, name: str) -> None:
+        known = self._state.logs.get(name) or OneLog()
+        try:
+            found = path.stat()
+            if not stat.S_ISREG(found.st_mode):
+                raise EventError(f"the session's log `{path}` is no file")
+            log = known if found.st_size >= known.offset else OneLog()
+            with path.open("rb") as file:
+                for line in _whole_lines(file, log):
+                    self._count(line, log)
+        except OSError as error:
+            raise EventError(f"the session's log `{path}` cannot be read: {error.strerror or error}") from error
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            raise EventError(f"the session's log `{path}` cannot be read: {error}") from error
+        if log is not known:  # the client wrote it anew: what was counted stays counted
+            for model, tokens in known.totals.items():
+                log.totals[model] = log.totals.get(model, Tokens()).most(tokens)
+        self._state.logs[name] = log
+
+    def _count(self, line: bytes, log: OneLog) -> None:
+        found = used(line)
+        if found is None or (found.at is not None and found.at.tzinfo is not None and found.at < self._state.since):
+            return
+        before = log.latest.pop(found.message, Tokens()) if found.message else Tokens()
+        now = found.tokens.most(before)
+        log.totals[found.model] = log.totals.get(found.model, Tokens()).plus(now.less(before))
+        if found.message:
+            log.latest[found.message] = now
+            while len(log.latest) > _REMEMBERED:
+                del log.latest[next(iter(log.latest))]
+
+
+def _whole_lines(file: BinaryIO, log: OneLog) -> Iterator[bytes]:
+    """The lines from where the log was read to; one that is still being written stays for the next time."""
+    file.seek(log.offset)
+    rest = b""
+    while chunk := file.read(_CHUNK):
+        *lines, rest = (rest + chunk).split(b"\n") if b"\n" in chunk else (rest + chunk,)
+        for line in lines:
+            log.offset += len(line) + 1
+            yield line
+
+
+def _event(model: str, tokens: Tokens) -> TokenUsageUpdated:
+    return TokenUsageUpdated(
+        model=model or None,
+        input_tokens=tokens.input + tokens.read + tokens.written,
+        output_tokens=tokens.output,
+        cache_read_tokens=tokens.read,
+        cache_write_tokens=tokens.written,
+        reasoning_tokens=tokens.thinking,
+    )

@@ -1,0 +1,115 @@
+"""`approvals`, `approve` and `deny`: the inbox."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from ..common import json_option, run_async, store_option
+from ..terminal.output import console, note, say, say_json
+
+if TYPE_CHECKING:
+    from proctor.supervisor.ports import ApprovalRequest
+
+by_option = click.option("--by", metavar="WHO", help="Who answers. [default: your login name]")
+reason_option = click.option("--reason", metavar="TEXT", help="Why; recorded with the answer.")
+
+
+@click.command()
+@store_option
+@json_option
+def approvals(store: str | None, as_json: bool) -> None:
+    """List the calls that wait for a person, oldest first, with their whole input."""
+    from proctor.supervisor.control.approvals import pending
+
+    from ..places import opened
+
+    async def listed() -> list[ApprovalRequest]:
+        async with opened(store, must_exist=True) as opened_store:
+            return await pending(opened_store)
+
+    found = run_async(listed)
+    for request in found:
+        if as_json:
+            say_json(request)
+        else:
+            _show(request)
+    if not found and not as_json:
+        note("nothing waits for a person")
+
+
+def _show(request: ApprovalRequest) -> None:
+    import msgspec
+
+    from proctor.adapters.evaluate.calls import printable
+
+    from ..terminal.events import short
+
+    out = console()
+    out.print(short(request.approval_id), style="bold")
+    out.print(
+        f"  call     {printable(request.call.name)} {printable(msgspec.json.encode(request.call.input).decode())}"
+    )
+    out.print(f"  asked by {printable(request.policy_name)} ({printable(request.violation_kind)})")
+    if request.reason:
+        out.print(f"  why      {printable(request.reason)}")
+    if request.expires_at:
+        out.print(f"  expires  {request.expires_at:%Y-%m-%d %H:%M:%S} UTC")
+
+
+@click.command()
+@click.argument("approval_id", metavar="ID")
+@by_option
+@reason_option
+@click.option("--digest", metavar="SHA256", help="Only if the call still has this input (see `approvals --json`).")
+@store_option
+@json_option
+def approve(
+    approval_id: str, by: str | None, reason: str | None, digest: str | None, store: str | None, as_json: bool
+) -> None:
+    """Let a waiting call run, once, with the input it was asked with."""
+    _answer(approval_id, granted=True, by=by, reason=reason, digest=digest, store=store, as_json=as_json)
+
+
+@click.command()
+@click.argument("approval_id", metavar="ID")
+@by_option
+@reason_option
+@store_option
+@json_option
+def deny(approval_id: str, by: str | None, reason: str | None, store: str | None, as_json: bool) -> None:
+    """Refuse a waiting call; the run goes on without it."""
+    _answer(approval_id, granted=False, by=by, reason=reason, digest=None, store=store, as_json=as_json)
+
+
+def _answer(
+    approval_id: str,
+    *,
+    granted: bool,
+    by: str | None,
+    reason: str | None,
+    digest: str | None,
+    store: str | None,
+    as_json: bool,
+) -> None:
+    import getpass
+
+    from proctor.supervisor.control.approvals import answer
+    from proctor.supervisor.ports import ApprovalAnswer
+
+    from ..places import opened
+    from ..stored import approval_named
+
+    given = ApprovalAnswer(granted=granted, by=by or getpass.getuser(), reason=reason, input_digest=digest)
+
+    async def answered() -> None:
+        async with opened(store, must_exist=True) as opened_store:
+            await answer(opened_store, await approval_named(opened_store, approval_id), given)
+
+    run_async(answered)
+    word = "approved" if granted else "denied"
+    if as_json:
+        say_json({"approval_id": approval_id, "answer": word, "by": given.by, "reason": reason})
+    else:
+        say(f"{word} by {given.by}")

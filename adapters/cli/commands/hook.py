@@ -1,0 +1,105 @@
+"""`proctor hook`: a person's own Claude Code under policies, through the hooks of its settings."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ..common import context_option, json_option, policy_option, store_option
+from ..terminal.output import say, say_json
+
+
+@click.group("hook")
+def hook() -> None:
+    """Hold a person's own Claude Code to policies.
+
+    `install` writes the hooks into its settings, `settings` prints them, `remove` takes them out. A hook
+    itself is started by the client.
+    """
+
+
+@hook.command("install", short_help="Write the hooks into the client's settings.")
+@policy_option
+@store_option
+@context_option
+@click.option(
+    "--user/--project", default=False, help="For this person everywhere, or in this folder. [default: folder]"
+)
+@json_option
+def install(
+    policies: tuple[str, ...], store: str | None, context: tuple[str, ...], user: bool, as_json: bool
+) -> None:
+    """Write the hooks into the client's settings; everything else in them stays."""
+    from proctor.adapters.claude_hook.settings import installed, settings_path
+
+    path = settings_path(user=user, folder=Path.cwd())
+    changed = installed(path, _wanted(policies, store, context))
+    if as_json:
+        say_json({"path": str(path), "changed": changed})
+    else:
+        say(f"wrote the hooks into {path}" if changed else f"the hooks are in {path} already")
+
+
+@hook.command("settings", short_help="Print the hooks.")
+@policy_option
+@store_option
+@context_option
+@json_option
+def settings(policies: tuple[str, ...], store: str | None, context: tuple[str, ...], as_json: bool) -> None:
+    """Print the hooks as they stand in the client's settings; with --json on one line."""
+    import msgspec
+
+    wanted = {"hooks": _wanted(policies, store, context)}
+    if as_json:
+        say_json(wanted)
+    else:
+        say(msgspec.json.format(msgspec.json.encode(wanted), indent=2).decode())
+
+
+@hook.command("remove", short_help="Take the hooks out again.")
+@click.option(
+    "--user/--project", default=False, help="For this person everywhere, or in this folder. [default: folder]"
+)
+@json_option
+def remove(user: bool, as_json: bool) -> None:
+    """Take the hooks out of the client's settings; everything else in them stays."""
+    from proctor.adapters.claude_hook.settings import removed, settings_path
+
+    path = settings_path(user=user, folder=Path.cwd())
+    changed = removed(path)
+    if as_json:
+        say_json({"path": str(path), "changed": changed})
+    else:
+        say(f"took the hooks out of {path}" if changed else f"there are none of our hooks in {path}")
+
+
+def _wanted(policies: tuple[str, ...], store: str | None, context: tuple[str, ...]) -> dict[str, Any]:
+    """The hooks, once the policies are known to be good and the store to be one."""
+    from proctor.adapters.claude_hook.settings import hooks
+    from proctor.adapters.stores import SQLiteStore
+    from proctor.policies import Capabilities, merge_policies, preflight
+    from proctor.supervisor.errors import UsageError
+
+    from ..inputs import read_context, read_policies
+    from ..places import store_path
+
+    if "-" in policies:
+        raise UsageError("a hook reads its policies each time; name files")
+    read = read_policies(policies)
+    preflight(merge_policies(read), Capabilities(gate="all", usage="per_turn")).check()
+    path = store_path(store)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return hooks([Path(file) for file in policies], _checked(SQLiteStore, path), read_context(context))
+
+
+def _checked(store: Any, path: Path) -> Path:
+    """The path, once a store could be opened there."""
+    from ..common import run_async
+
+    async def look() -> None:
+        await store(path).aclose()
+
+    run_async(look)
+    return path

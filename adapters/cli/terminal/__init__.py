@@ -1,0 +1,1 @@
+"""What the command line shows on a terminal, and what it asks there."""

@@ -1,0 +1,1 @@
+"""What every adapter stands on, ours and those of third parties."""

@@ -1,0 +1,76 @@
+"""The stream of events of an adapter whose work runs in tasks of its own."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import AsyncIterator
+
+import anyio
+
+from proctor.policies.stream.events import Event
+
+
+class EventStream:
+    """Hands events, in order, to the one who iterates the stream.
+
+    `emit` returns when the reader has come back for more, so what an agent does next (ask the gate, run a
+    call) comes after everything it said before was dealt with.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: deque[tuple[Event, anyio.Event]] = deque()
+        self._wake = anyio.Event()
+        self._error: Exception | None = None
+        self.closed = False
+
+    async def emit(self, event: Event) -> None:
+        """Hand over one event and wait until it was dealt with; after the end of the stream, drop it."""
+        self.post(event)
+        await self.settled()
+
+    def post(self, event: Event) -> None:
+        """Hand over one event; after the end of the stream, drop it."""
+        if not self.closed:
+            self._waiting.append((event, anyio.Event()))
+            self._wake.set()
+
+    async def settled(self) -> None:
+        """Return when everything handed over so far was dealt with, or the reader has left."""
+        if self._waiting:
+            await self._waiting[-1][1].wait()
+
+    @property
+    def backlog(self) -> int:
+        """How many events wait for the reader."""
+        return len(self._waiting)
+
+    def close(self, error: Exception | None = None) -> None:
+        """End the stream after what was emitted, by raising `error` if given; only the first close counts."""
+        if not self.closed:
+            self._error = error
+            self.closed = True
+            self._wake.set()
+
+    async def events(self) -> AsyncIterator[Event]:
+        """The stream; to be iterated once."""
+        try:
+            while True:
+                while self._waiting:
+                    event, handled = self._waiting[0]
+                    yield event
+                    self._waiting.popleft()
+                    handled.set()
+                if self.closed:
+                    break
+                self._wake = anyio.Event()
+                await self._wake.wait()
+            if self._error is not None:
+                raise self._error
+        finally:
+            self.abandon()
+
+    def abandon(self) -> None:
+        """Nobody reads any more: let everybody go who waits for the reader."""
+        self.closed = True
+        while self._waiting:
+            self._waiting.popleft()[1].set()

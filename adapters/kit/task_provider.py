@@ -1,0 +1,117 @@
+"""A provider whose agent is a task of this process: its stream, its ladder, what it says when it fails."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import anyio
+import structlog
+
+from proctor.policies.stream.calls import ToolCall, tell_model_default
+from proctor.policies.stream.events import Event
+from proctor.supervisor.errors import ProviderError, UsageError
+from proctor.supervisor.ports import Gate, GateAnswer, Rung
+
+from .event_stream import EventStream
+from .tasks import helpers
+
+INTERRUPT_S = 5.0
+GIVE_UP_S = 1.0
+_log = structlog.get_logger("proctor.adapters.kit.task_provider")
+
+
+class TaskProvider:
+    """Reports what one job emits, and ends it by cancelling `scope`; `failure` is what ended it otherwise.
+
+    A tool that blocks its thread cannot be ended from here: the stream ends without it.
+    """
+
+    def __init__(self, stream: EventStream, gate: Gate) -> None:
+        self._stream = stream
+        self._gate = gate
+        self.scope = anyio.CancelScope()
+        self.failure: Exception | None = None
+        self._thread = threading.get_ident()
+
+    def events(self) -> AsyncIterator[Event]:
+        """The stream; see Provider."""
+        return self._stream.events()
+
+    def ladder(self) -> Sequence[Rung]:
+        """Cancel the job; if it does not end, leave it; see Provider."""
+        return [
+            Rung(name="interrupt", act=self._interrupt, bound_s=INTERRUPT_S),
+            Rung(name="leave", act=self._leave, bound_s=GIVE_UP_S),
+        ]
+
+    async def ask(self, call: ToolCall) -> GateAnswer:
+        """The gate's answer; one that stops ends the job, and so does a gate that fails.
+
+        The job goes on until it next waits, so that it can still hear that the call is refused.
+        """
+        self.check_thread()
+        try:
+            answer = await self._gate(call)
+        except Exception as error:
+            # INVARIANT: a gate without an answer permits nothing, and its error never reaches the model
+            _log.exception("gate.failed", tool_name=call.name, tool_call_id=call.id)
+            self.fail(error)
+            answer = GateAnswer(allowed=False, stop=True)
+        if answer.stop:
+            self.scope.cancel()
+        if not answer.allowed and not answer.tell_model:
+            return GateAnswer(allowed=False, stop=answer.stop, tell_model=tell_model_default(call.name))
+        return answer
+
+    def check_thread(self) -> None:
+        """Raises UsageError in another thread than the run's: a call from there could not be held."""
+        if threading.get_ident() != self._thread:
+            raise UsageError("a call of a supervised run must be awaited on the run's own event loop")
+
+    def fail(self, error: Exception) -> None:
+        """End the job as failed; the first error counts."""
+        self.failure = self.failure or error
+        self.scope.cancel()
+
+    async def work(self, job: Callable[[], Awaitable[None]]) -> None:
+        """Do the job; the stream ends with it."""
+        try:
+            with self.scope:
+                await job()
+        except Exception as error:
+            self.failure = self.failure or error
+        finally:
+            self._stream.close(None if self.failure is None else provider_error(self.failure))
+
+    async def _interrupt(self) -> dict[str, Any] | None:
+        self.scope.cancel()
+        return None
+
+    async def _leave(self) -> dict[str, Any] | None:
+        self._stream.close()
+        self._stream.abandon()
+        return {"left": "the agent did not end when it was cancelled"}
+
+
+@asynccontextmanager
+async def at_work(provider: TaskProvider, job: Callable[[], Awaitable[None]]) -> AsyncIterator[TaskProvider]:
+    """Run a job beside the one who reads its stream; the job is gone when the context is left."""
+    async with helpers() as tasks:
+        tasks.start_soon(provider.work, job)
+        yield provider
+
+
+def provider_error(error: Exception) -> ProviderError:
+    """An agent's exception as the supervisor reports it, with the exception as its cause."""
+    root: BaseException = error
+    while isinstance(root, BaseExceptionGroup):
+        root = root.exceptions[0]
+    if isinstance(root, ProviderError):
+        return root
+    said = f"{type(root).__name__}: {root}" if str(root) else type(root).__name__
+    made = ProviderError(f"the agent failed: {said}", details={"error": repr(root)})
+    made.__cause__ = error
+    return made

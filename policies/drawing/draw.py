@@ -1,0 +1,45 @@
+"""A policy, or a stack, as a picture."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from ..monitor.limits import figure
+from ..monitor.monitor import Monitor
+from ..policy import Policy, members_of
+from ..rules.nets.written import Net
+from ..stack.clauses import Clause, clauses_of
+from ..stack.merge import effective_limits, merge_policies
+from ..stack.wording import says
+from .marking import Standing
+from .nets import net_section
+from .order import DRAWN, order_section
+from .picture import Picture
+
+
+def draw(policy: Policy, monitor: Monitor | None = None) -> Picture:
+    """The picture of a policy; with a monitor, of where its session stands.
+
+    Raises:
+        PolicyError: the policy is wrong in itself.
+    """
+    stack = merge_policies(list(members_of(policy)))
+    clauses = clauses_of(stack)
+    standing = Standing(monitor)
+    order = order_section(clauses, standing)
+    nets = (net_section(clause, standing) for clause in clauses if isinstance(clause.record, Net))
+    return Picture(
+        title=stack.name,
+        sections=(*((order,) if order is not None else ()), *nets),
+        lines=tuple(_lines(stack, clauses)),
+        standing=bool(standing),
+    )
+
+
+def _lines(stack: Policy, clauses: Iterable[Clause]) -> Iterator[str]:
+    """What is said in words: the limits, the lists, and what has no order."""
+    for entry in effective_limits(stack):
+        yield f"{entry.name}: {figure(entry.limit.max)} ({entry.action})"
+    for clause in clauses:
+        if not isinstance(clause.record, (Net, *DRAWN)):
+            yield f"{says(clause)} ({clause.action})".replace("`", "")

@@ -1,0 +1,1 @@
+"""The state of all rules over one session: index, program, state, snapshots, monitor."""

@@ -1,0 +1,265 @@
+"""A policy compiled: its rules as machines, indexed by the tools they name. Immutable, shared by runs.
+
+The stages, each on the whole policy: check, ids and actions, machines, index. The index is filled on the first
+sight of a tool's name and remembered, so an event visits only the rules that name its tool.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import msgspec
+
+from ..errors import PolicyError, wrong_type
+from ..language.operands import OutputRef
+from ..language.predicates import Facts, compile_conditions
+from ..language.selectors import Scope, VirtualTool
+from ..policy import Allow, Approval, Deny, Policy, members_of
+from ..rules.check import CheckMachine
+from ..rules.keyed import Keyed
+from ..rules.lists import AllowlistMachine, BlocklistMachine
+from ..rules.machine import Machine
+from ..rules.nets.machine import NetMachine, OnResult, Validator
+from ..rules.nets.shorthand import net_of
+from ..rules.nets.written import Net, NetLine
+from ..rules.provenance import ProvenanceMachine
+from ..rules.record import Rule
+from ..stack.ids import rule_ids
+from ..stack.merge import effective_action, effective_limits, merge_policies
+from ..stream.calls import Action, RunContext
+from ..values.globs import matcher
+from ..values.paths import compile_path
+from ..values.regexes import Regex
+from .index import Compiled, Plan, Visits, visit_of
+from .limits import LimitJudge
+from .memory import Returned
+from .prices import PriceBook
+
+if TYPE_CHECKING:
+    from .monitor import Monitor
+
+TOOLS_REMEMBERED = 4_096
+"""How many tool names the index remembers; a model may invent any number."""
+
+
+Validators: TypeAlias = Mapping[str, Validator]
+OnResults: TypeAlias = Mapping[str, OnResult]
+
+
+class CompiledPolicy:
+    """What `compile_policy` gives: start a monitor of it for each session, from any thread."""
+
+    def __init__(self, policy: Policy, rules: tuple[Compiled, ...], limits: LimitJudge) -> None:
+        self.policy = policy
+        self.name = policy.name
+        self.rules = rules
+        self.by_number = {rule.number: rule for rule in rules}
+        self.limits = limits
+        self.approval = policy.approval or Approval()
+        self.prices = PriceBook(policy.prices) if limits.needs_prices or policy.prices else None
+        self.phrases = {p: Regex(p) for rule in rules for p in rule.machine.phrases}
+        self.keeps_words = any(_asks_user(rule.machine) for rule in rules)
+        refs = dict.fromkeys(ref for rule in rules for ref in rule.machine.outputs)
+        self.references = {ref: (matcher(ref.tools), compile_path(ref.path)) for ref in refs}
+        self.has_ordinals = any(rule.machine.ordinals for rule in rules)
+        self._plans: dict[str, Plan] = {}
+        self._variants: dict[frozenset[int], CompiledPolicy] = {}
+
+    def plan(self, tool: str) -> Plan:
+        """The rules that calls of this tool concern."""
+        plan = self._plans.get(tool)
+        if plan is None:
+            if len(self._plans) >= TOOLS_REMEMBERED:
+                self._plans.clear()
+            plan = self._plans[tool] = self._planned(tool)
+        return plan
+
+    def _planned(self, tool: str) -> Plan:
+        if not isinstance(tool, str):
+            raise TypeError(f"a tool's name is text, not a value of type `{type(tool).__name__}`")
+        looked = [(rule, visit_of(rule, tool)) for rule in self.rules]
+        looked = [(rule, visit) for rule, visit in looked if visit.maybe or rule.machine.every_call]
+        remembers = [(ref, path) for ref, (matches, path) in self.references.items() if matches(tool)]
+        asks = any(visit.asks for _, visit in looked)
+        return Plan(
+            visits=tuple(visit for _, visit in looked),
+            remembers=remembers,
+            fixed=None if asks else Visits([(rule, visit.mask) for rule, visit in looked], remembers),
+            met={},
+        )
+
+    def at(self, context: RunContext) -> CompiledPolicy:
+        """This policy without the rules whose `when` does not hold."""
+        if not any(rule.when is not None for rule in self.rules):
+            return self
+        document = msgspec.to_builtins(context)
+        absent = frozenset(
+            rule.number for rule in self.rules if rule.when is not None and not rule.when(document, _NOTHING)
+        )
+        if not absent:
+            return self
+        if absent not in self._variants:
+            kept = tuple(rule for rule in self.rules if rule.number not in absent)
+            self._variants[absent] = CompiledPolicy(self.policy, kept, self.limits)
+        return self._variants[absent]
+
+    def with_net(self, net: str | NetLine | Net, **attached: Any) -> CompiledPolicy:
+        """This policy with one net more, as the last rule; with every member's names; a `map` line is refused."""
+        made = net_of(net)
+        if not isinstance(made, Net):
+            raise ValueError("a `map` line names tools, it is no net: add it to the policy")
+        scope = _scope(members_of(self.policy))
+        action = effective_action(self.policy, made.action, self.policy)
+        number = 1 + max((rule.number for rule in self.rules), default=-1)
+        rule = _compiled_net(number, made.name, self.policy.name, action, made, NetMachine(made, scope, **attached))
+        return CompiledPolicy(self.policy, (*self.rules, rule), self.limits)
+
+    def with_rule(self, rule: Compiled) -> CompiledPolicy:
+        """This policy with a rule put back in its place."""
+        rules = tuple(sorted((*self.rules, rule), key=lambda each: each.number))
+        return CompiledPolicy(self.policy, rules, self.limits)
+
+    def without(self, number: int) -> CompiledPolicy:
+        """This policy without one of its rules."""
+        return CompiledPolicy(self.policy, tuple(r for r in self.rules if r.number != number), self.limits)
+
+    def monitor(self, context: RunContext | None = None, *, explain: bool = False) -> Monitor:
+        """The state of one new session; `explain` makes every decision carry its steps.
+
+        Raises ValueError if the context is none.
+        """
+        from .monitor import Monitor
+
+        if context is None:
+            context = RunContext()
+        if not isinstance(context, RunContext):
+            raise ValueError(wrong_type("a run context", context))
+        return Monitor(self.at(context), context, explain=explain)
+
+    def restore(self, snapshot: bytes, *, explain: bool = False) -> Monitor:
+        """A monitor as it was when the snapshot was taken. Raises EventError."""
+        from .snapshots import read
+
+        return read(self, snapshot, explain=explain)
+
+
+class _Nothing:
+    """The facts behind a `when`: there is no call yet, and nothing was returned."""
+
+    input: Any = None
+
+    def outputs(self, ref: OutputRef) -> Returned:
+        """Nothing."""
+        return Returned()
+
+
+_NOTHING: Facts = _Nothing()
+
+
+def compile_policy(
+    policy: Policy, *, validators: Validators | None = None, on_results: OnResults | None = None
+) -> CompiledPolicy:
+    """Compile a policy or a merged stack. `validators` and `on_results` attach callables to nets by name.
+
+    Raises:
+        PolicyError: the policy is wrong; every problem is named.
+    """
+    stack = merge_policies(list(members_of(policy)))
+    _check_attached(stack, [*(validators or {}), *(on_results or {})])
+    rules = tuple(_machines(stack, validators or {}, on_results or {}))
+    return CompiledPolicy(
+        stack, rules, LimitJudge(effective_limits(stack), reject_unpriced=stack.unpriced == "reject")
+    )
+
+
+def _machines(stack: Policy, validators: Validators, on_results: OnResults) -> Iterator[Compiled]:
+    number = 0
+    for member, ids in zip(members_of(stack), rule_ids(stack), strict=True):
+        nets = [(id, net_of(net)) for id, net in zip(ids.nets, member.nets, strict=True)]
+        scope = _scope((member,))
+        for id, clause in zip((*ids.tool_rules, *ids.rules), (*member.tool_rules, *member.rules), strict=True):
+            action = effective_action(member, clause.action, stack)
+            yield _compiled(number, id, member.name, action, clause, _machine_of(id, clause, scope))
+            number += 1
+        for id, net in nets:
+            if isinstance(net, Net):
+                machine = NetMachine(net, scope, validators.get(net.name), on_results.get(net.name))
+                yield _compiled_net(
+                    number, id, member.name, effective_action(member, net.action, stack), net, machine
+                )
+                number += 1
+
+
+def _scope(members: tuple[Policy, ...]) -> Scope:
+    """The names that policies give tools, `map` lines among them; a name of several stands for all its tools."""
+    aliases: dict[str, tuple[str, ...]] = {}
+    virtual: list[VirtualTool] = []
+    for member in members:
+        for name, tools in member.aliases.items():
+            folded = name.casefold()
+            aliases[folded] = (*aliases.get(folded, ()), *tools)
+        mapped = (net_of(net) for net in member.nets)
+        virtual += [*member.virtual_tools, *(made for made in mapped if isinstance(made, VirtualTool))]
+    return Scope(aliases, tuple(virtual))
+
+
+def _check_attached(stack: Policy, attached: Iterable[str]) -> None:
+    """Raise PolicyError where something is attached to a net that the policy does not hold."""
+    known = {made.name for net in stack.nets if isinstance(made := net_of(net), Net)}
+    if unknown := sorted(set(attached) - known):
+        names = ", ".join(f"`{name}`" for name in unknown)
+        raise PolicyError(f"no net is called {names}, and a validator or result hook is attached to it")
+
+
+def _machine_of(id: str, clause: Rule | Allow | Deny, scope: Scope) -> Machine:
+    if isinstance(clause, Allow):
+        return AllowlistMachine(clause.tools, scope, kind="allow")
+    if isinstance(clause, Deny):
+        return BlocklistMachine(clause.tools, scope, kind="deny")
+    machine: Machine = clause.compile(scope)  # type: ignore[attr-defined]
+    if isinstance(machine, CheckMachine):
+        machine.rule_id = id
+    return machine if clause.key is None else Keyed(machine, clause.key)
+
+
+def _when(clause: Any) -> Any:
+    return compile_conditions(clause.when, permits=False, loose=False).holds if clause.when else None
+
+
+def _compiled(
+    number: int, id: str, policy: str, action: Action, clause: Rule | Allow | Deny, machine: Machine
+) -> Compiled:
+    return Compiled(
+        number=number,
+        id=id,
+        kind=machine.kind,
+        policy=policy,
+        action=action,
+        machine=machine,
+        reason=clause.reason,
+        tell_model=clause.tell_model,
+        unpreventable=getattr(clause, "unpreventable", None),
+        description=clause.description,
+        when=_when(clause),
+    )
+
+
+def _compiled_net(number: int, id: str, policy: str, action: Action, net: Net, machine: NetMachine) -> Compiled:
+    return Compiled(
+        number=number,
+        id=id,
+        kind="net",
+        policy=policy,
+        action=action,
+        machine=machine,
+        reason=net.reason,
+        tell_model=net.tell_model,
+        description=net.description,
+        when=_when(net),
+    )
+
+
+def _asks_user(machine: Machine) -> bool:
+    inner = machine.inner if isinstance(machine, Keyed) else machine
+    return isinstance(inner, ProvenanceMachine) and inner.from_user

@@ -1,0 +1,142 @@
+"""What a session remembers for its rules: what users wrote, and what tools returned; bounded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+from unicodedata import category
+
+import msgspec
+
+from ..language.operands import OutputRef
+from ..language.operators import flat
+from ..rules.machine import BOUND
+from ..stream.calls import UNREADABLE, fingerprint
+from ..values.equality import is_number, number_of, unkeepable
+from ..values.regexes import Regex
+
+USER_TEXT_BOUND = 1_000_000
+"""Characters of user messages kept, the latest; what was forgotten supports no value any more."""
+
+
+class Returned(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """The values that earlier successful calls returned for one reference, ready to be looked up."""
+
+    texts: set[str] = set()
+    numbers: set[float] = set()
+    numeric_texts: set[float] = set()
+    others: set[str] = set()
+    full: bool = False
+
+    @property
+    def empty(self) -> bool:
+        """Whether there is none."""
+        return not (self.texts or self.numbers or self.others)
+
+    def add(self, values: Iterable[Any]) -> None:
+        """Remember values, the elements of lists singly; past the bound only that some were dropped."""
+        for value in flat(list(values)):
+            if len(self.texts) + len(self.numbers) + len(self.others) >= BOUND:
+                self.full = True
+                return
+            if type(value) is str:
+                self.texts.add(value)
+                number = number_of(value, loose=True)
+                if number is not None and not unkeepable(number):
+                    self.numeric_texts.add(number)
+            elif is_number(value) and not unkeepable(value):
+                self.numbers.add(value)
+            else:
+                try:
+                    self.others.add(fingerprint(value).decode())
+                except UNREADABLE:
+                    self.full = True  # past what can be kept, as past the bound
+
+    def has(self, value: Any, loose: bool) -> bool:
+        """Whether a value is among them; loosely, a number is also its text and the other way round."""
+        if type(value) is str:
+            return value in self.texts or (loose and number_of(value, loose=True) in self.numbers)
+        if is_number(value):
+            return value in self.numbers or (loose and value in self.numeric_texts)
+        return fingerprint(value).decode() in self.others
+
+    def values(self) -> list[Any]:
+        """All of them, in no order."""
+        return [*self.texts, *self.numbers, *(msgspec.json.decode(other) for other in self.others)]
+
+
+class UserWords(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """What users wrote: the texts without regard to case, and which patterns were found, ever and last."""
+
+    texts: list[str] = []
+    size: int = 0
+    ever: frozenset[str] = frozenset()
+    last: frozenset[str] = frozenset()
+
+    def add(self, text: str, phrases: dict[str, Regex], keep: bool) -> None:
+        """A user message; its text is kept where some rule looks values up in it."""
+        found = frozenset(pattern for pattern, regex in phrases.items() if regex.found_in(text))
+        self.ever |= found
+        self.last = found
+        if not keep:
+            return
+        folded = text.casefold()[-USER_TEXT_BOUND:]
+        self.texts.append(folded)
+        self.size += len(folded)
+        while self.size > USER_TEXT_BOUND:
+            self.size -= len(self.texts.pop(0))
+
+    def contain(self, value: str) -> bool:
+        """Whether a message contains the value, not inside a longer word or number."""
+        folded = value.casefold()
+        return any(_stands_in(text, folded) for text in self.texts)
+
+
+class Memory:
+    """What rules may look up of a session besides their own state."""
+
+    __slots__ = ("returned", "words")
+
+    def __init__(self, returned: dict[OutputRef, Returned], words: UserWords) -> None:
+        self.returned = returned
+        self.words = words
+
+
+def _stands_in(text: str, value: str) -> bool:
+    at = text.find(value)
+    while at >= 0:
+        end = at + len(value)
+        if not _joined(text, at - 1, -1, value[0]) and not _joined(text, end, 1, value[-1]):
+            return True
+        at = text.find(value, at + 1)
+    return False
+
+
+def _joined(text: str, at: int, step: int, edge: str) -> bool:
+    """Whether the character at the edge of a value belongs to one word or number with its neighbour."""
+    if not 0 <= at < len(text) or not _in_word(edge):
+        return False
+    neighbour = text[at]
+    if _in_word(neighbour):
+        return True
+    beyond = at + step
+    return edge.isdigit() and neighbour in ".," and 0 <= beyond < len(text) and text[beyond].isdigit()
+
+
+def _in_word(char: str) -> bool:
+    return char.isalnum() or char == "_" or category(char) in ("Mn", "Mc")  # vowel signs and accents
+
+
+def message_text(content: Any) -> str | None:
+    """The text of a message; None for a record that carries tool results, which nobody wrote."""
+    if isinstance(content, str):
+        return content
+    if isinstance(content, dict):
+        content = [content]
+    if not isinstance(content, list | tuple):
+        return None
+    blocks = [block for block in content if isinstance(block, dict)]
+    if any(block.get("type") == "tool_result" for block in blocks):
+        return None
+    texts = [block["text"] for block in blocks if isinstance(block.get("text"), str)]
+    return "\n".join([*texts, *(item for item in content if isinstance(item, str))])

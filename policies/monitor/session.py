@@ -1,0 +1,211 @@
+"""The state of one session: its calls, its place in the stream, and what each rule has to remember.
+
+All of it is plain data, so that a snapshot is the state written down.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from itertools import islice
+from types import MappingProxyType
+from typing import Any
+
+import msgspec
+
+from ..language.operands import OutputRef
+from ..language.selectors import VirtualName
+from ..stream.calls import UNREADABLE, check_input, fingerprint
+from ..values.equality import is_number, parsed_output, text_of
+from .index import NO_STEPS, Steps
+from .limits import LimitState
+from .memory import Memory, Returned, UserWords
+from .usage import Meter
+
+FINISHED_KEPT = 65_536
+"""The most finished calls of a run that are remembered by id; an older id counts as a new call."""
+
+MARK_LENGTH = 256
+"""Up to how many bytes a tool and its input stand in a mark as they are; beyond, as a digest."""
+
+REQUESTED, HELD, ALLOWED, STARTED = "requested", "held", "allowed", "started"
+RUNNING = (STARTED, ALLOWED)
+"""Let through, and not over."""
+
+NO_ANSWERS: Mapping[str, Any] = MappingProxyType({})
+"""Those of a call that no asynchronous check was asked about."""
+
+
+class Call(msgspec.Struct, gc=False):
+    """One call in flight, and what the rules may ask about it.
+
+    `steps` is what it does to the rules it concerns, `memory` what the session remembers for them.
+    """
+
+    # gc=False: nothing a call leads to leads back to it; the answers of checks are let go once judged.
+    id: str
+    name: str
+    input: Any
+    turn: int
+    memory: Memory
+    status: str = REQUESTED
+    steps: Steps = NO_STEPS
+    approved: bool = False
+    answers: Mapping[str, Any] = NO_ANSWERS
+    named: dict[VirtualName, bool] | None = None
+    keys: dict[str, list[str]] | None = None
+    loose: str | None = None
+
+    @property
+    def observed(self) -> bool:
+        """Whether it is known because it already ran, and not because it was asked for."""
+        return self.status == STARTED
+
+    def goes_by(self, virtual: VirtualName) -> bool:
+        """Whether the input gives the call this name."""
+        if self.named is None:
+            self.named = {}
+        known = self.named.get(virtual)
+        if known is None:
+            known = self.named[virtual] = virtual.fits(self.input)
+        return known
+
+    def outputs(self, ref: OutputRef) -> Returned:
+        """What earlier successful calls returned."""
+        return self.memory.returned[ref]
+
+    def user_wrote(self, text: str) -> bool:
+        """Whether a user message contains the text, not inside a longer word or number."""
+        return self.memory.words.contain(text)
+
+    def user_said(self, pattern: str, latest: bool) -> bool:
+        """Whether a pattern was found in a user message, or in the last."""
+        words = self.memory.words
+        return pattern in (words.last if latest else words.ever)
+
+    def is_again(self, name: str, input: Any) -> bool:
+        """Whether this tool with this input is the same call; what cannot be read is another."""
+        try:
+            return mark(self.name, self.input) == mark(name, input)
+        except UNREADABLE:
+            return False
+
+    def loose_fingerprint(self) -> str:
+        """The same text for the same tool and input, whatever its JSON types."""
+        if self.loose is None:
+            text = self.name.casefold() + "\0" + fingerprint(_loosened(self.input)).decode()
+            self.loose = hashlib.blake2b(text.encode(errors="replace"), digest_size=16).hexdigest()
+        return self.loose
+
+
+def _loosened(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _loosened(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_loosened(item) for item in value]
+    return text_of(value) if is_number(value) else value
+
+
+_encode = msgspec.json.Encoder(order="deterministic").encode
+
+
+def mark(name: str, input: Any) -> bytes:
+    """A few bytes that are the same for the same tool and input, by which a finished call is known.
+
+    Raises one of UNREADABLE for an input that cannot be written as JSON.
+    """
+    check_input(input)
+    text = _encode((name, input))
+    return text if len(text) <= MARK_LENGTH else _digest(text)
+
+
+def _digest(text: bytes) -> bytes:
+    return hashlib.blake2b(text, digest_size=16).digest()
+
+
+@dataclass(kw_only=True, slots=True)
+class Session:
+    """Where a session stands.
+
+    `count` is the number of calls that started; `turn` the number of the last model response, `turn_base` what
+    it was when the run began, and `turn_offset` what is added to the numbers of a run that counts from 1 again.
+    `clashing` are the ids of calls in flight under which another call was refused, until that is recorded.
+    """
+
+    # A dataclass: each event reads this several times, and a Struct's attributes take twice as long.
+    run_id: str = ""
+    runs: int = 0
+    ended: str = ""
+    count: int = 0
+    turn: int = 0
+    turn_base: int = 0
+    turn_offset: int | None = None
+    asked: bool = False
+    finished: dict[str, bytes] = field(default_factory=dict)
+    denied: set[str] = field(default_factory=set)
+    clashing: frozenset[str] = frozenset()
+    granted: dict[str, str] = field(default_factory=dict)
+    exercised: frozenset[str] = frozenset()
+    violated: frozenset[str] = frozenset()
+    broken: dict[str, str] = field(default_factory=dict)
+    meter: Meter = field(default_factory=Meter)
+    limits: LimitState = field(default_factory=LimitState)
+    words: UserWords = field(default_factory=UserWords)
+
+    def session_turn(self, turn: int) -> int:
+        """The session's number for a response that a run numbers `turn`; 0 is the response going on now."""
+        if turn <= 0:
+            return max(self.turn, self.turn_base + 1)
+        if self.turn_offset is None:
+            # Numbers count on through the session; a client that begins at 1 again is counted on from here.
+            self.turn_offset = self.turn_base if turn <= self.turn_base else 0
+        return turn + self.turn_offset
+
+    def new_run(self, run_id: str, model: str) -> None:
+        """A run begins: call ids, turns within the run and approvals start anew."""
+        self.run_id = run_id
+        self.runs += 1
+        self.ended = ""
+        self.turn_base = self.turn
+        self.turn_offset = None if self.runs > 1 else 0
+        self.finished, self.denied, self.granted = {}, set(), {}
+        self.clashing = frozenset()
+        self.meter.new_run(model)
+
+    def finish(self, call: Call) -> None:
+        """A call is over; only its id and its mark stay."""
+        finished = self.finished
+        try:
+            text = _encode((call.name, call.input))
+            finished[call.id] = text if len(text) <= MARK_LENGTH else _digest(text)
+        except UNREADABLE:
+            finished[call.id] = b""  # the same as no call
+        if len(finished) > FINISHED_KEPT:
+            # Many at a time: finding the first key of a dict steps over all that were deleted before it.
+            oldest = list(islice(finished, FINISHED_KEPT // 8))
+            for id in oldest:
+                del finished[id]
+            self.denied.difference_update(oldest)
+
+
+_UNPARSED: Any = object()
+
+
+class Output(msgspec.Struct, gc=False):
+    """What a tool returned, parsed when a rule first looks."""
+
+    raw: Any
+    _parsed: Any = _UNPARSED
+
+    @property
+    def value(self) -> Any:
+        """As paths see it."""
+        if self._parsed is _UNPARSED:
+            self._parsed = parsed_output(self.raw)
+        return self._parsed
+
+    @property
+    def text(self) -> str:
+        """As it came."""
+        return self.raw if isinstance(self.raw, str) else fingerprint(self.value).decode()

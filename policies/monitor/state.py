@@ -1,0 +1,241 @@
+"""The state of all rules over one session, and how a call moves it: masks, findings, spending, endings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from gc import is_tracked
+from typing import Any, Literal
+
+from ..language.operands import OutputRef
+from ..rules.machine import Finding
+from ..stream.calls import RunContext, Violation, check_input, input_digest
+from .compiled import CompiledPolicy
+from .index import NO_STEPS, Asked, Compiled, Met, Steps, Visits
+from .limits import Exceeded
+from .memory import Memory, Returned
+from .session import REQUESTED, Call, Output, Session
+from .violations import of_limit, of_rule, raised
+
+STEPS_KEPT = 128
+"""For how many tools a session remembers what their calls do; a model may invent any number."""
+
+
+class States(dict[int, Any]):
+    """The state of each rule by number, made when it is first asked for."""
+
+    __slots__ = ("rules",)
+
+    def __init__(self, rules: Mapping[int, Compiled]) -> None:
+        self.rules = rules
+
+    def __missing__(self, number: int) -> Any:
+        state = self[number] = self.rules[number].machine.fresh()
+        return state
+
+
+class Judging:
+    """Everything a monitor keeps; its methods move it on by one call or one outcome."""
+
+    def __init__(self, compiled: CompiledPolicy, context: RunContext) -> None:
+        self.compiled = compiled
+        self.context = context
+        self.limited = bool(compiled.limits.entries)
+        self.session = Session()
+        self.calls: dict[str, Call] = {}
+        self.returned: dict[OutputRef, Returned] = {ref: Returned() for ref in compiled.references}
+        self.rules: Mapping[int, Compiled] = compiled.by_number
+        self.states = States(compiled.by_number)
+        self._steps: dict[str | Visits, Steps] = {}
+        self._due: dict[int, int] = {}
+        self._due_at: dict[int, set[int]] = {}
+        self.rebind()
+
+    def adopt(self, compiled: CompiledPolicy) -> None:
+        """Go on under another set of rules; a rule that is in both keeps its state, so does one that is gone."""
+        self.compiled = compiled
+        self.rules = self.states.rules = compiled.by_number
+        for ref in compiled.references:
+            self.returned.setdefault(ref, Returned())
+        self.rebind()
+
+    def rebind(self) -> None:
+        """The rules or their states are others than before: find out anew what calls do to them."""
+        self.memory = Memory(self.returned, self.session.words)
+        self._steps.clear()
+        for call in self.calls.values():
+            call.steps = self.bound(call.steps.visits)
+        self.ordered = self.compiled.has_ordinals
+        if self.ordered:
+            for number in self.rules:
+                self.reschedule(number)
+
+    def due_next(self) -> set[int]:
+        """The rules that the next call concerns whatever its name."""
+        return self._due_at.get(self.session.count + 1, set()) & self.rules.keys()
+
+    def request(self, id: str, name: str, input: Any, turn: int, status: str, first: bool) -> Call:
+        """A call is asked for, or runs: known by its id from now on, and counted as an attempt the `first` time.
+
+        Raises one of UNREADABLE for one that cannot be written as JSON and read back.
+        """
+        if type(id) is not str or is_tracked(input):
+            _check(id, input)
+        session = self.session
+        offset = session.turn_offset
+        turn = session.session_turn(turn) if turn <= 0 or offset is None else turn + offset
+        steps = self._steps.get(name)
+        call = self.calls[id] = Call(id, name, input, turn, self.memory, status, steps or NO_STEPS)
+        if turn > session.turn:
+            self.reach_turn(turn)
+        if session.granted and id in session.granted:
+            call.approved = session.granted[id] == input_digest(input)
+        if steps is None or self._due_at:
+            steps = call.steps = self.steps(call)
+        if first:
+            if steps.new:
+                steps.new = False
+                session.asked = True
+                session.exercised |= steps.visits.exercised
+            for state, mask, rule in steps.attempts:
+                rule.machine.asked(state, call, mask)
+        return call
+
+    def steps(self, call: Call) -> Steps:
+        """What a call does to the rules that it concerns."""
+        plan = self.compiled.plan(call.name)
+        visits = plan.concerned(call)
+        due = self._due_at.get(self.session.count + 1) if self._due_at else None
+        if due:
+            return self.bound(visits.with_due(due, self.rules))
+        key = visits if plan.fixed is None else call.name
+        steps = self._steps.get(key)
+        if steps is None:
+            if len(self._steps) >= STEPS_KEPT:
+                self._steps.clear()
+            steps = self._steps[key] = self.bound(visits)
+        return steps
+
+    def bound(self, visits: Visits) -> Steps:
+        """What calls that concern these rules do to this session."""
+        return Steps(visits, self.states, self.rules, self.session.broken)
+
+    def judged(self, call: Call, errors: list[str], repeat: bool) -> list[Violation]:
+        """What limits and rules find against a call; a rule that raises objects, and is named in `errors`.
+
+        `repeat`: also name limits that were reported in this run already.
+        """
+        found = self._limited(call, repeat) if self.limited else []
+        steps = call.steps
+        self._ask(steps.judges, call, errors, found)
+        if steps.validators and not any(v.kind == "net" and v.action in ("deny", "cancel") for v in found):
+            self._ask(steps.validators, call, errors, found)
+        return found
+
+    def _ask(self, judges: Sequence[Asked], call: Call, errors: list[str], found: list[Violation]) -> None:
+        now = self.session.count
+        for judge, state, mask, rule in judges:
+            try:
+                finding = judge(state, call, mask, now)
+            except Exception as error:
+                errors.append(rule.id)
+                finding = raised(rule, error)
+            if finding is not None:
+                found.append(of_rule(self.compiled, rule, finding, call))
+
+    def reach_turn(self, turn: int) -> None:
+        """The stream has come to this response."""
+        session = self.session
+        if turn > session.turn:
+            session.turn = turn
+        if self.limited and session.turn - session.turn_base > session.limits.turns:
+            session.limits.turns = session.turn - session.turn_base
+
+    def _limited(self, call: Call, repeat: bool) -> list[Violation]:
+        session = self.session
+        found = self.compiled.limits.judge(session.limits, session.meter, call.turn - session.turn_base)
+        if found and not repeat:
+            reported = session.limits.reported
+            found = [each for each in found if each.number not in reported]
+        return [self.exceeded(each, call) for each in found] if found else []
+
+    def exceeded(self, exceeded: Exceeded, call: Call | None) -> Violation:
+        """A limit is exceeded; from now on that is reported."""
+        self.session.limits.reported |= {exceeded.number}
+        return of_limit(self.compiled, self.compiled.limits.entries[exceeded.number], exceeded.finding, call)
+
+    def mark_violated(self, violations: Iterable[Violation]) -> None:
+        for violation in violations:
+            self.session.violated |= {violation.rule}
+
+    def start(self, call: Call) -> None:
+        """The call runs: every rule spends."""
+        session, steps = self.session, call.steps
+        if session.denied or session.granted:
+            session.denied.discard(call.id)
+            session.granted.pop(call.id, None)
+        now = session.count
+        for spend, state, mask, rule in steps.spends:
+            try:
+                spend(state, call, mask, now)
+            except Exception as error:
+                self.broke(rule, error)
+        session.count = now + 1
+        if self.limited:
+            session.limits.calls += 1
+        if self.ordered:
+            self._due_at.pop(now + 1, None)
+            for number in steps.visits.ordinals:
+                self.reschedule(number)
+
+    def succeeded(self, call: Call, output: Output) -> None:
+        """Tell the rules that want to know, and remember what the call returned."""
+        for state, mask, rule in call.steps.outcomes:
+            try:
+                rule.machine.completed(state, call, mask, output)
+            except Exception as error:
+                self.broke(rule, error)
+        for ref, values_at in call.steps.remembers:
+            self.returned[ref].add(values_at(output.value))
+
+    def ended(self, call: Call, how: Literal["failed", "denied"]) -> list[Violation]:
+        """A call is over and did not succeed; returns what that violates."""
+        del self.calls[call.id]
+        found: list[Violation] = []
+        for state, mask, rule in call.steps.outcomes:
+            try:
+                finding: Finding | None = getattr(rule.machine, how)(state, call, mask)
+            except Exception as error:
+                self.broke(rule, error)
+                continue
+            if finding is not None:
+                found.append(of_rule(self.compiled, rule, finding, None))
+        self.session.finish(call)
+        return found
+
+    def broke(self, rule: Compiled, error: Exception) -> None:
+        """A machine that raised while it moved cannot be trusted: it refuses from now on."""
+        self.session.broken[rule.id] = f"{type(error).__name__}: {str(error)[:200]}"
+        self._steps.clear()
+
+    def reschedule(self, number: int) -> None:
+        old = self._due.pop(number, None)
+        if old is not None and old in self._due_at:
+            self._due_at[old].discard(number)
+        due = self.rules[number].machine.due(self.states[number], self.session.count)
+        if due is not None:
+            self._due[number] = due
+            self._due_at.setdefault(due, set()).add(number)
+
+    def waiting(self) -> bool:
+        """Whether a call runs or is held."""
+        return any(call.status != REQUESTED for call in self.calls.values())
+
+    def describe(self, rules: Sequence[Met]) -> dict[str, str]:
+        """The states of rules in words, by id."""
+        return {rule.id: rule.machine.describe(self.states[rule.number]) for rule, _ in rules}
+
+
+def _check(id: Any, input: Any) -> None:
+    if type(id) is not str:
+        raise TypeError(f"a call's id is text, not a value of type `{type(id).__name__}`")
+    check_input(input)

@@ -1,0 +1,1 @@
+"""The finite classes of calls that preflight tells apart."""

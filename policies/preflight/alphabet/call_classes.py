@@ -1,0 +1,129 @@
+"""Kinds of calls: a name, and what is known of the input. Every call a policy can tell apart is of some kind.
+
+A virtual name and a list of conditions are *facets* of an input. Conditions are taken to be met by some input,
+so that what is refused is refused for certain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple, TypeAlias
+
+import msgspec
+
+from ...language.conditions import Condition, has_references
+from ...language.selectors import Selector, ToolWhere, VirtualName, VirtualTool
+from ...policy import Policy, members_of
+from ...rules.nets.shorthand import net_of
+from ...stack.clauses import Clause, items_of, selectors_of
+from .names import Names
+
+Facet: TypeAlias = VirtualName | bytes
+"""A virtual name, or the conditions an input meets."""
+
+
+class Kind(NamedTuple):
+    """Calls of one name whose input has these facets."""
+
+    name: str
+    facets: frozenset[Facet] = frozenset()
+
+
+class Reach(NamedTuple):
+    """Some calls that a selector means: of these names, with these facets."""
+
+    names: frozenset[str]
+    facets: frozenset[Facet]
+
+
+class Kinds:
+    """The kinds of calls that the clauses of a stack tell apart."""
+
+    def __init__(self, policy: Policy, clauses: tuple[Clause, ...]) -> None:
+        self.names = Names(_patterns(policy, clauses))
+        self._reaches: dict[tuple[int, int, bool], tuple[Reach, ...]] = {}
+        self._kept: list[Any] = []
+        self.all = self._all(clauses)
+        self._named: dict[str, list[Kind]] = {}
+        for kind in self.all:
+            self._named.setdefault(kind.name, []).append(kind)
+        self._met: dict[tuple[Reach, ...], frozenset[Kind]] = {}
+
+    def _all(self, clauses: tuple[Clause, ...]) -> tuple[Kind, ...]:
+        found = dict.fromkeys(Kind(name) for name in self.names.all)
+        for clause in clauses:
+            for selector in selectors_of(clause.record):
+                for reach in self.reaches(selector, clause):
+                    if reach.facets:
+                        found.update(dict.fromkeys(Kind(name, reach.facets) for name in sorted(reach.names)))
+        return tuple(found)
+
+    def reaches(self, selector: Selector, clause: Clause, *, own_name: bool = False) -> tuple[Reach, ...]:
+        """What a selector of a clause means; `own_name` leaves virtual names out."""
+        key = (id(selector), id(clause.scope), own_name)
+        if key not in self._reaches:
+            self._kept.append(selector)  # an id is only good while its object lives
+            found = [r for item in items_of(selector) for r in self._of_item(item, clause, own_name)]
+            self._reaches[key] = tuple(found)
+        return self._reaches[key]
+
+    def _of_item(self, item: str | ToolWhere, clause: Clause, own_name: bool) -> Iterator[Reach]:
+        tools = item if isinstance(item, str) else item.tool
+        where = _facets(item.where) if isinstance(item, ToolWhere) else frozenset()
+        patterns = clause.scope.expand(tools)
+        if names := self.names.matching(patterns):
+            yield Reach(names, where)
+        if own_name:
+            return
+        matched = self.names.matching(patterns)
+        for virtual in clause.scope.virtual_names:
+            if virtual.name.casefold() in matched:
+                of = frozenset(name for name in self.names.all if virtual.of_tool(name))
+                yield Reach(of, where | {virtual})
+
+    def meeting(self, reaches: tuple[Reach, ...]) -> frozenset[Kind]:
+        """The kinds of which every call is meant."""
+        if reaches not in self._met:
+            self._met[reaches] = frozenset(
+                kind
+                for reach in reaches
+                for name in reach.names
+                for kind in self._named[name]
+                if reach.facets <= kind.facets
+            )
+        return self._met[reaches]
+
+    def of(self, selector: Selector, clause: Clause, *, own_name: bool = False) -> frozenset[Kind]:
+        """The kinds of which a selector means every call."""
+        return self.meeting(self.reaches(selector, clause, own_name=own_name))
+
+    def label(self, kind: Kind) -> str:
+        """How a kind is shown: its virtual name, or its name; with conditions if it has some."""
+        virtual = [facet.name for facet in kind.facets if isinstance(facet, VirtualName)]
+        shown = virtual[0] if virtual else self.names.label(kind.name)
+        conditions = [facet.decode() for facet in kind.facets if isinstance(facet, bytes)]
+        return f"{shown} where {_shortened(conditions[0])}" if conditions else shown
+
+
+def _patterns(policy: Policy, clauses: tuple[Clause, ...]) -> Iterator[str]:
+    for clause in clauses:
+        for selector in selectors_of(clause.record):
+            for item in items_of(selector):
+                yield from clause.scope.expand(item if isinstance(item, str) else item.tool)
+    for member in members_of(policy):
+        lines = (net_of(net) for net in member.nets)
+        for virtual in (*member.virtual_tools, *(net for net in lines if isinstance(net, VirtualTool))):
+            yield from (virtual.tool, virtual.as_)
+
+
+def _facets(where: Iterable[Condition]) -> frozenset[Facet]:
+    conditions = tuple(where)
+    if not conditions:
+        return frozenset()
+    if has_references(conditions):  # what it means depends on the call being judged: like no other
+        return frozenset({msgspec.json.encode(conditions) + f" #{id(conditions)}".encode()})
+    return frozenset({msgspec.json.encode(conditions, order="deterministic")})
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= 60 else f"{text[:57]}..."

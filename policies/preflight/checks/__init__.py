@@ -1,0 +1,1 @@
+"""One file a family of findings, named for the defect it finds."""

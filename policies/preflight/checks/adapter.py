@@ -1,0 +1,104 @@
+"""What the adapter cannot do: names it does not offer, calls it does not hold."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Iterator, Sequence
+
+from ...policy import Allow, Deny, Policy, members_of
+from ...rules.lists import Allowlist, Blocklist
+from ...stack.clauses import Clause, items_of, selectors_of
+from ...stream.calls import Capabilities
+from ...values.globs import matcher
+from ..findings import PreflightFinding
+
+
+def adapter_findings(
+    policy: Policy, clauses: Sequence[Clause], capabilities: Capabilities | None
+) -> Iterator[PreflightFinding]:
+    """What an adapter cannot hold of a stack; nothing if it is not known what it can do."""
+    if capabilities is None:
+        return
+    if capabilities.gate != "all":
+        yield from _required(policy, capabilities.gate)
+        yield from _only_observed(clauses, capabilities)
+    if capabilities.tools is not None:
+        for clause in clauses:
+            yield from _unknown_names(clause, capabilities.tools)
+
+
+def _required(policy: Policy, gate: str) -> Iterator[PreflightFinding]:
+    for member in members_of(policy):
+        if member.enforcement == "required":
+            yield PreflightFinding(
+                code="cannot_gate",
+                severity="refuse",
+                message=f"`enforcement: required`, but the adapter holds {_held(gate)} before they run",
+                policy=member.name,
+                witness=(f"gate: {gate}",),
+                suggestion="use an adapter that gates every call, or say `enforcement: best_effort`",
+            )
+
+
+def _held(gate: str) -> str:
+    return "only some calls" if gate == "some" else "no calls"
+
+
+def _only_observed(clauses: Iterable[Clause], capabilities: Capabilities) -> Iterator[PreflightFinding]:
+    """For each policy the rules that refuse, and those that ask, where nothing is held."""
+    found: dict[tuple[str, bool], list[str]] = {}
+    for clause in clauses:
+        if clause.action != "warn" and not _compiled(clause, capabilities.compiles):
+            found.setdefault((clause.policy, clause.refuses), []).append(clause.id)
+    for (policy, refuses), ids in found.items():
+        effect = "end the run once they see it" if refuses else "only signal: the run goes on"
+        yield PreflightFinding(
+            code="only_observed",
+            severity="report",
+            message=f"the adapter holds {_held(capabilities.gate)} before they run; these rules can {effect}: "
+            + ", ".join(f"`{id}`" for id in ids),
+            policy=policy,
+            witness=tuple(ids),
+        )
+
+
+def _compiled(clause: Clause, parts: Sequence[str]) -> bool:
+    """Whether the adapter's own launch options can keep the calls out."""
+    match clause.record:
+        case Deny() | Blocklist():
+            kind = "deny"
+        case Allow() | Allowlist():
+            kind = "allow"
+        case _:
+            return False
+    named = all(isinstance(item, str) for item in items_of(clause.record.tools))
+    return kind in parts and clause.always and named
+
+
+def _unknown_names(clause: Clause, offered: Sequence[str]) -> Iterator[PreflightFinding]:
+    patterns = (pattern for selector in selectors_of(clause.record) for pattern in _patterns(selector, clause))
+    unknown = [pattern for pattern in dict.fromkeys(patterns) if not _offered(pattern, clause, offered)]
+    if not unknown:
+        return
+    close = [match for name in unknown for match in difflib.get_close_matches(name, offered, n=1)]
+    yield PreflightFinding(
+        code="unknown_tool",
+        severity="report",
+        message=f"the adapter offers no tool that is named {' or '.join(f'`{name}`' for name in unknown)}",
+        policy=clause.policy,
+        rule=clause.id,
+        witness=tuple(unknown),
+        suggestion=f"did you mean {' or '.join(f'`{name}`' for name in dict.fromkeys(close))}?" if close else "",
+    )
+
+
+def _patterns(selector: object, clause: Clause) -> Iterator[str]:
+    for item in items_of(selector):
+        yield from clause.scope.expand(item if isinstance(item, str) else item.tool)
+
+
+def _offered(pattern: str, clause: Clause, offered: Sequence[str]) -> bool:
+    """Whether a name is a tool's, or a virtual name of a tool's calls."""
+    matches = matcher([pattern])
+    virtual = (v for v in clause.scope.virtual_names if matches(v.name))
+    return any(map(matches, offered)) or any(v.of_tool(tool) for v in virtual for tool in offered)

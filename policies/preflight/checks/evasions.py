@@ -1,0 +1,56 @@
+"""Rules that hold less than they seem to: an adjacency that a call in between evades, virtual names as evidence."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from ...rules.sequence import ForbiddenSequence
+from ...stack.clauses import Clause, evidence_of, items_of
+from ...stack.wording import names
+from ...values.globs import matcher
+from ..findings import PreflightFinding
+
+
+def evasion_findings(clauses: Iterable[Clause]) -> Iterator[PreflightFinding]:
+    """Rules that can be got round."""
+    for clause in clauses:
+        yield from _adjacency(clause)
+        yield from _virtual_evidence(clause)
+
+
+def _adjacency(clause: Clause) -> Iterator[PreflightFinding]:
+    match clause.record:
+        case ForbiddenSequence(adjacency="strict", sequence=members) if len(members) > 1:
+            chain = [names(member) for member in members]
+            yield PreflightFinding(
+                code="evaded_by_one_call",
+                severity="report",
+                message=f"{' -> '.join(chain)} is only refused with nothing between: one other call evades it",
+                policy=clause.policy,
+                rule=clause.id,
+                witness=(*chain[:-1], "any other call", chain[-1]),
+                suggestion="say `adjacency: any`",
+            )
+
+
+def _virtual_evidence(clause: Clause) -> Iterator[PreflightFinding]:
+    """A virtual name says that a text was found, not that it was done: `echo git test` matches `git test`."""
+    patterns = [
+        pattern
+        for selector in evidence_of(clause.record)
+        for item in items_of(selector)
+        for pattern in clause.scope.expand(item if isinstance(item, str) else item.tool)
+    ]
+    matches = matcher(patterns)
+    found = dict.fromkeys(virtual.name for virtual in clause.scope.virtual_names if matches(virtual.name))
+    if found:
+        yield PreflightFinding(
+            code="virtual_evidence",
+            severity="report",
+            message=f"{', '.join(f'`{name}`' for name in found)} is found by search in a call's input: as evidence "
+            "it is only as good as its pattern (`echo git test` matches `git test`)",
+            policy=clause.policy,
+            rule=clause.id,
+            witness=tuple(found),
+            suggestion="anchor the pattern, or take a tool of its own as evidence",
+        )

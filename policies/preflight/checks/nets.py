@@ -1,0 +1,78 @@
+"""Nets with transitions that never fire, that grow without bound, or that hold nothing back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from ...rules.nets.written import Net
+from ...stack.clauses import Clause
+from ...stack.wording import names
+from ..alphabet.call_classes import Kinds
+from ..findings import PreflightFinding
+from ..search.net_model import NetModel
+from ..search.net_search import MAX_STATES, Walked, walk
+
+
+def net_findings(clauses: Iterable[Clause], kinds: Kinds) -> Iterator[PreflightFinding]:
+    """What is wrong with the nets of a stack; those of one line are right by their making."""
+    for clause in clauses:
+        if not isinstance(clause.record, Net):
+            continue
+        if clause.line:
+            yield from _idle(clause, clause.record, kinds)
+        else:
+            yield from _found(clause, clause.record, walk(NetModel(clause, kinds), kinds))
+
+
+def _idle(clause: Clause, net: Net, kinds: Kinds) -> Iterator[PreflightFinding]:
+    """`require a before a`, `limit a to 3 per a`: the tool lets itself through."""
+    always = [kinds.of(t.tools, clause) for t in net.transitions if not t.inputs and t.type == "auto"]
+    for transition in net.transitions:
+        held = kinds.of(transition.tools, clause)
+        if transition.inputs and any(held <= free for free in always):
+            yield PreflightFinding(
+                code="idle_net",
+                severity="report",
+                message=f"`{net.name}` holds nothing back: a call of {names(transition.tools)} lets itself through",
+                policy=clause.policy,
+                rule=clause.id,
+                witness=(f"{names(transition.tools)} is its own condition",),
+                suggestion="name another tool",
+            )
+
+
+def _found(clause: Clause, net: Net, walked: Walked) -> Iterator[PreflightFinding]:
+    if walked.growth:
+        trace = " -> ".join(walked.growth)
+        yield PreflightFinding(
+            code="unbounded_net",
+            severity="refuse",
+            message=f"net `{net.name}` grows without bound: {trace} can be repeated for ever, and "
+            f"{', '.join(f'`{place}`' for place in walked.growing)} gains tokens each time",
+            policy=clause.policy,
+            rule=clause.id,
+            witness=(*walked.lead, *walked.growth),
+            suggestion=f"give `{walked.growing[0]}` a `capacity`",
+        )
+    elif not walked.complete:
+        yield PreflightFinding(
+            code="gave_up",
+            severity="report",
+            message=f"net `{net.name}` has more than {MAX_STATES:,} markings: not all were looked at",
+            policy=clause.policy,
+            rule=clause.id,
+        )
+    else:
+        for n, transition in enumerate(net.transitions):
+            if n in walked.fired:
+                continue
+            seen = ", ".join(f"{p}: {most}" for p, most in zip(net.places, walked.highest, strict=True))
+            yield PreflightFinding(
+                code="dead_transition",
+                severity="refuse",
+                message=f"transition `{transition.name}` of net `{net.name}` can never fire",
+                policy=clause.policy,
+                rule=clause.id,
+                witness=(f"takes from {', '.join(transition.inputs) or 'nothing'}", f"at most {seen}"),
+                suggestion="give a place it takes from a token, or take the transition away",
+            )

@@ -1,0 +1,76 @@
+"""Tools that need nothing impossible and still fit in no order of calls."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ...stack.clauses import Clause
+from ..alphabet.call_classes import Kind
+from ..findings import PreflightFinding
+from ..search.derivation import way_to
+from ..search.order_judges import Judge
+from ..search.order_search import GaveUp, OrderSearch
+from ..search.reachable import Possible
+
+
+def find_orders(possible: Possible, judges: list[Judge]) -> Iterator[PreflightFinding]:
+    """Look for an order in which each kind of call is let through; those without one are excluded.
+
+    Returns what could not be told, as a finding.
+    """
+    if all(judge.lasting for judge in judges):
+        return  # what is met once stays met: needs say it all
+    settled: set[Kind] = set()
+    gave_up: list[Kind] = []
+    work = 0
+    while True:
+        search = OrderSearch(judges, possible.kinds, possible.found, work)
+        cores = _first_without_order(possible, search, settled, gave_up)
+        work = search.work
+        if not cores:
+            break
+        possible.exclude(cores)
+    if gave_up:
+        labels = tuple(dict.fromkeys(possible.kinds.label(kind) for kind in gave_up))
+        yield PreflightFinding(
+            code="gave_up",
+            severity="report",
+            message="there are too many orders of calls to tell whether these can ever be called: "
+            + ", ".join(f"`{label}`" for label in labels),
+            policy=search.concerned(gave_up[0])[0].clause.policy,
+            witness=labels,
+        )
+
+
+def _first_without_order(
+    possible: Possible, search: OrderSearch, settled: set[Kind], gave_up: list[Kind]
+) -> dict[Kind, list[Clause]]:
+    """Kinds that come in no order, with the clauses that leave none; what others need is looked at first."""
+    for alike in _unproven(possible, search, settled):
+        settled.update(alike)
+        try:
+            core = search.core(alike[0])
+        except GaveUp:
+            gave_up.append(alike[0])
+            continue
+        if core is not None:
+            return dict.fromkeys(alike, core)
+    return {}
+
+
+def _unproven(possible: Possible, search: OrderSearch, settled: set[Kind]) -> list[list[Kind]]:
+    """The kinds for which calling just what they need does not do; together those that every clause sees alike."""
+    groups: dict[object, list[Kind]] = {}
+    for kind in possible.calls:
+        if search.concerned(kind):
+            groups.setdefault(search.sight(kind), []).append(kind)
+    unproven = []
+    for alike in sorted(groups.values(), key=lambda group: -possible.found[group[0]]):
+        if settled.intersection(alike):
+            continue
+        way = [node for node in way_to(alike[0], possible.stated.needs, possible.found) if isinstance(node, Kind)]
+        if search.goes(way):
+            settled.update(way)
+        else:
+            unproven.append(alike)
+    return unproven[::-1]

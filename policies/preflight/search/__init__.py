@@ -1,0 +1,1 @@
+"""What a stack lets happen, searched on a finite view of it."""

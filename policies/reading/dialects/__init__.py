@@ -1,0 +1,1 @@
+"""Other spellings of policies in use, rewritten as this one."""

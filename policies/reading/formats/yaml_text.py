@@ -1,0 +1,157 @@
+"""YAML text to nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import yaml
+
+from ..tree import MAX_BORROWED, MAX_DEPTH, ListNode, MapNode, Node, Report, Scalar, Span, Unreadable
+from .scalars import resolve, whole_characters
+
+_TAG = "tag:yaml.org,2002:"
+
+
+def read_yaml(text: str, report: Report) -> Node:
+    """Read the one document of a YAML text; duplicate keys go to `report`.
+
+    Raises:
+        Unreadable: not YAML, empty, several documents, or nested or repeated beyond measure.
+    """
+    try:
+        return _Builder(text, report).document()
+    except yaml.reader.ReaderError as error:
+        at = min(int(error.position), len(text))
+        line_start = text.rfind("\n", 0, at) + 1
+        span = Span(text.count("\n", 0, at) + 1, at - line_start + 1)
+        raise Unreadable("the text holds a character that YAML does not allow", span) from None
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        message = " ".join(part for part in (error.context, error.problem) if part)
+        raise Unreadable(f"not YAML: {message}", _span(mark)) from None
+    except ValueError as error:
+        raise Unreadable(f"not YAML: {error}") from None
+
+
+class _Builder:
+    """Builds the tree from the parser's events; each anchor remembers how many nodes it stands for."""
+
+    def __init__(self, text: str, report: Report) -> None:
+        self._events: Iterator[Any] = iter(yaml.parse(text, Loader=yaml.SafeLoader))
+        self._report = report
+        self._anchors: dict[str, tuple[Node, int]] = {}
+        self._open: set[str] = set()
+        self._count = 0
+        self._borrowed = 0
+
+    def document(self) -> Node:
+        next(self._events)
+        if isinstance(next(self._events), yaml.StreamEndEvent):
+            raise Unreadable("the file is empty", Span(1, 1), "a policy is a mapping with at least a `name`")
+        root = self._node(next(self._events), 0)
+        next(self._events)
+        after = next(self._events)
+        if isinstance(after, yaml.DocumentStartEvent):
+            hint = "list several policies under `policies:`"
+            raise Unreadable("the file holds more than one document", _span(after.start_mark), hint)
+        return root
+
+    def _node(self, event: Any, depth: int) -> Node:
+        span = _span(event.start_mark)
+        if depth > MAX_DEPTH:
+            raise Unreadable(f"nested deeper than {MAX_DEPTH} levels", span)
+        if isinstance(event, yaml.AliasEvent):
+            return self._alias(str(event.anchor), span)
+        anchor, before = event.anchor, self._count
+        self._count += 1
+        if anchor is not None:
+            self._open.add(anchor)
+        node: Node
+        if isinstance(event, yaml.ScalarEvent):
+            node = _scalar(event, span)
+        elif isinstance(event, yaml.SequenceStartEvent):
+            node = self._list(event, depth)
+        else:
+            node = self._mapping(event, depth)
+        if anchor is not None:
+            self._open.discard(anchor)
+            self._anchors[anchor] = node, self._count - before
+        return node
+
+    def _alias(self, name: str, span: Span) -> Node:
+        if name in self._open:
+            raise Unreadable(f"`*{name}` stands inside itself", span)
+        if name not in self._anchors:
+            raise Unreadable(f"no `&{name}` comes before `*{name}`", span)
+        node, size = self._anchors[name]
+        self._count += size
+        self._borrowed += size
+        if self._borrowed > MAX_BORROWED:
+            raise Unreadable("the aliases of this file stand for too much text", span)
+        return node
+
+    def _list(self, start: Any, depth: int) -> ListNode:
+        _check_tag(start, "seq")
+        items: list[Node] = []
+        while not isinstance(event := next(self._events), yaml.SequenceEndEvent):
+            items.append(self._node(event, depth + 1))
+        return ListNode(items, _span(start.start_mark))
+
+    def _mapping(self, start: Any, depth: int) -> MapNode:
+        _check_tag(start, "map")
+        node = MapNode({}, {}, _span(start.start_mark))
+        merged: list[MapNode] = []
+        while not isinstance(event := next(self._events), yaml.MappingEndEvent):
+            span = _span(event.start_mark)
+            key_node = self._node(event, depth + 1)
+            value = self._node(next(self._events), depth + 1)
+            if isinstance(event, yaml.ScalarEvent):
+                key = whole_characters(event.value)
+            elif isinstance(key_node, Scalar) and isinstance(key_node.value, str):
+                key = key_node.value
+            else:
+                raise Unreadable("a key must be text", span)
+            if key == "<<" and isinstance(event, yaml.ScalarEvent) and event.implicit[0]:
+                merged += _merged(value, span)
+            elif key in node.entries:
+                first = node.key_spans[key]
+                self._report.add(f"the key `{key}` is given twice, first on line {first.line}", span)
+            else:
+                node.entries[key], node.key_spans[key] = value, span
+        for other in merged:
+            for key, value in other.entries.items():
+                if key not in node.entries:
+                    node.entries[key], node.key_spans[key] = value, other.key_span(key)
+        return node
+
+
+def _merged(value: Node, span: Span) -> list[MapNode]:
+    """The mappings that a `<<` key pulls in."""
+    found = value.items if isinstance(value, ListNode) else [value]
+    mappings = [node for node in found if isinstance(node, MapNode)]
+    if len(mappings) != len(found):
+        raise Unreadable("`<<` takes a mapping, or a list of mappings", span)
+    return mappings
+
+
+def _scalar(event: Any, span: Span) -> Scalar:
+    try:
+        text = whole_characters(event.value)
+        if event.tag is None or event.tag == "!":
+            plain = event.implicit[0] and event.tag is None
+            return Scalar(resolve(text) if plain else text, span)
+        _check_tag(event, "str", "int", "float", "bool", "null")
+        return Scalar(text if event.tag == _TAG + "str" else resolve(text), span)
+    except Unreadable as error:
+        raise Unreadable(error.message, span) from None
+
+
+def _check_tag(event: Any, *allowed: str) -> None:
+    if event.tag not in (None, "!", *(_TAG + name for name in allowed)):
+        shown = event.tag.replace(_TAG, "!!")
+        raise Unreadable(f"the tag `{shown}` is not known here", _span(event.start_mark))
+
+
+def _span(mark: Any) -> Span:
+    return Span(mark.line + 1, mark.column + 1) if mark is not None else Span()

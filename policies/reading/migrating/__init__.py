@@ -1,0 +1,1 @@
+"""Old policy files rewritten in the current spelling, comments kept."""

@@ -1,0 +1,128 @@
+"""A net as it is written, and what can be wrong with one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal
+
+from ...language.conditions import Condition, when_problems
+from ...language.record import Name, Natural, Positive, Record
+from ...language.selectors import ToolWhere, selector_problems
+from ...values.complaints import Complaint
+from ..record import RuleAction
+
+
+class Transition(Record, frozen=True):
+    """`auto` fires at the call, `manual` asks a person first; `deferred` gives its outputs on completion."""
+
+    name: Name
+    type: Literal["auto", "manual"] = "auto"
+    inputs: tuple[Name, ...] = ()
+    outputs: tuple[Name, ...] = ()
+    tools: tuple[Name | ToolWhere, ...] = ()
+    deferred: bool = False
+
+    def problems(self) -> Iterator[Complaint]:
+        """What is wrong beyond the types."""
+        if self.tools:
+            yield from selector_problems(self.tools, ("tools",))
+        else:
+            if self.type == "manual":
+                yield ("type",), "a manual transition names the tools it asks about"
+            if self.deferred:
+                yield ("deferred",), "a deferred transition names the tools it waits for"
+
+
+class Net(Record, frozen=True):
+    """A Petri net over tools; a token that a place has no `capacity` for is dropped."""
+
+    name: Name
+    places: tuple[Name, ...]
+    initial_marking: dict[str, Natural] = {}
+    capacity: dict[str, Positive] = {}
+    transitions: tuple[Transition, ...] = ()
+    terminal_places: tuple[Name, ...] = ()
+    free_tools: tuple[Name | ToolWhere, ...] = ()
+    action: RuleAction | None = None
+    reason: str | None = None
+    tell_model: str | None = None
+    description: str | None = None
+    when: tuple[Condition, ...] = ()
+
+    def problems(self) -> Iterator[Complaint]:
+        """What is wrong beyond the types: places that do not exist, names used twice, silent cycles."""
+        yield from when_problems(self.when)
+        yield from _repeated(self.places, "place", ("places",))
+        yield from _repeated([t.name for t in self.transitions], "transition", ("transitions",))
+        yield from self._missing_places()
+        if self.free_tools:
+            yield from selector_problems(self.free_tools, ("free_tools",))
+        if cycle := silent_cycle(self.transitions):
+            yield ("transitions",), f"transitions without tools go round in a circle: {' -> '.join(cycle)}"
+
+    def _missing_places(self) -> Iterator[Complaint]:
+        places = set(self.places)
+        for field in ("initial_marking", "capacity"):
+            for place in getattr(self, field):
+                if place not in places:
+                    yield (field, place), f"net `{self.name}` has no place `{place}`"
+        for n, place in enumerate(self.terminal_places):
+            if place not in places:
+                yield ("terminal_places", n), f"net `{self.name}` has no place `{place}`"
+        for n, transition in enumerate(self.transitions):
+            for side in ("inputs", "outputs"):
+                for m, place in enumerate(getattr(transition, side)):
+                    if place not in places:
+                        yield ("transitions", n, side, m), f"net `{self.name}` has no place `{place}`"
+
+
+def _repeated(names: tuple[str, ...] | list[str], what: str, where: tuple[str]) -> Iterator[Complaint]:
+    seen: set[str] = set()
+    for n, name in enumerate(names):
+        if name in seen:
+            yield (*where, n), f"{what} `{name}` is named twice"
+        seen.add(name)
+
+
+def silent_cycle(transitions: tuple[Transition, ...]) -> list[str]:
+    """A circle of transitions without tools, each feeding the next, by name; empty if there is none."""
+    silent = [t for t in transitions if not t.tools]
+    takers: dict[str, list[str]] = {}
+    for transition in silent:
+        for place in transition.inputs:
+            takers.setdefault(place, []).append(transition.name)
+    feeds = {t.name: [name for place in t.outputs for name in takers.get(place, ())] for t in silent}
+    feeds |= {t.name: [*feeds[t.name], t.name] for t in silent if not t.inputs}
+    done: set[str] = set()
+    for start in feeds:
+        path = {start: iter(feeds[start])}
+        while path:
+            name = next(reversed(path))
+            follower = next((each for each in path[name] if each not in done), None)
+            if follower is None:
+                done.add(name)
+                del path[name]
+            elif follower in path:
+                names = list(path)
+                return [*names[names.index(follower) :], follower]
+            else:
+                path[follower] = iter(feeds[follower])
+    return []
+
+
+class NetLine(Record, frozen=True):
+    """A net in its one-line shorthand, with what a rule may carry."""
+
+    line: str
+    action: RuleAction | None = None
+    reason: str | None = None
+    tell_model: str | None = None
+    description: str | None = None
+    when: tuple[Condition, ...] = ()
+
+    def problems(self) -> Iterator[Complaint]:
+        """What is wrong beyond the types."""
+        from .shorthand import line_problems
+
+        yield from when_problems(self.when)
+        yield from line_problems(self.line, ("line",))

@@ -1,0 +1,1 @@
+"""Several policies merged left to right, and their clauses resolved once."""

@@ -1,0 +1,1 @@
+"""What is judged: events, calls, and their codec."""

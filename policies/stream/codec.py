@@ -1,0 +1,79 @@
+"""Events as JSON: one decoder and one encoder for the whole program, made once."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from ..errors import EventError, wrong_type
+from ..values.canonical import json_words
+from .calls import check_input
+from .events import EVENT_TYPES, Event, ToolCallRequested, ToolCallStarted, Unrecognized
+
+
+class _Common(msgspec.Struct, kw_only=True):
+    type: str
+    run_id: str = ""
+    session_id: str = ""
+    seq: int = 0
+    at: datetime | None = None
+    provider: str = ""
+    event_id: str = ""
+
+
+_union: Any = None
+for _cls in EVENT_TYPES.values():
+    _union = _cls if _union is None else _union | _cls
+_decoder: msgspec.json.Decoder[Event] = msgspec.json.Decoder(_union)
+_common = msgspec.json.Decoder(_Common)
+_raw = msgspec.json.Decoder(dict[str, Any])
+_encoder = msgspec.json.Encoder()
+_WITH_INPUT = frozenset((ToolCallRequested, ToolCallStarted))
+
+
+def decode_event(data: bytes | str) -> Event:
+    """Read one event from JSON. Raises EventError, naming the place, when it is not one."""
+    try:
+        return _decoder.decode(data)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError, TypeError) as error:
+        return _decode_unrecognized(data, error)
+
+
+def _decode_unrecognized(data: bytes | str, error: Exception) -> Event:
+    try:
+        common = _common.decode(data)
+        if common.type in EVENT_TYPES:
+            raise EventError(f"`{common.type}` event: {json_words(error)[:200]}") from None
+        raw = _raw.decode(data)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError, TypeError):
+        raise EventError(f"not an event: {json_words(error)[:200]}") from None
+    return Unrecognized(
+        run_id=common.run_id,
+        session_id=common.session_id,
+        seq=common.seq,
+        at=common.at,
+        provider=common.provider,
+        event_id=common.event_id,
+        raw=raw,
+    )
+
+
+def encode_event(event: Event) -> bytes:
+    """Write one event as a line of JSON, without the line's end.
+
+    Raises EventError for what is no event, and for what JSON cannot say as msgspec does.
+    """
+    if not isinstance(event, Event):
+        raise EventError(wrong_type("an event", event))
+    if type(event) in _WITH_INPUT:
+        check_input(event.tool_input)  # type: ignore[attr-defined]
+    if isinstance(event, Unrecognized):
+        stamps = {
+            name: getattr(event, name)
+            for name in ("run_id", "session_id", "seq", "at", "provider", "event_id")
+            if getattr(event, name)
+        }
+        return _encoder.encode({**event.raw, **stamps})
+    return _encoder.encode(event)

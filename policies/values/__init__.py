@@ -1,0 +1,1 @@
+"""Values and how they compare: equality, paths, regular expressions, globs, canonical JSON."""

@@ -1,0 +1,83 @@
+"""Tool patterns: whole-name globs (`*`, `?`, `[abc]`), compared without regard to case."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from functools import lru_cache
+from typing import Any, TypeAlias
+
+from .complaints import Complaint, Where
+from .regexes import Regex
+
+Matcher: TypeAlias = Callable[[str], bool]
+
+_CLASS = re.compile(r"\[(!|\^)?(\]?[^\]]*)\]")
+
+
+class _BadGlobError(ValueError):
+    pass
+
+
+def glob_problems(pattern: Any, where: Where = ()) -> Iterator[Complaint]:
+    """Why a tool pattern cannot be used, if it cannot."""
+    if not isinstance(pattern, str) or not pattern.strip():
+        yield where, "a tool's name cannot be empty"
+        return
+    try:
+        glob_regex(pattern)
+    except _BadGlobError as error:
+        yield where, str(error)
+
+
+@lru_cache(maxsize=8192)
+def glob_regex(pattern: str) -> Regex:
+    """The regular expression of a glob, for the whole name."""
+    pieces: list[str] = []
+    at = 0
+    while at < len(pattern):
+        char = pattern[at]
+        if char == "*":
+            if pieces[-1:] != [".*"]:
+                pieces.append(".*")
+        elif char == "?":
+            pieces.append(".")
+        elif char == "[":
+            match = _CLASS.match(pattern, at)
+            if match is None or not match[2]:
+                raise _BadGlobError(f"bad tool pattern `{pattern}`: `[` is never closed")
+            pieces.append(_character_class(pattern, match))
+            at = match.end() - 1
+        else:
+            pieces.append(re.escape(char))
+        at += 1
+    return Regex(rf"(?is)\A(?:{''.join(pieces)})\z")
+
+
+def _character_class(pattern: str, match: re.Match[str]) -> str:
+    body = match[2].replace("\\", "\\\\").replace("[", "\\[").replace("]", "\\]").replace("^", "\\^")
+    text = f"[{'^' if match[1] else ''}{body}]"
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of set operations that Python may have one day
+            re.compile(text)
+    except re.error as error:
+        raise _BadGlobError(f"bad tool pattern `{pattern}`: {error}") from None
+    return text
+
+
+def is_plain(pattern: str) -> bool:
+    """Whether a pattern is one exact name."""
+    return not any(char in pattern for char in "*?[")
+
+
+def matcher(patterns: Iterable[str]) -> Matcher:
+    """Whether a name matches any of the patterns."""
+    exact = {pattern.casefold() for pattern in patterns if is_plain(pattern)}
+    globs = [glob_regex(pattern).found_in for pattern in patterns if not is_plain(pattern)]
+
+    def matches(name: str) -> bool:
+        return name.casefold() in exact or any(glob(name) for glob in globs)
+
+    return matches

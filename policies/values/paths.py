@@ -1,0 +1,124 @@
+"""Paths into JSON: the subset of RFC 9535 that the policy language spells.
+
+`$`, `.key`, `['key']`, `[0]`, `[-1]`, `[*]`, `[?@.key == literal]`. A path gives zero or more values; `[*]` of
+a lone value is that value, so `to: "a@x"` and `to: ["a@x"]` are judged alike.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+from typing import Any, TypeAlias
+
+from .complaints import Complaint, Where
+from .equality import same
+
+Step: TypeAlias = Callable[[list[Any]], list[Any]]
+PathFn: TypeAlias = Callable[[Any], list[Any]]
+
+_NAME = r"[^\x00-@\[-^`{-\x7f][^\x00-/:-@\[-^`{-\x7f]*"
+"""Letters, digits, `_` and all beyond ASCII, by what they are not: that compiles twenty times faster."""
+_QUOTED = r"""(?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")"""
+_KEY = re.compile(rf"\.({_NAME})")
+_BRACKET_KEY = re.compile(rf"\[\s*({_QUOTED})\s*\]")
+_INDEX = re.compile(r"\[\s*(0|-?[1-9]\d{0,8})\s*\]")
+_WILD = re.compile(r"\[\s*\*\s*\]")
+_FILTER = re.compile(
+    rf"\[\s*\?\s*@(?:\.({_NAME})|\[\s*({_QUOTED})\s*\])"
+    rf"\s*==\s*({_QUOTED}|-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?|true|false|null)\s*\]"
+)
+
+
+class _BadPathError(ValueError):
+    pass
+
+
+def problems(path: str, where: Where = ()) -> Iterator[Complaint]:
+    """Why a path cannot be used, if it cannot."""
+    try:
+        _parse(path)
+    except _BadPathError as error:
+        yield where, str(error)
+
+
+@lru_cache(maxsize=4096)
+def compile_path(path: str, loose: bool = False) -> PathFn:
+    """The function from a document to the values at `path`; `loose` compares filters as a call's input."""
+    steps = _parse(path)
+    if len(steps) == 1 and steps[0][0] == "key":
+        key = steps[0][1]
+        return lambda doc: [doc[key]] if isinstance(doc, dict) and key in doc else []
+    functions = [_step(kind, argument, loose) for kind, argument in steps]
+
+    def values(doc: Any) -> list[Any]:
+        found = [doc]
+        for function in functions:
+            found = function(found)
+        return found
+
+    return values
+
+
+def _parse(path: str) -> list[tuple[str, Any]]:
+    if not path.startswith("$"):
+        raise _BadPathError(f"bad path `{path}`: a path starts with `$`, as in `$.order_id`")
+    steps: list[tuple[str, Any]] = []
+    at = 1
+    while at < len(path):
+        at, step = _next_step(path, at)
+        steps.append(step)
+    return steps
+
+
+def _next_step(path: str, at: int) -> tuple[int, tuple[str, Any]]:
+    if match := _WILD.match(path, at):
+        return match.end(), ("wild", None)
+    if match := _KEY.match(path, at):
+        return match.end(), ("key", match[1])
+    if match := _BRACKET_KEY.match(path, at):
+        return match.end(), ("key", _unquoted(match[1]))
+    if match := _INDEX.match(path, at):
+        return match.end(), ("index", int(match[1]))
+    if match := _FILTER.match(path, at):
+        key = match[1] if match[1] is not None else _unquoted(match[2])
+        literal = _unquoted(match[3]) if match[3][0] in "'\"" else json.loads(match[3])
+        return match.end(), ("filter", (key, literal))
+    raise _BadPathError(
+        f"bad path `{path}` at character {at + 1}: expected `.key`, `['key']`, `[0]`, `[*]` or `[?@.key == value]`"
+    )
+
+
+def _unquoted(quoted: str) -> str:
+    body = quoted[1:-1]
+    if quoted[0] == "'":
+        body = body.replace("\\'", "'").replace('"', '\\"')
+    try:
+        return str(json.loads(f'"{body}"'))
+    except ValueError:
+        raise _BadPathError(f"bad text {quoted} in a path") from None
+
+
+def _step(kind: str, argument: Any, loose: bool) -> Step:
+    if kind == "key":
+        return lambda found: [v[argument] for v in found if isinstance(v, dict) and argument in v]
+    if kind == "index":
+        return lambda found: [
+            v[argument] for v in found if isinstance(v, list | tuple) and -len(v) <= argument < len(v)
+        ]
+    if kind == "wild":
+        return lambda found: [item for v in found for item in _elements(v, lone=[v])]
+    key, literal = argument
+    return lambda found: [
+        item
+        for v in found
+        for item in _elements(v, lone=[])
+        if isinstance(item, dict) and key in item and same(item[key], literal, loose)
+    ]
+
+
+def _elements(value: Any, lone: list[Any]) -> list[Any]:
+    if isinstance(value, dict):
+        return list(value.values())
+    return list(value) if isinstance(value, list | tuple) else lone

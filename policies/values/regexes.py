@@ -1,0 +1,104 @@
+r"""Regular expressions in linear time: the common ground of Python's `re` and RE2, run by RE2.
+
+Flags are inline (`(?is)`); look-around and back-references are errors at load. `\d`, `\w` and `\b` are
+ASCII, `$` without `(?m)` is the end of the text.
+
+Whether a pattern occurs is found in linear time. Listing every occurrence searches once for each, and some patterns
+look far beyond an occurrence for one that they would rather have (`x.*?y|x` where no `y` comes). A search that sees
+all that is left spends its length of `WORK`; what tools returned is searched `VIEW` bytes ahead first.
+"""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
+from typing import Any
+
+import re2
+
+from .complaints import Complaint, Where
+
+VIEW = 16_384
+"""How many bytes ahead an occurrence is looked for first; of one that ends beyond, a shorter may be taken."""
+WORK = 250_000_000
+"""The most bytes that one listing of occurrences may look at, about a second; a text of 20,000 takes fewer."""
+
+
+@lru_cache(maxsize=4096)
+def _compiled(pattern: str) -> Any:
+    options = re2.Options()
+    options.log_errors = False
+    return re2.compile(pattern, options)
+
+
+def problems(pattern: str, where: Where = ()) -> Iterator[Complaint]:
+    """Why a pattern cannot be used, if it cannot."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            re.compile(pattern)
+    except (re.error, RecursionError, OverflowError, Warning) as error:
+        yield where, f"bad regular expression `{pattern}`: {error}"
+        return
+    try:
+        _compiled(pattern)
+    except (re2.error, UnicodeEncodeError) as error:
+        reason = error.args[0] if error.args else error
+        text = reason.decode() if isinstance(reason, bytes) else str(reason)
+        yield where, f"bad regular expression `{pattern}`: {text} (no look-around, no back-references)"
+
+
+class Regex:
+    """A pattern that is searched; anchors are the author's."""
+
+    __slots__ = ("_search", "pattern")
+
+    def __init__(self, pattern: str) -> None:
+        self.pattern = pattern
+        self._search = _compiled(pattern).search
+
+    def found_in(self, text: str) -> bool:
+        """Whether the pattern occurs in the text."""
+        return self._search(_encoded(text)) is not None
+
+    def values(self, texts: Iterable[str], view: int = 0) -> Iterator[str]:
+        """What the pattern yields: its groups, or the whole match if it has none; every occurrence in each text.
+
+        `view` is how many bytes ahead each is looked for first. Raises ValueError where it is too much work.
+        """
+        for match in self._occurrences(texts, view):
+            for value in match.groups() or (match.group(),):
+                if value is not None:
+                    yield value.decode(errors="replace")
+
+    def _occurrences(self, texts: Iterable[str], view: int) -> Iterator[Any]:
+        left = WORK
+        for text in map(_encoded, texts):
+            at = 0
+            while at <= len(text):
+                match = self._search(text, at, at + view) if view else None  # whose last character may be cut in two
+                if match is None or match.end() + 3 >= at + view:  # not there, or it may go on
+                    if left < 0:
+                        size = f"{len(text):,} bytes of text"
+                        raise ValueError(f"`{self.pattern}` occurs too often in {size} to be listed")
+                    left -= len(text) - at
+                    match = self._search(text, at)
+                if match is None:
+                    break
+                yield match
+                at = match.end() if match.end() > at else _after(text, at)
+
+
+def _encoded(text: str) -> bytes:
+    """In bytes, as places in a text would be counted in characters, from its start each time."""
+    return text.encode(errors="replace")  # half a character has no UTF-8: it is a question mark
+
+
+def _after(text: bytes, at: int) -> int:
+    """Where the next character begins."""
+    at += 1
+    while at < len(text) and text[at] & 0xC0 == 0x80:
+        at += 1
+    return at

@@ -1,0 +1,165 @@
+"""One run, awaited."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import anyio
+import msgspec
+
+from proctor.policies.policy import Policy
+from proctor.policies.stream.calls import RunContext, ToolCall, input_digest
+
+from .arguments import check_store
+from .errors import UsageError
+from .handle import RunHandle
+from .launch.history import Continuation
+from .launch.launch import new_id, run_info
+from .machine.result import RunResult
+from .ports import Adapter, ApprovalRequest, Approver, Mail, Publisher, Store
+from .store.memory import MemoryStore
+from .supervisor import Supervisor
+from .watch.subscriptions import LOOK_AGAIN_S
+
+_GOING_ON = ("created", "running")
+"""A run that was started is `created` until the first of it is stored."""
+
+
+async def run_once(
+    adapter: Adapter,
+    prompt: str,
+    *,
+    policies: Sequence[Policy] | None = None,
+    policy: Policy | None = None,
+    store: Store | None = None,
+    context: RunContext | None = None,
+    approver: Approver | None = None,
+    publishers: Sequence[Publisher] = (),
+    session_id: str | None = None,
+    run_id: str | None = None,
+    continuation: Continuation = "auto",
+    metadata: Mapping[str, Any] | None = None,
+) -> RunResult:
+    """Run a prompt under policies (`policies` beats `policy`) and give the result; in memory without a store.
+
+    Raises PolicyViolationError when preflight refuses or a policy cancels the run, PolicyError or UsageError
+    for arguments that make no sense, StoreError when it cannot be recorded, else the provider's own error. Of a
+    run that has begun, the error has the result so far as its `partial`.
+    """
+    store = MemoryStore() if store is None else store
+    async with Supervisor(store, approver=approver, publishers=publishers) as supervisor:
+        handle = await supervisor.start(
+            adapter,
+            prompt,
+            policies=policies,
+            policy=policy,
+            context=context,
+            session_id=session_id,
+            run_id=run_id,
+            continuation=continuation,
+            metadata=metadata,
+        )
+        await handle.finished()
+    return await handle.wait()
+
+
+async def create_run(
+    store: Store,
+    prompt: str,
+    *,
+    run_id: str | None = None,
+    session_id: str | None = None,
+    context: RunContext | None = None,
+    metadata: Mapping[str, Any] | None = None,
+) -> str:
+    """Record a run for `execute_run` to start; returns its id. Raises StoreError for an id that is taken."""
+    check_store(store)
+    info = run_info(prompt, run_id=run_id, session_id=session_id, context=context, metadata=metadata)
+    await store.create_run(msgspec.structs.replace(info, created_at=datetime.now(UTC)))
+    return info.run_id
+
+
+async def execute_run(
+    store: Store,
+    adapter: Adapter,
+    run_id: str,
+    *,
+    policies: Sequence[Policy] | None = None,
+    policy: Policy | None = None,
+    continuation: Continuation = "auto",
+    context: RunContext | None = None,
+    approver: Approver | None = None,
+    publishers: Sequence[Publisher] = (),
+) -> RunResult:
+    """Run what `create_run` recorded and give the result. Raises as `run_once` does."""
+    async with Supervisor(store, approver=approver, publishers=publishers) as supervisor:
+        handle = await supervisor.execute(
+            adapter, run_id, policies=policies, policy=policy, continuation=continuation, context=context
+        )
+        await handle.finished()
+    return await handle.wait()
+
+
+async def cancel_for_approval(
+    store: Store,
+    target: Adapter | RunHandle,
+    run_id: str,
+    request: ApprovalRequest | Mapping[str, Any],
+    *,
+    timeout_s: float = 60,
+) -> ApprovalRequest:
+    """End a run so that a call can be approved first; the run may be any process's.
+
+    `request` is a mapping with `tool_name`, `tool_call_id`, `tool_input`, `policy_name` and
+    `violation_kind`, or the request itself. Once approved, a run of the same session (`continuation` is
+    `replay` where the provider cannot resume) may make that call, once, with that input. Returns what was
+    recorded as asked. Raises UsageError when the run is not one that goes on.
+    """
+    check_store(store)
+    run = await store.run(run_id)
+    if run is None:
+        raise UsageError(f"there is no run `{run_id}`")
+    if run.status not in _GOING_ON:
+        raise UsageError(f"run `{run_id}` does not go on: it is {run.status}")
+    asked = _request(request, run_id, run.session_id)
+    if isinstance(target, RunHandle):
+        await target.cancel_for_approval(asked)
+    else:
+        body = {"reason": "waiting for approval", "approval": msgspec.to_builtins(asked)}
+        await store.post(Mail(kind="cancel", run_id=run_id, body=body, at=datetime.now(UTC)))
+    token = 0
+    with anyio.move_on_after(timeout_s):
+        while True:
+            token = await store.wait(token, LOOK_AGAIN_S)
+            now = await store.run(run_id)
+            if now is None or now.status not in _GOING_ON:
+                return asked
+    raise UsageError(f"run `{run_id}` did not end within {timeout_s:g} seconds; no supervisor seems to own it")
+
+
+def _request(given: ApprovalRequest | Mapping[str, Any], run_id: str, session_id: str) -> ApprovalRequest:
+    if isinstance(given, ApprovalRequest):
+        return msgspec.structs.replace(
+            given, approval_id=f"{run_id}.{new_id('resume')}", run_id=run_id, session_id=session_id
+        )
+    try:
+        call = ToolCall(
+            id=str(given["tool_call_id"]),
+            name=str(given["tool_name"]),
+            input=dict(given.get("tool_input", {})),
+        )
+    except KeyError as missing:
+        raise UsageError(f"the request for approval lacks {missing}") from None
+    except (TypeError, ValueError):
+        raise UsageError("the request for approval, and its `tool_input`, are mappings") from None
+    return ApprovalRequest(
+        approval_id=f"{run_id}.{new_id('resume')}",
+        run_id=run_id,
+        session_id=session_id,
+        call=call,
+        input_digest=input_digest(call.input),
+        policy_name=str(given.get("policy_name", "")),
+        violation_kind=str(given.get("violation_kind", "")),
+    )

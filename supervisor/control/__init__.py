@@ -1,0 +1,1 @@
+"""What people and other processes ask of runs: approvals and commands."""

@@ -1,0 +1,116 @@
+"""Approvals by way of the store: what waits for a person, and an answer from any process."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from proctor.policies.stream.calls import ToolCall, input_digest
+from proctor.policies.stream.events import (
+    ApprovalEvent,
+    ToolApprovalDenied,
+    ToolApprovalGranted,
+    ToolApprovalRequested,
+)
+
+from ..errors import UsageError
+from ..machine.approval_events import granted, refused, same_input
+from ..ports import ApprovalAnswer, ApprovalRequest, Mail, RunInfo, Store
+from ..store.paging import all_runs
+
+_MAY_WAIT = ("running", "cancelled")
+"""A run that completes or fails closes what it has asked; one that is cancelled may have been ended to ask."""
+
+
+def run_of(approval_id: str) -> str:
+    """The run an approval was asked by."""
+    return approval_id.rpartition(".")[0]
+
+
+async def pending(store: Store) -> list[ApprovalRequest]:
+    """The approvals nobody has answered, oldest first.
+
+    Signals of providers that cannot hold a call are not among them.
+    """
+    newest_first = [run.session_id async for run in all_runs(store) if run.status in _MAY_WAIT]
+    sessions = dict.fromkeys(reversed(newest_first))
+    found: list[ApprovalRequest] = []
+    for session_id in sessions:
+        waiting: dict[str, ApprovalRequest] = {}
+        async for event in store.read(session_id):
+            if isinstance(event, ToolApprovalRequested) and event.input_digest:
+                waiting[event.approval_id] = shown(event)
+            elif isinstance(event, ApprovalEvent):
+                waiting.pop(event.approval_id, None)
+        found.extend(waiting.values())
+    return found
+
+
+async def answer(store: Store, approval_id: str, given: ApprovalAnswer) -> None:
+    """Answer an approval of a run of any process.
+
+    A call that is held is answered through its owner; where the run is over, the answer is recorded and
+    holds for the next run of the session. Raises UsageError when there is nothing to answer.
+    """
+    run = await store.run(run_of(approval_id))
+    if run is None:
+        raise UsageError(f"there is no approval `{approval_id}`")
+    request, held = await _open_request(store, run, approval_id)
+    check_digest(request, given)
+    if held and run.status == "running":
+        body = {"approval_id": approval_id, "by": given.by, "reason": given.reason}
+        body["input_digest"] = request.input_digest
+        kind: Any = "approve" if given.granted else "deny"
+        await store.post(Mail(kind=kind, run_id=run.run_id, body=body, at=datetime.now(UTC)))
+        return
+    record = granted if given.granted else refused
+    event = record(request, by=given.by, reason=given.reason)
+    stamped: Any = msgspec.structs.replace(event, session_id=run.session_id, at=datetime.now(UTC))
+    await store.append([stamped])
+
+
+def check_digest(request: ApprovalRequest, given: ApprovalAnswer) -> None:
+    """Raises UsageError for an answer to another input than the one asked about."""
+    if not same_input(request, given.input_digest):
+        raise UsageError(f"approval `{request.approval_id}` was asked for another input than the one answered")
+
+
+async def _open_request(store: Store, run: RunInfo, approval_id: str) -> tuple[ApprovalRequest, bool]:
+    asked: ToolApprovalRequested | None = None
+    closed: ApprovalEvent | None = None
+    async for event in store.read(run.session_id):
+        if isinstance(event, ApprovalEvent) and event.approval_id == approval_id:
+            if isinstance(event, ToolApprovalRequested):
+                asked = event
+            else:
+                closed = event
+    if asked is None or not asked.input_digest:
+        raise UsageError(f"there is no approval `{approval_id}` that can be answered")
+    if closed is not None:
+        raise UsageError(f"approval `{approval_id}` is closed: {_how(closed)}")
+    return shown(asked), asked.held
+
+
+def _how(event: ApprovalEvent) -> str:
+    if isinstance(event, ToolApprovalGranted):
+        return f"granted by `{event.by}`"
+    if isinstance(event, ToolApprovalDenied):
+        return f"denied by `{event.by}`"
+    return "expired"
+
+
+def shown(event: ToolApprovalRequested) -> ApprovalRequest:
+    """What an approver is shown of a recorded request."""
+    return ApprovalRequest(
+        approval_id=event.approval_id,
+        run_id=event.run_id,
+        session_id=event.session_id,
+        call=ToolCall(id=event.tool_call_id, name=event.tool_name, input=event.tool_input),
+        input_digest=event.input_digest or input_digest(event.tool_input),
+        policy_name=event.policy_name,
+        violation_kind=event.violation_kind,
+        reason=event.reason,
+        expires_at=event.expires_at,
+    )

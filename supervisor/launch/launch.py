@@ -1,0 +1,155 @@
+"""Everything between "run this" and a run that goes on: ids, context, the session's past, the machine."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from proctor.policies.stream.calls import Capabilities, RunContext
+
+from ..arguments import check_named, check_order
+from ..machine.inputs import Begin
+from ..machine.judge import Judge
+from ..machine.machine import RunMachine
+from ..machine.run_state import Identity
+from ..ports import Adapter, GateAnswer, Launch, RunInfo
+from ..run.actor import RunActor
+from ..run.services import Surroundings
+from .history import Continuation, Continued, History, continued, read_history
+from .plan import Plan
+
+
+class Order(msgspec.Struct, frozen=True, kw_only=True):
+    """A run that is to be started."""
+
+    adapter: Adapter
+    plan: Plan
+    info: RunInfo
+    context: RunContext | None = None
+    continuation: Continuation = "auto"
+
+
+def new_id(kind: str) -> str:
+    """A fresh id of a run or a session."""
+    return f"{kind}_{uuid.uuid4().hex}"
+
+
+def run_info(
+    prompt: str,
+    *,
+    run_id: str | None = None,
+    session_id: str | None = None,
+    provider: str = "",
+    context: RunContext | None = None,
+    metadata: Mapping[str, Any] | None = None,
+) -> RunInfo:
+    """What is stored of a run before it starts. Raises UsageError for arguments that make no sense."""
+    check_order(prompt, context, metadata)
+    check_named(run_id=run_id, session_id=session_id)
+    spec: dict[str, Any] = {"prompt": prompt}
+    if metadata:
+        spec["metadata"] = dict(metadata)
+    if context is not None:
+        spec["context"] = msgspec.to_builtins(context)
+    return RunInfo(
+        run_id=run_id or new_id("run"),
+        session_id=session_id or new_id("ses"),
+        provider=provider,
+        spec=spec,
+    )
+
+
+async def launched(order: Order, around: Surroundings) -> tuple[RunActor, Begin]:
+    """The actor of a run and what starts it. Raises UsageError when the session cannot be continued so."""
+    info, adapter, plan = order.info, order.adapter, order.plan
+    can_do = adapter.capabilities
+    context = _context(order, can_do)
+    judge: Judge = plan.compiled.monitor(context)
+    history = await read_history(around.store, info.session_id, judge)
+    taken_up = continued(history, order.continuation, can_resume=can_do.resume, provider=adapter.name)
+    metadata = info.spec.get("metadata", {})
+    launch = Launch(
+        run_id=info.run_id,
+        session_id=info.session_id,
+        prompt=info.spec.get("prompt", ""),
+        gate=_closed_gate,
+        options=plan.options,
+        resume=taken_up.resume,
+        transcript=taken_up.transcript,
+        metadata=metadata,
+        narrow=judge.narrow,
+    )
+    machine = RunMachine(
+        _identity(info, adapter, can_do, history),
+        judge,
+        approval=plan.compiled.approval,
+        standing=history.grants,
+        model=can_do.model,
+        notes=_notes(plan, can_do),
+        warns=plan.warns,
+        clocked=plan.compiled.limits.has_clocks,
+    )
+    begin = Begin(
+        now_ms=around.clock.now_ms(),
+        prompt=launch.prompt,
+        first=not history.events,
+        model=can_do.model,
+        tools=can_do.tools,
+        metadata={**metadata, "gate": can_do.gate, **_told(plan, context, taken_up)},
+    )
+    return RunActor(machine, adapter, launch, around=around), begin
+
+
+async def _closed_gate(call: object) -> GateAnswer:
+    """The gate before the actor puts its own in place."""
+    return GateAnswer(allowed=False, stop=True)
+
+
+def _context(order: Order, can_do: Capabilities) -> RunContext:
+    check_order(order.info.spec.get("prompt", ""), order.context)
+    stored = order.info.spec.get("context")
+    context = order.context or (msgspec.convert(stored, RunContext) if stored else RunContext())
+    known = {
+        "run_id": order.info.run_id,
+        "session_id": order.info.session_id,
+        "provider": order.adapter.name,
+        "model": can_do.model or msgspec.UNSET,
+    }
+    missing = {name: value for name, value in known.items() if getattr(context, name) is msgspec.UNSET}
+    return msgspec.structs.replace(context, **missing)
+
+
+def _identity(info: RunInfo, adapter: Adapter, can_do: Capabilities, history: History) -> Identity:
+    return Identity(
+        run_id=info.run_id,
+        session_id=info.session_id,
+        provider=adapter.name,
+        gates_all=can_do.gate == "all",
+        turns_before=history.turns,
+        events_before=len(history.events),
+    )
+
+
+def _notes(plan: Plan, can_do: Capabilities) -> dict[str, Any]:
+    """What the report says of the plan: how far a refusal gets, what the launch options could not express,
+    what preflight found.
+    """
+    notes: dict[str, Any] = {"gate": can_do.gate}
+    if plan.options.unexpressed:
+        notes["unexpressed"] = list(plan.options.unexpressed)
+    if plan.findings:
+        notes["findings"] = [str(finding) for finding in plan.findings]
+    return notes
+
+
+def _told(plan: Plan, context: RunContext, taken_up: Continued) -> dict[str, Any]:
+    told: dict[str, Any] = {"policy": plan.policy.name, "policies": plan.written}
+    told["context"] = msgspec.to_builtins(context)
+    if taken_up.resume:
+        told["continuation"] = "native"
+    elif taken_up.transcript:
+        told["continuation"] = "replay"
+    return told

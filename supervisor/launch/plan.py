@@ -1,0 +1,98 @@
+"""What is settled before a run is launched: the merged policy, compiled, checked, and the launch options."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from proctor.policies.policy import Policy, members_of
+
+from ..errors import PolicyError, UsageError
+from ..ports import Adapter, LaunchOptions
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """A policy ready to judge runs of one adapter; shared between runs.
+
+    `findings` is what preflight reports without refusing, `warns` whether a limit has a `warn_at`,
+    `written` the policies as the record of a run keeps them, `held` what must live as long as the plan.
+    """
+
+    policy: Policy
+    compiled: Any
+    options: LaunchOptions
+    findings: tuple[Any, ...] = ()
+    warns: bool = True
+    written: list[dict[str, Any]] = []
+    held: tuple[Any, ...] = ()
+
+
+def policies_given(policies: object, policy: object) -> tuple[Policy, ...]:
+    """The policies a caller gave; `policies` beats `policy`. Raises UsageError or PolicyError for none."""
+    if policies is None and policy is None:
+        raise UsageError("no policy was given; say `policies=[...]`")
+    given: Any = policies if policies is not None else [policy]
+    if isinstance(given, Policy):
+        raise PolicyError("`policies` is one policy; say `policies=[policy]` or `policy=policy`")
+    if isinstance(given, (str, bytes, dict)) or not isinstance(given, Sequence):
+        raise PolicyError(f"`policies` is a value of type `{type(given).__name__}`, not a list of policies")
+    if not given:
+        raise PolicyError("`policies` is empty; a run without any policy is not supervised")
+    for n, item in enumerate(given):
+        if not isinstance(item, Policy):
+            raise PolicyError(f"`policies[{n}]` is a value of type `{type(item).__name__}`, not a policy")
+    return tuple(given)
+
+
+def make_plan(adapter: Adapter, policies: tuple[Policy, ...]) -> Plan:
+    """Merge, check, compile. Raises PolicyViolationError when preflight refuses: the adapter is not called."""
+    from proctor.policies import compile_policy, merge_policies, preflight
+    from proctor.policies.stack.merge import effective_limits
+
+    merged = merge_policies(list(policies))
+    findings = preflight(merged, adapter.capabilities)
+    findings.check()
+    compiled = compile_policy(merged)
+    return Plan(
+        policy=merged,
+        compiled=compiled,
+        options=adapter.compile(merged),
+        findings=tuple(findings),
+        warns=any(entry.limit.warn_at is not None for entry in effective_limits(merged)),
+        written=written(members_of(merged)),
+        held=(adapter, *policies),
+    )
+
+
+def written(policies: Sequence[Policy]) -> list[dict[str, Any]]:
+    """The policies as JSON has them; `parse_policies` reads them back, save what they hold of Python."""
+    encoded = msgspec.json.encode(list(policies), enc_hook=_named)
+    read: list[dict[str, Any]] = msgspec.json.decode(encoded)
+    return read
+
+
+def _named(function: object) -> str:
+    """What a policy holds of Python itself (a check) is recorded by its name."""
+    return getattr(function, "__qualname__", None) or type(function).__qualname__
+
+
+class Plans:
+    """Plans made before, so that many runs under the same policies share one compiled policy."""
+
+    KEPT = 64
+
+    def __init__(self) -> None:
+        self._plans: dict[tuple[int, ...], Plan] = {}
+
+    def get(self, adapter: Adapter, policies: tuple[Policy, ...]) -> Plan:
+        """The plan for these very objects; the plan holds them, so their ids stay theirs."""
+        key = (id(adapter), *map(id, policies))
+        plan = self._plans.get(key)
+        if plan is None:
+            plan = make_plan(adapter, policies)
+            while len(self._plans) >= self.KEPT:
+                del self._plans[next(iter(self._plans))]
+            self._plans[key] = plan
+        return plan

@@ -1,0 +1,1 @@
+"""The sans-I/O machine of one run: inputs in, commands out."""

@@ -1,0 +1,93 @@
+"""The records of an approval: asked for, granted, refused, expired; and the grants an earlier run left behind."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+from typing import Any
+
+from proctor.policies.stream.calls import Decision, ToolCall, Violation, input_digest
+from proctor.policies.stream.events import (
+    ApprovalEvent,
+    ToolApprovalDenied,
+    ToolApprovalExpired,
+    ToolApprovalGranted,
+    ToolApprovalRequested,
+)
+
+from ..ports import ApprovalRequest
+
+
+def request_for(
+    decision: Decision, call: ToolCall, *, ids: tuple[str, str, str], at: datetime, timeout_s: float
+) -> ApprovalRequest:
+    """What an approver is shown; `ids` are those of the approval, the run and the session."""
+    because = _reason(decision)
+    return ApprovalRequest(
+        approval_id=ids[0],
+        run_id=ids[1],
+        session_id=ids[2],
+        call=call,
+        input_digest=decision.input_digest or input_digest(call.input),
+        policy_name=because.policy if because else "",
+        violation_kind=because.kind if because else "",
+        reason=(because.reason or because.message) if because else None,
+        expires_at=at + timedelta(seconds=timeout_s),
+    )
+
+
+def requested(request: ApprovalRequest, *, held: bool = True) -> ToolApprovalRequested:
+    """The record that an approval was asked for."""
+    return ToolApprovalRequested(**_about(request), held=held, expires_at=request.expires_at, reason=request.reason)
+
+
+def granted(request: ApprovalRequest, *, by: str, reason: str | None) -> ToolApprovalGranted:
+    """The record that somebody said yes."""
+    return ToolApprovalGranted(**_about(request), by=by, reason=reason)
+
+
+def refused(request: ApprovalRequest, *, by: str, reason: str | None) -> ToolApprovalDenied:
+    """The record that somebody said no."""
+    return ToolApprovalDenied(**_about(request), by=by, reason=reason)
+
+
+def expired(request: ApprovalRequest, *, reason: str) -> ToolApprovalExpired:
+    """The record that nobody answered while the call was held."""
+    return ToolApprovalExpired(**_about(request), reason=reason)
+
+
+def standing_grants(events: Iterable[ApprovalEvent]) -> list[ToolApprovalGranted]:
+    """The grants among a session's approval events that came after their run was over and are not used.
+
+    Such a grant is recorded without a run; using it records it once more with the run that used it.
+    """
+    open_grants: dict[str, ToolApprovalGranted] = {}
+    for event in events:
+        if isinstance(event, ToolApprovalGranted):
+            if event.run_id:
+                open_grants.pop(event.approval_id, None)
+            else:
+                open_grants[event.approval_id] = event
+    return list(open_grants.values())
+
+
+def same_input(request: ApprovalRequest, digest: str | None) -> bool:
+    """Whether an answer is for the input that was shown; one that names no input answers what was shown."""
+    return digest is None or digest == request.input_digest
+
+
+def _reason(decision: Decision) -> Violation | None:
+    asks = (v for v in decision.violations if v.action == "request_approval")
+    return next(asks, None)
+
+
+def _about(request: ApprovalRequest) -> dict[str, Any]:
+    return {
+        "approval_id": request.approval_id,
+        "tool_call_id": request.call.id,
+        "tool_name": request.call.name,
+        "tool_input": request.call.input,
+        "input_digest": request.input_digest,
+        "policy_name": request.policy_name,
+        "violation_kind": request.violation_kind,
+    }

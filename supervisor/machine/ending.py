@@ -1,0 +1,133 @@
+"""How a run ends: its one terminal event, and what the caller is told."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from proctor.policies.stream.calls import Usage, Violation
+from proctor.policies.stream.events import Event, RunCancelled, RunCompleted, RunFailed
+
+from ..errors import ProviderError
+from ..store.codec import ENDINGS
+from .inputs import AdapterEnded
+from .judge import SettledReport
+from .provider_events import ProviderEnd, Reports
+from .result import Outcome, PolicyReport, strictest
+from .run_state import Cause, RunCore, because
+
+BROKEN = ("store", "fault")
+"""Causes of cancelling that mean the run has failed."""
+
+
+def ended(core: RunCore, reports: Reports, told: AdapterEnded, notes: Mapping[str, Any]) -> Outcome:
+    """Record the event that ends the run, have the judge settle, and give what the caller is told."""
+    cause, end = core.cause, reports.end
+    terminal = core.stamp(terminal_event(cause, end, told.error, told.evidence, core.judge.usage))
+    settled = None
+    if not core.faulted:
+        found = [*core.judge.observe(terminal)]
+        settled = core.judge.finish()
+        core.follow(unseen([*found, *settled.violations], core.findings), ended=True)
+    outcome = Outcome(
+        status=ENDINGS[type(terminal)],
+        policy=report_of(core, settled, notes),
+        usage=msgspec.structs.replace(core.judge.usage),
+        output=reports.output,
+        reason=because(core.refusal) if core.refusal else cause.reason if cause else "",
+        refused=core.refusal is not None,
+        error=error_owed(cause, end, told.error),
+    )
+    core.outbox.unwritten.append(terminal)
+    core.ended = True
+    return outcome
+
+
+def terminal_event(
+    cause: Cause | None,
+    end: ProviderEnd | None,
+    error: BaseException | None,
+    evidence: dict[str, Any],
+    usage: Usage,
+) -> Event:
+    """The event that ends the run."""
+    if cause is not None and cause.kind in BROKEN:
+        return RunFailed(error=described(cause.error))
+    if cause is not None:
+        return RunCancelled(reason=cause.reason, evidence=evidence)
+    if error is not None:
+        return RunFailed(error=described(error))
+    if end is None or not end.completed:
+        return RunFailed(error=described(provider_error(end, None)))
+    return RunCompleted(output=end.output, usage=msgspec.to_builtins(usage))
+
+
+def provider_error(end: ProviderEnd | None, error: BaseException | None) -> BaseException | None:
+    """The provider's own error: what its client raised, or what its last event said."""
+    if error is not None or (end is not None and end.completed):
+        return error
+    if end is None:
+        return ProviderError("the provider's stream ended without a result")
+    told = end.error if isinstance(end.error, dict) else {"message": end.error}
+    said = told.get("message") or "the provider reported a failure"
+    return ProviderError(str(said), details=told)
+
+
+def error_owed(cause: Cause | None, end: ProviderEnd | None, error: BaseException | None) -> BaseException | None:
+    """The error that is the caller's: none after a cancel that was asked for, and the cause where something broke."""
+    if cause is None:
+        return provider_error(end, error)
+    if cause.kind in BROKEN:
+        return cause.error
+    if cause.kind == "policy":
+        return provider_error(end, error) if error is not None or end is not None else None
+    return None
+
+
+def report_of(core: RunCore, settled: SettledReport | None, notes: Mapping[str, Any]) -> PolicyReport:
+    """The policies' report on a run; a faulted judge has only what it found before."""
+    findings = tuple(core.findings)
+    action = "cancel" if core.refusal else strictest(findings)
+    if settled is None:
+        return PolicyReport(action=action, violations=findings, metadata={**notes})
+    rules = dict(settled.rules)
+    idle = [rule_id for rule_id, rule in rules.items() if rule.status == "not_exercised"]
+    metadata = {**notes, **core.judge.metadata, "not_exercised": idle}
+    return PolicyReport(action=action, violations=findings, metadata=metadata, rules=rules)
+
+
+def described(error: BaseException | None) -> dict[str, Any]:
+    """An error as a record holds it."""
+    message = str(error).encode("utf-8", "backslashreplace").decode()  # lone surrogates cannot be stored
+    told: dict[str, Any] = {"type": type(error).__name__, "message": message}
+    code = getattr(error, "code", None)
+    if isinstance(code, (str, int)):
+        told["code"] = code
+    details = getattr(error, "details", None)
+    if isinstance(details, dict) and details:
+        told["details"] = msgspec.to_builtins(details, enc_hook=str, str_keys=True)
+    return told
+
+
+def unseen(found: list[Violation], known: list[Violation]) -> list[Violation]:
+    """The violations that are not among those known already, each once."""
+    seen = {_mark(violation) for violation in known}
+    fresh: list[Violation] = []
+    for violation in found:
+        mark = _mark(violation)
+        if mark not in seen:
+            seen.add(mark)
+            fresh.append(violation)
+    return fresh
+
+
+def _mark(violation: Violation) -> tuple[Any, ...]:
+    return (
+        violation.policy,
+        violation.rule,
+        violation.kind,
+        violation.tool_call_id,
+        violation.message,
+    )

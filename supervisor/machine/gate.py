@@ -1,0 +1,229 @@
+"""The gate's side of a run: each proposed call is judged, recorded, and only then answered."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from proctor.policies.policy import Approval
+from proctor.policies.stream.calls import Decision, ToolCall, Violation, tell_model_default
+from proctor.policies.stream.events import ErrorOccurred, ToolApprovalGranted, ToolCallFailed
+
+from ..ports import ApprovalAnswer, GateAnswer
+from .commands import Answer, Command, RunChecks
+from .enforcement import denied, requested, started
+from .event_checks import NO_CALL, flaw_in
+from .held_calls import Holding
+from .open_calls import OpenCall, OpenCalls, Proposal
+from .run_state import RunCore
+
+
+class GateKeeper:
+    """Decides proposals.
+
+    # INVARIANT: each key is answered once, after the record of its decision is durable, and nothing is
+    # permitted once the run is being cancelled.
+    """
+
+    __slots__ = ("_by_key", "_on_timeout", "calls", "core", "holding")
+
+    def __init__(self, core: RunCore, approval: Approval, standing: Iterable[ToolApprovalGranted] = ()) -> None:
+        self.core = core
+        self.calls = OpenCalls()
+        self.holding = Holding(core, standing, timeout_s=approval.timeout_s)
+        self._on_timeout = approval.on_timeout
+        self._by_key: dict[int, Proposal] = {}
+
+    def proposed(self, key: int, call: object) -> None:
+        """A call wants to run."""
+        if not isinstance(call, ToolCall):
+            self._refuse_flawed(key, NO_CALL, f"a `{type(call).__name__}`, which is no call")
+        elif (flaw := flaw_in(call)) is not None:
+            self._refuse_flawed(key, call, f"a call whose {flaw}")
+        else:
+            self._take_up(Proposal(key, self.core.numbered(call)))
+
+    def _take_up(self, proposal: Proposal) -> None:
+        key, call = proposal.key, proposal.call
+        self._by_key[key] = proposal
+        if self.core.ended:
+            self._answer(proposal, self._refusal(call))
+            return
+        known = self.calls.get(call.id)
+        if known is not None and not known.same(call.name, call.input):
+            self._refuse_reused_id(proposal)
+        elif known is not None and known.stage == "started":
+            self._repeat(proposal)
+        elif known is not None and known.stage == "requested" and self._join(key, call):
+            return
+        else:
+            self._admit(proposal, known)
+
+    def checked(self, key: int, answers: Mapping[str, Any]) -> None:
+        """The asynchronous checks of a proposal have answered."""
+        for proposal in self._by_key.values():
+            if proposal.key == key and proposal.answer is None:
+                self._decide(proposal, answers)
+                return
+
+    def answered(self, approval_id: str, answer: ApprovalAnswer) -> None:
+        """Somebody answered a held call."""
+        held = self.holding.answered(approval_id, answer)
+        if held is None:
+            return
+        if answer.granted:
+            self._judge(held.proposal)
+        else:
+            self._refuse(held.proposal, "approval_denied", held.decision.tell_model)
+
+    def expire(self) -> None:
+        """Let the held calls expire whose time is up."""
+        for held in self.holding.expired():
+            asked = [v for v in held.decision.violations if v.action == "request_approval"]
+            if self._on_timeout == "cancel" and asked:
+                self._cancel_for(asked[0])
+            self._refuse(held.proposal, "approval_expired", held.decision.tell_model)
+
+    def withdrawn(self, key: int, call_id: str) -> None:
+        """The provider no longer waits: the call will not run."""
+        proposal = self._by_key.get(key)
+        if proposal is not None and len(proposal.keys) > 1:
+            proposal.keys.remove(key)
+            del self._by_key[key]
+        elif proposal is None or proposal.answer is not None:
+            self._by_key.pop(key, None)
+            if proposal is None or not proposal.repeats:
+                self._fail(call_id, "withdrawn before it ran")
+        else:
+            self.holding.drop(proposal, "the provider withdrew the call")
+            self._refuse(proposal, "withdrawn", None)
+
+    def refuse_open(self, why: str, *, decision: str) -> None:
+        """Refuse every proposal that has no answer yet, and take back permissions not yet given."""
+        for proposal in dict.fromkeys(self._by_key.values()):
+            if proposal.answer is None:
+                self.holding.drop(proposal, why)
+                self._refuse(proposal, decision, None)
+            elif proposal.answer.allowed:
+                if not proposal.repeats:
+                    self._fail(proposal.call.id, f"refused: {why}")
+                proposal.answer = self._refusal(proposal.call)
+
+    def _admit(self, proposal: Proposal, known: OpenCall | None) -> None:
+        call = proposal.call
+        if known is None or known.stage == "denied":
+            self.calls.put(call.id, call.name, call.input, "requested")
+            self.core.record(requested(call))
+        if self.core.cause is not None:
+            self._refuse(proposal, "cancel", None)
+        else:
+            self._judge(proposal)
+
+    def _judge(self, proposal: Proposal) -> None:
+        checks = self.core.judge.async_checks(proposal.call)
+        if checks:
+            self.core.outbox.at_once(RunChecks(key=proposal.key, call=proposal.call, checks=tuple(checks)))
+        else:
+            self._decide(proposal, {})
+
+    def _decide(self, proposal: Proposal, answers: Mapping[str, Any]) -> None:
+        decision = self.core.judge.propose(proposal.call, answers)
+        self._note(proposal, decision)
+        if decision.action in ("allow", "warn"):
+            self._permit(proposal)
+        elif decision.action == "request_approval":
+            if not self.holding.hold(proposal, decision):
+                self._judge(proposal)
+        else:
+            for violation in decision.violations:
+                if violation.action == "cancel":
+                    self.core.refuse_run(violation)
+            self._refuse(proposal, decision.action, decision.tell_model)
+
+    def _note(self, proposal: Proposal, decision: Decision) -> None:
+        for violation in decision.violations:
+            found_by = (violation.policy, violation.rule)
+            if found_by not in proposal.noted:
+                proposal.noted.add(found_by)
+                self.core.note(violation)
+        if decision.errors:
+            failed = ", ".join(f"`{name}`" for name in decision.errors)
+            self.core.record(ErrorOccurred(code="rule_failed", message=f"rules that raised: {failed}"))
+
+    def _permit(self, proposal: Proposal) -> None:
+        call = proposal.call
+        self.calls.put(call.id, call.name, call.input, "started")
+        self.core.release(call.id)
+        self.core.record(started(call))
+        self._answer(proposal, GateAnswer(allowed=True))
+
+    def _refuse(self, proposal: Proposal, decision: str, tell_model: str | None) -> None:
+        answer = self._refusal(proposal.call, tell_model)
+        call = proposal.call
+        self.calls.put(call.id, call.name, call.input, "denied")
+        self.core.record(denied(call, decision, answer.tell_model or ""))
+        self._answer(proposal, answer)
+
+    def _refusal(self, call: ToolCall, tell_model: str | None = None) -> GateAnswer:
+        said = tell_model or tell_model_default(call.name)
+        stop = self.core.cause is not None or self.core.ended
+        return GateAnswer(allowed=False, tell_model=said, stop=stop)
+
+    def _refuse_flawed(self, key: int, call: ToolCall, what: str) -> None:
+        self.core.blame_adapter(f"proposed {what}")
+        proposal = self._by_key[key] = Proposal(key, call)
+        self._answer(proposal, self._refusal(call))
+
+    def _refuse_reused_id(self, proposal: Proposal) -> None:
+        call = proposal.call
+        self.core.record(
+            ErrorOccurred(
+                code="call_id_reused",
+                message=f"call `{call.id}` was asked for again as `{call.name}` with another tool or input",
+            )
+        )
+        self._answer(proposal, self._refusal(call))
+
+    def _repeat(self, proposal: Proposal) -> None:
+        """The same call again while it runs counts once; after a cancel it is refused like any other."""
+        if self.core.cause is not None:
+            self._answer(proposal, self._refusal(proposal.call))
+        else:
+            proposal.repeats = True
+            self._answer(proposal, GateAnswer(allowed=True))
+
+    def _join(self, key: int, call: ToolCall) -> bool:
+        for other in self._by_key.values():
+            if other.call.id == call.id and other.answer is None and other.key != key:
+                other.keys.append(key)
+                self._by_key[key] = other
+                return True
+        return False
+
+    def _answer(self, proposal: Proposal, answer: GateAnswer) -> None:
+        proposal.answer = answer
+        for key in proposal.keys:
+            self.core.outbox.after_record(partial(self._deliver, key))
+
+    def _deliver(self, key: int) -> Command | None:
+        proposal = self._by_key.pop(key, None)
+        if proposal is None:
+            return None
+        assert proposal.answer is not None
+        return Answer(key=key, call=proposal.call, answer=proposal.answer)
+
+    def _fail(self, call_id: str, error: str) -> None:
+        known = self.calls.get(call_id)
+        if known is not None and known.stage == "started" and not self.core.ended:
+            self.calls.end(call_id)
+            self.core.record(ToolCallFailed(tool_call_id=call_id, tool_name=known.name, error=error))
+
+    def _cancel_for(self, violation: Violation) -> None:
+        unanswered = msgspec.structs.replace(
+            violation, action="cancel", message="nobody answered the request for approval in time"
+        )
+        self.core.note(unanswered)
+        self.core.refuse_run(unanswered)

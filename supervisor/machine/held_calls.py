@@ -1,0 +1,114 @@
+"""The calls a run holds for a person: each is asked for on record, then answered, expired or dropped."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import msgspec
+
+from proctor.policies.stream.calls import Decision
+from proctor.policies.stream.events import ToolApprovalGranted, at_ms
+
+from ..ports import ApprovalAnswer, ApprovalRequest
+from . import approval_events as approvals
+from .commands import AskApproval, DropApproval
+from .open_calls import Proposal
+from .run_state import RunCore
+
+
+class Held:
+    """One call that waits for an answer; `asked` once its request is on record."""
+
+    __slots__ = ("asked", "decision", "expires_ms", "proposal", "request")
+
+    def __init__(self, request: ApprovalRequest, proposal: Proposal, decision: Decision) -> None:
+        self.request = request
+        self.proposal = proposal
+        self.decision = decision
+        self.asked = False
+        assert request.expires_at is not None
+        self.expires_ms = at_ms(request.expires_at)
+
+
+class Holding:
+    """Held calls by approval id; `standing` are the grants an earlier run of the session left behind.
+
+    # INVARIANT: whatever ends the waiting takes its call out, so it is answered once.
+    """
+
+    __slots__ = ("_core", "_held", "_standing", "_timeout_s")
+
+    def __init__(self, core: RunCore, standing: Iterable[ToolApprovalGranted], *, timeout_s: float) -> None:
+        self._core = core
+        self._held: dict[str, Held] = {}
+        self._standing = {(grant.tool_name, grant.input_digest): grant for grant in standing}
+        self._timeout_s = timeout_s
+
+    def hold(self, proposal: Proposal, decision: Decision) -> bool:
+        """Ask for an approval and hold the call; False when a standing grant for this tool and input has answered
+        already, and is used up by this.
+        """
+        core, call = self._core, proposal.call
+        ids = (core.new_approval_id(), core.identity.run_id, core.identity.session_id)
+        request = approvals.request_for(decision, call, ids=ids, at=core.at, timeout_s=self._timeout_s)
+        standing = self._standing.pop((call.name, request.input_digest), None)
+        if standing is not None:
+            request = msgspec.structs.replace(request, approval_id=standing.approval_id)
+        core.record(approvals.requested(request))
+        if standing is not None:
+            core.record(approvals.granted(request, by=standing.by or "", reason=standing.reason))
+            return False
+        self._held[request.approval_id] = Held(request, proposal, decision)
+        core.outbox.after_record(lambda: self._ask(request.approval_id))
+        return True
+
+    def answered(self, approval_id: str, answer: ApprovalAnswer) -> Held | None:
+        """The call that this answers, which is held no more; an answer for another input, or a second one,
+        answers none.
+        """
+        held = self._held.get(approval_id)
+        if held is None or not approvals.same_input(held.request, answer.input_digest):
+            return None
+        record = approvals.granted if answer.granted else approvals.refused
+        self._take_out(held)
+        self._core.record(record(held.request, by=answer.by, reason=answer.reason))
+        return held
+
+    def expired(self) -> Iterator[Held]:
+        """The calls whose time is up, one after another, which are held no more."""
+        for held in [held for held in self._held.values() if held.expires_ms <= self._core.now_ms]:
+            self._expire(held, "nobody answered in time")
+            yield held
+
+    def drop(self, proposal: Proposal, why: str) -> None:
+        """Hold the call of that proposal no more, if it is held."""
+        for held in self._held.values():
+            if held.proposal is proposal:
+                self._expire(held, why)
+                return
+
+    def next_expiry(self) -> int | None:
+        """When the next held call expires, in milliseconds since the epoch."""
+        if not self._held:
+            return None
+        return min(held.expires_ms for held in self._held.values())
+
+    def requests(self) -> list[ApprovalRequest]:
+        """What is waiting for an answer, in the order it was asked."""
+        return [held.request for held in self._held.values() if held.asked]
+
+    def _ask(self, approval_id: str) -> AskApproval | None:
+        """Now on record, the request may be shown; not if the call does not wait any more."""
+        held = self._held.get(approval_id)
+        if held is None:
+            return None
+        held.asked = True
+        return AskApproval(request=held.request)
+
+    def _expire(self, held: Held, why: str) -> None:
+        self._take_out(held)
+        self._core.record(approvals.expired(held.request, reason=why))
+
+    def _take_out(self, held: Held) -> None:
+        del self._held[held.request.approval_id]
+        self._core.outbox.at_once(DropApproval(approval_id=held.request.approval_id))

@@ -1,0 +1,111 @@
+"""What a run machine is told. Every input carries the moment, in milliseconds since the epoch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal, TypeAlias
+
+import msgspec
+
+from proctor.policies.stream.calls import ToolCall
+from proctor.policies.stream.events import Event
+
+from ..ports import ApprovalAnswer, ApprovalRequest
+
+
+class _Input(msgspec.Struct, frozen=True, kw_only=True):
+    now_ms: int
+
+
+class Begin(_Input, frozen=True, kw_only=True):
+    """The run starts; `first` is false when the session had runs before."""
+
+    prompt: str
+    first: bool = True
+    model: str | None = None
+    tools: tuple[str, ...] | None = None
+    metadata: dict[str, Any] = {}
+
+
+class Reported(_Input, frozen=True, kw_only=True, gc=False):
+    """The provider reported an event."""
+
+    event: Event
+
+
+class Proposed(_Input, frozen=True, kw_only=True):
+    """The gate holds a call; `key` names this proposal and is never used again."""
+
+    key: int
+    call: ToolCall
+
+
+class Checked(_Input, frozen=True, kw_only=True):
+    """The asynchronous checks of a proposal have answered; one that raised is its exception."""
+
+    key: int
+    answers: Mapping[str, Any]
+
+
+class Withdrawn(_Input, frozen=True, kw_only=True):
+    """Whoever waited for the gate's answer went away; the call will not run."""
+
+    key: int
+    call_id: str
+
+
+class Answered(_Input, frozen=True, kw_only=True):
+    """Somebody answered a held call."""
+
+    approval_id: str
+    answer: ApprovalAnswer
+
+
+class Ticked(_Input, frozen=True, kw_only=True):
+    """Time went by."""
+
+
+class CancelAsked(_Input, frozen=True, kw_only=True):
+    """A person or the caller wants the run to end.
+
+    `approval` is what is recorded as asked when the run ends so that a call can be approved first, and run
+    by a later run.
+    """
+
+    reason: str
+    by: Literal["user", "caller", "approval"] = "user"
+    approval: ApprovalRequest | None = None
+
+
+class AdapterEnded(_Input, frozen=True, kw_only=True):
+    """The provider is gone: `error` is what its client raised, `evidence` what the cancel ladder saw."""
+
+    error: BaseException | None = None
+    evidence: dict[str, Any] = {}
+
+
+class Stored(_Input, frozen=True, kw_only=True):
+    """So many of the events recorded, from the first on, are durable."""
+
+    count: int
+
+
+class StoreFailed(_Input, frozen=True, kw_only=True):
+    """The record cannot be written."""
+
+    error: Exception
+
+
+Input: TypeAlias = (
+    Begin
+    | Reported
+    | Proposed
+    | Checked
+    | Withdrawn
+    | Answered
+    | Ticked
+    | CancelAsked
+    | AdapterEnded
+    | Stored
+    | StoreFailed
+)

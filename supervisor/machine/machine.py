@@ -1,0 +1,248 @@
+"""The machine of one run: takes inputs, gives commands, and does nothing else.
+
+It is synchronous and without I/O; the actor owns it, feeds it and carries out what it says.
+
+# INVARIANT: by construction, whatever the order of inputs - the adapter is cancelled at most once; exactly
+# one terminal event is recorded and none after it; no proposal is answered twice; a call is permitted only
+# when its record is durable; a violation is stored before the cancel it causes is sent, unless the store
+# has failed, and then the cancel is sent all the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from proctor.policies.policy import Approval
+from proctor.policies.stream.events import (
+    Event,
+    MessageReceived,
+    MessageSent,
+    MessageStreamed,
+    RunStarted,
+    SessionCreated,
+    SessionResumed,
+    TokenUsageUpdated,
+    ToolApprovalGranted,
+    TurnCompleted,
+    TurnStarted,
+)
+
+from ..ports import ApprovalRequest
+from . import approval_events as approvals
+from . import ending, inputs
+from .commands import ArmDeadline, CancelAdapter, Command, Finish, HurryRecord
+from .gate import GateKeeper
+from .judge import Judge
+from .provider_events import Reports
+from .result import Outcome
+from .run_state import Cause, Identity, RunCore
+
+
+class RunMachine:
+    """One run from its start to its one terminal event.
+
+    `approval` says how long a held call waits and what then; `standing` are grants an earlier run of the
+    session left (see `approvals.standing_grants`); `model` is the provider's, where it is
+    known; `notes` go into the report's metadata; `warns` is false when no limit has a `warn_at`, `clocked` when
+    none is about time.
+    """
+
+    __slots__ = (
+        "_clocked",
+        "_core",
+        "_deadline",
+        "_ending",
+        "_gate",
+        "_notes",
+        "_reports",
+        "_stopping",
+        "_store_error",
+        "_warns",
+    )
+
+    def __init__(
+        self,
+        identity: Identity,
+        judge: Judge,
+        *,
+        approval: Approval | None = None,
+        standing: Iterable[ToolApprovalGranted] = (),
+        model: str | None = None,
+        notes: Mapping[str, Any] | None = None,
+        warns: bool = True,
+        clocked: bool = True,
+    ) -> None:
+        self._core = RunCore(identity, judge)
+        self._gate = GateKeeper(self._core, approval or Approval(), standing)
+        self._reports = Reports(self._core, self._gate.calls, model=model)
+        self._notes = notes or {}
+        self._warns = warns
+        self._clocked = clocked
+        self._deadline: int | None = None
+        self._stopping = False
+        self._ending: inputs.AdapterEnded | None = None
+        self._store_error: Exception | None = None
+
+    def handle(self, told: inputs.Input) -> Sequence[Command]:
+        """Take one input; the commands are to be carried out in order, before the next input.
+
+        What it recorded is among the `unwritten`.
+        """
+        core = self._core
+        if told.now_ms > core.now_ms:
+            core.tell_time(told.now_ms)
+        try:
+            _HANDLERS[type(told)](self, told)
+            if self._warns and core.outbox.unwritten and not core.ended:
+                core.hand_over_warnings()
+        except Exception as error:  # a judge that raises refuses: the run is cancelled, the error is the caller's
+            self._fault(error)
+        if core.cause is not None:
+            self._stop_once(core.cause)
+        commands = core.outbox.take()
+        # Only calls, approvals and the start can bring a deadline nearer; what moves it further is seen when
+        # the alarm rings early.
+        if type(told) is not inputs.Reported or (self._clocked and type(told.event) not in _MOVES_NO_DEADLINE_NEARER):
+            return self._armed(commands)
+        return commands
+
+    @property
+    def unwritten(self) -> Sequence[Event]:
+        """The events recorded since the last `take_record`."""
+        return self._core.outbox.unwritten
+
+    def take_record(self) -> list[Event]:
+        """The events to store next, in order, and in one unit: what one input recorded stays together.
+
+        `Stored` is to follow.
+        """
+        return self._core.outbox.take_record()
+
+    @property
+    def provider_done(self) -> bool:
+        """Whether the provider has reported its end."""
+        return self._reports.end is not None
+
+    @property
+    def cancelling(self) -> bool:
+        """Whether the run is being cancelled."""
+        return self._core.cause is not None
+
+    @property
+    def requests(self) -> list[ApprovalRequest]:
+        """What waits for a person."""
+        return self._gate.holding.requests()
+
+    def _fault(self, error: Exception) -> None:
+        self._core.faulted = True
+        self._core.order_cancel(Cause(kind="fault", reason=f"judging failed: {error}", error=error))
+        if self._ending is not None and not self._core.ended:
+            self._conclude(self._ending)
+
+    def _stop_once(self, cause: Cause) -> None:
+        if self._stopping:
+            return
+        self._stopping = True
+        self._gate.refuse_open(cause.reason, decision="cancel")
+        self._core.outbox.at_once(HurryRecord())
+        self._core.outbox.after_record(lambda: None if self._ending else CancelAdapter(reason=cause.reason))
+
+    def _armed(self, commands: Sequence[Command]) -> Sequence[Command]:
+        deadline = self._next_deadline()
+        if deadline == self._deadline:
+            return commands
+        self._deadline = deadline
+        return [*commands, ArmDeadline(at_ms=deadline)]
+
+    def _next_deadline(self) -> int | None:
+        if self._core.ended or self._stopping:
+            return None
+        due = self._core.judge.deadline()
+        expiry = self._gate.holding.next_expiry()
+        return due if expiry is None else expiry if due is None else min(due, expiry)
+
+    def _begin(self, told: inputs.Begin) -> None:
+        record = self._core.record
+        record(SessionCreated() if told.first else SessionResumed())
+        record(RunStarted(model=told.model, tools=told.tools, metadata=told.metadata))
+        record(MessageSent(content=told.prompt))
+
+    def _reported(self, told: inputs.Reported) -> None:
+        if self._ending is None:
+            self._reports.take(told.event)
+
+    def _proposed(self, told: inputs.Proposed) -> None:
+        self._gate.proposed(told.key, told.call)
+
+    def _checked(self, told: inputs.Checked) -> None:
+        self._gate.checked(told.key, told.answers)
+
+    def _withdrawn(self, told: inputs.Withdrawn) -> None:
+        self._gate.withdrawn(told.key, told.call_id)
+
+    def _answered(self, told: inputs.Answered) -> None:
+        self._gate.expire()
+        self._gate.answered(told.approval_id, told.answer)
+
+    def _ticked(self, told: inputs.Ticked) -> None:
+        self._deadline = None  # the alarm has rung
+        if self._core.ended:
+            return
+        self._gate.expire()
+        self._core.follow(self._core.judge.tick(told.now_ms))
+
+    def _cancel_asked(self, told: inputs.CancelAsked) -> None:
+        if self._core.ended or self._ending is not None or self.provider_done or self.cancelling:
+            return
+        if told.approval is not None:
+            self._core.record(approvals.requested(told.approval, held=False))
+        self._core.order_cancel(Cause(kind=told.by, reason=told.reason))
+
+    def _stored(self, told: inputs.Stored) -> None:
+        self._core.outbox.stored(told.count)
+
+    def _store_failed(self, told: inputs.StoreFailed) -> None:
+        self._core.outbox.broken = True
+        self._store_error = self._store_error or told.error
+        if not self._core.ended:
+            reason = f"the record cannot be written: {told.error}"
+            self._core.order_cancel(Cause(kind="store", reason=reason, error=told.error))
+
+    def _adapter_end(self, told: inputs.AdapterEnded) -> None:
+        if self._ending is None:
+            self._ending = told
+            self._gate.refuse_open("the run has ended", decision="run_ended")
+            self._conclude(told)
+
+    def _conclude(self, told: inputs.AdapterEnded) -> None:
+        core = self._core
+        core.hand_over_warnings()
+        outcome = ending.ended(core, self._reports, told, self._notes)
+        core.outbox.at_once(HurryRecord())
+        core.outbox.after_record(lambda: self._finish(outcome))
+
+    def _finish(self, outcome: Outcome) -> Finish:
+        if self._store_error is not None:
+            outcome = msgspec.structs.replace(outcome, store_error=self._store_error)
+        return Finish(outcome=outcome)
+
+
+_MOVES_NO_DEADLINE_NEARER = frozenset(
+    (MessageStreamed, MessageReceived, MessageSent, TokenUsageUpdated, TurnStarted, TurnCompleted)
+)
+_HANDLERS: dict[type, Callable[[RunMachine, Any], None]] = {
+    inputs.Begin: RunMachine._begin,
+    inputs.Reported: RunMachine._reported,
+    inputs.Proposed: RunMachine._proposed,
+    inputs.Checked: RunMachine._checked,
+    inputs.Withdrawn: RunMachine._withdrawn,
+    inputs.Answered: RunMachine._answered,
+    inputs.Ticked: RunMachine._ticked,
+    inputs.CancelAsked: RunMachine._cancel_asked,
+    inputs.AdapterEnded: RunMachine._adapter_end,
+    inputs.Stored: RunMachine._stored,
+    inputs.StoreFailed: RunMachine._store_failed,
+}

@@ -1,0 +1,64 @@
+"""The record of one run on its way to the store, and the commands that wait for it."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+from proctor.policies.stream.events import Event
+
+from .commands import Command
+
+Late: TypeAlias = Callable[[], Command | None]
+"""Makes a command when it is due, or None when it is not wanted any more."""
+
+
+class Outbox:
+    """Collects what one input leads to. `unwritten` are the events nobody has taken away to store them.
+
+    # INVARIANT: what was handed to `after_record` comes out only when every event recorded before it is
+    # durable, or when the store has failed.
+    """
+
+    __slots__ = ("_ready", "_stored", "_taken", "_waiting", "broken", "unwritten")
+
+    def __init__(self) -> None:
+        self.broken = False
+        self.unwritten: list[Event] = []
+        self._ready: list[Command] = []
+        self._waiting: deque[tuple[int, Late]] | None = None
+        self._taken = 0
+        self._stored = 0
+
+    def take_record(self) -> list[Event]:
+        """The events to store next."""
+        taken, self.unwritten = self.unwritten, []
+        self._taken += len(taken)
+        return taken
+
+    def at_once(self, command: Command) -> None:
+        """Have a command carried out whatever becomes of the record."""
+        self._ready.append(command)
+
+    def after_record(self, late: Late) -> None:
+        """Have a command carried out when all recorded so far is durable."""
+        if self._waiting is None:
+            self._waiting = deque()
+        self._waiting.append((self._taken + len(self.unwritten), late))
+
+    def stored(self, count: int) -> None:
+        """So many of the events recorded, from the first on, are durable."""
+        self._stored = max(self._stored, count)
+
+    def take(self) -> Sequence[Command]:
+        """The commands that may be carried out now."""
+        waiting = self._waiting
+        while waiting and (self.broken or waiting[0][0] <= self._stored):
+            command = waiting.popleft()[1]()
+            if command is not None:
+                self._ready.append(command)
+        if not self._ready:
+            return ()
+        ready, self._ready = self._ready, []
+        return ready

@@ -1,0 +1,184 @@
+"""What the parts of a run machine share: the record being written, the findings, and the order to cancel."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Literal, TypeVar
+
+import msgspec
+from msgspec.structs import replace
+
+from proctor.policies.stream.calls import ToolCall, Violation
+from proctor.policies.stream.events import Event, ToolApprovalRequested, ToolEvent, TurnEvent
+
+from ..errors import ProviderError
+from .enforcement import labelled, reach, violated, warned
+from .judge import Judge
+from .outbox import Outbox
+
+OfTurn = TypeVar("OfTurn", TurnEvent, ToolEvent, ToolCall)
+
+
+class Identity(msgspec.Struct, frozen=True, kw_only=True):
+    """Who runs: the ids on every record, and whether the adapter can hold every call.
+
+    `turns_before` is the number of model responses the session had before this run, `events_before` that of
+    its events.
+    """
+
+    run_id: str
+    session_id: str
+    provider: str
+    gates_all: bool = False
+    turns_before: int = 0
+    events_before: int = 0
+
+
+class Cause(msgspec.Struct, frozen=True, kw_only=True):
+    """Why the run is being cancelled."""
+
+    kind: Literal["policy", "user", "caller", "approval", "store", "fault"]
+    reason: str
+    error: Exception | None = None
+
+
+def because(violation: Violation) -> str:
+    """Why a policy refuses a run, for operators."""
+    expected = violation.details.get("expected")
+    wanted = f"; expected {expected}" if expected else ""
+    return f"policy `{violation.policy}`: {violation.message or violation.kind}{wanted}"
+
+
+class RunCore:
+    """The record, the findings and the one cause of cancelling of a run. `faulted`: the judge has raised
+    and is asked no more.
+
+    # INVARIANT: the judge observes each event exactly as it is stored, in the order it is stored, so that
+    # folding the record again gives the same state.
+    """
+
+    __slots__ = (
+        "_approvals",
+        "_seq",
+        "at",
+        "cause",
+        "ended",
+        "faulted",
+        "findings",
+        "identity",
+        "judge",
+        "now_ms",
+        "outbox",
+        "refusal",
+    )
+
+    def __init__(self, identity: Identity, judge: Judge) -> None:
+        self.identity = identity
+        self.judge = judge
+        self.outbox = Outbox()
+        self.findings: list[Violation] = []
+        self.cause: Cause | None = None
+        self.faulted = False
+        self.refusal: Violation | None = None
+        self.ended = False
+        self.now_ms = 0
+        self.at = datetime.fromtimestamp(0, UTC)
+        self._approvals = 0
+        self._seq = identity.events_before
+
+    def tell_time(self, now_ms: int) -> None:
+        """Time never goes backwards within a run."""
+        if now_ms > self.now_ms:
+            self.now_ms = now_ms
+            self.at = datetime.fromtimestamp(now_ms / 1000, UTC)
+
+    def stamp(self, event: Event) -> Event:
+        """The event with the ids and the time of this run, and the seq it will have if nobody else records
+        in this session: a store need not copy it then to give it one.
+        """
+        who = self.identity
+        self._seq += 1
+        return replace(
+            event, run_id=who.run_id, session_id=who.session_id, provider=who.provider, at=self.at, seq=self._seq
+        )
+
+    def numbered(self, told: OfTurn) -> OfTurn:
+        """With its turn as the session counts it: a provider numbers its responses from 1 in each run."""
+        before = self.identity.turns_before
+        return replace(told, turn=told.turn + before) if before and told.turn else told
+
+    def record(self, event: Event) -> None:
+        """Stamp and store an event, have it judged, and follow what is found."""
+        stamped = self.stamp(event)
+        self.outbox.unwritten.append(stamped)
+        found = () if self.faulted else self.judge.observe(stamped)
+        if found:
+            self.follow(found)
+
+    def follow(self, found: Sequence[Violation], *, ended: bool = False) -> None:
+        """Record violations of what already happened and enforce them as far as that goes.
+
+        `ended`: the run is over, so a violation can refuse its result and no longer interrupt it.
+        """
+        for violation in found:
+            how = reach(violation, gates_all=self.identity.gates_all and not ended)
+            stops = how in ("cancel", "escalate")
+            interrupts = stops and self.cause is None and not ended
+            self.note(labelled(violation, "interrupted" if interrupts else "observed"), escalated=how == "escalate")
+            if stops:
+                self.refuse_run(violation, cancel=not ended)
+            elif how == "signal":
+                self._signal(violation)
+
+    def note(self, violation: Violation, *, escalated: bool = False) -> None:
+        """Store a violation and keep it for the report."""
+        self.findings.append(violation)
+        stamped = self.stamp(violated(violation, escalated=escalated))
+        self.outbox.unwritten.append(stamped)
+        if not self.faulted:
+            self.judge.observe(stamped)
+
+    def release(self, call_id: str) -> None:
+        """What was found on a call did not prevent it in the end: it runs."""
+        for n, violation in enumerate(self.findings):
+            if violation.tool_call_id == call_id and violation.enforcement == "prevented":
+                self.findings[n] = labelled(violation, "observed")
+
+    def refuse_run(self, violation: Violation, *, cancel: bool = True) -> None:
+        """A policy refuses this run: its result will be an error, and it is cancelled if it still goes on."""
+        self.refusal = self.refusal or violation
+        if cancel:
+            self.order_cancel(Cause(kind="policy", reason=because(violation)))
+
+    def order_cancel(self, cause: Cause) -> None:
+        """The first cause stands; later ones change nothing."""
+        if self.cause is None:
+            self.cause = cause
+
+    def blame_adapter(self, what: str) -> None:
+        """The adapter handed over what cannot be recorded: the run fails of it."""
+        error = ProviderError(f"adapter `{self.identity.provider}` {what}")
+        self.order_cancel(Cause(kind="fault", reason=str(error), error=error))
+
+    def hand_over_warnings(self) -> None:
+        """Record the limits that came near since last asked."""
+        for warning in () if self.faulted else self.judge.warnings():
+            self.record(warned(warning))
+
+    def new_approval_id(self) -> str:
+        """An id that tells the run it belongs to (see `inbox.run_of`)."""
+        self._approvals += 1
+        return f"{self.identity.run_id}.{self._approvals}"
+
+    def _signal(self, violation: Violation) -> None:
+        self.record(
+            ToolApprovalRequested(
+                approval_id=self.new_approval_id(),
+                tool_call_id=violation.tool_call_id or "",
+                tool_name=violation.tool_name or "",
+                policy_name=violation.policy,
+                violation_kind=violation.kind,
+                held=False,
+            )
+        )

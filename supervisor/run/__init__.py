@@ -1,0 +1,1 @@
+"""The shell around one machine: it does the I/O of a run."""

@@ -1,0 +1,249 @@
+"""The shell around one run's machine: it does what the machine says, and tells it what came of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import anyio
+import msgspec
+from anyio.abc import TaskGroup
+from anyio.lowlevel import checkpoint
+
+from proctor.policies.stream.calls import ToolCall, Usage
+from proctor.policies.stream.events import Event, RunFailed
+
+from ..machine import inputs
+from ..machine.commands import (
+    Answer,
+    ArmDeadline,
+    AskApproval,
+    CancelAdapter,
+    Command,
+    DropApproval,
+    Finish,
+    HurryRecord,
+    RunChecks,
+)
+from ..machine.machine import RunMachine
+from ..machine.result import Outcome, PolicyReport, RunResult, conclude
+from ..ports import Adapter, ApprovalAnswer, ApprovalRequest, GateAnswer, Launch
+from .callouts import Approvals, ask_checks
+from .gate_waiters import Waiters
+from .isolation import alone
+from .journal import ANSWER_S, Writer
+from .latch import Latch
+from .provider_reader import Pump
+from .services import Surroundings
+
+
+class RunActor:
+    """One run. `run` is its one task; everything else is called from any task of the same event loop.
+
+    # INVARIANT: the machine is only ever called here, on the event loop's thread, one input at a time.
+    """
+
+    __slots__ = (
+        "_alarm",
+        "_approvals",
+        "_around",
+        "_early",
+        "_launch",
+        "_machine",
+        "_outcome",
+        "_over",
+        "_pump",
+        "_tasks",
+        "_waiters",
+        "_writer",
+        "events",
+        "finished",
+    )
+
+    def __init__(self, machine: RunMachine, adapter: Adapter, launch: Launch, *, around: Surroundings) -> None:
+        self._machine = machine
+        self._around = around
+        self._launch = msgspec.structs.replace(launch, gate=self.gate)
+        self._pump = Pump(adapter, self._take, rest=self._rest)
+        self._writer = Writer(
+            around.store, machine, stored=self._tell_stored, failed=self._store_failed, publish=self._publish
+        )
+        self._alarm = around.timers.alarm(self._ring)
+        self._waiters = Waiters(self._feed, self.now_ms)
+        self._approvals = Approvals(around.approver, self._log_failure) if around.approver is not None else None
+        self._early: inputs.CancelAsked | None = None
+        self._tasks: TaskGroup | None = None
+        self._outcome: Outcome | None = None
+        self._over = Latch()
+        self.events: list[Event] = []
+        self.finished = Latch()
+
+    async def run(self, begin: inputs.Begin) -> None:
+        """Supervise to the end, whatever happens; never raises, and is ended by `cancel` only."""
+        error: Exception = RuntimeError("the run was torn down before it could end")
+        try:
+            await self._live(begin)
+        except Exception as raised:  # an error of ours must not leave a run that nobody can wait for
+            self._log_failure("run.broken")
+            error = raised
+        finally:
+            if self._outcome is None:
+                self._outcome = Outcome(status="failed", policy=PolicyReport(), usage=Usage(), error=error)
+            self._alarm.set(None)
+            self._waiters.close()
+            self.finished.set()
+
+    def result(self) -> RunResult:
+        """The result of a finished run. Raises what the caller is owed instead (see `result.conclude`)."""
+        assert self._outcome is not None
+        launch = self._launch
+        return conclude(self._outcome, run_id=launch.run_id, session_id=launch.session_id, events=tuple(self.events))
+
+    @property
+    def outcome(self) -> Outcome | None:
+        """How the run ended, once it has."""
+        return self._outcome
+
+    @property
+    def requests(self) -> list[ApprovalRequest]:
+        """The calls this run holds for a person."""
+        return self._machine.requests
+
+    def cancel(self, told: inputs.CancelAsked) -> None:
+        """Order the run to end; before its task has begun, as soon as it does."""
+        if self._tasks is None:
+            self._early = told
+        else:
+            self._feed(told)
+
+    def answer(self, approval_id: str, answer: ApprovalAnswer) -> None:
+        """Answer a held call; one that is not held any more, or not yet, is left alone."""
+        if self._tasks is not None:
+            self._feed(inputs.Answered(now_ms=self.now_ms(), approval_id=approval_id, answer=answer))
+
+    async def gate(self, call: ToolCall) -> GateAnswer:
+        """Hold a call until it is decided and the decision is recorded."""
+        return await self._waiters.hold(call)
+
+    async def _live(self, begin: inputs.Begin) -> None:
+        async with anyio.create_task_group() as tasks:
+            tasks.cancel_scope.shield = True
+            self._tasks = tasks
+            self._feed(begin)
+            if self._early is not None:
+                self._feed(self._early)
+            await self._writer.drained()
+            error = None
+            if not self._machine.cancelling:
+                error = await self._pump.run(self._launch)
+            evidence = {"rungs": self._pump.rungs} if self._pump.rungs else {}
+            self._feed(inputs.AdapterEnded(now_ms=self.now_ms(), error=error, evidence=evidence))
+            await self._over.wait()
+            await alone(self._last_attempt)
+            tasks.cancel_scope.cancel()
+
+    def _take(self, event: Event) -> bool:
+        self._feed(inputs.Reported(now_ms=self._around.clock.now_ms(), event=event))
+        return not self._machine.provider_done
+
+    async def _rest(self) -> None:
+        await checkpoint()
+        await self._writer.room()
+
+    def _feed(self, told: inputs.Input) -> None:
+        commands = self._machine.handle(told)
+        if self._writer.idle and self._tasks is not None and self._machine.unwritten:
+            self._writer.idle = False
+            self._tasks.start_soon(self._flush)
+        for command in commands:
+            self._carry_out(command)
+
+    def _tell_stored(self, count: int) -> None:
+        self._feed(inputs.Stored(now_ms=self.now_ms(), count=count))
+
+    def _carry_out(self, command: Command) -> None:
+        assert self._tasks is not None
+        match command:
+            case ArmDeadline():
+                self._alarm.set(command.at_ms)
+            case Answer():
+                self._give(command)
+            case RunChecks():
+                self._tasks.start_soon(self._check, command)
+            case AskApproval():
+                self._log("approval.requested", command.request.call, id=command.request.approval_id)
+                if self._approvals is not None:
+                    self._tasks.start_soon(self._ask, command.request, self._approvals)
+            case DropApproval():
+                if self._approvals is not None:
+                    self._approvals.drop(command.approval_id)
+            case HurryRecord():
+                self._tasks.start_soon(self._hurry)
+            case CancelAdapter():
+                self._log("run.cancelling", reason=command.reason)
+                self._tasks.start_soon(self._pump.cancel, self._around.clock)
+            case Finish():
+                self._outcome = command.outcome
+                self._log("run.finished", status=command.outcome.status, reason=command.outcome.reason)
+                self._over.set()
+
+    def _give(self, command: Answer) -> None:
+        self._waiters.give(command.key, command.answer)
+        if not command.answer.allowed:
+            self._log("call.refused", command.call)
+
+    async def _flush(self) -> None:
+        await alone(self._writer.flush)
+
+    async def _hurry(self) -> None:
+        silent = await self._writer.drained(ANSWER_S)
+        if silent is not None:
+            self._store_failed(silent)
+
+    def _store_failed(self, error: Exception) -> None:
+        if self._over.is_set():  # it is known, and asked once more
+            return
+        self._around.log.error("store.failed", run_id=self._launch.run_id, exc_info=error)
+        self._feed(inputs.StoreFailed(now_ms=self.now_ms(), error=error))
+
+    async def _last_attempt(self) -> None:
+        """A store that failed is asked once more: the record should not lack its end."""
+        assert self._outcome is not None
+        if self._outcome.store_error is None:
+            return
+        try:
+            whole = await self._writer.last_attempt()
+        except Exception:
+            self._log_failure("store.incomplete")
+            return
+        if whole:
+            self._outcome = msgspec.structs.replace(self._outcome, store_error=None)
+        elif isinstance(self.events[-1], RunFailed):
+            self._outcome = msgspec.structs.replace(self._outcome, status="failed")
+
+    async def _check(self, command: RunChecks) -> None:
+        answers = await ask_checks(command.checks, command.call)
+        self._feed(inputs.Checked(now_ms=self.now_ms(), key=command.key, answers=answers))
+
+    async def _ask(self, request: ApprovalRequest, approvals: Approvals) -> None:
+        answer = await approvals.ask(request)
+        if answer is not None:
+            self.answer(request.approval_id, answer)
+
+    def _publish(self, events: list[Event]) -> None:
+        self.events.extend(events)
+        self._around.publish(events)
+
+    def _ring(self, now_ms: int) -> None:
+        self._feed(inputs.Ticked(now_ms=now_ms))
+
+    def now_ms(self) -> int:
+        """The moment on the supervisor's clock."""
+        return self._around.clock.now_ms()
+
+    def _log_failure(self, event: str) -> None:
+        self._around.log.error(event, run_id=self._launch.run_id, exc_info=True)
+
+    def _log(self, event: str, call: ToolCall | None = None, **fields: Any) -> None:
+        if call is not None:
+            fields.update(tool_name=call.name, tool_call_id=call.id)
+        self._around.log.info(event, run_id=self._launch.run_id, session_id=self._launch.session_id, **fields)

@@ -1,0 +1,42 @@
+"""The way down: each step of ending a provider, bounded, until its stream of events has ended."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import anyio
+
+from ..ports import Rung
+from .clock import Clock
+from .latch import Latch
+
+
+async def walk(rungs: Sequence[Rung], ended: Latch | anyio.Event, clock: Clock) -> list[dict[str, Any]]:
+    """Take one rung after another until `ended` is set; returns what each did.
+
+    A rung that raises, or that takes longer than its bound, is followed by the next.
+    """
+    taken: list[dict[str, Any]] = []
+    for rung in rungs:
+        if ended.is_set():
+            break
+        taken.append(await _take(rung, ended, clock))
+    return taken
+
+
+async def _take(rung: Rung, ended: Latch | anyio.Event, clock: Clock) -> dict[str, Any]:
+    started = clock.monotonic()
+    told: dict[str, Any] = {"rung": rung.name}
+    with anyio.move_on_after(rung.bound_s):
+        try:
+            evidence = await rung.act()
+        except Exception as error:  # the next rung is the answer to a rung that fails
+            told["error"] = f"{type(error).__name__}: {error}"
+        else:
+            if evidence:
+                told["evidence"] = evidence
+        await ended.wait()
+    told["took_ms"] = round((clock.monotonic() - started) * 1000, 1)
+    told["ended"] = ended.is_set()
+    return told

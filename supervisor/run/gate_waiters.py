@@ -1,0 +1,76 @@
+"""Those who wait at a run's gate until their call is decided and the decision is recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from proctor.policies.stream.calls import ToolCall, tell_model_default
+
+from ..machine import inputs
+from ..machine.event_checks import NO_CALL
+from ..ports import GateAnswer
+from .latch import Latch
+
+
+class _Waiter:
+    """Somebody at the gate."""
+
+    __slots__ = ("answer", "call", "come")
+
+    def __init__(self, call: ToolCall) -> None:
+        self.call = call
+        self.answer: GateAnswer | None = None
+        self.come = Latch()
+
+    def give(self, answer: GateAnswer) -> None:
+        self.answer = answer
+        self.come.set()
+
+
+class Waiters:
+    """Proposes calls through `feed` and holds whoever asked, each under a key that is never used again."""
+
+    __slots__ = ("_by_key", "_closed", "_feed", "_key", "_now_ms")
+
+    def __init__(self, feed: Callable[[inputs.Input], None], now_ms: Callable[[], int]) -> None:
+        self._feed = feed
+        self._now_ms = now_ms
+        self._by_key: dict[int, _Waiter] = {}
+        self._key = 0
+        self._closed = False
+
+    async def hold(self, proposed: Any) -> GateAnswer:
+        """Propose a call and wait for its answer; whoever goes away before has withdrawn it."""
+        call = proposed if isinstance(proposed, ToolCall) else NO_CALL
+        if self._closed:
+            return _refusal(call)
+        self._key += 1
+        key = self._key
+        waiter = self._by_key[key] = _Waiter(call)
+        try:
+            self._feed(inputs.Proposed(now_ms=self._now_ms(), key=key, call=proposed))
+            await waiter.come.wait()
+        except BaseException:
+            self._feed(inputs.Withdrawn(now_ms=self._now_ms(), key=key, call_id=call.id))
+            raise
+        finally:
+            del self._by_key[key]
+        assert waiter.answer is not None
+        return waiter.answer
+
+    def give(self, key: int, answer: GateAnswer) -> None:
+        """Answer whoever waits under this key, if they still do."""
+        waiter = self._by_key.get(key)
+        if waiter is not None:
+            waiter.give(answer)
+
+    def close(self) -> None:
+        """The run is over: refuse all who wait, and who comes later."""
+        self._closed = True
+        for waiter in self._by_key.values():
+            waiter.give(_refusal(waiter.call))
+
+
+def _refusal(call: ToolCall) -> GateAnswer:
+    return GateAnswer(allowed=False, tell_model=tell_model_default(call.name), stop=True)

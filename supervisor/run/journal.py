@@ -1,0 +1,203 @@
+"""Group commit of one run's record: what came while the last write was under way is written as one unit."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import anyio
+from anyio.lowlevel import checkpoint
+
+from proctor.policies.stream.events import Event, RunCompleted, RunFailed
+
+from ..errors import StoreError
+from ..machine.ending import described
+from ..machine.machine import RunMachine
+from ..ports import Store
+
+ROOM = 1024
+"""The most events that wait; a provider that reports faster is read no further until some are stored.
+
+This bounds events, not bytes: with results of a megabyte a gigabyte may wait. What is stored is kept as well, for
+the run's result.
+"""
+ANSWER_S = 5.0
+"""How long a store may take to answer an append once the run is to end."""
+
+
+class Writer:
+    """Writes the record of one machine in order, tells it how far that got, and hands over what was stored.
+
+    `stored(count)` is called after each write with the number of events that are durable, `failed(error)` when a
+    write failed, before anybody goes on who waits. `idle` says that somebody has to call `flush` before anything
+    that waits is written.
+    """
+
+    __slots__ = (
+        "_changed",
+        "_durable",
+        "_failed",
+        "_last_seq",
+        "_machine",
+        "_publish",
+        "_store",
+        "_stored",
+        "_unstored",
+        "_writing",
+        "failure",
+        "idle",
+    )
+
+    def __init__(
+        self,
+        store: Store,
+        machine: RunMachine,
+        *,
+        stored: Callable[[int], None],
+        failed: Callable[[Exception], None],
+        publish: Callable[[list[Event]], None],
+    ) -> None:
+        self._store = store
+        self._machine = machine
+        self._stored = stored
+        self._failed = failed
+        self._publish = publish
+        self._changed: anyio.Event | None = None
+        self._unstored: Sequence[Event] = ()  # asked of the store, and not answered
+        self._writing = False
+        self._durable = 0
+        self._last_seq = 0
+        self.failure: Exception | None = None
+        self.idle = True
+
+    async def room(self) -> None:
+        """Wait until little enough waits to be written, or nothing can be."""
+        while len(self._machine.unwritten) >= ROOM and self.failure is None:
+            await self._change()
+
+    async def drained(self, within_s: float = math.inf) -> StoreError | None:
+        """Wait until nothing waits to be written, or nothing can be. A store that leaves an append unanswered
+        for `within_s` seconds has failed, until it answers: then this returns the error.
+        """
+        while (self._machine.unwritten or not self.idle) and self.failure is None:
+            with anyio.move_on_after(within_s) as waiting:
+                await self._change()
+            if waiting.cancelled_caught:
+                self.failure = silent = _silence(within_s)
+                self._wake()
+                return silent
+        return None
+
+    async def flush(self) -> None:
+        """Write until nothing more comes, or until the store fails: then `failure` says how, and it is never
+        `idle` again. To be called in a group of its own: see `alone`.
+        """
+        self.idle = False
+        self._writing = True
+        try:
+            while self._machine.unwritten:
+                await self._write(self._machine.take_record())
+                await checkpoint()  # what comes meanwhile needs no new task
+        except Exception as error:
+            self.failure = error
+        finally:
+            if (self._unstored or self._machine.unwritten) and self.failure is None:
+                self.failure = StoreError("the store cancelled an append by itself")
+            self._writing = False
+            self.idle = self.failure is None
+            if self.failure is not None:
+                self._failed(self.failure)
+            self._wake()
+
+    async def last_attempt(self) -> bool:
+        """After a failure, when the run has ended: try once more to store everything, its end included.
+
+        False when the store cannot hold some of it at all; a run that completed has failed then. Raises what
+        the store raises.
+        """
+        if self._writing or self.failure is None:
+            self.failure = None
+            await self.drained(ANSWER_S)
+            if self._writing:  # what was asked of it may yet be stored: asking again could store it twice
+                raise _silence(ANSWER_S)
+        if self.failure is None:
+            return True
+        batch, self._unstored = [*self._unstored, *self._machine.take_record()], ()
+        try:
+            await self._append(batch)
+        except StoreError as error:
+            if error.kind != "bad_record":
+                raise
+            await self._store_each(batch)
+            return False
+        return True
+
+    async def _store_each(self, batch: list[Event]) -> None:
+        """Store what can be stored; the last of them is the end of the run, which every record has."""
+        *before, end = batch
+        lacking: StoreError | None = None
+        for event in before:
+            lacking = await self._refused(event) or lacking
+        if lacking is not None and isinstance(end, RunCompleted):
+            end = _failure(end, lacking)
+        lacking = await self._refused(end)
+        if lacking is not None:
+            await self._append([_failure(end, lacking)])
+
+    async def _refused(self, event: Event) -> StoreError | None:
+        """Store one event, or give the error that says why it cannot be."""
+        try:
+            await self._append([event])
+        except StoreError as error:
+            if error.kind != "bad_record":
+                raise
+            return error
+        return None
+
+    async def _append(self, batch: list[Event]) -> None:
+        with anyio.move_on_after(ANSWER_S):
+            self._hand_over(await self._store.append(batch))
+            return
+        raise _silence(ANSWER_S)
+
+    async def _write(self, batch: list[Event]) -> None:
+        self._unstored = batch
+        stored = await self._store.append(batch)
+        self._unstored = ()
+        self.failure = None  # it was slow to answer, no more
+        self._durable += len(batch)
+        self._stored(self._durable)
+        self._hand_over(stored)  # now, as observers may look at the run
+        self._wake()
+
+    def _hand_over(self, stored: list[Event]) -> None:
+        fresh = [event for event in stored if event.seq > self._last_seq]
+        if fresh:
+            self._last_seq = fresh[-1].seq
+            self._publish(fresh)
+
+    async def _change(self) -> None:
+        if self._changed is None:
+            self._changed = anyio.Event()
+        await self._changed.wait()
+
+    def _wake(self) -> None:
+        if self._changed is not None:
+            self._changed.set()
+            self._changed = None
+
+
+def _silence(seconds: float) -> StoreError:
+    return StoreError(f"the store has not answered for {seconds:g} seconds")
+
+
+def _failure(end: Event, error: StoreError) -> RunFailed:
+    """The end of a run whose record lacks something, in place of its own."""
+    return RunFailed(
+        error=described(error),
+        run_id=end.run_id,
+        session_id=end.session_id,
+        provider=end.provider,
+        at=end.at,
+        seq=end.seq,
+    )

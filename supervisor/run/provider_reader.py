@@ -1,0 +1,97 @@
+"""One provider's life: started, read to its end, and ended down the ladder when that is ordered."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import anyio
+
+from proctor.policies.stream.events import Event
+
+from ..ports import Adapter, Launch, Provider
+from . import cancel_ladder as ladder
+from .clock import Clock
+from .latch import Latch
+
+TURN = 128
+"""The most events read from a provider that never waits, before others have their turn."""
+
+
+class Pump:
+    """Reads a provider. `take(event)` is called for each event and says whether to go on; `rest()` is
+    awaited after each `TURN` of them.
+    """
+
+    __slots__ = ("_adapter", "_ended", "_provider", "_rest", "_scope", "_take", "_walking", "rungs")
+
+    def __init__(
+        self, adapter: Adapter, take: Callable[[Event], bool], *, rest: Callable[[], Awaitable[None]]
+    ) -> None:
+        self._adapter = adapter
+        self._take = take
+        self._rest = rest
+        self._scope = anyio.CancelScope()
+        self._ended: Latch | None = None
+        self._provider: Provider | None = None
+        self._walking: Latch | None = None
+        self.rungs: list[dict[str, Any]] = []
+
+    async def run(self, launch: Launch) -> BaseException | None:
+        """Start the client and read it to its end; returns what the client raised."""
+        self._ended = Latch()
+        error: BaseException | None = None
+        try:
+            with self._scope:
+                await self._adapter.prepare()
+                async with self._adapter.open(launch) as provider:
+                    self._provider = provider
+                    try:
+                        await self._read(provider)
+                    finally:
+                        self._ended.set()
+        except Exception as raised:
+            error = _alone(raised)
+        finally:
+            self._ended.set()
+        if self._walking is not None:
+            await self._walking.wait()
+        return error
+
+    async def cancel(self, clock: Clock) -> None:
+        """End the client down its ladder; what was tried is in `rungs`. To be called once."""
+        if self._ended is None or self._ended.is_set():
+            return
+        self._walking = Latch()
+        try:
+            if self._provider is not None:
+                self.rungs.extend(await ladder.walk(self._provider.ladder(), self._ended, clock))
+        except Exception as error:
+            self.rungs.append({"rung": "ladder", "error": f"{type(error).__name__}: {error}"})
+        finally:
+            if not self._ended.is_set():
+                self.rungs.append({"rung": "abandon"})
+                self._scope.cancel()
+            self._walking.set()
+
+    async def _read(self, provider: Provider) -> None:
+        events, take, left = provider.events(), self._take, TURN
+        try:
+            async for event in events:
+                if not take(event):
+                    return
+                left -= 1
+                if not left:
+                    left = TURN
+                    await self._rest()
+        finally:
+            close = getattr(events, "aclose", None)
+            if close is not None:
+                await close()
+
+
+def _alone(error: BaseException) -> BaseException:
+    """The one error in a group of one: task groups of an adapter wrap what its client raised."""
+    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    return error

@@ -1,0 +1,25 @@
+"""What the runs of a supervisor share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from proctor.policies.stream.events import Event
+
+from ..ports import Approver, Store
+from .clock import Clock
+from .timers import Timers
+
+
+class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
+    """What is around a run: where it is recorded, what time it is, who is told and who is asked."""
+
+    store: Store
+    clock: Clock
+    timers: Timers
+    publish: Callable[[list[Event]], None]
+    approver: Approver | None
+    log: Any

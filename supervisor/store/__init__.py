@@ -1,0 +1,1 @@
+"""How records are kept: the codec, paging, the store in memory."""

@@ -1,0 +1,90 @@
+"""An event as every store keeps it: one line of JSON that is known to be readable again."""
+
+from __future__ import annotations
+
+import re
+from typing import Literal, TypeAlias
+
+from msgspec.structs import replace
+
+from proctor.policies.stream.codec import decode_event, encode_event
+from proctor.policies.stream.events import (
+    EVENT_TYPES,
+    Event,
+    RunCancelled,
+    RunCompleted,
+    RunFailed,
+    SessionEvent,
+    Unrecognized,
+)
+
+from ..errors import EventError, StoreError
+
+Status: TypeAlias = Literal["completed", "failed", "cancelled"]
+RunStatus: TypeAlias = Literal["created", "running"] | Status
+
+MAX_DEPTH = 300
+"""Deepest nesting of a stored event; what is deeper could not be read back in a deep call stack."""
+
+_SHALLOW = 2 * MAX_DEPTH
+"""What has no more bytes than this cannot be nested deeper."""
+
+ENDINGS: dict[type[Event], Status] = {
+    RunCompleted: "completed",
+    RunFailed: "failed",
+    RunCancelled: "cancelled",
+}
+NEWS = frozenset(kind for kind in EVENT_TYPES.values() if kind in ENDINGS or issubclass(kind, SessionEvent))
+"""What can change a store's line of a session or a run, though the event before it had the same ids and provider."""
+
+_TOKENS = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[{]|[\]}]')
+
+
+def status_after(event: Event) -> RunStatus:
+    """The status of a run whose latest news is this event."""
+    return ENDINGS.get(type(event), "running")
+
+
+def to_record(event: Event, seq: int) -> tuple[Event, bytes]:
+    """Stamp an event with its seq, unless it has it already, and encode it.
+
+    Raises StoreError when it could not be read back.
+    """
+    if not event.session_id:
+        raise StoreError(f"`{event.type}` event has no session_id; give it one first", kind="bad_record")
+    stamped = event if event.seq == seq else replace(event, seq=seq)
+    try:
+        data = encode_event(stamped)
+        if type(event) is Unrecognized:
+            decode_event(data)
+    except (TypeError, ValueError, OverflowError, RecursionError, EventError) as error:
+        what = "nested too deeply" if isinstance(error, RecursionError) else str(error)[:200]
+        raise StoreError(f"`{event.type}` event cannot be stored as JSON: {what}", kind="bad_record") from None
+    if len(data) > _SHALLOW and _depth(data) > MAX_DEPTH:
+        raise StoreError(
+            f"`{event.type}` event is nested more than {MAX_DEPTH} levels deep; store a shortened one",
+            kind="bad_record",
+        )
+    return stamped, data
+
+
+def from_record(data: bytes, *, session_id: str, seq: int) -> Event:
+    """Decode a stored event. Raises StoreError(kind="corrupt") naming the record that cannot be read."""
+    try:
+        return decode_event(data)
+    except EventError as error:
+        raise StoreError(f"record {seq} of session `{session_id}` cannot be read: {error}", kind="corrupt") from error
+
+
+def _depth(data: bytes) -> int:
+    if data.count(b"{") + data.count(b"[") <= MAX_DEPTH:
+        return 0  # not deeper than that, and this is the cheap way to know
+    depth = deepest = 0
+    for token in _TOKENS.finditer(data):
+        first = data[token.start()]
+        if first in b"[{":
+            depth += 1
+            deepest = max(deepest, depth)
+        elif first in b"]}":
+            depth -= 1
+    return deepest

@@ -1,0 +1,156 @@
+"""What every Adapter must do when it is ended, whatever it is doing: end, and leave nothing behind."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from contextlib import aclosing, suppress
+from uuid import uuid4
+
+import anyio
+import anyio.lowlevel
+
+from proctor.policies.stream.calls import ToolCall
+from proctor.policies.stream.events import (
+    TERMINAL,
+    Event,
+    MessageReceived,
+    MessageStreamed,
+    RunCompleted,
+    TurnStarted,
+)
+from proctor.supervisor.errors import ProviderError
+from proctor.supervisor.ports import GateAnswer, Launch, Provider
+
+from ..patience import PATIENCE_S
+from .checks import AdapterChecks, Agent, completed
+from .driving import Drive, Driven
+
+
+class CancellingChecks(AdapterChecks):
+    """Cancel at every phase, in bounded time; then no process of the run is alive."""
+
+    async def test_it_can_be_cancelled_before_it_does_anything(self) -> None:
+        """The ladder works from the start."""
+        done = await self._cancelled(self.silent() or self.making("alpha"), _at_once)
+
+        assert not any(isinstance(event, RunCompleted) for event in done.events) or done.rungs == []
+
+    async def test_it_can_be_cancelled_while_a_call_is_held(self) -> None:
+        """The held call does not run, not even later."""
+        agent = self.making("alpha")
+        if agent.adapter.capabilities.gate == "none":
+            return
+        held = anyio.Event()
+
+        async def hold(call: ToolCall) -> GateAnswer:
+            held.set()
+            await anyio.sleep_forever()
+            raise AssertionError
+
+        await self._cancelled(agent, held.wait, answer=hold)
+
+        assert self.made() == []
+
+    async def test_it_can_be_cancelled_while_a_call_runs(self) -> None:
+        """Processes that ignore signals and left their session are gone; the call has not completed."""
+        agent = self.staying()
+        if agent is None:
+            return
+        done = await self._cancelled(agent, self.up)
+
+        assert completed(done) == []
+        self.saw(agent.adapter.capabilities, cancel_kills_children=True)
+
+    async def test_it_can_be_cancelled_while_it_streams_and_then_is_silent(self) -> None:
+        """In the middle of a response that never ends; no event has to arrive for that."""
+        agent = self.silent()
+        if agent is None:
+            return
+        said = anyio.Event()
+
+        def watch(event: Event) -> bool:
+            if isinstance(event, (MessageReceived, MessageStreamed, TurnStarted)):
+                said.set()
+            return said.is_set()
+
+        with anyio.fail_after(PATIENCE_S):
+            done = await Drive(agent.adapter, cancel_when=watch).run(agent.prompt)
+
+        assert said.is_set()
+        assert done.rungs
+        assert not any(isinstance(event, RunCompleted) for event in done.events)
+        assert self.processes() == []
+
+    async def test_a_cancel_after_the_end_finds_nothing_to_do(self) -> None:
+        """The end and a cancel may cross: the first step is harmless then, and bounded."""
+        agent = self.making("alpha")
+        launch = Launch(run_id=f"late-{uuid4().hex}", session_id="s", prompt=agent.prompt, gate=_allow)
+        await agent.adapter.prepare()
+        with anyio.fail_after(PATIENCE_S):
+            async with agent.adapter.open(launch) as provider:
+                seen = [event async for event in provider.events()]
+                rung = provider.ladder()[0]
+                with anyio.move_on_after(rung.bound_s), suppress(ProviderError):
+                    await rung.act()
+
+        assert [event.type for event in seen if isinstance(event, TERMINAL)] == ["run_completed"]
+        assert self.processes() == []
+
+    async def test_leaving_the_context_releases_everything(self) -> None:
+        """Without the ladder: the one who read the stream just goes away."""
+        agent = self.staying()
+        moment: Callable[[], Awaitable[object]] = self.up if agent else _soon
+        agent = agent or self.making("alpha")
+        launch = Launch(run_id=f"left-{uuid4().hex}", session_id="s", prompt=agent.prompt, gate=_allow)
+        await agent.adapter.prepare()
+        with anyio.fail_after(PATIENCE_S):
+            async with agent.adapter.open(launch) as provider, anyio.create_task_group() as tasks:
+                tasks.start_soon(_read, provider)
+                await moment()
+                tasks.cancel_scope.cancel()
+
+        assert self.processes() == []
+
+    async def test_one_instance_serves_two_runs_at_once(self) -> None:
+        """Nothing is shared between them."""
+        agent = self.making("alpha")
+        done: list[Driven] = []
+
+        async def one() -> None:
+            done.append(await Drive(agent.adapter).run(agent.prompt))
+
+        with anyio.fail_after(PATIENCE_S):
+            async with anyio.create_task_group() as tasks:
+                for _ in range(2):
+                    tasks.start_soon(one)
+
+        assert [one.types[-1] for one in done] == ["run_completed"] * 2
+
+    async def _cancelled(self, agent: Agent, moment: Callable[[], Awaitable[object]], **gate: object) -> Driven:
+        drive = Drive(agent.adapter, **gate)  # type: ignore[arg-type]
+        with anyio.fail_after(PATIENCE_S):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(drive.run, agent.prompt)
+                await moment()
+                drive.cancel()
+        assert self.processes() == []
+        return drive.done
+
+
+async def _allow(call: ToolCall) -> GateAnswer:
+    return GateAnswer(allowed=True)
+
+
+async def _read(provider: Provider) -> None:
+    async with aclosing(provider.events()) as events:  # type: ignore[type-var]
+        async for _ in events:
+            continue
+
+
+async def _at_once() -> None:
+    """No waiting at all."""
+
+
+async def _soon() -> None:
+    for _ in range(50):
+        await anyio.lowlevel.checkpoint()

@@ -1,0 +1,119 @@
+"""What every Adapter must do when its client dies or writes what is no message: say so, and leave nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+
+import anyio
+import psutil
+
+from proctor.policies.stream.calls import ToolCall
+from proctor.policies.stream.events import Event, RunCompleted
+from proctor.supervisor.ports import GateAnswer
+
+from ..patience import PATIENCE_S
+from .checks import AdapterChecks, Agent, completed, has_failed
+from .driving import Answering, Drive, Driven, Watching
+
+
+class CrashingChecks(AdapterChecks):
+    """Death of the client at every phase; garbage and half messages on its wire."""
+
+    async def test_a_client_killed_in_the_middle_of_a_response_has_failed(self) -> None:
+        """Said once, in bounded time."""
+        agent = self.silent()
+        if agent is None or not self.has_client:
+            return
+        begun = anyio.Event()
+
+        def watch(event: Event) -> bool:
+            begun.set()
+            return False
+
+        await self._killed(agent, begun.wait, watch=watch)
+
+    async def test_a_client_killed_while_a_call_is_held_runs_nothing(self) -> None:
+        """Though the gate would allow it later."""
+        agent = self.making("alpha")
+        if agent.adapter.capabilities.gate == "none" or not self.has_client:
+            return
+        held, gone = anyio.Event(), anyio.Event()
+
+        async def hold(call: ToolCall) -> GateAnswer:
+            held.set()
+            await gone.wait()
+            return GateAnswer(allowed=True)
+
+        async def when_held() -> None:
+            await held.wait()
+
+        await self._killed(agent, when_held, answer=hold, killed=gone)
+
+        assert self.made() == []
+
+    async def test_a_client_killed_while_a_call_runs_leaves_no_process(self) -> None:
+        """What it had started is ended though nobody is left to ask for that."""
+        agent = self.staying()
+        if agent is None or not self.has_client:
+            return
+        done = await self._killed(agent, self.up)
+
+        assert completed(done) == []
+
+    async def test_a_line_that_is_no_message_harms_nothing_or_fails_the_run(self) -> None:
+        """Never in silence: a run that completes has done everything."""
+        agent = self.garbling("alpha", "beta")
+        if agent is None:
+            return
+        done = await self.run(agent)
+
+        if any(isinstance(event, RunCompleted) for event in done.events):
+            assert self.made() == self.effects("alpha", "beta")
+        else:
+            assert has_failed(done)
+        assert self.processes() == []
+
+    async def test_a_client_that_dies_in_the_middle_of_a_message_has_failed(self) -> None:
+        """Half a message is no completion."""
+        await self._cut(lives=False)
+
+    async def test_a_client_that_goes_on_with_its_output_closed_has_failed(self) -> None:
+        """Though its process is there, nothing more will be heard of it."""
+        await self._cut(lives=True)
+
+    async def _cut(self, *, lives: bool) -> None:
+        agent = self.truncating(lives=lives)
+        if agent is None:
+            return
+        assert has_failed(await self.run(agent))
+        assert self.processes() == []
+
+    async def _killed(
+        self,
+        agent: Agent,
+        moment: Callable[[], Awaitable[None]],
+        *,
+        watch: Watching | None = None,
+        answer: Answering | None = None,
+        killed: anyio.Event | None = None,
+    ) -> Driven:
+        """Run an agent whose client is killed once `moment` returns; it has failed and nothing of it is left."""
+        drive = Drive(agent.adapter, answer=answer, cancel_when=watch)
+        with anyio.fail_after(PATIENCE_S):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(drive.run, agent.prompt)
+                await moment()
+                await self._kill()
+                if killed is not None:
+                    killed.set()
+        assert has_failed(drive.done)
+        assert self.processes() == []
+        return drive.done
+
+    async def _kill(self) -> None:
+        client = self.client()
+        assert client, "the client does not run in the workspace, or is not a child of this process"
+        for process in client:
+            with suppress(psutil.NoSuchProcess):
+                process.kill()

@@ -1,0 +1,140 @@
+"""Runs an adapter by hand: a gate that answers as told, and everything that happened in its order."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from typing import Any, TypeAlias
+from uuid import uuid4
+
+import anyio
+import msgspec
+
+from proctor.policies.stream.calls import ToolCall, tell_model_default
+from proctor.policies.stream.events import Event, ToolOutcome
+from proctor.supervisor.errors import ProviderError
+from proctor.supervisor.ports import Adapter, GateAnswer, Launch, LaunchOptions, Provider
+
+Answering: TypeAlias = Callable[[ToolCall], Awaitable[GateAnswer]]
+Watching: TypeAlias = Callable[[Event], bool]
+
+
+class Driven(msgspec.Struct, kw_only=True):
+    """What happened: `log` has the calls put to the gate and the events, in one order."""
+
+    log: list[ToolCall | Event] = msgspec.field(default_factory=list)
+    error: Exception | None = None
+    evidence: dict[str, Any] = {}
+    rungs: list[str] = msgspec.field(default_factory=list)
+
+    @property
+    def events(self) -> list[Event]:
+        """The stream."""
+        return [item for item in self.log if isinstance(item, Event)]
+
+    @property
+    def asked(self) -> list[ToolCall]:
+        """The calls put to the gate, in their order."""
+        return [item for item in self.log if isinstance(item, ToolCall)]
+
+    @property
+    def types(self) -> list[str]:
+        """The types of the events."""
+        return [event.type for event in self.events]
+
+    def outcomes(self, call_id: str) -> list[ToolOutcome]:
+        """What became of a call."""
+        return [e for e in self.events if isinstance(e, ToolOutcome) and e.tool_call_id == call_id]
+
+
+class Drive:
+    """One run of an adapter.
+
+    Args:
+        adapter: what to run.
+        refuse: names of tools the gate refuses.
+        answer: the gate, instead of `refuse`.
+        stop: whether a refusal says that nothing more may be asked for.
+        cancel_when: the ladder is walked once an event satisfies this.
+        resume: the agent's own session to take up.
+        narrow: gives those of some tools that could be called now; all if not given.
+    """
+
+    def __init__(
+        self,
+        adapter: Adapter,
+        *,
+        refuse: Collection[str] = (),
+        answer: Answering | None = None,
+        stop: bool = False,
+        cancel_when: Watching | None = None,
+        options: LaunchOptions | None = None,
+        resume: str | None = None,
+        narrow: Callable[[Sequence[str]], list[str]] = list,
+    ) -> None:
+        self.done = Driven()
+        self._adapter = adapter
+        self._refuse = refuse
+        self._answer = answer
+        self._stop = stop
+        self._cancel_when = cancel_when
+        self._options = options or LaunchOptions()
+        self._resume = resume
+        self._narrow = narrow
+        self._ended = anyio.Event()
+        self._cancelled = anyio.Event()
+
+    async def run(self, prompt: str = "go", *, run_id: str | None = None) -> Driven:
+        """Start the adapter, read it to its end and give what happened; an error of the client is kept."""
+        await self._adapter.prepare()
+        launch = Launch(
+            run_id=run_id or f"run-{uuid4().hex}",
+            session_id="s-1",
+            prompt=prompt,
+            gate=self._gate,
+            options=self._options,
+            resume=self._resume,
+            narrow=self._narrow,
+        )
+        try:
+            async with self._adapter.open(launch) as provider, anyio.create_task_group() as tasks:
+                tasks.start_soon(self._walk, provider)
+                try:
+                    await self._read(provider)
+                finally:
+                    self._ended.set()
+                    tasks.cancel_scope.cancel()
+        except ProviderError as error:
+            self.done.error = error
+        return self.done
+
+    def cancel(self) -> None:
+        """Walk down the ladder now."""
+        self._cancelled.set()
+
+    async def _read(self, provider: Provider) -> None:
+        try:
+            async for event in provider.events():
+                self.done.log.append(event)
+                if self._cancel_when is not None and self._cancel_when(event):
+                    self.cancel()
+        except Exception as error:
+            self.done.error = error
+
+    async def _walk(self, provider: Provider) -> None:
+        await self._cancelled.wait()
+        for rung in provider.ladder():
+            if self._ended.is_set():
+                return
+            self.done.rungs.append(rung.name)
+            with anyio.move_on_after(rung.bound_s):
+                self.done.evidence[rung.name] = await rung.act()
+                await self._ended.wait()
+
+    async def _gate(self, call: ToolCall) -> GateAnswer:
+        self.done.log.append(call)
+        if self._answer is not None:
+            return await self._answer(call)
+        if call.name in self._refuse:
+            said = tell_model_default(call.name)
+            return GateAnswer(allowed=False, tell_model=said, stop=self._stop)
+        return GateAnswer(allowed=True)

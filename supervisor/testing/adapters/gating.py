@@ -1,0 +1,90 @@
+"""What every Adapter must do with its calls: ask first, run what is allowed, and report what became of it."""
+
+from __future__ import annotations
+
+from proctor.policies.stream.calls import ToolCall
+from proctor.policies.stream.events import (
+    ApprovalEvent,
+    BudgetWarned,
+    PolicyViolated,
+    RunCompleted,
+    ToolCallDenied,
+    ToolCallStarted,
+)
+from proctor.supervisor.ports import GateAnswer
+
+from .checks import AdapterChecks, ends_once, has_failed, mentions, terminals, unasked
+from .driving import Driven
+
+_OURS = (ApprovalEvent, PolicyViolated, BudgetWarned, ToolCallDenied)
+
+
+class GatingChecks(AdapterChecks):
+    """Order, completeness, and the gate before the effect. Ungated calls are only reported."""
+
+    async def test_a_run_holds_its_calls_reports_them_in_order_and_ends_once(self) -> None:
+        """Nothing of a call is there before its answer; then it runs once and has one outcome. Ids, order and
+        time of events are the supervisor's, and so are approvals, violations and denials.
+        """
+        files = ["alpha", "beta"]
+        agent = self.making(*files)
+
+        async def hold(call: ToolCall) -> GateAnswer:
+            self.processes()  # takes a while, in which an agent that does not wait would act
+            assert not [file for file in self.made() if mentions(call, file)]
+            return GateAnswer(allowed=True)
+
+        done = await self.run(agent, answer=hold)
+
+        assert done.error is None
+        assert self.made() == self.effects(*files)
+        assert [type(event) for event in terminals(done)] == [RunCompleted]
+        assert ends_once(done)
+        assert all((event.run_id, event.session_id, event.seq) == ("", "", 0) for event in done.events)
+        assert not any(isinstance(event, _OURS) for event in done.events)
+        self._assert_in_order(done, files)
+        gate = agent.adapter.capabilities.gate
+        assert (not done.asked) if gate == "none" else (not unasked(done)), f"the gate is `{gate}`"
+        if gate != "some":
+            self.saw(agent.adapter.capabilities, gate=gate)
+
+    async def test_what_runs_unasked_is_reported_when_it_begins(self) -> None:
+        """A gate that is `some` holds one call, and reports one that it does not hold."""
+        agent = self.mixing("alpha")
+        if agent is None:
+            gate = self.making("alpha").adapter.capabilities.gate
+            assert gate != "some", "a gate that is `some` is shown by `mixing`"
+            return
+        done = await self.run(agent)
+
+        assert self.made() == self.effects("alpha")
+        began = unasked(done)
+        assert began
+        assert not {call.tool_call_id for call in began} & {call.id for call in done.asked}
+        assert [len(done.outcomes(call.tool_call_id)) for call in began] == [1] * len(began)
+        assert [mentions(call, "alpha") for call in done.asked] == [True]
+        self.saw(agent.adapter.capabilities, gate="some")
+
+    async def test_a_client_that_fails_says_so_once(self) -> None:
+        """By an error or by its last event, never by a completion."""
+        agent = self.failing()
+        if agent is None:
+            return
+        assert has_failed(await self.run(agent))
+
+    def _assert_in_order(self, done: Driven, files: list[str]) -> None:
+        """A call for each file, in their order, with unique ids and rising turns; each outcome after its call."""
+        begun: list[ToolCall | ToolCallStarted] = [*(done.asked or unasked(done))]
+        ids = [call.id if isinstance(call, ToolCall) else call.tool_call_id for call in begun]
+        assert len(set(ids)) == len(ids)
+        turns = [call.turn for call in begun]
+        assert turns == sorted(turns)
+        outcomes = [done.outcomes(call_id) for call_id in ids]
+        if self.all_or_nothing:  # calls stand beside the one that they are parts of
+            assert any(outcomes)
+        else:
+            assert [mentions(call, file) for call, file in zip(begun, files, strict=True)] == [True] * len(files)
+            assert [len(found) for found in outcomes] == [1] * len(files)
+        for call, found in zip(begun, outcomes, strict=True):
+            assert [outcome.type for outcome in found] in ([], ["tool_call_completed"])
+            assert all(done.log.index(call) < done.log.index(outcome) for outcome in found)

@@ -1,0 +1,104 @@
+"""Whether one policy holds over an Adapter as far as its `capabilities` say, and the record says how far that was."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import anyio
+
+from proctor.policies.errors import PolicyViolationError
+from proctor.policies.language.conditions import Condition
+from proctor.policies.language.selectors import ToolWhere
+from proctor.policies.policy import Deny, Limit, Limits, Policy
+from proctor.policies.stream.events import ToolCallRequested, ToolCallStarted
+from proctor.supervisor.api import run_once
+from proctor.supervisor.errors import ProviderError
+from proctor.supervisor.machine.result import RunResult
+
+from ..patience import PATIENCE_S
+from .checks import AdapterChecks, Agent
+
+CAREFUL: Final = Policy(
+    name="careful",
+    tool_rules=(
+        Deny((ToolWhere(tool="*", where=(Condition(path="$[*]", regex="network"),)),), action="deny"),
+        Deny((ToolWhere(tool="*", where=(Condition(path="$[*]", regex="outside"),)),), action="deny"),
+    ),
+    limits=Limits(max_total_tokens=1_000_000),
+)
+"""No network, nothing outside, so many tokens: by the text in the calls, as their inputs are the agent's own."""
+IDLE: Final = Policy(name="idle", tool_rules=(Deny(("*",), action="deny"),))
+ONE_CALL: Final = Policy(name="one-call", limits=Limits(max_tool_calls=Limit(max=1, action="deny")))
+FRUGAL: Final = Policy(name="frugal", limits=Limits(max_total_tokens=1))
+
+
+class SupervisingChecks(AdapterChecks):
+    """The adapter under the real supervisor."""
+
+    async def test_a_denied_call_is_prevented_or_interrupted_as_the_gate_allows(self) -> None:
+        """Held calls never run; of reported ones the first ends the run. The report names the gate."""
+        agent = self.making("inside", "network", "outside", "later")
+        gate = agent.adapter.capabilities.gate
+        report = (await _supervised(agent, CAREFUL)).policy
+
+        assert report.metadata["gate"] == gate
+        levels = [violation.enforcement for violation in report.violations]
+        if gate == "none":
+            assert levels == ["interrupted"], levels
+            assert not {"outside", "later"} & set(self.made())
+            return
+        goes_on = not self.all_or_nothing and not agent.adapter.capabilities.deny_ends_turn
+        assert set(levels) == {"prevented"}, levels
+        assert not {"network", "outside"} & set(self.made())
+        assert not goes_on or (len(levels), self.made()) == (2, self.effects("inside", "later"))
+
+    async def test_a_denied_call_that_is_not_asked_about_is_interrupted(self) -> None:
+        """Of a gate that is `some`, the report says which of both it was for each call."""
+        agent = self.mixing("alpha")
+        if agent is None:
+            return
+        report = (await _supervised(agent, IDLE)).policy
+
+        assert report.metadata["gate"] == "some"
+        levels = [violation.enforcement for violation in report.violations]
+        assert levels[:1] == ["interrupted"], levels
+        assert report.action == "cancel"
+        assert self.made() == []
+        assert self.processes() == []
+
+    async def test_a_sub_agents_calls_count_and_are_held_as_its_parents_are(self) -> None:
+        """The call that starts it, asked about or not, is the one that is allowed; the next says who it is for."""
+        agent = self.delegating("alpha")
+        if agent is None:
+            return
+        result = await _supervised(agent, ONE_CALL)
+
+        calls = [event for event in result.events if isinstance(event, (ToolCallRequested, ToolCallStarted))]
+        parents = {call.tool_call_id: call.parent_tool_call_id for call in calls}
+        assert list(parents.values()) == [None, calls[0].tool_call_id]
+        found = [(violation.kind, violation.enforcement) for violation in result.policy.violations]
+        assert found == [("max_tool_calls", "prevented")]
+        assert self.made() == []
+        self.saw_sub_agents(agent.adapter.capabilities)
+
+    async def test_tokens_past_the_limit_interrupt_the_run(self) -> None:
+        """Wherever tokens are reported at all."""
+        reporting = self.using()
+        if reporting is None or reporting[0].adapter.capabilities.usage == "none":
+            return
+        report = (await _supervised(reporting[0], FRUGAL)).policy
+
+        found = [(violation.kind, violation.enforcement) for violation in report.violations]
+        assert [kind for kind, _ in found] == ["max_total_tokens"], found
+        assert report.action == "cancel"
+        assert self.processes() == []
+
+
+async def _supervised(agent: Agent, policy: Policy) -> RunResult:
+    """The result of a run, however it ended."""
+    with anyio.fail_after(PATIENCE_S):
+        try:
+            return await run_once(agent.adapter, agent.prompt, policies=[policy])
+        except (PolicyViolationError, ProviderError) as error:
+            partial: RunResult = error.partial
+            return partial

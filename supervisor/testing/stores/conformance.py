@@ -1,0 +1,31 @@
+"""What every Store must do, as tests that the author of one can run.
+
+Subclass it in a test module and say how the store of one test is opened; with pytest:
+
+    @pytest.mark.anyio
+    class TestMyStore(StoreConformance):
+        durable = True
+
+        @pytest.fixture(autouse=True)
+        def place(self, tmp_path: Path) -> None:
+            self.path = tmp_path / "store"
+
+        def open_store(self) -> AbstractAsyncContextManager[Store]:
+            return MyStore(self.path)
+
+Nothing here needs pytest: each `test_` method is a coroutine function that raises AssertionError, to be
+called on a new instance, on asyncio and on trio.
+"""
+
+from __future__ import annotations
+
+from .appending import AppendingChecks
+from .fidelity import FidelityChecks
+from .finding import FindingChecks
+from .lifetime import LifetimeChecks
+
+
+class StoreConformance(AppendingChecks, FindingChecks, FidelityChecks, LifetimeChecks):
+    """All the tests. Set `durable` when a store opened again holds what the first one acknowledged, and two
+    may be open at once.
+    """

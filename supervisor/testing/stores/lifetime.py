@@ -1,0 +1,141 @@
+"""Waiting for what is stored; closing a store, opening it again, opening it twice."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import anyio
+import anyio.lowlevel
+
+from proctor.policies.stream.events import Event
+from proctor.supervisor.errors import StoreError
+from proctor.supervisor.ports import Mail, RunInfo
+
+from ..patience import PATIENCE_S
+from .checks import StoreChecks, kind_of_refusal, message, status_of, stored
+
+
+class LifetimeChecks(StoreChecks):
+    """Waiting for what is stored; closing a store, opening it again, opening it twice."""
+
+    async def test_wait_returns_at_once_for_an_old_token(self) -> None:
+        """Token 0 always is one; nothing stored between reading and waiting is missed."""
+        async with self.open_store() as store:
+            with anyio.fail_after(PATIENCE_S):
+                token = await store.wait(0, 3600)
+                await store.append([message("s", "a")])
+                later = await store.wait(token, 3600)
+
+                assert later != token
+
+    async def test_wait_ends_when_the_time_is_up(self) -> None:
+        """Nothing needs to be stored for that."""
+        async with self.open_store() as store:
+            with anyio.fail_after(PATIENCE_S):
+                token = await store.wait(0, 0)
+                for timeout_s in (0, 0.01):
+                    token = await store.wait(token, timeout_s)
+
+    async def test_wait_wakes_everybody_for_everything_stored(self) -> None:
+        """An event, a message and a new run; a waiter that is cancelled takes nobody with it."""
+        async with self.open_store() as store:
+            writes: list[Any] = [
+                lambda: store.append([message("s", "a")]),
+                lambda: store.post(Mail(kind="cancel")),
+                lambda: store.create_run(RunInfo(run_id="r", session_id="s")),
+            ]
+            for write in writes:
+                token = await store.wait(0, 0)
+                with anyio.fail_after(PATIENCE_S):
+                    async with anyio.create_task_group() as tasks, anyio.create_task_group() as doomed:
+                        for _ in range(10):
+                            tasks.start_soon(store.wait, token, 3600.0)
+                        doomed.start_soon(store.wait, token, 3600.0)
+                        await anyio.wait_all_tasks_blocked()
+                        doomed.cancel_scope.cancel()
+                        await write()
+
+    async def test_a_closed_store_refuses_everything(self) -> None:
+        """Closing twice is fine; whoever waits is released."""
+        async with self.open_store() as store:
+            with anyio.fail_after(PATIENCE_S):
+                token = await store.wait(0, 0)
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(store.wait, token, 3600.0)
+                    await anyio.wait_all_tasks_blocked()
+                    await store.aclose()
+            await store.aclose()
+
+            for attempt in (
+                store.append([message("s", "a")]),
+                store.append([]),
+                store.last_seq("s"),
+                store.runs(),
+                store.run("r"),
+                store.session("s"),
+                store.mail(),
+                store.post(Mail(kind="cancel")),
+                store.wait(0, 0),
+                store.create_run(RunInfo(run_id="r", session_id="s")),
+                stored(store, "s"),
+            ):
+                assert await kind_of_refusal(attempt) == "closed"
+
+    async def test_closing_finishes_what_was_begun(self) -> None:
+        """Every append ends one way: stored and acknowledged, or refused as closed."""
+        if not self.durable:
+            return
+        acknowledged: list[Event] = []
+        async with self.open_store() as store:
+
+            async def append(n: int) -> None:
+                batch = store.append([message("s", str(n))])
+                try:
+                    acknowledged.extend(await batch)
+                except StoreError as error:
+                    assert error.kind == "closed"  # noqa: PT017
+
+            with anyio.fail_after(PATIENCE_S):
+                async with anyio.create_task_group() as tasks:
+                    for n in range(50):
+                        tasks.start_soon(append, n)
+                    await anyio.lowlevel.checkpoint()
+                    await store.aclose()
+        async with self.open_store() as store:
+            assert sorted(acknowledged, key=lambda event: event.seq) == await stored(store, "s")
+
+    async def test_a_store_opened_again_holds_what_was_acknowledged(self) -> None:
+        """Events, runs and mail; the seqs, the event ids and the mail ids go on."""
+        if not self.durable:
+            return
+        async with self.open_store() as store:
+            await store.create_run(RunInfo(run_id="r", session_id="s", spec={"prompt": "go"}))
+            first = await store.append([message("s", "a", run_id="r", event_id="e1"), message("s", "b")])
+            mail_id = await store.post(Mail(kind="deny", run_id="r"))
+        async with self.open_store() as store:
+            again = await store.append([message("s", "x", event_id="e1"), message("s", "c")])
+
+            assert [event.seq for event in again] == [1, 3]
+            assert [*first, again[1]] == await stored(store, "s")
+            assert await status_of(store, "r") == "running"
+            assert await store.mail() == [Mail(kind="deny", run_id="r", mail_id=mail_id)]
+            assert await store.post(Mail(kind="cancel")) > mail_id
+
+    async def test_two_open_at_once_see_each_others_writes(self) -> None:
+        """Seqs without a gap, runs created once, event ids stored once, and `wait` wakes."""
+        if not self.durable:
+            return
+        async with self.open_store() as one, self.open_store() as other:
+            for n in range(5):
+                await one.append([message("s", f"one {n}", run_id="r", event_id=f"e{n}")])
+                await other.append([message("s", f"other {n}"), message("s", "again", event_id=f"e{n}")])
+            taken = await kind_of_refusal(other.create_run(RunInfo(run_id="r", session_id="s")))
+
+            assert taken == "run_exists"
+            assert list(range(1, 11)) == [event.seq for event in await stored(one, "s")]
+            with anyio.fail_after(PATIENCE_S):
+                token = await other.wait(0, 0)
+                while not await other.mail():
+                    async with anyio.create_task_group() as tasks:
+                        tasks.start_soon(one.post, Mail(kind="cancel"))
+                        token = await other.wait(token, 3600)

@@ -1,0 +1,168 @@
+"""Watching events: what is stored already, then what comes, with neither gap nor duplicate.
+
+One session is followed through the store, so it does not matter which process runs it. All sessions of a
+supervisor are followed through a bounded buffer for each subscriber; one that is too slow for it reads what
+it missed from the store. Nobody waits for a subscriber.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import anyio
+
+from proctor.policies.stream.events import TERMINAL, Event
+
+from ..arguments import check_cursor, check_named
+from ..errors import UsageError
+from ..ports import Store
+
+LOOK_AGAIN_S = 0.5
+"""How often a follower asks whether it should stop."""
+BUFFER = 1024
+
+
+async def follow(
+    store: Store,
+    session_id: str,
+    *,
+    after: int = 0,
+    run_id: str | None = None,
+    closed: Callable[[], bool] = lambda: False,
+) -> AsyncIterator[Event]:
+    """The events of a session with seq > after, as they are stored, until `closed` or the run's end."""
+    token, quiet = 0, False
+    while True:
+        over = closed() or (quiet and run_id is not None and await _ended(store, run_id))
+        token = await store.wait(token, 0.0 if over else LOOK_AGAIN_S)
+        quiet = True
+        async with _closing(store.read(session_id, after=after, run_id=run_id)) as stored:
+            async for event in stored:  # always read to its end
+                after, quiet = event.seq, False
+                yield event
+                over = over or (run_id is not None and isinstance(event, TERMINAL))
+        if over:
+            return
+
+
+@asynccontextmanager
+async def _closing(events: AsyncIterator[Event]) -> AsyncIterator[AsyncIterator[Event]]:
+    """Events that are closed when their reader leaves early: trio complains of generators that are not."""
+    try:
+        yield events
+    finally:
+        if isinstance(events, AsyncGenerator):
+            await events.aclose()
+
+
+async def _ended(store: Store, run_id: str) -> bool:
+    """Whether a run's end is stored: a follower that begins behind it never sees it come."""
+    run = await store.run(run_id)
+    return run is not None and run.status not in ("created", "running")
+
+
+class Hub:
+    """Hands events to subscribers of all sessions."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._subscribers: list[_Buffer] = []
+        self.closed = False
+
+    @property
+    def subscribers(self) -> int:
+        """How many listen."""
+        return len(self._subscribers)
+
+    def publish(self, events: list[Event]) -> None:
+        """Hand over events that were just stored."""
+        for subscriber in self._subscribers:
+            subscriber.offer(events)
+
+    def close(self) -> None:
+        """Let every subscriber end, after what it still has to see."""
+        self.closed = True
+        for subscriber in self._subscribers:
+            subscriber.come.set()
+
+    async def subscribe(
+        self, *, session_id: str | None = None, run_id: str | None = None, after: int = 0
+    ) -> AsyncIterator[Event]:
+        """What `Supervisor.subscribe` gives. Raises UsageError for a run or a place there is not."""
+        check_cursor(after)
+        check_named(session_id=session_id)
+        if run_id is not None:
+            run = await self._store.run(run_id)
+            if run is None or session_id not in (None, run.session_id):
+                where = f" in session `{session_id}`" if session_id else ""
+                raise UsageError(f"there is no run `{run_id}`{where}")
+            session_id = run.session_id
+        if session_id is not None:
+            events = follow(self._store, session_id, after=after, run_id=run_id, closed=lambda: self.closed)
+        elif after:
+            raise UsageError("`after` counts within one session; say which, with session_id or run_id")
+        else:
+            events = self.listen()
+        async with _closing(events):
+            async for event in events:
+                yield event
+
+    async def listen(self, size: int = BUFFER) -> AsyncIterator[Event]:
+        """All events from the first `next` on, in the order of each session."""
+        buffer = _Buffer(size)
+        self._subscribers.append(buffer)
+        read_to: dict[str, int] = {}  # sessions read from the store, which may be ahead of the buffer
+        try:
+            while not (self.closed and buffer.empty):
+                events, missed = buffer.take()
+                for event in events:
+                    if event.seq > read_to.get(event.session_id, 0):
+                        read_to.pop(event.session_id, None)
+                        yield event
+                for session_id, before in missed.items():
+                    after = max(read_to.get(session_id, 0), before)
+                    async with _closing(self._store.read(session_id, after=after)) as stored:
+                        async for event in stored:
+                            read_to[session_id] = event.seq
+                            yield event
+                if not self.closed:
+                    await buffer.wait()
+        finally:
+            self._subscribers.remove(buffer)
+
+
+class _Buffer:
+    """What one subscriber has not taken yet; what found no room is known by session and place."""
+
+    __slots__ = ("_events", "_missed", "_size", "come")
+
+    def __init__(self, size: int) -> None:
+        self._events: deque[Event] = deque()
+        self._missed: dict[str, int] = {}
+        self._size = size
+        self.come = anyio.Event()
+
+    def offer(self, events: list[Event]) -> None:
+        for event in events:
+            if event.session_id in self._missed or len(self._events) >= self._size:
+                self._missed.setdefault(event.session_id, event.seq - 1)
+            else:
+                self._events.append(event)
+        self.come.set()
+
+    @property
+    def empty(self) -> bool:
+        return not self._events and not self._missed
+
+    def take(self) -> tuple[deque[Event], dict[str, int]]:
+        """What there is now; what comes while it is handed on is for the next time."""
+        events, self._events = self._events, deque()
+        missed, self._missed = self._missed, {}
+        return events, missed
+
+    async def wait(self) -> None:
+        if self.empty:
+            self.come = anyio.Event()
+            await self.come.wait()

@@ -1,0 +1,98 @@
+"""The shipped conformance suite of the Adapter port, on a scripted agent."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from proctor.adapters.agents.acp import AcpAdapter, AgentTraits
+from proctor.policies.stream.calls import Usage
+from proctor.supervisor.testing import wire
+from proctor.supervisor.testing.adapters.checks import AdapterChecks
+from proctor.supervisor.testing.adapters.conformance import AdapterConformance, Agent
+from proctor.supervisor.testing.adapters.gating import GatingChecks
+from proctor.supervisor.testing.adapters.refusing import RefusingChecks
+from proctor.supervisor.testing.adapters.showing import ShowingChecks
+from proctor.supervisor.testing.adapters.supervising import SupervisingChecks
+
+STAY = "trap '' TERM HUP; setsid sleep 73002 & (setsid sleep 73002 &); touch up; sleep 73002"
+USED = {"inputTokens": 10, "outputTokens": 2, "cachedReadTokens": 4, "totalTokens": 16}
+COMMAND = [sys.executable, str(Path(__file__).parent / "scripted_agent.py")]
+
+
+class ScriptedAgent(AdapterChecks):
+    """Commands, each asked about."""
+
+    has_client = True
+    traits: AgentTraits | None = None
+
+    @pytest.fixture(autouse=True)
+    def place(self, tmp_path: Path) -> None:
+        """An empty workspace."""
+        self.workspace = tmp_path
+
+    def making(self, *files: str, together: bool = False) -> Agent:
+        """A command for each file."""
+        return self._agent(self._commands(*files, together=together))
+
+    def staying(self) -> Agent:
+        """A command that never ends."""
+        return self._agent([{"call": "stay", "run": STAY}])
+
+    def silent(self) -> Agent:
+        """Silence for ever."""
+        return self._agent([{"say": "hm"}, {"silence": True}])
+
+    def failing(self) -> Agent:
+        """An agent that dies."""
+        return self._agent([{"say": "x"}, {"exit": 3}])
+
+    def garbling(self, *files: str) -> Agent:
+        """Noise before the first message."""
+        return self._agent(self._commands(*files), wire.garbled(COMMAND))
+
+    def truncating(self, *, lives: bool = False) -> Agent:
+        """The output ends within the first call."""
+        return self._agent(self._commands("alpha"), wire.cut(COMMAND, "tool_call", lives=lives))
+
+    def _commands(self, *files: str, together: bool = False) -> list[dict[str, Any]]:
+        calls: list[dict[str, Any]] = [{"call": file, "run": f"touch {file}"} for file in files]
+        return [{"together": calls}] if together else calls
+
+    def _agent(self, steps: list[dict[str, Any]], command: Sequence[str] = COMMAND) -> Agent:
+        started = [*command, json.dumps({"prompts": [steps]})]
+        return Agent(AcpAdapter(started, cwd=self.workspace, traits=self.traits))
+
+
+@pytest.mark.anyio
+class TestAcpAdapter(ScriptedAgent, AdapterConformance):
+    """An agent of which nothing is known, that looks around unasked."""
+
+    row = "acp"
+
+    def mixing(self, file: str) -> Agent:
+        """A call that is not asked about, then one that is."""
+        return self._agent([{"call": "look", "kind": "read", "asks": False}, *self._commands(file)])
+
+    def delegating(self, file: str) -> Agent:
+        """A call, and one that is said to be inside it."""
+        inside = {"_meta": {"anyName": {"parentToolUseId": "task"}}}
+        return self._agent([{"call": "task"}, {**self._commands(file)[0], "fields": inside}])
+
+
+@pytest.mark.anyio
+class TestAskingAcpAgent(ScriptedAgent, GatingChecks, RefusingChecks, ShowingChecks, SupervisingChecks):
+    """One that is known to ask before every call, and to tell what it used."""
+
+    traits = AgentTraits(gate="all", usage="at_end", reports_cost=True)
+
+    def using(self) -> tuple[Agent, Usage]:
+        """Tokens with the answer, the cost before."""
+        cost = {"sessionUpdate": "usage_update", "used": 1, "size": 2, "cost": {"amount": 0.5, "currency": "USD"}}
+        steps: list[dict[str, Any]] = [{"update": cost}, {"stop": "end_turn", "fields": {"usage": USED}}]
+        return self._agent(steps), Usage(input_tokens=14, output_tokens=2, cache_read_tokens=4, cost_usd=0.5)

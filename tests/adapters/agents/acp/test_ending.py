@@ -1,0 +1,211 @@
+"""However an agent ends, or does not, the run ends once, soon, and says why."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import anyio
+import pytest
+
+from proctor.policies.stream.calls import ToolCall
+from proctor.policies.stream.events import ErrorOccurred, MessageStreamed, RunCompleted, RunFailed, ToolCallStarted
+from proctor.supervisor.errors import ProviderError, ProviderUnavailableError, UsageError
+from proctor.supervisor.ports import GateAnswer, Launch
+from proctor.supervisor.testing.adapters.driving import Drive
+from proctor.supervisor.testing.patience import PATIENCE_S
+
+pytestmark = pytest.mark.anyio
+
+STARTS = ["initialize", "session/new"]
+
+
+async def allow(call: ToolCall) -> GateAnswer:
+    return GateAnswer(allowed=True)
+
+
+def launch(**more: Any) -> Launch:
+    """A launch of one run."""
+    return Launch(**{"run_id": "acp-ending", "session_id": "s", "prompt": "go", "gate": allow, **more})
+
+
+async def refused(adapter: Any, **more: Any) -> ProviderError:
+    """What opening raises."""
+    with pytest.raises(ProviderError) as caught, anyio.fail_after(PATIENCE_S):
+        async with adapter.open(launch(**more)):
+            raise AssertionError
+    return caught.value
+
+
+@pytest.mark.parametrize("phase", STARTS)
+async def test_an_agent_that_dies_while_it_starts_is_an_error(scripts: Any, phase: str) -> None:
+    """With its last words."""
+    error = await refused(scripts.adapter(at={phase: [{"exit": 3}]}))
+
+    assert str(error) == f"`scripted` ended before it answered `{phase}`, exit code 3"
+    assert error.details == {"exit_code": 3, "stderr": "last words"}
+
+
+@pytest.mark.parametrize("phase", STARTS)
+async def test_an_agent_that_is_silent_while_it_starts_is_given_up(scripts: Any, phase: str) -> None:
+    """Though it does not leave when its input is closed."""
+    adapter = scripts.adapter(at={phase: [{"silence": True}]}, stays=True, adapter={"start_s": 0.5})
+    error = await refused(adapter)
+
+    assert str(error) == f"`scripted` did not answer `{phase}` within 0.5 s"
+
+
+async def test_an_agent_that_speaks_another_version_is_refused(scripts: Any) -> None:
+    """Nothing is asked of it."""
+    error = await refused(scripts.adapter(greeting={"protocolVersion": 2}))
+
+    assert str(error) == "`scripted` speaks version `2` of the protocol, not 1"
+
+
+async def test_an_agent_that_is_not_logged_in_says_how(scripts: Any) -> None:
+    """In its own words."""
+    methods = [{"id": "login", "description": "Run `agent login`"}]
+    error = await refused(
+        scripts.adapter(
+            greeting={"authMethods": methods},
+            at={"session/new": [{"error": {"code": -32000, "message": "Authentication required"}}]},
+        )
+    )
+
+    assert isinstance(error, ProviderUnavailableError)
+    said = "`scripted` is not logged in: Authentication required; the agent says how: Run `agent login`"
+    assert str(error) == said
+
+
+async def test_a_session_the_agent_does_not_know_is_an_error(scripts: Any) -> None:
+    """With what the agent says of it."""
+    failure = {"code": -32603, "message": "Internal error", "data": {"details": "No such session"}}
+    adapter = scripts.adapter(loads=True, at={"session/load": [{"error": failure}]})
+    error = await refused(adapter, resume="gone")
+
+    assert error.details["kind"] == "unknown_session"
+    assert str(error) == "`scripted` does not take up session `gone`: Internal error: No such session"
+
+
+async def test_an_agent_that_takes_up_no_sessions_is_not_asked_to(scripts: Any) -> None:
+    """What it says at its start counts, and is known from then on."""
+    adapter = scripts.adapter()
+    error = await refused(adapter, resume="ses-1")
+
+    assert error.details["kind"] == "cannot_load"
+    assert not adapter.capabilities.resume
+
+
+async def test_a_fork_is_refused(scripts: Any) -> None:
+    """The protocol has none that is settled."""
+    with pytest.raises(UsageError, match="cannot fork"):
+        async with scripts.adapter().open(launch(resume="ses-1", fork=True)):
+            raise AssertionError
+
+
+async def test_a_program_that_is_not_there_is_named(scripts: Any) -> None:
+    """Before anything is started."""
+    from proctor.adapters.agents.acp import AcpAdapter
+
+    with pytest.raises(ProviderUnavailableError, match="there is no program `no-such-agent`"):
+        await AcpAdapter(["no-such-agent"]).prepare()
+    with pytest.raises(ProviderUnavailableError, match="there is no working directory"):
+        await scripts.adapter(adapter={"cwd": scripts.cwd / "gone"}).prepare()
+
+
+@pytest.mark.parametrize(
+    ("step", "code"),
+    [({"exit": 3}, 3), ({"cut": '{"jsonrpc": "2.0", "meth'}, 0), ({"raw": "x"}, None), ({"raw": "[" * 5000}, None)],
+)
+async def test_garbage_is_reported_and_an_early_end_is_an_error(
+    scripts: Any, step: dict[str, Any], code: int | None
+) -> None:
+    """What came before counts."""
+    done = await scripts.run(scripts.adapter({"say": "so far"}, step))
+
+    assert any(isinstance(event, MessageStreamed) for event in done.events)
+    if code is None:
+        assert isinstance(done.events[-1], RunCompleted)
+    else:
+        assert isinstance(done.error, ProviderError)
+        assert str(done.error) == f"`scripted` ended before it answered `session/prompt`, exit code {code}"
+    garbage = [event for event in done.events if isinstance(event, ErrorOccurred)]
+    assert [event.code for event in garbage] == (["bad_line"] if "exit" not in step else [])
+
+
+async def test_a_line_without_end_is_an_error(scripts: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Memory is bounded."""
+    monkeypatch.setattr("proctor.adapters.kit.jsonrpc.MAX_LINE_BYTES", 1000)
+    done = await scripts.run(scripts.adapter({"long": 400_000}, {"silence": True}))
+
+    assert isinstance(done.error, ProviderError)
+
+
+@pytest.mark.parametrize("reason", ["max_tokens", "max_turn_requests", "refusal", "cancelled", "whatever"])
+async def test_a_turn_that_ends_otherwise_is_a_failed_run(scripts: Any, reason: str) -> None:
+    """The reason is its code."""
+    done = await scripts.run(scripts.adapter({"say": "x"}, {"stop": reason}))
+
+    last = done.events[-1]
+    assert isinstance(last, RunFailed)
+    assert last.error["code"] == reason
+    assert last.error["message"]
+
+
+async def test_an_error_instead_of_an_answer_to_the_prompt_is_an_error(scripts: Any) -> None:
+    """The agent's own words are in it."""
+    done = await scripts.run(
+        scripts.adapter({"error": {"code": -32603, "message": "Internal error", "data": "no key"}})
+    )
+
+    assert isinstance(done.error, ProviderError)
+    assert str(done.error) == "`scripted` refused `session/prompt`: Internal error: no key"
+
+
+async def test_a_cancel_answers_what_is_asked_as_cancelled(scripts: Any, touch: Any) -> None:
+    """Two calls are held; neither runs, the agent ends its turn, and the run ends with the first rung."""
+    held: list[str] = []
+    both = anyio.Event()
+
+    async def hold(call: ToolCall) -> GateAnswer:
+        held.append(call.id)
+        if len(held) == 2:
+            both.set()
+        await anyio.sleep_forever()
+        raise AssertionError
+
+    drive = Drive(scripts.adapter({"together": [touch("a"), touch("b")]}), answer=hold)
+    with anyio.fail_after(PATIENCE_S):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(drive.run)
+            await both.wait()
+            drive.cancel()
+
+    assert drive.done.rungs == ["interrupt"]
+    assert scripts.outcomes() == ["cancelled", "cancelled"]
+    assert scripts.made() == []
+
+
+async def test_a_question_after_the_cancel_is_answered_as_cancelled(scripts: Any, touch: Any) -> None:
+    """Late updates are taken in until the agent's answer."""
+    late = {**touch("b"), "late": True}
+    adapter = scripts.adapter({"say": "x"}, {"silence": True}, late, {"say": "late words", "late": True})
+    done = await scripts.run(adapter, cancel_when=lambda event: isinstance(event, MessageStreamed))
+
+    assert scripts.outcomes() == ["cancelled"]
+    assert done.asked == []
+    assert "late words" in [event.delta for event in done.events if isinstance(event, MessageStreamed)]
+    assert done.error is None
+
+
+async def test_an_agent_deaf_to_the_cancel_is_ended_by_the_next_rungs(
+    scripts: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Closing its input does not help either."""
+    monkeypatch.setattr("proctor.adapters.agents.acp.session.INTERRUPT_S", 0.1)
+    monkeypatch.setattr("proctor.adapters.agents.acp.session.LEAVE_S", 0.1)
+    adapter = scripts.adapter({"say": "x"}, {"silence": True, "late": True}, stays=True)
+    done = await scripts.run(adapter, cancel_when=lambda event: isinstance(event, MessageStreamed))
+
+    assert done.rungs[:3] == ["interrupt", "close", "terminate"]
+    assert done.error is None
+    assert not any(isinstance(event, (RunCompleted, ToolCallStarted)) for event in done.events)

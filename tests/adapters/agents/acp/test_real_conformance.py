@@ -1,0 +1,115 @@
+"""The shipped conformance suite of the Adapter port, on opencode and Gemini CLI and a scripted model."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import pytest
+
+from proctor.policies.stream.calls import Usage
+from proctor.supervisor.testing.adapters.conformance import AdapterConformance, Agent
+from proctor.supervisor.testing.adapters.driving import Drive
+
+SLEEP = "sleep 73006"
+STAY = f"trap '' TERM HUP; setsid {SLEEP} & (setsid {SLEEP} &); touch up; {SLEEP}"
+
+
+class RealAgent(AdapterConformance):
+    """An agent that runs real commands: by its tool `shell`; `looks` is a call that it does not ask about.
+
+    One backend is enough: the scripted agent is run on both.
+    """
+
+    has_client = True
+    name: ClassVar[str]
+    shell: ClassVar[str]
+    looks: ClassVar[list[Any]]
+
+    @pytest.fixture
+    def anyio_backend(self) -> str:
+        """The one backend."""
+        return "asyncio"
+
+    @pytest.fixture(autouse=True)
+    def place(self, bench: Any) -> None:
+        """The agent's working folder and its scripted model."""
+        self.bench = bench
+        self.workspace = bench.cwd
+        (bench.cwd / ".note").write_text("n")
+
+    def making(self, *files: str, together: bool = False) -> Agent:
+        """A command for each file."""
+        return self._agent(*self._commands(*files, together=together))
+
+    def mixing(self, file: str) -> Agent:
+        """A look around, then a command."""
+        return self._agent({"calls": [self.looks]}, *self._commands(file))
+
+    def staying(self) -> Agent:
+        """A command that never ends."""
+        return self._agent({"calls": [self._command(STAY)]})
+
+    def silent(self) -> Agent:
+        """A response that never ends."""
+        return self._agent({"text": "hm", "endless": True})
+
+    def failing(self) -> Agent:
+        """A model that refuses every request."""
+        return self._agent({"status": 400})
+
+    def _responses(self) -> list[dict[str, Any]]:
+        """Two that say what they used."""
+        return [{**self._commands("alpha")[0], "used": [1000, 10]}, {"text": "x", "used": [200, 5]}]
+
+    def _commands(self, *files: str, together: bool = False) -> list[dict[str, Any]]:
+        calls = [self._command(f"touch {file}") for file in files]
+        return [{"calls": calls}] if together else [{"calls": [call]} for call in calls]
+
+    def _command(self, command: str) -> list[Any]:
+        return [self.shell, {"command": command, "description": "x"}]
+
+    def _agent(self, *replies: dict[str, Any], **options: Any) -> Agent:
+        return Agent(self.bench.agent(self.name, **options), self.bench.prompt(*replies))
+
+
+@pytest.mark.slow
+@pytest.mark.anyio
+class TestOpencode(RealAgent):
+    """It asks about all but reading."""
+
+    row = "acp: opencode"
+    name = "opencode"
+    shell = "bash"
+    looks: ClassVar = ["read", {"filePath": ".note"}]
+
+    def using(self) -> tuple[Agent, Usage]:
+        """It tells what it cost; of the tokens only those of its last response, so none are reported."""
+        cost: Any = pytest.approx((1200 * 3 + 15 * 15) / 1e6)
+        return self._agent(*self._responses()), Usage(cost_usd=cost)
+
+    async def test_one_instance_serves_two_runs_at_once(self) -> None:
+        """In a home that it has used: of two that make its database at once, one fails."""
+        before = self.making("before")
+        await Drive(before.adapter).run(before.prompt)
+        await super().test_one_instance_serves_two_runs_at_once()
+
+
+@pytest.mark.slow
+@pytest.mark.anyio
+class TestGemini(RealAgent):
+    """It asks about commands and writing."""
+
+    row = "acp: gemini"
+    name = "gemini"
+    shell = "run_shell_command"
+    looks: ClassVar = ["list_directory", {"dir_path": "."}]
+
+    def making(self, *files: str, together: bool = False) -> Agent:
+        """A command for each file, in another minute than earlier sessions: within theirs it writes over them."""
+        for session in self.bench.home.glob(".gemini/tmp/*/chats/session-2*"):
+            session.rename(session.with_name(session.name.replace("session-2", "session-1", 1)))
+        return super().making(*files, together=together)
+
+    def using(self) -> tuple[Agent, Usage]:
+        """The tokens of all responses, when the prompt is done."""
+        return self._agent(*self._responses()), Usage(input_tokens=1200, output_tokens=15)

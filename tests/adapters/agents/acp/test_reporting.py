@@ -1,0 +1,271 @@
+"""What an agent reports, as events; the session, its model and mode; tokens and cost."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import anyio
+import pytest
+
+from proctor.adapters.agents.acp import AcpAdapter, AgentTraits
+from proctor.adapters.agents.acp.known_agents import switched
+from proctor.adapters.agents.acp.usage import CostMeter, prompt_usage
+from proctor.policies.policy import Deny, Limits, Policy
+from proctor.policies.stream.events import (
+    MessageReceived,
+    MessageStreamed,
+    SessionStarted,
+    TokenUsageUpdated,
+    ToolCallStarted,
+    TurnStarted,
+    Unrecognized,
+)
+from proctor.supervisor.errors import ProviderError, UsageError
+from proctor.supervisor.ports import GateAnswer, Launch
+from proctor.supervisor.testing.patience import PATIENCE_S
+
+MODES = {"modes": {"availableModes": [{"id": "ask"}, {"id": "yolo"}], "currentModeId": "ask"}}
+MODELS = {"models": {"availableModels": [{"modelId": "big"}, {"modelId": "small"}], "currentModelId": "big"}}
+OPTIONS = {
+    "configOptions": [
+        {
+            "id": "m",
+            "category": "model",
+            "currentValue": "big",
+            "options": [{"name": "all", "options": [{"value": "big"}, {"value": "small"}]}],
+        }
+    ]
+}
+
+
+def cost(amount: Any, currency: str = "USD") -> dict[str, Any]:
+    """An update of the session's running cost."""
+    told = {"sessionUpdate": "usage_update", "used": 5000, "size": 9000}
+    return {"update": {**told, "cost": {"amount": amount, "currency": currency}}}
+
+
+@pytest.mark.anyio
+async def test_words_are_streamed_and_then_given_whole(scripts: Any, touch: Any) -> None:
+    """Words after an outcome belong to a new response; thoughts are only a sign of life."""
+    done = await scripts.run(
+        scripts.adapter({"think": "hm"}, {"say": "let "}, {"say": "me"}, touch("a"), {"say": "done"})
+    )
+
+    assert [event.delta for event in done.events if isinstance(event, MessageStreamed)] == ["", "let ", "me", "done"]
+    assert [event.content for event in done.events if isinstance(event, MessageReceived)] == ["let me", "done"]
+    assert [event.turn for event in done.events if isinstance(event, TurnStarted)] == [1, 2]
+    assert getattr(done.events[-1], "output", None) == "done"
+
+
+@pytest.mark.anyio
+async def test_a_sub_agents_words_and_calls_are_no_response_of_its_parent(scripts: Any, touch: Any) -> None:
+    """They are part of the one that started it; a call that ran unasked names it too."""
+    inside = {"_meta": {"claudeCode": {"parentToolUseId": "c-a"}}}
+    words = {"content": {"type": "text", "text": "hm"}, **inside}
+    said = {"update": {"sessionUpdate": "agent_message_chunk", **words}}
+    done = await scripts.run(scripts.adapter(touch("a"), said, touch("b", asks=False, fields=inside), said))
+
+    (started,) = [event for event in done.events if isinstance(event, ToolCallStarted)]
+    assert (started.tool_call_id, started.parent_tool_call_id, started.turn) == ("c-b", "c-a", 1)
+    assert [event.turn for event in done.events if isinstance(event, TurnStarted)] == [1]
+    assert [event for event in done.events if isinstance(event, MessageReceived)] == []
+
+
+@pytest.mark.anyio
+async def test_updates_of_kinds_not_known_are_kept_as_they_came(scripts: Any) -> None:
+    """Those that say nothing of what it does are left out."""
+    plan = {"sessionUpdate": "plan", "entries": []}
+    quiet = {"sessionUpdate": "available_commands_update", "availableCommands": []}
+    done = await scripts.run(scripts.adapter({"update": plan}, {"update": quiet}))
+
+    kept = [event.raw for event in done.events if isinstance(event, Unrecognized)]
+    assert kept == [{"type": "acp.plan", "update": plan}]
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    "update",
+    [
+        {"sessionUpdate": ["x"]},
+        {"sessionUpdate": "tool_call", "toolCallId": "c", "kind": []},
+        {"sessionUpdate": "tool_call_update", "toolCallId": {}, "status": "completed", "kind": {"a": 1}},
+        {"sessionUpdate": "tool_call_update", "toolCallId": "c", "status": ["completed"]},
+        {"sessionUpdate": "agent_message_chunk", "content": 3},
+        {"sessionUpdate": "usage_update", "cost": {"currency": [], "amount": "x"}},
+        {},
+    ],
+)
+async def test_an_update_that_makes_no_sense_does_not_end_the_run(scripts: Any, update: dict[str, Any]) -> None:
+    """It is kept, or says nothing; so do a question and an answer of that kind."""
+    odd = {"call": "c", "question": {"kind": [], "locations": 3}, "options": [{"kind": "allow_once"}, 3]}
+    usage = {"usage": {"inputTokens": []}, "_meta": []}
+    done = await scripts.run(scripts.adapter({"update": update}, odd, {"stop": "end_turn", "fields": usage}))
+
+    assert getattr(done.events[-1], "type", None) == "run_completed"
+    assert scripts.made() == []
+
+
+@pytest.mark.anyio
+async def test_a_session_is_taken_up_without_its_past(scripts: Any) -> None:
+    """What the agent repeats is not reported again, and past cost is not counted again."""
+    past = [{"say": "old words"}, cost(3.0)]
+    adapter = scripts.adapter({"say": "new"}, cost(3.5), loads=True, at={"session/load": past})
+    launch = Launch(run_id="acp-load", session_id="s", prompt="go", gate=allow, resume="ses-1")
+    with anyio.fail_after(PATIENCE_S):
+        async with adapter.open(launch) as provider:
+            events = [event async for event in provider.events()]
+
+    assert [event.content for event in events if isinstance(event, MessageReceived)] == ["new"]
+    assert [event.cost_usd for event in events if isinstance(event, TokenUsageUpdated)] == [0.5]
+    assert [line["params"]["sessionId"] for line in scripts.told("session/load")] == ["ses-1"]
+
+
+@pytest.mark.anyio
+async def test_cost_goes_on_over_the_runs_of_one_adapter(scripts: Any) -> None:
+    """Also where the agent does not repeat it."""
+    adapter = scripts.adapter(cost(1.0), loads=True)
+    totals = []
+    for resume in (None, "ses-1"):
+        launch = Launch(run_id="acp-cost", session_id="s", prompt="go", gate=allow, resume=resume)
+        with anyio.fail_after(PATIENCE_S):
+            async with adapter.open(launch) as provider:
+                events = [event async for event in provider.events()]
+        totals.append(sum(event.cost_usd or 0 for event in events if isinstance(event, TokenUsageUpdated)))
+
+    assert totals == [1.0, 0]
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    ("session", "chosen", "method", "params"),
+    [
+        (MODES, {"mode": "yolo"}, "session/set_mode", {"modeId": "yolo"}),
+        (MODELS, {"model": "small"}, "session/set_model", {"modelId": "small"}),
+        (OPTIONS, {"model": "small"}, "session/set_config_option", {"configId": "m", "value": "small"}),
+    ],
+)
+async def test_a_model_or_mode_is_chosen_before_the_prompt(
+    scripts: Any, session: dict[str, Any], chosen: dict[str, str], method: str, params: dict[str, str]
+) -> None:
+    """It is in the record of the session."""
+    done = await scripts.run(scripts.adapter(session=session, adapter=chosen))
+
+    (asked,) = scripts.told(method)
+    assert asked["params"] == {"sessionId": "ses-1", **params}
+    (started,) = [event for event in done.events if isinstance(event, SessionStarted)]
+    assert started.metadata.items() >= chosen.items()
+
+
+@pytest.mark.anyio
+async def test_a_mode_that_is_not_offered_is_an_error(scripts: Any) -> None:
+    """It names those that are."""
+    done = await scripts.run(scripts.adapter(session=MODES, adapter={"mode": "plan"}))
+
+    assert isinstance(done.error, ProviderError)
+    assert str(done.error) == "`scripted` has no mode `plan`; it offers `ask`, `yolo`"
+
+
+@pytest.mark.anyio
+async def test_mcp_servers_are_handed_over(scripts: Any) -> None:
+    """As the protocol writes them."""
+    servers = [
+        {"name": "docs", "command": "/bin/docs", "env": {"A": "1"}},
+        {"name": "far", "url": "http://127.0.0.1/mcp", "headers": {"H": "2"}},
+    ]
+    await scripts.run(scripts.adapter(adapter={"mcp_servers": servers}))
+
+    (asked,) = scripts.told("session/new")
+    assert asked["params"]["mcpServers"] == [
+        {"name": "docs", "command": "/bin/docs", "args": [], "env": [{"name": "A", "value": "1"}]},
+        {"type": "http", "name": "far", "url": "http://127.0.0.1/mcp", "headers": [{"name": "H", "value": "2"}]},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"command": "opencode acp"}, "no list of words"),
+        ({"command": []}, "no list of words"),
+        ({"command": ["x"], "mcp_servers": [{"name": "n"}]}, r"mcp_servers\[0\]"),
+        ({"command": ["x"], "mcp_servers": [{"command": "n"}]}, r"mcp_servers\[0\]"),
+    ],
+)
+def test_arguments_that_make_no_sense_are_refused(options: dict[str, Any], said: str) -> None:
+    """In one sentence."""
+    with pytest.raises(UsageError, match=said):
+        AcpAdapter(**options)
+
+
+def test_what_is_known_of_an_agent_comes_from_its_program() -> None:
+    """Of others the least is assumed; the caller may know more."""
+    known = AcpAdapter(["/usr/bin/opencode", "acp"]).capabilities
+    unknown = AcpAdapter(["python", "agent.py"]).capabilities
+    vouched = AcpAdapter(["python", "agent.py"], traits=AgentTraits(gate="all", usage="at_end")).capabilities
+
+    assert (known.gate, known.deny_ends_turn, known.reports_cost, known.resume) == ("some", True, True, True)
+    assert (unknown.gate, unknown.usage, unknown.reports_cost, unknown.resume) == ("some", "none", False, False)
+    assert (vouched.gate, vouched.usage, vouched.rewrite) == ("all", "at_end", False)
+
+
+def test_no_part_of_a_policy_becomes_a_launch_option() -> None:
+    """The protocol has none."""
+    policy = Policy(name="p", tool_rules=(Deny(("execute",)),), limits=Limits(max_cost_usd=1))
+    options = AcpAdapter(["x"]).compile(policy)
+
+    assert (options.expressed, options.unexpressed) == ((), ("max_cost_usd", "deny execute"))
+
+
+@pytest.mark.parametrize(
+    ("usage", "expected"),
+    [
+        ({"inputTokens": 10, "outputTokens": 5, "totalTokens": 15}, (10, 5, 0, 0)),
+        ({"inputTokens": 10, "outputTokens": 5, "cachedReadTokens": 4, "totalTokens": 15}, (10, 5, 4, 0)),
+        ({"inputTokens": 10, "outputTokens": 5, "cachedReadTokens": 4, "totalTokens": 19}, (14, 5, 4, 0)),
+        ({"inputTokens": 10, "outputTokens": 5, "thoughtTokens": 3, "totalTokens": 15}, (10, 5, 0, 3)),
+        ({"inputTokens": 10, "outputTokens": 5, "thoughtTokens": 3, "totalTokens": 18}, (10, 8, 0, 3)),
+        ({"inputTokens": None, "outputTokens": "x", "totalTokens": True}, (0, 0, 0, 0)),
+    ],
+)
+def test_the_total_tells_what_is_counted_among_what(usage: dict[str, Any], expected: tuple[int, ...]) -> None:
+    """Agents differ in whether cached tokens and thoughts come on top."""
+    (used,) = prompt_usage({"usage": usage}, "m")
+
+    assert (used.input_tokens, used.output_tokens, used.cache_read_tokens, used.reasoning_tokens) == expected
+
+
+def test_a_quota_is_read_model_by_model() -> None:
+    """As Gemini tells it; an agent that says nothing used nothing that is known."""
+    models = [{"model": "m1", "token_count": {"input_tokens": 7, "output_tokens": 2}}, {"model": "m2"}]
+
+    used = list(prompt_usage({"_meta": {"quota": {"token_count": {"input_tokens": 9}, "model_usage": models}}}, None))
+
+    assert [(one.model, one.input_tokens, one.output_tokens) for one in used] == [("m1", 7, 2)]
+    assert list(prompt_usage({"stopReason": "end_turn"}, None)) == []
+    assert list(prompt_usage({"_meta": {"quota": 3}}, None)) == []
+
+
+def test_only_dollars_are_counted_and_never_backwards() -> None:
+    """A session with an unknown past begins with its first report."""
+    fresh, resumed = CostMeter(0.0), CostMeter(None)
+    reports = [cost(1.0), cost(9.0, "EUR"), cost(0.5), cost(None), cost(1.5)]
+
+    added = [[meter.take(report["update"]) for report in reports] for meter in (fresh, resumed)]
+
+    assert [[one and one.cost_usd for one in run] for run in added] == [
+        [1.0, None, None, None, 0.5],
+        [None, None, None, None, 0.5],
+    ]
+
+
+async def allow(call: object) -> GateAnswer:
+    return GateAnswer(allowed=True)
+
+
+def test_switches_are_added_to_what_an_agents_environment_has() -> None:
+    """Last, so that they hold; a value that is no object is named."""
+    traits = AgentTraits(switches={"X": {"task": "deny"}})
+
+    assert switched({"X": '{"task": "allow", "bash": "ask"}'}, traits) == {"X": '{"bash":"ask","task":"deny"}'}
+    assert switched({"Y": "1"}, traits) == {"Y": "1", "X": '{"task":"deny"}'}
+    with pytest.raises(UsageError, match="`X` is no JSON object"):
+        switched({"X": "deny"}, traits)

@@ -1,0 +1,94 @@
+"""The shipped conformance suite of the Adapter port, on the stand-in."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from proctor.adapters.agents.amp import AmpAdapter
+from proctor.policies.stream.calls import Usage
+from proctor.supervisor.testing import wire
+from proctor.supervisor.testing.adapters.conformance import AdapterConformance, Agent
+
+STAY = "trap '' TERM HUP; setsid sleep 73003 & (setsid sleep 73003 &); touch up; sleep 73003"
+STAND_IN = Path(__file__).parent / "stand_in.py"
+
+
+@pytest.mark.anyio
+class TestAmpAdapter(AdapterConformance):
+    """Commands, each put to the gate by the delegate."""
+
+    row = "amp"
+    has_client = True
+
+    @pytest.fixture(autouse=True)
+    def place(self, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+        """An empty workspace, and a place for what the stand-in keeps."""
+        self.workspace = tmp_path
+        self.scratch = tmp_path_factory.mktemp("scratch")
+
+    def making(self, *files: str, together: bool = False) -> Agent:
+        """A command for each file."""
+        return self._agent(self._commands(*files, together=together))
+
+    def mixing(self, file: str) -> Agent:
+        """A call that goes round the rules, then one that does not."""
+        look = {"use": ["look", "Read", {"path": "x"}], "asks": False}
+        return self._agent([look, *self._commands(file)])
+
+    def delegating(self, file: str) -> Agent:
+        """A task, and a command that is of it."""
+        task = {"use": ["task", "Task", {"prompt": "x"}]}
+        return self._agent([task, self._use(file, f"touch {file}", parent="task")])
+
+    def staying(self) -> Agent:
+        """A command that never ends."""
+        return self._agent([self._use("stay", STAY)])
+
+    def silent(self) -> Agent:
+        """Silence for ever."""
+        return self._agent([{"say": "hm"}, {"silence": True}])
+
+    def using(self) -> tuple[Agent, Usage]:
+        """The same report with both parts of a message, then another message's, then a total."""
+        first = {"input_tokens": 10, "cache_read_input_tokens": 4, "output_tokens": 2}
+        total = {"input_tokens": 15, "cache_read_input_tokens": 4, "output_tokens": 9}
+        steps: list[dict[str, Any]] = [
+            {"say": "a", "message": "m", "usage": first},
+            {"say": "b", "message": "m", "usage": first},
+            {"say": "c", "message": "n", "usage": {"input_tokens": 5, "output_tokens": 3}},
+            {"result": {"result": "end", "usage": total}},
+        ]
+        return self._agent(steps), Usage(input_tokens=19, output_tokens=9, cache_read_tokens=4)
+
+    def failing(self) -> Agent:
+        """A client that says it failed."""
+        return self._agent([{"say": "x"}, {"result": {"is_error": True, "subtype": "error_during_execution"}}])
+
+    def garbling(self, *files: str) -> Agent:
+        """Noise before the first record."""
+        return self._agent(self._commands(*files), wire.garbled([str(STAND_IN)]))
+
+    def truncating(self, *, lives: bool = False) -> Agent:
+        """The output ends within the first call."""
+        return self._agent(self._commands("alpha"), wire.cut([str(STAND_IN)], "tool_use", lives=lives))
+
+    def _commands(self, *files: str, together: bool = False) -> list[dict[str, Any]]:
+        same = {"message": "m"} if together else {}
+        return [self._use(file, f"touch {file}", **same) for file in files]
+
+    def _use(self, call_id: str, command: str, **more: Any) -> dict[str, Any]:
+        return {"use": [call_id, "shell_command", {"command": command}], "run": command, **more}
+
+    def _agent(self, steps: list[dict[str, Any]], client: Sequence[str] = (str(STAND_IN),)) -> Agent:
+        path = os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"]))
+        env = {"PATH": path, "AMP_API_KEY": "none", "STAND_IN_KEPT": str(self.scratch / "kept.json")}
+        program = wire.as_program(self.scratch / "amp", client)
+        script = ["--script", json.dumps(steps)]
+        return Agent(AmpAdapter(amp_path=program, cwd=self.workspace, env=env, arguments=script))

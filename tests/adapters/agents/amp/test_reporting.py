@@ -1,0 +1,168 @@
+"""What the client reports, as events; how it starts and how it ends."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import anyio
+import pytest
+
+from proctor.adapters.agents.amp import AmpAdapter
+from proctor.policies.stream.events import (
+    ErrorOccurred,
+    MessageReceived,
+    RunCompleted,
+    RunFailed,
+    SessionStarted,
+    ToolCallStarted,
+    TurnCompleted,
+    TurnStarted,
+    Unrecognized,
+)
+from proctor.supervisor.errors import ProviderError, ProviderUnavailableError, UsageError
+from proctor.supervisor.ports import GateAnswer, Launch
+from proctor.supervisor.testing.patience import PATIENCE_S
+
+pytestmark = pytest.mark.anyio
+
+
+async def allow(call: object) -> GateAnswer:
+    return GateAnswer(allowed=True)
+
+
+async def test_a_message_is_a_turn(bench: Any, touch: Any) -> None:
+    """Its parts come one by one; the thread's id is the session's."""
+    steps = [{"say": "so", "message": "m"}, touch("a", message="m"), {"say": "done", "message": "n"}]
+    done = await bench.run(bench.adapter(*steps))
+
+    assert [event.content for event in done.events if isinstance(event, MessageReceived)] == ["so", "done"]
+    assert [event.turn for event in done.events if isinstance(event, (TurnStarted, TurnCompleted))] == [1, 1, 2, 2]
+    (started,) = [event for event in done.events if isinstance(event, SessionStarted)]
+    assert started.provider_session_id == "T-1"
+    assert getattr(done.events[-1], "output", None) == "end"
+
+
+async def test_a_sub_agents_calls_belong_to_the_call_that_started_it(bench: Any, touch: Any) -> None:
+    """They begin no turn."""
+    task = {"use": ["u-task", "Task", {"prompt": "x"}], "asks": False}
+    done = await bench.run(bench.adapter(task, touch("a", asks=False, parent="u-task")))
+
+    started = [event for event in done.events if isinstance(event, ToolCallStarted)]
+    assert [(event.tool_call_id, event.parent_tool_call_id, event.turn) for event in started] == [
+        ("u-task", None, 1),
+        ("u-a", "u-task", 1),
+    ]
+    assert len([event for event in done.events if isinstance(event, TurnStarted)]) == 1
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        {"type": "news", "x": 1},
+        {"type": "system", "subtype": "other"},
+        {"type": "assistant"},
+        {"type": "user", "message": {"content": [{"type": "tool_result", "tool_use_id": "unknown"}]}},
+    ],
+)
+async def test_a_record_that_makes_no_sense_is_kept(bench: Any, record: dict[str, Any]) -> None:
+    """It does not end the run."""
+    done = await bench.run(bench.adapter({"record": record}))
+
+    (kept,) = [event for event in done.events if isinstance(event, Unrecognized)]
+    assert kept.raw["record"] == record
+    assert isinstance(done.events[-1], RunCompleted)
+
+
+@pytest.mark.parametrize("line", ["warning: something", "[1]", "[" * 5000])
+async def test_a_line_that_is_no_record_is_reported(bench: Any, line: str) -> None:
+    """It does not end the run either."""
+    done = await bench.run(bench.adapter({"raw": line}))
+
+    assert [event.code for event in done.events if isinstance(event, ErrorOccurred)] == ["bad_line"]
+    assert isinstance(done.events[-1], RunCompleted)
+
+
+async def test_a_client_that_dies_is_an_error_with_its_last_words(bench: Any) -> None:
+    """Without a result there is no completion."""
+    done = await bench.run(bench.adapter({"say": "x"}, {"exit": 3}))
+
+    assert isinstance(done.error, ProviderError)
+    assert str(done.error) == "amp ended without a result, exit code 3"
+    assert done.error.details == {"exit_code": 3, "stderr": "last words"}
+
+
+async def test_a_line_without_end_is_an_error(bench: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Memory is bounded."""
+    monkeypatch.setattr("proctor.adapters.agents.amp.session.MAX_LINE_BYTES", 1000)
+    done = await bench.run(bench.adapter({"raw": "x" * 100_000}, {"silence": True}))
+
+    assert isinstance(done.error, ProviderError)
+
+
+async def test_a_result_that_is_an_error_is_a_failed_run(bench: Any) -> None:
+    """The client's own word for it is the code."""
+    failed = {"is_error": True, "subtype": "error_max_turns", "error": "too many"}
+    done = await bench.run(bench.adapter({"result": failed}))
+
+    assert isinstance(done.events[-1], RunFailed)
+    assert done.events[-1].error == {"code": "error_max_turns", "message": "too many"}
+
+
+async def test_a_thread_is_continued_by_its_id(bench: Any) -> None:
+    """Where it runs was settled when it began."""
+    launch = Launch(run_id="amp-resume", session_id="s", prompt="more", gate=allow, resume="T-9")
+    with anyio.fail_after(PATIENCE_S):
+        async with bench.adapter(mode="low").open(launch) as provider:
+            _ = [event async for event in provider.events()]
+
+    assert bench.told()["arguments"][:4] == ["threads", "continue", "T-9", "--execute"]
+
+
+async def test_a_cancel_terminates(bench: Any, touch: Any) -> None:
+    """The client has no interrupt; a command of its goes with it."""
+    steps = [touch("a", run="touch up; tail -f /dev/null")]
+    done = await bench.run(
+        bench.adapter({"say": "x"}, *steps), cancel_when=lambda event: isinstance(event, MessageReceived)
+    )
+
+    assert done.rungs == ["terminate"]
+    assert done.error is None
+    assert not any(isinstance(event, RunCompleted) for event in done.events)
+
+
+async def test_what_is_missing_is_named_before_anything_starts(bench: Any) -> None:
+    """The client, a folder, something to sign in with; and threads do not fork."""
+    with pytest.raises(ProviderUnavailableError, match="no program `nothing-here`; install amp"):
+        await AmpAdapter(amp_path="nothing-here").prepare()
+    with pytest.raises(ProviderUnavailableError, match="there is no working directory"):
+        await bench.adapter(cwd=bench.cwd / "gone").prepare()
+    with pytest.raises(ProviderUnavailableError, match="nothing to sign in with"):
+        await bench.adapter(env={"PATH": "/usr/bin:/bin", "HOME": str(bench.home)}).prepare()
+    launch = Launch(run_id="r", session_id="s", prompt="x", gate=allow, resume="T-1", fork=True)
+    with pytest.raises(UsageError, match="cannot fork"):
+        async with bench.adapter().open(launch):
+            raise AssertionError
+
+
+async def test_the_environment_may_name_the_client(bench: Any) -> None:
+    """As the client's own SDK reads it."""
+    env = {"PATH": os.environ["PATH"], "AMP_API_KEY": "none", "AMP_CLI_PATH": str(bench.home / "amp")}
+    (bench.home / "amp").write_text("#!/bin/sh\n")
+    (bench.home / "amp").chmod(0o755)
+
+    await bench.adapter(amp_path=None, env=env).prepare()
+
+
+async def test_its_capabilities_are_those_that_hold() -> None:
+    """Rules hold for the client's own calls only; nothing says what they cost."""
+    can = AmpAdapter().capabilities
+
+    assert (can.gate, can.rewrite, can.usage, can.reports_cost, can.resume) == (
+        "some",
+        False,
+        "per_turn",
+        False,
+        True,
+    )
+    assert can.compiles == ("deny",)

@@ -1,0 +1,113 @@
+"""A policy as the client's launch options: only ever tighter than what the caller asked for."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import pytest
+
+import proctor.adapters.agents.claude
+from proctor.adapters.agents.claude import ClaudeAdapter
+from proctor.policies import merge_policies, parse_policies
+from proctor.supervisor.errors import ProviderUnavailableError
+from proctor.supervisor.ports import LaunchOptions
+
+
+def compiled(*policies: dict[str, Any], **own: Any) -> LaunchOptions:
+    """The launch options of a stack."""
+    parsed = [policy for text in policies for policy in parse_policies({"name": "p", **text})]
+    return ClaudeAdapter(own).compile(merge_policies(parsed))
+
+
+def test_denied_tools_are_taken_away_by_the_clients_own_names() -> None:
+    """Case does not matter in a policy; aliases, old names and patterns are followed as far as known."""
+    options = compiled(
+        {
+            "tool_rules": [{"deny": ["bash", "web*", "Task", "Shells", "mcp__*"]}],
+            "aliases": {"shells": ["KillShell", "BashOutput"]},
+        },
+        disallowed_tools=["Read"],
+    )
+
+    assert options.options["disallowed_tools"] == [
+        "Read", "Bash", "WebFetch", "WebSearch", "Agent", "KillShell", "BashOutput",
+    ]  # fmt: skip
+    assert options.expressed == ("deny bash", "deny web*", "deny Task", "deny Shells")
+    assert options.unexpressed == ("deny mcp__*",)
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        {"deny": [{"tool": "Bash", "where": [{"path": "$.command", "regex": "rm"}]}]},
+        {"deny": ["Bash"], "when": [{"path": "$.tenant", "equals": "a"}]},
+        {"deny": ["Bash"], "action": "warn"},
+        {"deny": ["Bash"], "action": "request_approval"},
+        {"deny": ["push"]},
+    ],
+)
+def test_what_depends_on_the_call_or_does_not_refuse_stays_with_the_gate(rule: dict[str, Any]) -> None:
+    """Nothing is taken away, and the part is listed as not expressed."""
+    push = {"tool": "Bash", "path": "$.command", "match": "git push", "as": "push"}
+    options = compiled({"tool_rules": [rule], "virtual_tools": [push]})
+
+    assert "disallowed_tools" not in options.options
+    assert len(options.unexpressed) == 1
+
+
+def test_allow_lists_narrow_the_callers_tools_and_never_add() -> None:
+    """Lists intersect with each other and with what the caller offers."""
+    first = {"tool_rules": [{"allow": ["bash", "read", "grep"]}]}
+    second = {"tool_rules": [{"allow": ["READ", "Bash"]}]}
+
+    assert compiled(first, second).options["tools"] == ["Bash", "Read"]
+    assert compiled(first, second, tools=["Read", "Write"]).options["tools"] == ["Read"]
+    assert compiled({"tool_rules": [{"allow": ["*"]}]}).options.get("tools") is None
+    assert compiled(first, mcp_servers={"x": {}}).unexpressed == ("allow bash", "allow read", "allow grep")
+
+
+def test_caps_are_the_lower_of_the_policys_and_the_callers() -> None:
+    """Only limits that cancel are given to the client, whose one answer is to stop."""
+    policy = {"limits": {"max_turns": 5, "max_cost_usd": 2, "max_output_tokens": 900, "max_tool_calls": 3}}
+    tight = {"max_turns": 3, "max_budget_usd": 0.5, "env": {"CLAUDE_CODE_MAX_OUTPUT_TOKENS": "100"}}
+    loose = {"max_turns": 9, "max_budget_usd": 50, "env": {"CLAUDE_CODE_MAX_OUTPUT_TOKENS": "10000"}}
+
+    def caps(options: LaunchOptions) -> tuple[Any, ...]:
+        values = options.options
+        env = values["env"]["CLAUDE_CODE_MAX_OUTPUT_TOKENS"]
+        return values["max_turns"], values["max_budget_usd"], env
+
+    assert caps(compiled(policy, **tight)) == (3, 0.5, "100")
+    assert caps(compiled(policy, **loose)) == (5, 2, "900")
+    assert compiled(policy).unexpressed == ("max_tool_calls",)
+    for action in ("warn", "deny", "request_approval"):
+        weaker = {"limits": {"max_turns": {"max": 5, "action": action}}}
+        assert compiled(weaker).unexpressed == ("max_turns",)
+
+
+def test_a_held_call_may_wait_longer_than_its_approval() -> None:
+    """The client's own patience ends after ours, even where ours is very long."""
+    assert compiled({}).options["hook_timeout_s"] > 900
+    assert compiled({"approval": {"timeout_s": 5000}}).options["hook_timeout_s"] > 5000
+    assert compiled({"approval": {"timeout_s": 1e12}}).options["hook_timeout_s"] * 1000 < 2**31
+
+
+def test_what_the_adapter_offers_is_known_where_the_caller_named_it() -> None:
+    """The client lists its sub-agent tool by another name than it calls it."""
+    adapter = ClaudeAdapter(tools=["Task", "Read"], model="m")
+
+    assert adapter.capabilities.tools == ("Agent", "Read")
+    assert adapter.capabilities.model == "m"
+    assert ClaudeAdapter().capabilities.tools is None
+
+
+@pytest.mark.anyio
+async def test_without_the_sdk_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The adapter can be imported and compiled with; only starting it needs the client."""
+    monkeypatch.setitem(sys.modules, "claude_agent_sdk", None)
+    monkeypatch.delitem(sys.modules, "proctor.adapters.agents.claude.launching", raising=False)
+    monkeypatch.delattr(proctor.adapters.agents.claude, "launching", raising=False)
+
+    with pytest.raises(ProviderUnavailableError, match=r"pip install 'proctor\[claude\]'"):
+        await ClaudeAdapter().prepare()

@@ -1,0 +1,157 @@
+"""The shipped conformance suite of the Adapter port, on the real client and a scripted model."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from proctor.policies.stream.calls import Usage
+from proctor.supervisor.testing import wire
+from proctor.supervisor.testing.adapters.cancelling import CancellingChecks
+from proctor.supervisor.testing.adapters.checks import AdapterChecks
+from proctor.supervisor.testing.adapters.conformance import AdapterConformance, Agent
+from proctor.supervisor.testing.adapters.crashing import CrashingChecks
+
+SLEEP = "tail -f /dev/null --sleep-interval=73003"
+STAY = f"trap '' TERM HUP; setsid {SLEEP} & (setsid {SLEEP} &); touch up; {SLEEP}"
+SCENE = re.compile(r"scene-\d+")
+
+Replies = list[Callable[[], Any]]
+
+
+class Scenes:
+    """Scripted conversations, each known by its prompt; which reply is due, the conversation tells.
+
+    `caps` has the most tokens that each response was asked for.
+    """
+
+    def __init__(self, api: Any) -> None:
+        self._api = api
+        self._scripts: dict[str, Replies] = {}
+        self.caps: list[int] = []
+        api.next_reply = self._next_reply
+
+    def add(self, replies: Replies) -> str:
+        """A conversation's replies; gives its prompt."""
+        prompt = f"scene-{len(self._scripts)}"
+        self._scripts[prompt] = replies
+        return prompt
+
+    def _next_reply(self, body: dict[str, Any]) -> Any:
+        if not body.get("tools"):
+            return self._api.reply(self._api.text("ok"), input_tokens=0, output_tokens=0)
+        self.caps.append(body["max_tokens"])
+        given = 0
+        replies: Replies = []
+        for message in body["messages"]:
+            found = SCENE.findall(_text(message))
+            if message["role"] == "user" and found:
+                given, replies = 0, self._scripts[found[-1]]
+            given += message["role"] == "assistant"
+        return replies[given]() if given < len(replies) else self._api.reply(self._api.text("end"))
+
+
+def _text(message: dict[str, Any]) -> str:
+    content = message["content"]
+    return content if isinstance(content, str) else " ".join(block.get("text", "") for block in content)
+
+
+class Claude(AdapterChecks):
+    """Agents that run real commands."""
+
+    has_client = True
+
+    @pytest.fixture(autouse=True)
+    def place(self, bench: Any, tmp_path: Path) -> None:
+        """The client's working folder and its scripted model."""
+        self.bench = bench
+        self.scratch = tmp_path
+        self.workspace = bench.cwd
+        self.scenes = Scenes(bench.api)
+
+    def making(self, *files: str, together: bool = False) -> Agent:
+        """A command for each file."""
+        return self._agent(self._commands(*files, together=together))
+
+    def delegating(self, file: str) -> Agent:
+        """An agent that has another one run a command."""
+        api, inner = self.bench.api, self.scenes.add(self._commands(file))
+        start = {"description": "d", "prompt": inner, "subagent_type": "general-purpose", "run_in_background": False}
+        outer = self.scenes.add([lambda: api.reply(api.tool("Agent", **start))])
+        return Agent(self.bench.adapter("Bash", "Agent"), outer)
+
+    def staying(self) -> Agent:
+        """A command that never ends."""
+        return self._agent([lambda: self.bench.api.reply(self.bench.api.bash(STAY))])
+
+    def silent(self) -> Agent:
+        """A response that never ends."""
+        api = self.bench.api
+        reply = api.reply(api.text("hm"), hold=threading.Event())
+        api.say(reply)
+        return self._agent([lambda: reply])
+
+    def using(self) -> tuple[Agent, Usage]:
+        """Two responses, cached input among it."""
+        api = self.bench.api
+        first: Callable[[], Any] = lambda: api.reply(api.bash("touch a"), input_tokens=100, cache_read=40)  # noqa: E731
+        second: Callable[[], Any] = lambda: api.reply(api.text("x"), input_tokens=10, output_tokens=5)  # noqa: E731
+        cost: Any = pytest.approx(110 * 3e-6 + 40 * 0.3e-6 + 25 * 15e-6)
+        used = Usage(input_tokens=150, output_tokens=25, cache_read_tokens=40, cost_usd=cost)
+        return self._agent([first, second]), used
+
+    def failing(self) -> Agent:
+        """An API that refuses every request."""
+        return self._agent([lambda: self.bench.api.reply(status=400)])
+
+    def garbling(self, *files: str) -> Agent:
+        """Noise before the first message."""
+        return self._agent(self._commands(*files), cli_path=self.bench.stand_in(wire.garbled))
+
+    def truncating(self, *, lives: bool = False) -> Agent:
+        """The output ends within the first call."""
+        cut = partial(wire.cut, mark="tool_use", lives=lives)
+        return self._agent(self._commands("alpha"), cli_path=self.bench.stand_in(cut))
+
+    def _commands(self, *files: str, together: bool = False) -> Replies:
+        api = self.bench.api
+
+        def reply(*names: str) -> Callable[[], Any]:
+            return lambda: api.reply(*(api.bash(f"touch {name}") for name in names))
+
+        return [reply(*files)] if together else [reply(file) for file in files]
+
+    def _agent(self, replies: Replies, **options: Any) -> Agent:
+        return Agent(self.bench.adapter(**options), self.scenes.add(replies))
+
+
+@pytest.mark.claude
+@pytest.mark.anyio
+class TestClaudeAdapter(Claude, AdapterConformance):
+    """All of the suite; what the backend could change is below."""
+
+    row = "claude"
+
+    @pytest.fixture
+    def anyio_backend(self) -> str:
+        """The other backend than that of all other tests of the client."""
+        return "asyncio"
+
+    async def test_tokens_and_usd_past_launch_options_end_the_run(self) -> None:
+        """The cap on output is one of each response, so it is the model that is held to it."""
+        await super().test_tokens_and_usd_past_launch_options_end_the_run()
+
+        assert min(self.scenes.caps) == 1
+        self.saw_compiled(self.bench.adapter().capabilities, "max_output_tokens")
+
+
+@pytest.mark.claude
+@pytest.mark.anyio
+class TestEndingClaude(Claude, CancellingChecks, CrashingChecks):
+    """Every way to end a run."""

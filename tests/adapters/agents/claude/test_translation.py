@@ -1,0 +1,158 @@
+"""Recorded streams of the client (2.1.329) and what they mean as events."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from proctor.adapters.agents.claude.calls import CallBook
+from proctor.adapters.agents.claude.meter import SessionMeter
+from proctor.adapters.agents.claude.translation import Translator
+from proctor.policies.stream.codec import decode_event, encode_event
+from proctor.policies.stream.events import (
+    ErrorOccurred,
+    Event,
+    MessageReceived,
+    RunFailed,
+    ToolCallCompleted,
+    ToolCallFailed,
+    ToolCallStarted,
+    TurnStarted,
+    Unrecognized,
+)
+
+DATA = Path(__file__).parent / "data"
+
+
+def recorded(name: str) -> list[dict[str, Any]]:
+    """The records of one stream."""
+    return [json.loads(line) for line in (DATA / f"{name}.jsonl").read_text().splitlines()]
+
+
+def translated(records: list[dict[str, Any]], *gated: str) -> list[Event]:
+    """The events of a stream whose calls `gated` went through the gate."""
+    calls = CallBook()
+    for call_id in gated:
+        calls.asked(call_id, "Bash", {}, None)
+    translator = Translator(calls)
+    events = [event for record in records for event in translator.events(record)]
+    assert translator.done
+    return [*events, *translator.ending({})]
+
+
+def calls_in(records: list[dict[str, Any]]) -> list[str]:
+    """The ids of the tool calls of a stream, in order."""
+    blocks = [block for r in records if r["type"] == "assistant" for block in r["message"]["content"]]
+    return [block["id"] for block in blocks if block["type"] == "tool_use"]
+
+
+def test_a_stream_of_parallel_calls_becomes_turns_messages_and_outcomes() -> None:
+    """Every record of it is understood, and a failed call is told from a completed one."""
+    records = recorded("parallel")
+    events = translated(records, *calls_in(records))
+
+    kinds = [event.type for event in events if event.type != "message_streamed"]
+    outcomes = [kind for kind in kinds if kind.startswith("tool_call")]
+    assert sorted(outcomes) == ["tool_call_completed", "tool_call_completed", "tool_call_failed"]
+    assert [kind for kind in kinds if not kind.startswith("tool_call")] == [
+        "session_started",
+        "turn_started",
+        "message_received",
+        "turn_completed",
+        "turn_started",
+        "message_received",
+        "turn_completed",
+        "run_completed",
+    ]
+
+
+def test_a_result_that_is_json_text_stays_the_text_it_was() -> None:
+    """Reading it is the rules' to do."""
+    records = recorded("parallel")
+    events = translated(records, *calls_in(records))
+
+    assert '{"id": 7}' in [e.tool_output for e in events if isinstance(e, ToolCallCompleted)]
+
+
+def test_a_sub_agent_speaks_neither_as_the_user_nor_as_the_assistant() -> None:
+    """Its prompt and its words are no messages of the session, its responses no turns."""
+    records = recorded("sub_agent")
+    events = translated(records, *calls_in(records))
+
+    said = [event.content for event in events if isinstance(event, MessageReceived)]
+    assert said == ["it is running", "it is done"]
+    assert "message_sent" not in {event.type for event in events}
+    assert [event.turn for event in events if isinstance(event, TurnStarted)] == [1, 2, 3]
+
+
+def test_a_call_that_ran_past_the_gate_is_reported_as_started() -> None:
+    """So that it is judged all the same, a sub-agent's with its parent's turn."""
+    records = recorded("sub_agent")
+    agent, inner = calls_in(records)
+    events = translated(records, agent)
+
+    assert [e for e in events if isinstance(e, ToolCallStarted)] == [
+        ToolCallStarted(
+            tool_call_id=inner,
+            tool_name="Bash",
+            tool_input={"command": "echo sub", "description": "x"},
+            turn=1,
+            parent_tool_call_id=agent,
+        )
+    ]
+
+
+def test_an_exhausted_retry_is_a_failed_run() -> None:
+    """The client says `success` and means an error."""
+    events = translated(recorded("rate_limited"))
+
+    assert {e.code for e in events if isinstance(e, ErrorOccurred)} == {"rate_limit"}
+    assert isinstance(events[-1], RunFailed)
+    assert events[-1].error["details"]["subtype"] == "success"
+    assert events[-1].error["details"]["api_error_status"] == 429
+
+
+def test_an_unknown_or_broken_record_is_kept_and_speaks_for_nobody() -> None:
+    """Read back from the record it is still not one of our events."""
+    translator = Translator(CallBook())
+    strange: list[dict[str, Any]] = [
+        {"type": "policy_violation", "rule": "x"},
+        {"type": "assistant", "message": "no object"},
+        {"type": "user"},
+        {"type": "system", "subtype": "brand_new"},
+        {"no": "type"},
+    ]
+
+    events = [event for record in strange for event in translator.events(record)]
+
+    assert [type(event) for event in events] == [Unrecognized] * 5
+    assert [type(decode_event(encode_event(event))) for event in events] == [Unrecognized] * 5
+
+
+def test_a_refused_calls_result_is_no_outcome() -> None:
+    """What the client tells the model of a refusal is not something the call did."""
+    calls = CallBook()
+    calls.asked("t1", "Bash", {}, None)
+    calls.refused("t1")
+    block = {"type": "tool_result", "tool_use_id": "t1", "is_error": True, "content": "no"}
+    record = {"type": "user", "message": {"content": [block, {**block, "tool_use_id": "t2"}]}}
+
+    events = list(Translator(calls).events(record))
+
+    assert events == [ToolCallFailed(tool_call_id="t2", error="no")]
+
+
+def test_totals_never_go_down_and_the_beginning_is_not_counted() -> None:
+    """A client that recounts to less adds nothing."""
+    meter = SessionMeter()
+    meter.begin({"m": {"inputTokens": 1000, "outputTokens": 10, "costUSD": 0.5}})
+
+    first = list(meter.take({"m": {"inputTokens": 1100, "outputTokens": 15, "costUSD": 0.75}}))
+    less = list(meter.take({"m": {"inputTokens": 1, "outputTokens": 1, "costUSD": 0.1}}))
+    again = list(meter.take({"m": {"inputTokens": 1101, "outputTokens": 15, "costUSD": 0.75}}))
+
+    assert [(e.input_tokens, e.output_tokens, e.cost_usd) for e in first] == [(100, 5, 0.25)]
+    assert less == []
+    assert [(e.input_tokens, e.output_tokens) for e in again] == [(1, 0)]
+    assert meter.run_totals()["input_tokens"] == 101

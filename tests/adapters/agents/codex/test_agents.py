@@ -1,0 +1,275 @@
+"""Sub-agents of the real client, turned on: bound by the policy of their parent, and counted with it."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from proctor.policies.language.conditions import Condition
+from proctor.policies.language.selectors import ToolWhere
+from proctor.policies.policy import Deny, Limits, Policy
+from proctor.policies.stream.calls import ToolCall
+from proctor.policies.stream.events import Event, MessageReceived, TokenUsageUpdated, ToolCallFailed, ToolCallStarted
+from proctor.supervisor import PolicyViolationError, run_once
+from proctor.supervisor.ports import GateAnswer
+from proctor.supervisor.testing.patience import PATIENCE_S
+
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.codex,
+    pytest.mark.parametrize("anyio_backend", ["trio"]),
+    pytest.mark.usefixtures("patient"),
+]
+
+MCP_SERVER = str(Path(__file__).with_name("mcp_server.py"))
+TOUCH = ToolWhere(tool="shell", where=(Condition(path="$.command", regex="^touch "),))
+ROLE = """
+approval_policy = "never"
+sandbox_mode = "danger-full-access"
+developer_instructions = "be quick"
+"""
+
+
+class Flavour:
+    """One of the client's two kinds of sub-agents, and how its model starts one and waits for it."""
+
+    def __init__(self, api: Any, feature: str) -> None:
+        self.feature = feature
+        self._api = api
+
+    def spawn(self, call_id: str = "spawn", **more: Any) -> dict[str, Any]:
+        """A call that starts a sub-agent."""
+        if self.feature == "multi_agent":
+            told = {"namespace": "multi_agent_v1", "message": "help", **more}
+        else:
+            told = {"namespace": "collaboration", "message": "help", "task_name": "helper", **more}
+        made: dict[str, Any] = self._api.call(call_id, "spawn_agent", **told)
+        return made
+
+    def wait(self, call_id: str = "wait") -> Any:
+        """A call that waits until the sub-agent is done."""
+        if self.feature == "multi_agent_v2":
+            return self._api.call(call_id, "wait_agent", namespace="collaboration", timeout_ms=20000)
+        return lambda request: self._api.call(
+            call_id, "wait_agent", namespace="multi_agent_v1", targets=[_agent_id(request)], timeout_ms=20000
+        )
+
+
+def _agent_id(request: dict[str, Any]) -> str:
+    """The sub-agent a conversation was told that it started."""
+    (output,) = (item["output"] for item in request["input"] if item["type"] == "function_call_output")
+    return str(json.loads(output)["agent_id"])
+
+
+@pytest.fixture(params=["multi_agent", "multi_agent_v2"])
+def flavour(request: pytest.FixtureRequest, api: Any) -> Flavour:
+    """Each kind of sub-agents."""
+    return Flavour(api, request.param)
+
+
+@pytest.fixture
+def delegating(bench: Any, flavour: Flavour) -> Callable[..., Any]:
+    """Make an adapter whose model starts a sub-agent with one response and waits for it with the next."""
+
+    def make(**options: Any) -> Any:
+        bench.api.reply(flavour.spawn())
+        bench.api.reply(flavour.wait())
+        return bench.adapter(features={flavour.feature: True}, **options)
+
+    return make
+
+
+def of_agent(calls: list[ToolCall]) -> list[tuple[str, str | None, int]]:
+    """The calls a gate was asked about: id, the call of the sub-agent, turn."""
+    return [(call.id, call.parent_tool_call_id, call.turn) for call in calls]
+
+
+@pytest.mark.parametrize("allowed", [True, False])
+async def test_a_sub_agents_call_is_asked_about_as_one_of_the_call_that_started_it(
+    bench: Any, gate_that: Any, delegating: Callable[..., Any], allowed: bool
+) -> None:
+    """It counts for the response that call was part of."""
+    bench.api.agent_reply(bench.api.shell("a1", "touch made"))
+    gate = gate_that(lambda call: GateAnswer(allowed=allowed))
+    events: list[Event] = await bench.run(gate, adapter=delegating())
+
+    assert of_agent(gate.calls) == [("a1", "spawn", 1)]
+    assert bench.made() == (["made"] if allowed else [])
+    assert [event.content for event in events if isinstance(event, MessageReceived)] == ["end"]
+
+
+async def test_starting_a_sub_agent_is_reported_as_a_call(bench: Any, delegating: Callable[..., Any]) -> None:
+    """The client does not ask about it, so it can only be judged as it happens."""
+    events = await bench.run(adapter=delegating())
+
+    started = [event for event in events if isinstance(event, ToolCallStarted)]
+    assert [event.tool_name for event in started] == ["spawn_agent", "wait_agent"]
+
+
+async def test_a_sub_agents_tokens_count_once(bench: Any, delegating: Callable[..., Any]) -> None:
+    """Also those that its own record has before the client reports them."""
+    bench.api.agent_reply(bench.api.shell("a1", "true"), used=(5000, 500))
+    bench.api.agent_reply(bench.api.text("done"), used=(6000, 600))
+    events = await bench.run(adapter=delegating())
+
+    reports = [event for event in events if isinstance(event, TokenUsageUpdated)]
+    assert sum(report.input_tokens for report in reports) == 3 * 100 + 5000 + 6000
+    assert sum(report.output_tokens for report in reports) == 3 * 20 + 500 + 600
+
+
+async def test_the_parents_token_limit_ends_the_run_before_the_sub_agents_call(
+    bench: Any, delegating: Callable[..., Any]
+) -> None:
+    """The response of a sub-agent that exceeds it runs none of its calls."""
+    bench.api.agent_reply(bench.api.shell("a1", "touch made"), used=(5000, 500))
+    bench.run_ids.append("run-limited")
+    policy = Policy(name="p", limits=Limits(max_total_tokens=3000))
+    with pytest.raises(PolicyViolationError) as caught, anyio.fail_after(PATIENCE_S):
+        await run_once(delegating(), "go", policies=[policy], run_id="run-limited")
+
+    assert [violation.kind for violation in caught.value.violations] == ["max_total_tokens"]
+    assert bench.made() == []
+    assert bench.survivors() == []
+
+
+async def test_a_rule_of_the_parent_refuses_a_sub_agents_call(bench: Any, delegating: Callable[..., Any]) -> None:
+    """The sub-agent is told, and goes on."""
+    bench.api.agent_reply(bench.api.shell("a1", "touch made"), bench.api.shell("a2", "echo b > b"))
+    policy = Policy(name="p", tool_rules=(Deny((TOUCH,), action="deny"),))
+    result = await run_once(delegating(), "go", policies=[policy])
+
+    assert [violation.enforcement for violation in result.policy.violations] == ["prevented"]
+    assert (result.output, bench.made()) == ("end", ["b"])
+
+
+async def test_a_rule_of_the_parent_that_cancels_ends_the_run_with_its_sub_agents(
+    bench: Any, delegating: Callable[..., Any]
+) -> None:
+    """The call that broke it never ran."""
+    bench.api.agent_reply(bench.api.shell("a1", "touch made"))
+    bench.run_ids.append("run-ruled")
+    policy = Policy(name="p", tool_rules=(Deny((TOUCH,)),))
+    with pytest.raises(PolicyViolationError) as caught, anyio.fail_after(PATIENCE_S):
+        await run_once(delegating(), "go", policies=[policy], run_id="run-ruled")
+
+    assert [violation.enforcement for violation in caught.value.violations] == ["prevented"]
+    assert bench.made() == []
+    assert bench.survivors() == []
+
+
+async def test_an_answer_that_stops_a_sub_agent_leaves_the_turn_to_the_interrupt(
+    bench: Any, gate_that: Any, delegating: Callable[..., Any]
+) -> None:
+    """Cancelling the turn of the sub-agent would not end the run."""
+    bench.api.agent_reply(bench.api.shell("a1", "touch made"))
+    asked = anyio.Event()
+
+    def stop(call: ToolCall) -> GateAnswer:
+        asked.set()
+        return GateAnswer(allowed=False, stop=True)
+
+    async with bench.watched(gate_that(stop), adapter=delegating()) as run:
+        await asked.wait()
+        await run.interrupt()
+
+    assert bench.made() == []
+    assert bench.survivors() == []
+
+
+async def test_a_cancel_ends_the_command_of_a_sub_agent(
+    bench: Any, delegating: Callable[..., Any], pipe: Any
+) -> None:
+    """The interrupt of the turn alone would leave the sub-agent at work."""
+    bench.api.agent_reply(bench.api.shell("a1", f"echo up > {pipe}; sleep 80005 & sleep 80005", yield_time_ms=30000))
+    async with bench.watched(adapter=delegating()) as run:
+        await pipe.heard()
+        await run.interrupt()
+
+    assert "a1" in [event.tool_call_id for event in run.seen if isinstance(event, ToolCallFailed)]
+    assert bench.survivors() == []
+
+
+async def test_the_end_of_the_turn_ends_sub_agents_that_still_work(bench: Any, flavour: Flavour, pipe: Any) -> None:
+    """What the agent does not wait for does not outlive its run."""
+    bench.api.reply(flavour.spawn())
+    bench.api.reply(bench.api.shell("listen", f"cat {pipe}"))
+    bench.api.agent_reply(bench.api.shell("a1", f"echo up > {pipe}; sleep 80006", yield_time_ms=30000))
+    events = await bench.run(adapter=bench.adapter(features={flavour.feature: True}))
+
+    assert events[-1].type == "run_completed"
+    assert bench.survivors() == []
+
+
+@pytest.mark.parametrize("escalated", [False, True])
+async def test_a_sub_agents_command_stays_in_the_sandbox(
+    bench: Any, gate_that: Any, delegating: Callable[..., Any], escalated: bool
+) -> None:
+    """What its model wrote stands in a record of its own."""
+    more = {"sandbox_permissions": "require_escalated", "justification": "must"} if escalated else {}
+    bench.api.agent_reply(bench.api.shell("a1", "touch made", **more))
+    gate = gate_that()
+    await bench.run(gate, adapter=delegating(sandbox="workspace-write"))
+
+    assert [call.input.get("escalated") for call in gate.calls] == [True if escalated else None]
+    assert (bench.cwd / "made").exists() is not escalated
+
+
+async def test_a_sub_agents_mcp_calls_are_asked_about(
+    bench: Any, gate_that: Any, delegating: Callable[..., Any], tmp_path: Path
+) -> None:
+    """Its servers ask as its parent's do, whatever the client's settings say."""
+    server = {
+        "command": sys.executable,
+        "args": [MCP_SERVER, str(tmp_path)],
+        "default_tools_approval_mode": "approve",
+    }
+    bench.api.agent_reply(bench.api.call("a1", "peek", namespace="mcp__small", text="b"))
+    gate = gate_that(lambda call: GateAnswer(allowed=False))
+    await bench.run(gate, adapter=delegating(config={"mcp_servers.small": server}))
+
+    assert [(call.name, call.parent_tool_call_id) for call in gate.calls] == [("mcp__small__peek", "spawn")]
+    assert not (tmp_path / "peek.called").exists()
+
+
+async def test_a_role_that_is_not_to_ask_asks(bench: Any, gate_that: Any) -> None:
+    """The settings of a sub-agent's role do not loosen the terms of the run."""
+    flavour = Flavour(bench.api, "multi_agent")
+    (bench.home / "role.toml").write_text(ROLE)
+    role = {"description": "quick", "config_file": str(bench.home / "role.toml")}
+    bench.api.reply(flavour.spawn(agent_type="loose"))
+    bench.api.reply(flavour.wait())
+    bench.api.agent_reply(bench.api.shell("a1", "touch made"))
+    gate = gate_that(lambda call: GateAnswer(allowed=False))
+    await bench.run(gate, adapter=bench.adapter(features={"multi_agent": True}, config={"agents.loose": role}))
+
+    assert of_agent(gate.calls) == [("a1", "spawn", 1)]
+    assert bench.made() == []
+
+
+async def test_a_policy_that_denies_sub_agents_takes_them_away(bench: Any, flavour: Flavour) -> None:
+    """Before the model could start one."""
+    adapter = bench.adapter(features={flavour.feature: True})
+    options = adapter.compile(Policy(name="p", tool_rules=(Deny(("spawn_agent",)),)))
+    bench.api.reply(flavour.spawn())
+    events = await bench.run(adapter=adapter, options=options)
+
+    assert options.expressed == ("deny spawn_agent",)
+    assert not any(isinstance(event, ToolCallStarted) for event in events)
+    assert not {"collaboration", "tool_search"} & set(bench.api.offered())
+
+
+async def test_sub_agents_turned_on_in_the_clients_settings_stay_off(bench: Any, flavour: Flavour) -> None:
+    """Only the adapter's own `features` turn them on."""
+    (bench.home / "config.toml").write_text(f"[features]\n{flavour.feature} = true\n")
+    adapter = bench.adapter()
+    await bench.run(adapter=adapter)
+
+    assert adapter.capabilities.gate == "all"
+    assert bench.adapter(features={flavour.feature: True}).ungated == ["agents are started without asking"]
+    assert not {"collaboration", "tool_search"} & set(bench.api.offered())

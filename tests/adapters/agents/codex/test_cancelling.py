@@ -1,0 +1,177 @@
+"""A cancel ends the real client, whatever it was doing, with its own interrupt where there is a turn."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import anyio
+import pytest
+
+from proctor.adapters.agents.codex import turn
+from proctor.adapters.agents.codex.connection import Connection
+from proctor.policies.policy import Limits, Policy
+from proctor.policies.stream.calls import ToolCall
+from proctor.policies.stream.events import RunCancelled, ToolCallFailed
+from proctor.supervisor import MemoryStore, Supervisor
+from proctor.supervisor.ports import GateAnswer
+from proctor.supervisor.testing.patience import PATIENCE_S
+
+pytestmark = [pytest.mark.anyio, pytest.mark.codex, pytest.mark.usefixtures("patient")]
+
+SLEEPER = "echo up > {signal}; sleep 80000 & sleep 80000"
+
+
+@pytest.fixture
+def asking(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, int], anyio.Event]:
+    """Make an event that is set when the client was asked for something so many times; its answer is withheld."""
+
+    def watch(wanted: str, times: int) -> anyio.Event:
+        asked = anyio.Event()
+        seen: list[str] = []
+        ask = Connection.ask
+
+        async def watched(connection: Connection, method: str, params: Any, **how: Any) -> dict[str, Any]:
+            seen.append(method)
+            answer = await ask(connection, method, params, **how)
+            if seen.count(wanted) == times:
+                asked.set()
+                await anyio.sleep_forever()
+            return answer
+
+        monkeypatch.setattr(Connection, "ask", watched)
+        return asked
+
+    return watch
+
+
+@pytest.mark.parametrize(
+    ("method", "times"),
+    [
+        ("initialize", 1),  # while it is prepared
+        ("initialize", 2),
+        ("thread/start", 1),
+        ("turn/start", 1),
+    ],
+)
+async def test_a_cancel_before_there_is_a_turn_closes_the_client(
+    bench: Any, asking: Callable[[str, int], anyio.Event], method: str, times: int
+) -> None:
+    """At each step of its start; the run is recorded as cancelled."""
+    bench.api.reply(endless=True)
+    bench.run_ids.append("run-early")
+    asked = asking(method, times)
+    policy = Policy(name="p", limits=Limits(max_tool_calls=5))
+    with anyio.fail_after(PATIENCE_S):
+        async with Supervisor(MemoryStore()) as supervisor:
+            handle = await supervisor.start(bench.adapter(), "go", policies=[policy], run_id="run-early")
+            await asked.wait()
+            await handle.cancel(reason="enough")
+            result = await handle.wait()
+
+    assert result.status == "cancelled"
+    (ended,) = (event for event in result.events if isinstance(event, RunCancelled))
+    assert ended.evidence == {"rungs": [{"rung": "abandon"}]}
+    assert bench.survivors() == []
+
+
+async def test_a_cancel_before_the_client_says_that_the_turn_began_waits_for_that(bench: Any) -> None:
+    """The client refuses an interrupt until then."""
+    bench.api.reply(endless=True)
+    async with bench.watched() as run:
+        await run.interrupt()
+
+    assert bench.survivors() == []
+
+
+async def test_a_cancel_ends_a_turn_whose_request_nobody_answers(bench: Any) -> None:
+    """The provider does not even begin to respond."""
+    bench.api.reply(mute=True)
+    async with bench.watched() as run:
+        await bench.api.asked()
+        await run.interrupt()
+
+
+async def test_a_cancel_ends_a_turn_that_is_being_retried(bench: Any) -> None:
+    """The client waits before it asks again."""
+    for _ in range(4):
+        bench.api.reply(status=500)
+    async with bench.watched() as run:
+        await bench.api.asked()
+        await run.interrupt()
+
+
+async def test_a_cancel_ends_a_response_that_never_ends(bench: Any) -> None:
+    """The provider is silent; the interrupt does not wait for it."""
+    bench.api.reply(bench.api.text("thinking"), endless=True)
+    async with bench.watched() as run:
+        await run.responding.wait()
+        await run.interrupt()
+
+
+async def test_a_cancel_while_a_call_is_held_never_runs_it(bench: Any) -> None:
+    """The answer that comes too late is ignored."""
+    held, too_late = anyio.Event(), anyio.Event()
+
+    async def gate(call: ToolCall) -> GateAnswer:
+        held.set()
+        await too_late.wait()
+        return GateAnswer(allowed=True)
+
+    bench.api.reply(bench.api.shell("c1", "touch made"))
+    async with bench.watched(gate) as run:
+        await held.wait()
+        await run.interrupt()
+        too_late.set()
+
+    assert bench.made() == []
+    assert bench.survivors() == []
+
+
+async def test_a_cancel_ends_the_command_that_runs_with_all_it_started(bench: Any, pipe: Any) -> None:
+    """The interrupt alone leaves commands running, so they are cleaned up after it."""
+    bench.api.reply(bench.api.shell("c1", SLEEPER.format(signal=pipe), yield_time_ms=30000))
+    async with bench.watched() as run:
+        await pipe.heard()
+        await run.interrupt()
+
+    assert [event.tool_call_id for event in run.seen if isinstance(event, ToolCallFailed)] == ["c1"]
+    assert len(bench.api.requests) == 1
+    assert bench.survivors() == []
+
+
+async def test_a_cancel_between_two_responses_interrupts(bench: Any, pipe: Any) -> None:
+    """A command left running in the background is ended too."""
+    bench.api.reply(bench.api.shell("c1", SLEEPER.format(signal=pipe), yield_time_ms=250))
+    bench.api.reply(mute=True)
+    async with bench.watched() as run:
+        await pipe.heard()
+        await bench.api.asked(2)
+        await run.interrupt()
+
+    assert bench.survivors() == []
+
+
+async def test_a_second_walk_down_the_ladder_interrupts_no_second_time(bench: Any) -> None:
+    """The client never answers a second interrupt of one turn."""
+    bench.api.reply(bench.api.text("thinking"), endless=True)
+    async with bench.watched() as run:
+        await run.responding.wait()
+        first = await run.provider.ladder()[0].act()
+        second = await run.provider.ladder()[0].act()
+        await run.ended.wait()
+
+    assert [first, second] == [{"interrupted_by": "ladder"}] * 2
+
+
+async def test_a_client_that_never_begins_its_turn_is_closed(
+    bench: Any, stand_in: Callable[[str], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The interrupt is given up, and its input closed."""
+    for bound in ("INTERRUPT_S", "CLEAN_UP_S"):
+        monkeypatch.setattr(turn, bound, 0.05)
+    async with bench.watched(adapter=bench.adapter(codex_path=stand_in(""))) as run:
+        taken = await run.cancel()
+
+    assert [(rung["rung"], "error" in rung) for rung in taken][:2] == [("interrupt", True), ("close", False)]
+    assert run.error is None

@@ -1,0 +1,190 @@
+"""The shipped conformance suite of the Adapter port, on the real client and a scripted model."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import msgspec
+import pytest
+
+from proctor.policies.stream.calls import Capabilities, Usage
+from proctor.supervisor.testing import wire
+from proctor.supervisor.testing.adapters.cancelling import CancellingChecks
+from proctor.supervisor.testing.adapters.checks import AdapterChecks
+from proctor.supervisor.testing.adapters.conformance import AdapterConformance, Agent
+from proctor.supervisor.testing.adapters.crashing import CrashingChecks
+from proctor.supervisor.testing.patience import PATIENCE_S
+
+SLEEP = "sleep 73004"
+STAY = f"trap '' TERM HUP; setsid {SLEEP} & (setsid {SLEEP} &); touch up; {SLEEP}"
+Reply: TypeAlias = tuple[list[dict[str, Any]], dict[str, Any]]
+"""The items of a response, and how it comes."""
+SCENE = re.compile(r"scene-\d+")
+
+
+def real_client() -> str:
+    """The path of the client that the package carries."""
+    return str(import_module("codex_cli_bin").bundled_codex_path())
+
+
+class Script:
+    """The responses of one conversation, each with how many calls it asks for."""
+
+    def __init__(self, *responses: Callable[[], Reply]) -> None:
+        self._responses = responses
+
+    def after(self, calls: int) -> Reply | None:
+        """The items of the response that is due once so many calls were asked for, and how it comes."""
+        for respond in self._responses:
+            items, how = respond()
+            if calls <= 0:
+                return items, how
+            calls -= sum(item["type"] == "function_call" for item in items)
+        return None
+
+
+class Scenes:
+    """Scripted conversations, each known by its prompt; which response is due, the conversation tells."""
+
+    def __init__(self, api: Any) -> None:
+        self._api = api
+        self._otherwise = api.next_reply
+        self._scripts: dict[str, Script] = {}
+        self._reply_class = type(api.next_reply({}))
+        api.next_reply = self._next_reply
+
+    def add(self, script: Script) -> str:
+        """A conversation; gives its prompt."""
+        prompt = f"scene-{len(self._scripts)}"
+        self._scripts[prompt] = script
+        return prompt
+
+    def _next_reply(self, request: dict[str, Any]) -> Any:
+        if not request.get("tools"):
+            return self._otherwise(request)
+        calls, script = 0, Script()
+        for item in request["input"]:
+            found = SCENE.findall(str(item.get("content", "")))
+            if item.get("role") == "user" and found:
+                calls, script = 0, self._scripts[found[-1]]
+            calls += item["type"] == "function_call"
+        items, how = script.after(calls) or ([self._api.text("end")], {})
+        return self._reply_class(*items, **how)
+
+
+class Codex(AdapterChecks):
+    """Agents that run real commands."""
+
+    has_client = True
+    in_order = False
+
+    @pytest.fixture(autouse=True)
+    def place(self, bench: Any, tmp_path: Path) -> None:
+        """The client's working folder and its scripted model."""
+        self.bench = bench
+        self.scratch = tmp_path
+        self.workspace = bench.cwd
+        self.scenes = Scenes(bench.api)
+
+    def making(self, *files: str, together: bool = False) -> Agent:
+        """A command for each file."""
+        return self._agent(self._commands(*files, together=together))
+
+    def delegating(self, file: str) -> Agent:
+        """An agent with sub-agents turned on, which says nothing more until its own has been answered."""
+        api, answered = self.bench.api, threading.Event()
+
+        def told() -> Reply:
+            answered.set()
+            return [api.text("done")], {}
+
+        def wait() -> Reply:
+            answered.wait(PATIENCE_S)
+            return [api.text("end")], {}
+
+        inner = self.scenes.add(Script(_asking(api.shell("inner", f"touch {file}")), told))
+        spawn = api.call("spawn", "spawn_agent", namespace="multi_agent_v1", message=inner)
+        return self._agent(Script(_asking(spawn), wait), features={"multi_agent": True})
+
+    def saw_sub_agents(self, declared: Capabilities) -> None:
+        """The row is of the adapter as it is without them."""
+        super().saw_sub_agents(msgspec.structs.replace(declared, gate=self.bench.adapter().capabilities.gate))
+
+    def staying(self) -> Agent:
+        """A command that never ends."""
+        call = self.bench.api.shell("stay", STAY, yield_time_ms=30000)
+        return self._agent(Script(lambda: ([call], {})))
+
+    def silent(self) -> Agent:
+        """A response that never ends."""
+        return self._agent(Script(lambda: ([self.bench.api.text("hm")], {"endless": True})))
+
+    def using(self) -> tuple[Agent, Usage]:
+        """Two responses, cached input and reasoning among it."""
+        api = self.bench.api
+        script = Script(
+            lambda: ([api.shell("c1", "touch a")], {"used": (100, 20), "cached": 40, "reasoning": 5}),
+            lambda: ([api.text("x")], {"used": (30, 3)}),
+        )
+        return self._agent(script), Usage(
+            input_tokens=130, output_tokens=23, cache_read_tokens=40, reasoning_tokens=5
+        )
+
+    def failing(self) -> Agent:
+        """An API that refuses every request."""
+        return self._agent(Script(lambda: ([], {"status": 400})))
+
+    def garbling(self, *files: str) -> Agent:
+        """Noise before the first message."""
+        return self._agent(self._commands(*files), codex_path=self._program(wire.garbled([real_client()])))
+
+    def truncating(self, *, lives: bool = False) -> Agent:
+        """The output ends as the turn begins."""
+        cut = wire.cut([real_client()], "turn/started", lives=lives)
+        return self._agent(self._commands("alpha"), codex_path=self._program(cut))
+
+    def _commands(self, *files: str, together: bool = False) -> Script:
+        calls = [self.bench.api.shell(f"call-{file}", f"touch {file}") for file in files]
+        if together:
+            return Script(lambda: (calls, {}))
+        return Script(*(_asking(call) for call in calls))
+
+    def _agent(self, script: Script, **options: Any) -> Agent:
+        own_default = {"features.shell_snapshot": True}
+        return Agent(self.bench.adapter(config=own_default, **options), self.scenes.add(script))
+
+    def _program(self, command: list[str]) -> str:
+        return str(wire.as_program(self.scratch / "client", command))
+
+
+def _asking(call: dict[str, Any]) -> Callable[[], Reply]:
+    return lambda: ([call], {})
+
+
+@pytest.mark.codex
+@pytest.mark.anyio
+class TestCodexAdapter(Codex, AdapterConformance):
+    """All of the suite; what the backend could change is below."""
+
+    row = "codex"
+
+    @pytest.fixture
+    def anyio_backend(self) -> str:
+        """The first backend."""
+        return "asyncio"
+
+
+@pytest.mark.codex
+@pytest.mark.anyio
+class TestEndingCodexOnTrio(Codex, CancellingChecks, CrashingChecks):
+    """Every way to end a run."""
+
+    @pytest.fixture
+    def anyio_backend(self) -> str:
+        """The second backend."""
+        return "trio"

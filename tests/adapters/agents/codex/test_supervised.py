@@ -1,0 +1,157 @@
+"""Runs of the real client from end to end: policies, limits, people, the record."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import anyio
+import anyio.to_thread
+import pytest
+
+from proctor.policies.language.conditions import Condition
+from proctor.policies.language.selectors import ToolWhere
+from proctor.policies.policy import Deny, Limit, Limits, Policy
+from proctor.policies.stream.events import TERMINAL, Event, TokenUsageUpdated
+from proctor.supervisor import MemoryStore, PolicyViolationError, ProviderError, Supervisor, run_once
+from proctor.supervisor.ports import ApprovalAnswer, ApprovalRequest
+from proctor.supervisor.testing.patience import PATIENCE_S
+
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.codex,
+    pytest.mark.parametrize("anyio_backend", ["trio"]),
+]
+
+TOUCH = ToolWhere(tool="shell", where=(Condition(path="$.command", regex="^touch "),))
+
+
+def types(events: tuple[Event, ...]) -> list[str]:
+    """The types of the events about calls, and the end."""
+    shown = [event for event in events if "tool_call" in event.type or isinstance(event, TERMINAL)]
+    return [event.type for event in shown]
+
+
+async def cancelled(bench: Any, policy: Policy) -> PolicyViolationError:
+    """What a run that its policy cancels raises; it leaves no process and has one end."""
+    with pytest.raises(PolicyViolationError) as caught, anyio.fail_after(PATIENCE_S):
+        await run_once(bench.adapter(), "go", policies=[policy], run_id="run-cancelled")
+    bench.run_ids.append("run-cancelled")
+
+    events = caught.value.partial.events
+    assert [event.type for event in events if isinstance(event, TERMINAL)] == ["run_cancelled"]
+    assert isinstance(events[-1], TERMINAL)
+    assert bench.survivors() == []
+    return caught.value
+
+
+async def test_a_denied_command_is_refused_and_the_run_completes(bench: Any) -> None:
+    """Its sibling runs."""
+    bench.api.reply(bench.api.shell("c1", "touch a"), bench.api.shell("c2", "echo b > b"))
+    policy = Policy(name="p", tool_rules=(Deny((TOUCH,), action="deny"),))
+    result = await run_once(bench.adapter(), "go", policies=[policy])
+
+    assert (result.status, result.output, bench.made()) == ("completed", "end", ["b"])
+    assert [violation.enforcement for violation in result.policy.violations] == ["prevented"]
+    assert result.usage.total_tokens == 240
+
+
+async def test_a_call_that_cancels_ends_the_run_before_any_of_its_response(bench: Any) -> None:
+    """Every call that was asked about gets its answer, none runs, no other response is asked for."""
+    bench.api.reply(bench.api.shell("c1", "touch a"), bench.api.shell("c2", "touch b"))
+    error = await cancelled(bench, Policy(name="p", tool_rules=(Deny((TOUCH,)),)))
+
+    seen = types(error.partial.events)
+    assert seen.count("tool_call_denied") == seen.count("tool_call_requested") > 0
+    assert "tool_call_started" not in seen
+    assert bench.made() == []
+    assert len(bench.api.requests) == 1
+
+
+async def test_the_response_that_exceeds_the_tokens_runs_none_of_its_calls(bench: Any) -> None:
+    """The client's record has a response's tokens before its calls are asked about."""
+    for name in "abc":
+        bench.api.reply(bench.api.shell(name, f"touch {name}"), used=(1000, 10))
+    error = await cancelled(bench, Policy(name="p", limits=Limits(max_total_tokens=1500)))
+
+    reports = [event for event in error.partial.events if isinstance(event, TokenUsageUpdated)]
+    assert [report.input_tokens for report in reports] == [1000, 1000]
+    assert bench.made() == ["a"]
+
+
+async def test_a_token_limit_that_denies_lets_the_model_say_its_last_words(bench: Any) -> None:
+    """Later calls are refused, the run goes on."""
+    for name in "ab":
+        bench.api.reply(bench.api.shell(name, f"touch {name}"), used=(1000, 10))
+    limit = Limit(max=1500, action="deny")
+    result = await run_once(bench.adapter(), "go", policies=[Policy(name="p", limits=Limits(max_total_tokens=limit))])
+
+    assert (result.output, bench.made()) == ("end", ["a"])
+
+
+async def test_a_silent_provider_is_cancelled_at_the_deadline(bench: Any) -> None:
+    """The supervisor's clock needs no event."""
+    bench.api.reply(bench.api.text("thinking"), endless=True)
+    error = await cancelled(bench, Policy(name="p", limits=Limits(max_duration_ms=500)))
+
+    (violation,) = error.violations
+    assert violation.kind == "max_duration_ms"
+
+
+async def test_a_person_cancels_while_a_command_runs(bench: Any, pipe: Any) -> None:
+    """The command's outcome is recorded before the end of the run."""
+    command = f"echo up > {pipe}; sleep 80004 & sleep 80004"
+    bench.api.reply(bench.api.shell("c1", command, yield_time_ms=30000))
+    bench.run_ids.append("run-user")
+    with anyio.fail_after(PATIENCE_S):
+        async with Supervisor(MemoryStore()) as supervisor:
+            policy = Policy(name="p", limits=Limits(max_tool_calls=5))
+            handle = await supervisor.start(bench.adapter(), "go", policies=[policy], run_id="run-user")
+            await pipe.heard()
+            await handle.cancel(reason="enough")
+            result = await handle.wait()
+
+    assert types(result.events)[-2:] == ["tool_call_failed", "run_cancelled"]
+    assert result.status == "cancelled"
+    assert bench.survivors() == []
+
+
+@pytest.mark.parametrize("granted", [True, False])
+async def test_a_held_call_runs_only_when_somebody_approves(bench: Any, granted: bool) -> None:
+    """The approver sees the command itself; it has not run by then."""
+    seen: list[tuple[dict[str, Any], list[str]]] = []
+
+    async def approver(request: ApprovalRequest) -> ApprovalAnswer:
+        seen.append((request.call.input, bench.made()))
+        return ApprovalAnswer(granted=granted, by="ana")
+
+    bench.api.reply(bench.api.shell("c1", "touch a"))
+    policy = Policy(name="p", tool_rules=(Deny((TOUCH,), action="request_approval"),))
+    await run_once(bench.adapter(), "go", policies=[policy], approver=approver)
+
+    assert seen == [({"command": "touch a", "cwd": str(bench.cwd)}, [])]
+    assert bench.made() == (["a"] if granted else [])
+
+
+async def test_a_second_run_of_a_session_takes_the_conversation_up(bench: Any) -> None:
+    """Tokens are counted once over both runs."""
+    store = MemoryStore()
+    adapter = bench.adapter()
+    policy = Policy(name="p", limits=Limits(max_tool_calls=5))
+    bench.api.reply(bench.api.text("one"), used=(1000, 50))
+    first = await run_once(adapter, "first", policies=[policy], store=store, session_id="s")
+    bench.api.reply(bench.api.text("two"), used=(2000, 60))
+    second = await run_once(adapter, "second", policies=[policy], store=store, session_id="s")
+
+    assert (first.usage.total_tokens, second.usage.total_tokens) == (1050, 2060)
+    said = str(bench.api.requests[-1]["input"])
+    assert all(word in said for word in ("first", "one", "second"))
+
+
+async def test_a_failing_provider_is_raised_with_the_policys_report(bench: Any) -> None:
+    """Not a violation, and not hidden."""
+    for _ in range(4):
+        bench.api.reply(status=500)
+    with pytest.raises(ProviderError) as caught:
+        await run_once(bench.adapter(), "go", policies=[Policy(name="p", limits=Limits(max_tool_calls=5))])
+
+    assert caught.value.policy.action == "allow"

@@ -1,0 +1,120 @@
+"""A real langchain agent, with a scripted model, under `supervise`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from proctor.adapters import supervise
+from proctor.policies import Deny, Limits, Policy, PolicyViolationError
+from proctor.policies.stream.events import ToolCallFailed, ToolCallStarted
+
+pytest.importorskip("langchain", reason="langchain is not installed: pip install 'proctor[langchain]'")
+from langchain.agents import create_agent
+from langchain_core.language_models.fake_chat_models import GenericFakeChatModel
+from langchain_core.messages import AIMessage, ToolMessage
+
+from proctor.adapters.agents.langchain import Supervision
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    """The framework runs on asyncio only."""
+    return "asyncio"
+
+
+class Scripted(GenericFakeChatModel):
+    """A model that gives the messages of a script."""
+
+    def bind_tools(self, tools: Any, **more: Any) -> Any:
+        return self
+
+
+def response(text: str = "", *calls: tuple[str, str, dict[str, Any]]) -> AIMessage:
+    """What the model says and asks for: id, name and arguments of each call."""
+    asked = [{"id": call_id, "name": name, "args": args} for call_id, name, args in calls]
+    used = {"input_tokens": 10, "output_tokens": 1, "total_tokens": 11}
+    return AIMessage(text, tool_calls=asked, usage_metadata=used)
+
+
+def agent(directory: Path, gate: Any, *script: AIMessage) -> Any:
+    """An agent with tools that make and remove files."""
+
+    async def make(path: str) -> str:
+        """Make a file."""
+        (directory / path).touch()
+        return path
+
+    async def rm(path: str) -> str:
+        """Remove a file."""
+        (directory / path).unlink()
+        return path
+
+    return create_agent(Scripted(messages=iter(script)), tools=[make, rm], middleware=[Supervision(gate)])
+
+
+async def test_a_refused_call_has_no_effect_and_the_model_is_told(tmp_path: Path) -> None:
+    """Its sibling runs; usage and turns are told."""
+    policy = Policy(name="p", tool_rules=(Deny(("rm",), action="deny"),))
+    script = (response("", ("1", "make", {"path": "a"}), ("2", "rm", {"path": "a"})), response("done"))
+    async with supervise([policy], prompt="go") as gate:
+        ended = await agent(tmp_path, gate, *script).ainvoke({"messages": [("user", "go")]})
+        gate.output = ended["messages"][-1].text
+
+    told = {m.tool_call_id: m.text for m in ended["messages"] if isinstance(m, ToolMessage)}
+    assert (tmp_path / "a").exists()
+    assert told == {"1": "a", "2": "Tool 'rm' is not available in this context."}
+    assert (gate.result.output, gate.result.usage.total_tokens) == ("done", 22)
+    assert [(e.tool_call_id, e.turn) for e in gate.result.events if isinstance(e, ToolCallStarted)] == [("1", 1)]
+
+
+async def test_a_token_limit_stops_the_calls_of_the_response_that_exceeds_it(tmp_path: Path) -> None:
+    """The agent is cancelled where it waits."""
+    script = (response("", ("1", "make", {"path": "a"})), response("", ("2", "make", {"path": "b"})))
+    with pytest.raises(PolicyViolationError):
+        async with supervise([Policy(name="p", limits=Limits(max_total_tokens=15))]) as gate:
+            await agent(tmp_path, gate, *script).ainvoke({"messages": [("user", "go")]})
+
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]  # noqa: ASYNC240
+
+
+async def test_a_call_with_arguments_that_make_no_sense_has_failed(tmp_path: Path) -> None:
+    """Though the framework makes a message of it."""
+    async with supervise([Policy(name="open")]) as gate:
+        running = agent(tmp_path, gate, response("", ("1", "make", {"no": "x"})), response("done"))
+        ended = await running.ainvoke({"messages": [("user", "go")]})
+
+    assert ended["messages"][-1].text == "done"
+    assert [e.tool_call_id for e in gate.result.events if isinstance(e, ToolCallFailed)] == ["1"]
+
+
+async def test_the_calls_of_an_agent_that_a_tool_runs_name_it_and_count(tmp_path: Path) -> None:
+    """Its responses are part of its parent's, whatever ids its model uses; its usage counts."""
+    policy = Policy(name="p", tool_rules=(Deny(("rm",), action="deny"),), limits=Limits(max_turns=2))
+    asked = (("1", "make", {"path": "a"}), ("2", "rm", {"path": "a"}))
+    async with supervise([policy]) as gate:
+        inner = agent(tmp_path, gate, response("", *asked), response("made"))
+
+        async def delegate() -> str:
+            """Have another agent do it."""
+            return str((await inner.ainvoke({"messages": [("user", "sub")]}))["messages"][-1].text)
+
+        script = Scripted(messages=iter((response("", ("1", "delegate", {})), response("done"))))
+        outer: Any = create_agent(script, tools=[delegate], middleware=[Supervision(gate)])
+        gate.output = (await outer.ainvoke({"messages": [("user", "go")]}))["messages"][-1].text
+
+    started = [event for event in gate.result.events if isinstance(event, ToolCallStarted)]
+    assert [(e.tool_call_id, e.parent_tool_call_id, e.turn) for e in started] == [("1", None, 1), ("1.1", "1", 1)]
+    assert [v.tool_call_id for v in gate.result.policy.violations] == ["1.2"]
+    assert (gate.result.output, gate.result.usage.total_tokens) == ("done", 44)
+
+
+async def test_an_agent_that_is_not_awaited_runs_nothing(tmp_path: Path) -> None:
+    """A call could not be held."""
+    async with supervise([Policy(name="open")]) as gate:
+        with pytest.raises(RuntimeError, match="`ainvoke`"):
+            agent(tmp_path, gate, response("x")).invoke({"messages": [("user", "go")]})

@@ -1,0 +1,102 @@
+"""The shipped conformance suite of the Adapter port, on loops that are functions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import anyio
+import pytest
+from anyio.lowlevel import checkpoint
+
+from proctor.adapters import FunctionAdapter, LoopGate, ToolRefused
+from proctor.policies.stream.calls import Usage
+from proctor.supervisor.testing.adapters.conformance import AdapterConformance, Agent
+
+
+@pytest.mark.anyio
+class TestFunctionAdapter(AdapterConformance):
+    """A loop whose tool makes files."""
+
+    row = "function"
+
+    @pytest.fixture(autouse=True)
+    def place(self, tmp_path: Path) -> None:
+        """An empty workspace."""
+        self.workspace = tmp_path
+
+    def making(self, *files: str, together: bool = False) -> Agent:
+        """A call for each file, one after another or side by side."""
+
+        async def loop(gate: LoopGate, prompt: str) -> str:
+            if together:
+                async with anyio.create_task_group() as siblings:
+                    for file in files:
+                        siblings.start_soon(self._make, gate, file)
+                        await checkpoint()
+            else:
+                for n, file in enumerate(files):
+                    if n:
+                        await gate.turn()
+                    await self._make(gate, file)
+            return "made"
+
+        return Agent(FunctionAdapter(loop))
+
+    def delegating(self, file: str) -> Agent:
+        """A tool that calls another one."""
+
+        async def loop(gate: LoopGate, prompt: str) -> None:
+            async def delegate() -> None:
+                await self._make(gate, file)
+
+            await gate.tool(delegate)()
+
+        return Agent(FunctionAdapter(loop))
+
+    def silent(self) -> Agent:
+        """A loop that says something and waits for ever."""
+
+        async def loop(gate: LoopGate, prompt: str) -> None:
+            await gate.message("hm")
+            await anyio.sleep_forever()
+
+        return Agent(FunctionAdapter(loop))
+
+    def using(self) -> tuple[Agent, Usage]:
+        """Deltas, and what the run used in all."""
+
+        async def loop(gate: LoopGate, prompt: str) -> None:
+            await gate.usage(input_tokens=10, output_tokens=2)
+            await gate.turn()
+            await gate.usage(input_tokens=25, output_tokens=4, cache_read_tokens=5, cumulative=True)
+
+        return Agent(FunctionAdapter(loop)), Usage(input_tokens=25, output_tokens=4, cache_read_tokens=5)
+
+    def failing(self) -> Agent:
+        """A loop that raises."""
+
+        async def loop(gate: LoopGate, prompt: str) -> None:
+            await gate.message("x")
+            raise RuntimeError("no more")
+
+        return Agent(FunctionAdapter(loop))
+
+    def offering(self) -> tuple[Agent, list[str]]:
+        """A loop that asks what could be called."""
+        offered: list[str] = []
+
+        async def loop(gate: LoopGate, prompt: str) -> None:
+            offered.extend(gate.narrow(["kept", "hidden"]))
+
+        return Agent(FunctionAdapter(loop)), offered
+
+    async def _make(self, gate: LoopGate, file: str) -> None:
+        try:
+            await gate.tool(name="make")(self._touch)(file)
+        except ToolRefused:
+            await gate.message("then not")
+
+    def _touch(self, path: str) -> Sequence[str]:
+        (self.workspace / path).touch()
+        return [path]

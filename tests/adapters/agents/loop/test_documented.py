@@ -1,0 +1,72 @@
+"""The page about frameworks says what is so: its examples run."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from proctor.adapters import FunctionAdapter, OpenAIAgentsAdapter
+from proctor.supervisor import run_once
+
+PAGE = (Path(__file__).parents[4] / "docs" / "frameworks.md").read_text()
+OWN, FUNCTION, PYDANTIC_AI, OPENAI = re.findall(r"^```python\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+
+
+def names_of(*blocks: str) -> dict[str, Any]:
+    """What the code of these blocks defines."""
+    names: dict[str, Any] = {}
+    for block in blocks:
+        exec(block, names)
+    return names
+
+
+@pytest.mark.anyio
+async def test_the_block_refuses_what_the_policy_denies() -> None:
+    """And its result says so."""
+    result = await names_of(OWN)["main"]()
+
+    assert result.output == "Tool 'delete_mail' is not available in this context."
+    assert result.usage.total_tokens == 940
+
+
+@pytest.mark.anyio
+async def test_the_loop_as_a_function_runs() -> None:
+    """Under the same policies."""
+    result = await names_of(OWN, FUNCTION)["run"]()
+
+    assert result.output == "done"
+
+
+def test_the_agent_of_pydantic_ai_runs() -> None:
+    """Its tool is refused, not run."""
+    pytest.importorskip("pydantic_ai", reason="pip install 'proctor[pydantic-ai]'")
+    result = anyio.run(names_of(OWN, PYDANTIC_AI)["run"])
+
+    assert result.status == "completed"
+    assert [violation.tool_name for violation in result.policy.violations] == ["delete_file"]
+
+
+def test_the_agent_of_the_openai_sdk_is_one() -> None:
+    """Every tool of it can be held."""
+    pytest.importorskip("agents", reason="pip install 'proctor[openai-agents]'")
+    adapter = names_of(OPENAI)["adapter"]
+
+    assert isinstance(adapter, OpenAIAgentsAdapter)
+    assert adapter.capabilities.gate == "all"
+
+
+def test_a_loop_can_be_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on the command line."""
+    (tmp_path / "documented_loop.py").write_text(FUNCTION)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+
+    async def go() -> Any:
+        return await run_once(FunctionAdapter("documented_loop:loop"), "go", policies=names_of(OWN)["policies"])
+
+    assert anyio.run(go).output == "done"

@@ -1,0 +1,166 @@
+"""How a loop that is a block of code ends: limits, deadlines, cancels, errors."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from proctor.adapters import FunctionAdapter, LoopGate, ToolRefused, supervise
+from proctor.policies import Deny, Limits, Policy, PolicyError, PolicyViolationError
+from proctor.supervisor import run_once
+from proctor.supervisor.errors import StoreError, UsageError
+from proctor.supervisor.store.memory import MemoryStore
+from proctor.supervisor.testing.patience import PATIENCE_S
+
+OPEN = Policy(name="open")
+NO_RM = Policy(name="no-rm", tool_rules=(Deny(("rm",), action="deny"),))
+
+
+@pytest.mark.anyio
+async def test_a_limit_cancels_the_block_where_it_waits() -> None:
+    """The report of usage that exceeds the limit is the last thing the block does."""
+    with anyio.fail_after(PATIENCE_S), pytest.raises(PolicyViolationError) as caught:  # noqa: PT012
+        async with supervise([Policy(name="p", limits=Limits(max_total_tokens=100))]) as gate:
+            await gate.usage(input_tokens=60)
+            await gate.usage(output_tokens=60)
+            await anyio.sleep_forever()
+
+    assert [v.kind for v in caught.value.violations] == ["max_total_tokens"]
+    assert gate.result.status == "cancelled"
+    assert gate.result.usage.total_tokens == 120
+
+
+@pytest.mark.anyio
+async def test_a_deadline_cancels_a_silent_block() -> None:
+    """The supervisor's clock, no event needed."""
+    with anyio.fail_after(PATIENCE_S), pytest.raises(PolicyViolationError) as caught:
+        async with supervise([Policy(name="p", limits=Limits(max_duration_ms=50))]):
+            await anyio.sleep_forever()
+
+    assert [v.kind for v in caught.value.violations] == ["max_duration_ms"]
+
+
+@pytest.mark.anyio
+async def test_a_refusal_that_cancels_ends_the_block_even_if_it_goes_on_asking(tmp_path: Path) -> None:
+    """No call after it runs, whatever the loop does with the exception."""
+    with pytest.raises(PolicyViolationError):  # noqa: PT012
+        async with supervise([Policy(name="p", tool_rules=(Deny(("rm",)),))]) as gate:
+            touch = gate.tool(name="touch")((tmp_path / "a").touch)
+            await _go_on(gate, touch)
+
+    assert list(tmp_path.iterdir()) == []  # noqa: ASYNC240
+
+
+@pytest.mark.anyio
+async def test_the_blocks_own_exception_comes_out_as_it_is() -> None:
+    """The run has failed, and the exception carries the policy report."""
+    store, error = MemoryStore(), ValueError("mine")
+    with pytest.raises(ValueError, match="mine") as caught:
+        async with supervise([OPEN], store=store, run_id="r") as gate:
+            raise error
+
+    run = await store.run("r")
+    assert caught.value is error
+    assert caught.value.policy.action == "allow"  # type: ignore[attr-defined]
+    assert run is not None
+    assert run.status == "failed"
+    with pytest.raises(UsageError):
+        _ = gate.result
+
+
+@pytest.mark.anyio
+async def test_a_group_of_exceptions_comes_out_as_a_group() -> None:
+    """Also one of a single exception."""
+
+    async def fail() -> None:
+        raise ValueError("mine")
+
+    with pytest.raises(ExceptionGroup) as caught:
+        async with supervise([OPEN]), anyio.create_task_group() as tasks:
+            tasks.start_soon(fail)
+
+    assert [str(error) for error in caught.value.exceptions] == ["mine"]
+
+
+@pytest.mark.anyio
+async def test_a_block_cancelled_from_outside_ends_its_run() -> None:
+    """And lets the cancel go on to where it came from."""
+    store = MemoryStore()
+    with anyio.fail_after(PATIENCE_S), anyio.move_on_after(0.05) as scope:
+        async with supervise([OPEN], store=store, run_id="r"):
+            await anyio.sleep_forever()
+
+    run = await store.run("r")
+    assert scope.cancelled_caught
+    assert run is not None
+    assert run.status == "cancelled"
+
+
+@pytest.mark.anyio
+async def test_somebody_can_cancel_the_run_by_its_supervisor() -> None:
+    """The block ends there; what follows it goes on."""
+    with anyio.fail_after(PATIENCE_S):
+        async with supervise([OPEN]) as gate, anyio.create_task_group() as tasks:
+            tasks.start_soon(gate.supervisor.cancel_all, "enough")
+            await anyio.sleep_forever()
+
+    assert (gate.result.status, gate.result.reason) == ("cancelled", "enough")
+
+
+@pytest.mark.anyio
+async def test_a_loop_can_be_a_function() -> None:
+    """The same gate, through `run_once`; turns are the loop's to tell."""
+
+    async def loop(gate: LoopGate, prompt: str) -> str:
+        while True:
+            await gate.turn()
+            await gate.message(f"{prompt}!")
+
+    with pytest.raises(PolicyViolationError) as caught:
+        await run_once(FunctionAdapter(loop), "go", policy=Policy(name="p", limits=Limits(max_turns=3)))
+
+    assert [v.kind for v in caught.value.violations] == ["max_turns"]
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    ("bad", "error"),
+    [
+        ({}, UsageError),
+        ({"policies": []}, PolicyError),
+        ({"policies": [Policy(name="p", limits=Limits(max_turns=0))]}, PolicyViolationError),
+    ],
+)
+async def test_a_policy_that_makes_no_sense_starts_nothing(bad: dict[str, Any], error: type[Exception]) -> None:
+    """The block is not entered."""
+    with pytest.raises(error):
+        async with supervise(**bad):
+            raise AssertionError
+
+
+@pytest.mark.anyio
+async def test_a_store_that_cannot_write_keeps_the_block_from_beginning() -> None:
+    """There is no unrecorded run."""
+    store = MemoryStore()
+    await store.aclose()
+    with pytest.raises(StoreError):
+        async with supervise([OPEN], store=store):
+            raise AssertionError
+
+
+async def _go_on(gate: LoopGate, touch: Callable[[], Awaitable[None]]) -> None:
+    """Take no refusal for an answer."""
+    while True:
+        try:
+            await gate.call("rm", {}, _nothing)
+        except ToolRefused:
+            with pytest.raises(ToolRefused):
+                await touch()
+
+
+async def _nothing(tool_input: dict[str, Any]) -> None:
+    return None

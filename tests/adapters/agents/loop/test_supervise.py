@@ -1,0 +1,207 @@
+"""A loop that is a block of code: its calls, its limits, its end."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from anyio.lowlevel import checkpoint
+
+from proctor.adapters import FunctionAdapter, ToolRefused, supervise
+from proctor.policies import Deny, Limits, Policy, parse_policies
+from proctor.policies.stream.events import ToolCallStarted
+from proctor.supervisor import RunResult
+from proctor.supervisor.errors import UsageError
+from proctor.supervisor.ports import ApprovalAnswer, ApprovalRequest
+
+OPEN = Policy(name="open")
+NO_RM = Policy(name="no-rm", tool_rules=(Deny(("rm",), action="deny"),))
+
+
+def types(result: RunResult) -> list[str]:
+    """The types of a run's events."""
+    return [event.type for event in result.events]
+
+
+@pytest.mark.anyio
+async def test_an_allowed_call_runs_and_a_refused_one_does_not(tmp_path: Path) -> None:
+    """The loop is told what to tell the model, and goes on."""
+    async with supervise([NO_RM], prompt="tidy up") as gate:
+
+        @gate.tool
+        async def make(path: str) -> str:
+            await anyio.Path(tmp_path / path).touch()
+            return path
+
+        @gate.tool
+        def rm(path: str) -> None:
+            (tmp_path / path).unlink()
+
+        assert await make("a") == "a"
+        with pytest.raises(ToolRefused) as caught:
+            await rm("a")
+        gate.output = {"left": "a"}
+
+    assert (tmp_path / "a").exists()
+    assert caught.value.tell_model == "Tool 'rm' is not available in this context."
+    assert caught.value.call.input == {"path": "a"}
+    assert (gate.result.status, gate.result.output) == ("completed", {"left": "a"})
+    assert [(v.tool_name, v.enforcement) for v in gate.result.policy.violations] == [("rm", "prevented")]
+    assert types(gate.result).count("tool_call_denied") == 1
+
+
+@pytest.mark.anyio
+async def test_a_refusal_can_be_the_result() -> None:
+    """For loops that hand every result to the model."""
+    async with supervise([NO_RM]) as gate:
+
+        @gate.tool(name="rm", refused="tell")
+        def remove(path: str) -> str:
+            raise AssertionError
+
+        said = await remove(path="a")
+
+    assert said == "Tool 'rm' is not available in this context."
+
+
+@pytest.mark.anyio
+async def test_parallel_calls_cannot_slip_through_a_limit_together() -> None:
+    """Two of five run."""
+    ran: list[int] = []
+    policy = Policy(name="p", limits=parse_limits({"max_tool_calls": {"max": 2, "action": "deny"}}))
+    async with supervise([policy]) as gate:
+
+        @gate.tool(refused="tell")
+        async def work(n: int) -> None:
+            ran.append(n)
+            await checkpoint()
+
+        async def one(n: int) -> None:
+            await work(n)
+
+        async with anyio.create_task_group() as tasks:
+            for n in range(5):
+                tasks.start_soon(one, n)
+
+    assert len(ran) == 2
+    assert types(gate.result).count("tool_call_denied") == 3
+
+
+@pytest.mark.anyio
+async def test_a_call_is_held_until_it_is_approved() -> None:
+    """Nothing runs before; the approver sees the real input."""
+    policy = Policy(name="p", tool_rules=(Deny(("pay",), action="request_approval"),))
+    ran: list[int] = []
+    seen: list[dict[str, Any]] = []
+
+    async def approver(request: ApprovalRequest) -> ApprovalAnswer:
+        assert ran == []
+        seen.append(request.call.input)
+        return ApprovalAnswer(granted=True, by="ana")
+
+    async with supervise([policy], approver=approver) as gate:
+
+        @gate.tool
+        def pay(amount: int, *, currency: str = "EUR") -> None:
+            ran.append(amount)
+
+        await pay(5)
+
+    assert ran == [5]
+    assert seen == [{"amount": 5, "currency": "EUR"}]
+
+
+@pytest.mark.anyio
+async def test_what_is_changed_while_a_call_is_held_does_not_run() -> None:
+    """The approval is for the input it showed."""
+    policy = Policy(name="p", tool_rules=(Deny(("send",), action="request_approval"),))
+    to, sent = ["ana"], []
+
+    async def approver(request: ApprovalRequest) -> ApprovalAnswer:
+        to.append("eve")
+        return ApprovalAnswer(granted=True, by="ana")
+
+    async with supervise([policy], approver=approver) as gate:
+        send = gate.tool(name="send")(lambda to: sent.extend(to))
+        await send(to)
+
+    assert sent == ["ana"]
+
+
+@pytest.mark.anyio
+async def test_a_tool_that_raises_has_failed_and_the_loop_may_go_on() -> None:
+    """The exception is the loop's to deal with."""
+    async with supervise([OPEN]) as gate:
+
+        @gate.tool
+        def broken() -> None:
+            raise KeyError("x")
+
+        with pytest.raises(KeyError):
+            await broken()
+
+    assert "tool_call_failed" in types(gate.result)
+    assert gate.result.status == "completed"
+
+
+@pytest.mark.anyio
+async def test_narrowing_hides_what_is_refused_or_exhausted() -> None:
+    """It reads the state of the moment."""
+    once = parse_policies({"name": "p", "rules": [{"type": "count", "tool": "once", "max": 1, "action": "deny"}]})
+    async with supervise([NO_RM, *once]) as gate:
+        before = gate.narrow(["ls", "rm", "once"])
+        await gate.call("once", {}, _nothing)
+        after = gate.narrow(["ls", "rm", "once"])
+
+    assert before == ["ls", "once"]
+    assert after == ["ls"]
+
+
+@pytest.mark.anyio
+async def test_a_call_inside_a_tool_names_it_as_its_parent() -> None:
+    """It counts against the same policy."""
+    async with supervise([OPEN]) as gate:
+
+        @gate.tool
+        async def inner() -> None: ...
+
+        @gate.tool
+        async def outer() -> None:
+            await inner()
+
+        await outer()
+        await inner()
+
+    started = [event for event in gate.result.events if isinstance(event, ToolCallStarted)]
+    assert [(event.tool_name, event.parent_tool_call_id) for event in started] == [
+        ("outer", None),
+        ("inner", started[0].tool_call_id),
+        ("inner", None),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("loop", "said"),
+    [
+        ("nowhere", "not of the form `module:name`"),
+        ("os:nothing", "has no `nothing`"),
+        ("no_such_x:y", "No module"),
+        ("os:sep", "not a function"),
+    ],
+)
+def test_a_loop_by_name_must_be_a_function(loop: str, said: str) -> None:
+    """One sentence says what is wrong."""
+    with pytest.raises(UsageError, match=said):
+        FunctionAdapter(loop)
+
+
+async def _nothing(tool_input: dict[str, Any]) -> None:
+    return None
+
+
+def parse_limits(limits: dict[str, Any]) -> Limits:
+    """Limits as they are written."""
+    (policy,) = parse_policies({"name": "p", "limits": limits})
+    return policy.limits

@@ -1,0 +1,196 @@
+"""Real agents of the OpenAI Agents SDK: handoffs, agents as tools, sessions, hooks, and the adapter's options."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from proctor.policies import Deny, Policy, PolicyViolationError
+from proctor.policies.stream.events import (
+    MessageStreamed,
+    ToolCallCompleted,
+    ToolCallFailed,
+    ToolCallStarted,
+    TurnStarted,
+)
+from proctor.supervisor import run_once
+from proctor.supervisor.errors import ProviderUnavailableError, UsageError
+from proctor.supervisor.store.memory import MemoryStore
+
+pytest.importorskip("agents", reason="the OpenAI Agents SDK is not installed: pip install 'proctor[openai-agents]'")
+from agents import (
+    Agent,
+    RunHooks,
+    Runner,
+    WebSearchTool,
+    function_tool,
+    handoff,
+)
+
+from proctor.adapters import OpenAIAgentsAdapter
+
+pytestmark = pytest.mark.anyio
+OPEN = Policy(name="open")
+NO_RM = Policy(name="no-rm", tool_rules=(Deny(("rm",), action="deny"),))
+Making = Callable[..., Agent[Any]]
+
+
+def made(directory: Path) -> list[str]:
+    """The files that are there."""
+    return sorted(path.name for path in directory.iterdir())
+
+
+@pytest.mark.parametrize("kind", ["agent", "handoff", "circle"])
+async def test_the_tools_of_an_agent_handed_over_to_are_gated(
+    tmp_path: Path, api: Any, worker: Making, kind: str
+) -> None:
+    """Through any kind of handoff, and in circles."""
+    helper = worker("helper", instructions="help")
+    front = worker("front", handoffs=[handoff(helper) if kind == "handoff" else helper])
+    if kind == "circle":
+        helper.handoffs.append(front)
+    api.script = [api.calls(("t", "transfer_to_helper", {}))]
+    asked = api.calls(("1", "rm", {"path": "a"}), ("2", "make", {"path": "b"}))
+    api.scripts["help"] = [asked, api.text("helped")]
+    adapter = OpenAIAgentsAdapter(front)
+
+    result = await run_once(adapter, "go", policy=NO_RM)
+
+    assert adapter.capabilities.gate == "all"
+    assert made(tmp_path) == ["b"]
+    assert result.output == "helped"
+    assert [v.tool_name for v in result.policy.violations] == ["rm"]
+
+
+async def test_the_calls_of_an_agent_used_as_a_tool_are_gated_and_name_their_parent(
+    tmp_path: Path, api: Any, worker: Making
+) -> None:
+    """Its usage counts, its turns are the parent's; outside a supervised run nothing has changed."""
+    helper = worker("helper", instructions="help")
+    front = worker("front", tools=[helper.as_tool("ask_helper", "asks the helper")])
+    api.script = [api.calls(("t", "ask_helper", {"input": "help me"})), api.text("done")]
+    asked = api.calls(("1", "rm", {"path": "a"}), ("2", "make", {"path": "b"}))
+    api.scripts["help"] = [asked, api.text("helped")]
+
+    result = await run_once(OpenAIAgentsAdapter(front), "go", policy=NO_RM)
+
+    started = [e for e in result.events if isinstance(e, ToolCallStarted)]
+    assert [(e.tool_name, e.parent_tool_call_id, e.turn) for e in started] == [
+        ("ask_helper", None, 1),
+        ("make", "t", 1),
+    ]
+    assert made(tmp_path) == ["b"]
+    assert [v.tool_call_id for v in result.policy.violations] == ["t.1"]
+    assert result.usage.total_tokens == 440
+    assert [e.turn for e in result.events if isinstance(e, TurnStarted)] == [1, 2]
+    assert [e.tool_call_id for e in result.events if isinstance(e, ToolCallCompleted)] == ["t.2", "t"]
+
+
+async def test_an_agent_run_by_a_tool_in_another_thread_runs_nothing(
+    tmp_path: Path, api: Any, worker: Making
+) -> None:
+    """Its calls could not be held: the tool has failed."""
+    helper = worker("helper", instructions="help")
+
+    def ask_helper() -> str:
+        return str(Runner.run_sync(helper, "help me").final_output)
+
+    api.script = [api.calls(("t", "ask_helper", {})), api.text("all done")]
+    api.scripts["help"] = [api.calls(("2", "make", {"path": "b"})), api.text("helped")]
+    result = await run_once(
+        OpenAIAgentsAdapter(worker("front", tools=[function_tool(ask_helper)])), "go", policy=OPEN
+    )
+
+    assert made(tmp_path) == []
+    assert [e.error for e in result.events if isinstance(e, ToolCallFailed)] == [
+        "UsageError: a call of a supervised run must be awaited on the run's own event loop"
+    ]
+
+
+async def test_hosted_tools_make_the_gate_partial_and_are_observed(api: Any, worker: Making) -> None:
+    """A call that nobody could hold is judged when it is seen, and ends the run."""
+    searched = {"type": "web_search_call", "id": "ws_1", "status": "completed"}
+    search = {"type": "search", "query": "x"}
+    api.script = [[{**searched, "action": search, "call_id": "ws_1"}, *api.text("found")]]
+    adapter = OpenAIAgentsAdapter(worker(tools=[WebSearchTool()]))
+    policy = Policy(name="p", tool_rules=(Deny(("web_search",), action="deny"),))
+
+    assert adapter.capabilities.gate == "some"
+    with pytest.raises(PolicyViolationError) as caught:
+        await run_once(adapter, "go", policy=policy)
+    assert [(v.tool_name, v.enforcement) for v in caught.value.violations] == [("web_search", "interrupted")]
+
+
+@pytest.mark.parametrize("same_process", [True, False])
+async def test_a_session_goes_on_with_what_was_said(api: Any, worker: Making, same_process: bool) -> None:
+    """From the SDK's own items, or from the record."""
+    store = MemoryStore()
+    asked = api.calls(("1", "make", {"path": "a"}), ("2", "rm", {"path": "a"}))
+    api.script = [asked, api.text("first done"), api.text("second done")]
+    adapter = OpenAIAgentsAdapter(worker())
+
+    await run_once(adapter, "first", policy=NO_RM, store=store, session_id="s")
+    if not same_process:
+        adapter = OpenAIAgentsAdapter(worker())
+    result = await run_once(adapter, "second", policy=NO_RM, store=store, session_id="s")
+
+    said = [item["content"] for item in api.bodies[-1]["input"] if item.get("role") == "user"]
+    assert result.output == "second done"
+    assert said == ["first", "second"]
+
+
+async def test_text_can_be_reported_as_it_is_written(api: Any, worker: Making) -> None:
+    """Deltas come before the end, usage all the same."""
+    api.script = [api.text("one two")]
+
+    result = await run_once(OpenAIAgentsAdapter(worker(), stream=True), "go", policy=OPEN)
+
+    assert [e.delta for e in result.events if isinstance(e, MessageStreamed)] == ["one two"]
+    assert (result.output, result.usage.total_tokens) == ("one two", 110)
+
+
+async def test_a_model_is_offered_what_could_be_called(api: Any, worker: Making) -> None:
+    """Only if that was asked for."""
+    api.script = [api.text("done")]
+    for narrow in (False, True):
+        await run_once(OpenAIAgentsAdapter(worker(), narrow=narrow), "go", policy=NO_RM)
+
+    assert [[tool["name"] for tool in body["tools"]] for body in api.bodies] == [["make", "rm"], ["make"]]
+
+
+async def test_the_callers_hooks_still_hear_everything(api: Any, worker: Making) -> None:
+    """After the supervisor."""
+    heard: list[str] = []
+
+    class Hooks(RunHooks[Any]):
+        async def on_tool_start(self, context: Any, agent: Any, tool: Any) -> None:
+            heard.append(f"start {tool.name}")
+
+        async def on_tool_end(self, context: Any, agent: Any, tool: Any, result: object) -> None:
+            heard.append(f"end {tool.name}")
+
+        async def on_llm_end(self, context: Any, agent: Any, response: Any) -> None:
+            heard.append("response")
+
+    api.script = [api.calls(("1", "make", {"path": "a"}), ("2", "rm", {"path": "a"})), api.text("done")]
+    await run_once(OpenAIAgentsAdapter(worker(), hooks=Hooks()), "go", policy=NO_RM)
+
+    assert heard == ["response", "start make", "end make", "response"]
+
+
+@pytest.mark.trio
+async def test_on_trio_it_says_that_it_cannot_run(worker: Making) -> None:
+    """In one sentence, and nothing runs."""
+    with pytest.raises(ProviderUnavailableError, match="runs on asyncio only"):
+        await run_once(OpenAIAgentsAdapter(worker()), "go", policy=OPEN)
+
+
+async def test_what_makes_no_sense_is_said_at_once(api: Any, worker: Making) -> None:
+    """Options that do not exist, and things that are no agents."""
+    with pytest.raises(UsageError, match=r"`Runner\.run` takes no `no_such`"):
+        OpenAIAgentsAdapter(worker(), no_such=1)
+    with pytest.raises(UsageError, match="has no tools"):
+        OpenAIAgentsAdapter(object())

@@ -1,0 +1,93 @@
+"""The shipped conformance suite of the Adapter port, on a real agent of the OpenAI Agents SDK."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from proctor.policies.stream.calls import Usage
+from proctor.supervisor.testing.adapters.conformance import AdapterConformance, Agent
+
+agents = pytest.importorskip(
+    "agents", reason="the OpenAI Agents SDK is not installed: pip install 'proctor[openai-agents]'"
+)
+openai = pytest.importorskip("openai")
+
+from proctor.adapters import OpenAIAgentsAdapter  # noqa: E402
+
+
+@pytest.mark.anyio
+class TestOpenAIAgentsAdapter(AdapterConformance):
+    """An agent whose tool makes files, over a loopback API."""
+
+    row: str | None = "openai-agents"
+
+    stream = False
+
+    @pytest.fixture(autouse=True)
+    def place(self, tmp_path: Path, api: Any) -> None:
+        """An empty workspace."""
+        self.workspace = tmp_path
+        self.api = api
+
+    def making(self, *files: str, together: bool = False) -> Agent:
+        """A call for each file, then a text."""
+        asked = [(file, "make", {"path": file}) for file in files]
+        self.api.script = [self.api.calls(*asked)] if together else [self.api.calls(one) for one in asked]
+        self.api.script.append(self.api.text("all of it"))
+        return self._agent()
+
+    def delegating(self, file: str) -> Agent:
+        """An agent that is a tool of another."""
+        self.api.script = [self.api.calls(("ask", "ask_maker", {"input": "make it"})), self.api.text("done")]
+        self.api.scripts["make"] = [self.api.calls((file, "make", {"path": file})), self.api.text("all of it")]
+        tool = self._maker(instructions="make").as_tool("ask_maker", "makes files")
+        return self._adapted(self._maker(tools=[tool]))
+
+    def silent(self) -> Agent:
+        """A tool that never ends."""
+        self.api.script = [self.api.calls(("w", "wait", {}))]
+        return self._agent()
+
+    def using(self) -> tuple[Agent, Usage]:
+        """Two responses that say what they used."""
+        agent = self.making("a")
+        return agent, Usage(input_tokens=200, output_tokens=20, cache_read_tokens=8, reasoning_tokens=6)
+
+    def failing(self) -> Agent:
+        """An API that fails."""
+        self.api.script = [500]
+        return self._agent()
+
+    def _agent(self) -> Agent:
+        return self._adapted(self._maker())
+
+    def _adapted(self, agent: Any) -> Agent:
+        return Agent(OpenAIAgentsAdapter(agent, stream=self.stream))
+
+    def _maker(self, **more: Any) -> Any:
+        @agents.function_tool  # type: ignore[untyped-decorator]
+        async def make(path: str) -> str:
+            (self.workspace / path).touch()
+            return "made"
+
+        @agents.function_tool  # type: ignore[untyped-decorator]
+        async def wait() -> str:
+            await anyio.sleep_forever()
+            raise AssertionError
+
+        client = openai.AsyncOpenAI(base_url=self.api.url, api_key="none", max_retries=0)
+        model = agents.OpenAIResponsesModel(model="gpt-5.5", openai_client=client)
+        return agents.Agent(**{"name": "maker", "tools": [make, wait], "model": model, **more})
+
+
+@pytest.mark.anyio
+class TestStreamingOpenAIAgentsAdapter(TestOpenAIAgentsAdapter):
+    """The same, with text as it is written."""
+
+    row = None
+
+    stream = True

@@ -1,0 +1,223 @@
+"""Real agents of pydantic-ai: sub-agents, sessions, streaming, and what the adapter makes of its options."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from proctor.policies import Deny, Policy, parse_policies
+from proctor.policies.stream.events import MessageStreamed, ToolCallStarted, TurnStarted
+from proctor.supervisor import run_once
+from proctor.supervisor.errors import ProviderError, ProviderUnavailableError, UsageError
+from proctor.supervisor.store.memory import MemoryStore
+
+pytest.importorskip("pydantic_ai", reason="pydantic-ai is not installed: pip install 'proctor[pydantic-ai]'")
+from pydantic import BaseModel
+from pydantic_ai import Agent, RunContext
+from pydantic_ai.capabilities import AbstractCapability, CapabilityOrdering
+from pydantic_ai.messages import (
+    ModelMessage,
+    ModelRequest,
+    ModelResponse,
+    TextPart,
+    ToolReturnPart,
+    UserPromptPart,
+)
+from pydantic_ai.models.function import AgentInfo, FunctionModel
+
+from proctor.adapters import PydanticAIAdapter
+
+pytestmark = pytest.mark.anyio
+OPEN = Policy(name="open")
+NO_RM = Policy(name="no-rm", tool_rules=(Deny(("rm",), action="deny"),))
+Seen = list[list[ModelMessage]]
+
+
+async def test_what_is_judged_is_what_runs(tmp_path: Path, kit: Any) -> None:
+    """A capability of the agent's own that changes arguments comes before the gate, wherever it wants to be."""
+
+    @dataclass
+    class Changing(AbstractCapability[Any]):
+        def get_ordering(self) -> CapabilityOrdering:
+            return CapabilityOrdering(position="innermost")
+
+        async def before_tool_execute(self, ctx: Any, *, call: Any, tool_def: Any, args: Any) -> Any:
+            return {"path": "changed"}
+
+    agent = kit.worker(tmp_path, [kit.call("1", "make", path="a")], ["x"])
+    adapter = PydanticAIAdapter(agent, capabilities=[Changing()])
+    result = await run_once(adapter, "go", policy=OPEN)
+
+    started = [event.tool_input for event in result.events if isinstance(event, ToolCallStarted)]
+    assert started == [{"path": "changed"}]
+    assert kit.made(tmp_path) == ["changed"]
+
+
+async def test_arguments_that_are_objects_are_judged_as_json(kit: Any) -> None:
+    """A model's fields can be named in a policy."""
+
+    class Order(BaseModel):
+        amount: int
+
+    paid: list[Order] = []
+    agent = Agent(
+        kit.model([kit.call("1", "pay", amount=5, note="x"), kit.call("2", "pay", amount=50, note="x")], ["done"])
+    )
+
+    @agent.tool_plain
+    def pay(amount: int, note: str) -> None:
+        paid.append(Order(amount=amount))
+
+    rule = {"deny": [{"tool": "pay", "where": [{"path": "$.amount", "gt": 10}]}], "action": "deny"}
+    (policy,) = parse_policies({"name": "p", "tool_rules": [rule]})
+    await run_once(PydanticAIAdapter(agent), "go", policy=policy)
+
+    assert paid == [Order(amount=5)]
+
+
+@pytest.mark.parametrize("same_process", [True, False])
+async def test_a_session_goes_on_with_what_was_said(tmp_path: Path, same_process: bool, kit: Any) -> None:
+    """From the framework's own messages, or from the record."""
+    store, seen = MemoryStore(), []  # type: ignore[var-annotated]
+    asked = ([kit.call("1", "make", path="a"), kit.call("2", "rm", path="a")], ["done"], ["again"])
+    adapter = PydanticAIAdapter(kit.worker(tmp_path, *asked, seen=seen))
+
+    await run_once(adapter, "first", policy=NO_RM, store=store, session_id="s")
+    if not same_process:
+        adapter = PydanticAIAdapter(kit.worker(tmp_path, *asked, seen=seen))
+    result = await run_once(adapter, "second", policy=NO_RM, store=store, session_id="s")
+
+    said = [part.content for part in _parts(seen[-1], UserPromptPart)]
+    returned = {part.tool_call_id: part.content for part in _parts(seen[-1], ToolReturnPart)}
+    assert result.output == "again"
+    assert said == ["first", "second"]
+    assert returned == {"1": "a", "2": "Tool 'rm' is not available in this context."}
+
+
+async def test_text_can_be_reported_as_it_is_written(tmp_path: Path) -> None:
+    """Deltas come before the message."""
+
+    async def stream(messages: list[ModelMessage], info: AgentInfo) -> Any:
+        yield "one "
+        yield "two"
+
+    agent = Agent(FunctionModel(stream_function=stream))
+    result = await run_once(PydanticAIAdapter(agent, stream=True), "go", policy=OPEN)
+
+    assert "".join(e.delta for e in result.events if isinstance(e, MessageStreamed)) == "one two"
+    assert result.output == "one two"
+
+
+async def test_a_model_is_offered_what_could_be_called(tmp_path: Path, kit: Any) -> None:
+    """Only if that was asked for."""
+    offered: list[list[str]] = []
+
+    def respond(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        offered.append(sorted(tool.name for tool in info.function_tools))
+        return ModelResponse(parts=[TextPart("x")])
+
+    for narrow in (False, True):
+        agent = kit.worker(tmp_path, ["x"])
+        await run_once(PydanticAIAdapter(agent, narrow=narrow, model=FunctionModel(respond)), "go", policy=NO_RM)
+
+    assert offered == [["make", "rm", "wait"], ["make", "wait"]]
+
+
+async def test_a_sub_agents_calls_count_and_its_usage_too(tmp_path: Path, kit: Any) -> None:
+    """They are held, and named as inside the call that runs it; outside the run nothing has changed."""
+    inner = kit.worker(tmp_path, [kit.call("1", "rm", path="a"), kit.call("2", "make", path="b")], ["inner done"])
+    outer = Agent(kit.model([kit.call("1", "delegate")], ["outer done"]))
+
+    @outer.tool
+    async def delegate(ctx: RunContext[object]) -> str:
+        return str((await inner.run("sub", usage=ctx.usage)).output)
+
+    result = await run_once(PydanticAIAdapter(outer, sub_agents=[inner]), "go", policy=NO_RM)
+
+    started = [(e.tool_name, e.parent_tool_call_id) for e in result.events if isinstance(e, ToolCallStarted)]
+    assert started == [("delegate", None), ("make", "1")]
+    assert kit.made(tmp_path) == ["b"]
+    assert result.usage.total_tokens == 44
+    assert [v.tool_call_id for v in result.policy.violations] == ["1.1"]
+    assert result.output == "outer done"
+    with pytest.raises(FileNotFoundError):
+        await inner.run("alone")
+
+
+async def test_a_sub_agent_in_another_thread_runs_no_tool(tmp_path: Path, kit: Any) -> None:
+    """Its calls could not be held."""
+    inner = kit.worker(tmp_path, [kit.call("1", "make", path="a")], ["inner done"])
+    outer = Agent(kit.model([kit.call("1", "delegate")], ["outer done"]))
+
+    @outer.tool_plain
+    def delegate() -> str:
+        return str(asyncio.run(inner.run("sub")).output)
+
+    with pytest.raises(ProviderError, match="must be awaited on the run's own event loop"):
+        await run_once(PydanticAIAdapter(outer, sub_agents=[inner]), "go", policy=OPEN)
+
+    assert kit.made(tmp_path) == []
+
+
+async def test_tools_of_the_models_provider_make_the_gate_partial(kit: Any) -> None:
+    """What nobody can hold is said to be so."""
+    from pydantic_ai.capabilities import NativeTool
+    from pydantic_ai.native_tools import WebSearchTool
+
+    agent = Agent(kit.model(["x"]), capabilities=[NativeTool(WebSearchTool())])
+
+    assert PydanticAIAdapter(agent).capabilities.gate == "some"
+    assert PydanticAIAdapter(Agent(kit.model(["x"]))).capabilities.gate == "all"
+
+
+async def test_a_caller_s_option_that_does_not_exist_is_an_error(tmp_path: Path, kit: Any) -> None:
+    """Before anything runs."""
+    with pytest.raises(UsageError, match="an agent's `run` takes no `no_such`"):
+        PydanticAIAdapter(kit.worker(tmp_path, ["x"]), no_such=1)
+    with pytest.raises(UsageError, match="has no `run`"):
+        PydanticAIAdapter(object())
+
+
+@pytest.mark.trio
+async def test_on_trio_it_says_that_it_cannot_run(tmp_path: Path, kit: Any) -> None:
+    """In one sentence, and nothing runs."""
+    with pytest.raises(ProviderUnavailableError, match="runs on asyncio only"):
+        await run_once(PydanticAIAdapter(kit.worker(tmp_path, ["x"])), "go", policy=OPEN)
+
+
+async def test_turns_are_counted(tmp_path: Path, kit: Any) -> None:
+    """From 1, a response each; calls carry theirs."""
+    asked = ([kit.call("1", "make", path="a")], [kit.call("2", "make", path="b")], ["x"])
+    result = await run_once(PydanticAIAdapter(kit.worker(tmp_path, *asked)), "go", policy=OPEN)
+
+    assert [e.turn for e in result.events if isinstance(e, TurnStarted)] == [1, 2, 3]
+    assert [e.turn for e in result.events if isinstance(e, ToolCallStarted)] == [1, 2]
+
+
+def _parts(messages: list[ModelMessage], kind: type[Any]) -> list[Any]:
+    requests = [message for message in messages if isinstance(message, ModelRequest)]
+    return [part for message in requests for part in message.parts if isinstance(part, kind)]
+
+
+async def test_a_run_that_a_tool_starts_is_a_run_of_its_own(tmp_path: Path, kit: Any) -> None:
+    """Its turns and calls are its own, not a sub-agent's of the run around it."""
+    inner: list[Any] = []
+    worker = kit.worker(tmp_path, [kit.call("2", "make", path="a")], ["inner done"])
+    agent: Agent[Any, Any] = Agent(kit.model([kit.call("1", "start")], ["done"]))
+
+    @agent.tool_plain
+    async def start() -> str:
+        result = await run_once(PydanticAIAdapter(worker), "go", policies=[OPEN])
+        inner.extend(result.events)
+        return "started"
+
+    outer = await run_once(PydanticAIAdapter(agent), "go", policies=[OPEN])
+
+    assert kit.made(tmp_path) == ["a"]
+    assert [event.turn for event in inner if isinstance(event, TurnStarted)] == [1, 2]
+    assert [event.parent_tool_call_id for event in inner if isinstance(event, ToolCallStarted)] == [None]
+    assert [event.turn for event in outer.events if isinstance(event, TurnStarted)] == [1, 2]

@@ -1,0 +1,262 @@
+"""The real Claude Code, governed through the hooks in a project's settings."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from proctor.adapters.claude_hook.settings import hooks, installed, settings_path
+from proctor.adapters.matrix.hooked import HOOKED
+from proctor.policies import RunContext
+from proctor.supervisor.testing.adapters.evidence import Evidence
+
+pytestmark = pytest.mark.claude
+
+
+@pytest.fixture
+def governed(claude: Any, tmp_path: Path) -> Any:
+    """The client in a folder whose settings hold it to a policy; `govern(text)` writes that policy."""
+    file, store = tmp_path / "policy.yaml", tmp_path / "store.db"
+
+    def govern(policy: str, **permissions: Any) -> None:
+        file.write_text(policy)
+        path = settings_path(user=False, folder=claude.cwd)
+        installed(path, hooks([file], store, RunContext()))
+        settings = json.loads(path.read_text())
+        path.write_text(json.dumps({**settings, "permissions": permissions or {"allow": ["Bash"]}}))
+
+    claude.govern, claude.store = govern, store
+    return claude
+
+
+def recorded(store: Path, *types: str) -> list[str]:
+    """The types of the stored events, in order, those of `types` if any are given."""
+    rows = sqlite3.connect(store).execute("SELECT type FROM events ORDER BY seq").fetchall()
+    return [name for (name,) in rows if not types or name in types]
+
+
+class TestHooks(Evidence):
+    """What they are seen to do, for their row of the matrix."""
+
+    row = "hook"
+
+    def test_a_denied_call_does_not_run_and_the_model_is_told(self, governed: Any) -> None:
+        """The model reads the policy's words and nothing of its rules; what is allowed runs and is recorded."""
+        api = governed.api
+        never, done = governed.cwd / "never", governed.cwd / "done"
+        governed.govern(
+            "{name: acme, on_violation: deny, tool_rules: [{reason: internal, tell_model: keep out,"
+            " deny: [{tool: Bash, where: [{path: $.command, regex: never}]}]}]}"
+        )
+        first, second = api.bash(f"touch {never}"), api.bash(f"touch {done}")
+        api.say(api.reply(first), api.reply(second), api.reply(api.text("done")))
+
+        governed.run()
+
+        told = governed.told()[first["id"]]
+        assert not never.exists()
+        assert "keep out" in told
+        assert "acme" not in told
+        assert "internal" not in told
+        found = recorded(governed.store)
+        assert [name for name in found if name != "token_usage_updated"] == [
+            "session_created",
+            "run_started",
+            "message_sent",
+            "tool_call_requested",
+            "policy_violation",
+            "tool_call_denied",
+            "turn_completed",
+            "tool_call_requested",
+            "tool_call_started",
+            "tool_call_completed",
+            "turn_completed",
+            "turn_completed",
+            "run_completed",
+        ]
+        counted = found.count("token_usage_updated")
+        self.saw(
+            HOOKED,
+            gate="all",
+            deny_ends_turn=not done.exists(),
+            usage="per_turn" if counted > 1 else "at_end" if counted else "none",
+        )
+
+    def test_a_sub_agents_tokens_count_against_the_same_limit(self, governed: Any) -> None:
+        """Its second call is refused while it works, by a limit that cancels."""
+        api = governed.api
+        never = governed.cwd / "never"
+        governed.govern(
+            "{name: p, limits: {max_cost_usd: 0.01}, prices: {claude-*: {input_usd_per_mtok: 3,"
+            " output_usd_per_mtok: 15}}}",
+            allow=["Bash", "Agent"],
+        )
+        start = {"description": "d", "prompt": "sub go", "subagent_type": "general-purpose"}
+        api.say(api.reply(api.tool("Agent", run_in_background=False, **start)), api.reply(api.text("main done")))
+        api.say(
+            api.reply(api.bash("echo sub"), input_tokens=1000),
+            api.reply(api.bash(f"touch {never}"), input_tokens=5000),
+            api.reply(api.text("sub done")),
+            sub=True,
+        )
+
+        governed.run()
+
+        assert not never.exists()
+        assert recorded(governed.store, "run_cancelled") == ["run_cancelled"]
+        self.saw_sub_agents(HOOKED)
+
+
+def test_parallel_calls_share_one_budget(governed: Any) -> None:
+    """Of six calls whose hooks run at once under a limit of two, two run."""
+    api = governed.api
+    governed.govern("{name: p, limits: {max_total_tokens: 100000, max_tool_calls: {max: 2, action: deny}}}")
+    api.say(api.reply(*[api.bash(f"echo done-{n}") for n in range(6)]), api.reply(api.text("done")))
+
+    governed.run()
+
+    ran = [text for text in governed.told().values() if "done-" in text]
+    assert len(ran) == 2
+    assert recorded(governed.store, "tool_call_started") == ["tool_call_started"] * 2
+    assert recorded(governed.store, "tool_call_denied") == ["tool_call_denied"] * 4
+    assert recorded(governed.store, "token_usage_updated") == ["token_usage_updated"] * 2
+
+
+def test_a_policy_that_cancels_ends_the_response(governed: Any) -> None:
+    """The model is asked no further; a new prompt of the same session begins a run of its own."""
+    api = governed.api
+    governed.govern("{name: p, tool_rules: [{deny: [{tool: Bash, where: [{path: $.command, regex: bad}]}]}]}")
+    api.say(api.reply(api.bash("echo bad")))
+
+    result = governed.run()
+    asked = len(api.requests)
+    api.say(api.reply(api.bash("echo good")), api.reply(api.text("done")))
+    governed.run("--resume", result["session_id"])
+
+    assert result["terminal_reason"] == "hook_stopped"
+    assert asked == 1
+    assert any("good" in text for text in governed.told().values())
+    assert recorded(governed.store, "run_started", "run_cancelled", "run_completed") == [
+        "run_started",
+        "run_cancelled",
+        "run_started",
+        "run_completed",
+    ]
+
+
+def test_tokens_are_counted_from_the_clients_own_log(governed: Any) -> None:
+    """The call after the response that crossed the limit is refused; the record has each response's usage once."""
+    api = governed.api
+    never = governed.cwd / "never"
+    governed.govern("{name: p, limits: {max_total_tokens: {max: 1500, action: deny}}}")
+    first, second = api.bash("echo one"), api.bash(f"touch {never}")
+    api.say(
+        api.reply(api.text("I will"), first, input_tokens=1000, output_tokens=30, cache_read=7),
+        api.reply(second, input_tokens=900),
+        api.reply(api.text("done"), input_tokens=800, output_tokens=40),
+    )
+
+    governed.run()
+
+    rows = sqlite3.connect(governed.store).execute("SELECT data FROM events WHERE type = 'token_usage_updated'")
+    used = [json.loads(data) for (data,) in rows]
+    assert not never.exists()
+    assert "one" in governed.told()[first["id"]]
+    assert sum(event.get("input_tokens", 0) for event in used) == 1000 + 7 + 900 + 800
+    assert sum(event.get("output_tokens", 0) for event in used) == 30 + 20 + 40
+    assert recorded(governed.store, "tool_call_denied", "run_completed") == ["tool_call_denied", "run_completed"]
+
+
+@pytest.mark.parametrize("mode", ["default", "bypassPermissions"])
+def test_a_call_to_be_approved_needs_a_person_in_every_mode(governed: Any, mode: str) -> None:
+    """With nobody there to ask, the client refuses, and the record says that it was not approved."""
+    api = governed.api
+    never = governed.cwd / "never"
+    governed.govern("{name: p, tool_rules: [{deny: [Bash], action: request_approval}]}")
+    governed.env["IS_SANDBOX"] = "1"
+    api.say(api.reply(api.bash(f"touch {never}")), api.reply(api.text("done")))
+
+    governed.run("--permission-mode", mode)
+
+    assert not never.exists()
+    kinds = ("tool_approval_requested", "tool_approval_granted", "tool_approval_denied", "tool_call_denied")
+    assert recorded(governed.store, *kinds) == ["tool_approval_requested", "tool_approval_denied", "tool_call_denied"]
+
+
+def test_an_allowed_call_still_needs_the_persons_own_permission(governed: Any) -> None:
+    """A hook's silence opens nothing: what the client refuses itself has not run, and is no longer counted on."""
+    api = governed.api
+    never = governed.cwd / "never"
+    governed.govern("{name: p}", deny=["Bash(touch:*)"])
+    api.say(api.reply(api.bash(f"touch {never}")), api.reply(api.text("done")))
+
+    governed.run()
+
+    assert not never.exists()
+    assert "tool_call_completed" not in recorded(governed.store)
+
+
+@pytest.mark.parametrize("broken", ["policy", "interpreter"])
+def test_a_hook_that_cannot_judge_refuses(governed: Any, broken: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that says so, or that cannot even start: the call does not run."""
+    api = governed.api
+    never = governed.cwd / "never"
+    if broken == "interpreter":
+        monkeypatch.setattr(sys, "executable", "/nonexistent/python")
+    governed.govern("{name: p, rules: 7}" if broken == "policy" else "{name: p}")
+    path = settings_path(user=False, folder=governed.cwd)
+    settings = json.loads(path.read_text())
+    del settings["hooks"]["UserPromptSubmit"]  # it would refuse the prompt already
+    path.write_text(json.dumps(settings))
+    api.say(api.reply(api.bash(f"touch {never}")), api.reply(api.text("done")))
+
+    governed.run()
+
+    [told] = governed.told().values()
+    assert not never.exists()
+    assert "rules" not in told
+
+
+def test_a_prompt_under_an_unreadable_policy_is_refused(governed: Any) -> None:
+    """The person is told why, before the model is asked anything."""
+    governed.govern("{name: p, rules: 7}")
+
+    governed.run()
+
+    assert governed.api.requests == []
+
+
+def test_the_printed_settings_hold_as_the_client_takes_them(claude: Any, tmp_path: Path) -> None:
+    """What `proctor hook settings` prints is valid for the client, which warns of nothing in it."""
+    policy, never = tmp_path / "policy.yaml", claude.cwd / "never"
+    policy.write_text("{name: p, tool_rules: [{deny: [Bash], action: deny}]}")
+    command = [sys.executable, "-m", "proctor.adapters.cli", "hook", "settings"]
+    command += ["--policy", str(policy), "--store", str(tmp_path / "store.db"), "--context", "tenant=a b's"]
+    printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    api = claude.api
+    api.say(api.reply(api.bash(f"touch {never}")), api.reply(api.text("done")))
+
+    result = claude.run("--settings", printed, "--allowedTools", "Bash")
+
+    assert result["result"] == "done"
+    assert not never.exists()
+    assert "not available in this context" in str(claude.told())
+
+
+def test_a_hook_is_one_line_of_shell_that_ends_with_2_if_it_cannot_start(tmp_path: Path) -> None:
+    """Paths with blanks and quotes are kept whole."""
+    found = hooks([tmp_path / "a policy's.yaml"], tmp_path / "s.db", RunContext(tenant="a b"))
+    line = found["PreToolUse"][0]["hooks"][0]["command"]
+
+    assert line.endswith(" || exit 2")
+    words = shlex.split(line.removesuffix(" || exit 2"))
+    assert words[:4] == [sys.executable, "-m", "proctor.adapters.claude_hook", "--policy"]
+    assert words[4] == str(tmp_path / "a policy's.yaml")
+    assert json.loads(words[-1]) == {"tenant": "a b"}

@@ -1,0 +1,109 @@
+"""The client's settings file: our hooks go in and out, and nothing else changes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from proctor.adapters.claude_hook.asked import EVENTS
+from proctor.adapters.claude_hook.settings import hooks, installed, removed
+from proctor.adapters.cli import main
+from proctor.policies import RunContext
+from proctor.supervisor import UsageError
+
+THEIRS: dict[str, Any] = {
+    "model": "opus",
+    "hooks": {
+        "PreToolUse": [{"matcher": "Bash", "hooks": [{"type": "command", "command": "lint"}]}],
+        "Notification": [{"hooks": [{"type": "command", "command": "bell"}]}],
+    },
+}
+
+
+def wanted(folder: Path) -> dict[str, Any]:
+    """Our hooks for one policy."""
+    return hooks([folder / "policy.yaml"], folder / "store.db", RunContext())
+
+
+def test_hooks_go_in_once_and_come_out_again(tmp_path: Path) -> None:
+    """Everything else in the file is as it was, in both directions; a second time changes nothing."""
+    path = tmp_path / "settings.json"
+    path.write_text(json.dumps(THEIRS))
+    first, second = installed(path, wanted(tmp_path)), installed(path, wanted(tmp_path))
+    settings = json.loads(path.read_text())
+    out, again = removed(path), removed(path)
+
+    assert (first, second, out, again) == (True, False, True, False)
+    assert set(settings["hooks"]) == {*EVENTS, "Notification"}
+    assert settings["hooks"]["PreToolUse"][0] == THEIRS["hooks"]["PreToolUse"][0]
+    assert len(settings["hooks"]["PreToolUse"]) == 2
+    assert json.loads(path.read_text()) == THEIRS
+
+
+def test_another_policy_takes_the_place_of_the_first(tmp_path: Path) -> None:
+    """Installing anew does not leave two policies at work."""
+    path = tmp_path / ".claude" / "settings.json"
+    installed(path, wanted(tmp_path))
+    installed(path, hooks([tmp_path / "other.yaml"], tmp_path / "store.db", RunContext()))
+    text = path.read_text()
+
+    assert "other.yaml" in text
+    assert "policy.yaml" not in text
+    assert path.stat().st_mode & 0o077 == 0
+
+
+@pytest.mark.parametrize("text", ["{nope", "[]", '{"hooks": []}', '{"hooks": {"Stop": 7}}'])
+def test_a_file_that_is_no_settings_file_is_left_alone(tmp_path: Path, text: str) -> None:
+    """The person is told which file to mend."""
+    path = tmp_path / "settings.json"
+    path.write_text(text)
+    with pytest.raises(UsageError, match=r"settings\.json"):
+        installed(path, wanted(tmp_path))
+
+    assert path.read_text() == text
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    """The command's exit code and what it said."""
+    with pytest.raises(SystemExit) as ended:
+        main(["hook", *arguments])
+    said = capsys.readouterr()
+    return int(str(ended.value.code)), said.out, said.err
+
+
+def test_install_checks_the_policy_and_says_what_it_did(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The project's own settings are written."""
+    monkeypatch.chdir(tmp_path)
+    Path("policy.yaml").write_text("{name: acme, limits: {max_cost_usd: 5, max_tool_calls: 9}}")
+    options = ("--policy", "policy.yaml", "--store", "store.db")
+    first = run(capsys, "install", *options, "--context", "tenant=acme")
+    again = run(capsys, "install", *options, "--context", "tenant=acme")
+    shown = run(capsys, "settings", *options, "--context", "tenant=acme")
+    settings = json.loads(Path(".claude/settings.local.json").read_text())
+    out = run(capsys, "remove")
+
+    assert (first[0], again[0], shown[0], out[0]) == (0, 0, 0, 0)
+    assert "wrote the hooks" in first[1]
+    assert "already" in again[1]
+    assert json.loads(shown[1]) == settings
+    assert json.loads(Path(".claude/settings.local.json").read_text()) == {}
+
+
+def test_install_refuses_what_no_hook_could_judge_by(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A bad policy, one that allows nothing, standard input: nothing is written."""
+    monkeypatch.chdir(tmp_path)
+    Path("bad.yaml").write_text("{nmae: p}")
+    Path("shut.yaml").write_text("{name: p, limits: {max_tool_calls: 0}}")
+    codes = [
+        run(capsys, "install", "--policy", file, "--store", "s.db")[0] for file in ("bad.yaml", "shut.yaml", "-")
+    ]
+
+    assert codes == [2, 1, 2]
+    assert not Path(".claude").exists()
