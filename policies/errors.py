@@ -3,6 +3,7 @@
 ProctorError                    .code
 ├── PolicyError                 bad_policy         a policy that cannot be read; .problems
 ├── EventError                  bad_event          an event or a snapshot that cannot be read
+├── UnjudgeableLineError        unjudgeable_line   a command line that cannot be taken apart with certainty
 └── PolicyViolationError        policy_violation   a policy that refuses: preflight, or a run
 """
 
@@ -65,6 +66,12 @@ class EventError(ProctorError, ValueError):
     """An event, or a stored state, that cannot be read."""
 
     code = "bad_event"
+
+
+class UnjudgeableLineError(ProctorError, ValueError):
+    """A command line that cannot be taken apart with certainty, so nobody knows what it would run."""
+
+    code = "unjudgeable_line"
 
 
 class PolicyViolationError(ProctorError):

@@ -9,7 +9,7 @@ import pytest
 
 from proctor.adapters import ScriptedAdapter
 from proctor.adapters.agents.scripted.steps import STEPS
-from proctor.adapters.agents.shell.parse import parse_line
+from proctor.policies.commands.parse import parse_line
 from proctor.supervisor.testing.adapters.driving import Drive
 
 DOCS = Path(__file__).parents[2] / "docs"

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 
+from proctor.policies.commands.parse import DYNAMIC
 from proctor.policies.policy import Allow, Policy, members_of
 from proctor.policies.stream.calls import Capabilities
 from proctor.supervisor.errors import ProviderUnavailableError, UsageError
@@ -18,7 +19,6 @@ from ...kit.launch_options import policy_parts
 from ...kit.local_work import working
 from ...kit.subprocesses import Commands
 from .agent import ShellAgent
-from .parse import DYNAMIC
 
 
 class ShellAdapter:

@@ -11,6 +11,8 @@ from typing import Any
 import anyio
 import msgspec
 
+from proctor.policies.commands.parse import DYNAMIC, Part, parse_line
+from proctor.policies.errors import UnjudgeableLineError
 from proctor.policies.stream.calls import ToolCall
 from proctor.policies.stream.events import (
     RunCompleted,
@@ -20,12 +22,10 @@ from proctor.policies.stream.events import (
     TurnCompleted,
     TurnStarted,
 )
-from proctor.supervisor.errors import UsageError
 from proctor.supervisor.ports import Gate, GateAnswer
 
 from ...kit.event_stream import EventStream
 from ...kit.subprocesses import CommandResult, Commands
-from .parse import DYNAMIC, Part, parse_line
 
 LINE_ID = "line"
 _INJECTED = re.compile(r"BASH_FUNC_.*|BASH_ENV|ENV|SHELLOPTS|BASHOPTS|PS4|PROMPT_COMMAND")
@@ -59,8 +59,8 @@ class ShellAgent:
         """Judge, run and report."""
         try:
             calls = self._calls(parse_line(self._line))
-        except UsageError as error:
-            await self._fail("unjudgeable_line", str(error))
+        except UnjudgeableLineError as error:
+            await self._fail(error.code, str(error))
             return
         await self._stream.emit(TurnStarted(turn=1))
         try:
@@ -78,7 +78,7 @@ class ShellAgent:
         """The line as a call of `bash`, then its parts in the order of the text."""
         unseen = [part.command for part in parts if part.name == DYNAMIC]
         if unseen and not self._admits_dynamic:
-            raise UsageError(
+            raise UnjudgeableLineError(
                 f"what `{unseen[0][:200]}` runs is known only when it runs; write the command out,"
                 f" or list `{DYNAMIC}` in an allow list"
             )

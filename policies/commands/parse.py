@@ -11,8 +11,7 @@ import msgspec
 import tree_sitter_bash
 from tree_sitter import Language, Node, Parser
 
-from proctor.supervisor.errors import UsageError
-
+from ..errors import UnjudgeableLineError
 from .hazards import evaluates_names, evaluates_text
 from .words import Word, source_of, word_of
 from .wrappers import nested_in
@@ -51,12 +50,12 @@ def parse_line(line: str) -> list[Part]:
     """Every part of a command line, in the order of the text, those of nested lines included.
 
     Raises:
-        UsageError: the line cannot be taken apart with certainty, so it must not run.
+        UnjudgeableLineError: the line cannot be taken apart with certainty, so it must not run.
     """
     parts: list[Part] = []
     _Lines(parts, depth=0).read(line)
     if not parts:
-        raise UsageError("the command line holds no command")
+        raise UnjudgeableLineError("the command line holds no command")
     return parts
 
 
@@ -70,11 +69,11 @@ class _Lines:
 
     def read(self, line: str) -> None:
         if self._depth > MAX_DEPTH:
-            raise UsageError(f"the command line is nested more than {MAX_DEPTH} deep")
+            raise UnjudgeableLineError(f"the command line is nested more than {MAX_DEPTH} deep")
         _check_characters(line)
         root = Parser(_BASH).parse(line.encode()).root_node
         if root.has_error:
-            raise UsageError(f"the command line cannot be parsed: {_place_of_error(root)}")
+            raise UnjudgeableLineError(f"the command line cannot be parsed: {_place_of_error(root)}")
         self._walk(root)
 
     def _walk(self, start: Node) -> None:
@@ -108,7 +107,7 @@ class _Lines:
         command = _last_command(node)
         if command is None:
             behind = source_of(words[0])
-            raise UsageError(f"the command line cannot be parsed: `{behind}` stands behind a redirection")
+            raise UnjudgeableLineError(f"the command line cannot be parsed: `{behind}` stands behind a redirection")
         self._behind[command.id] = [*words, *self._behind.get(command.id, ())]
 
     def _command(self, node: Node) -> None:
@@ -125,7 +124,9 @@ class _Lines:
             return
         path = words[0].text
         if words[0].source in _RESERVED:  # taken for a name by the parser, and for a compound by the shell
-            raise UsageError(f"the command line cannot be parsed: `{path}` stands where a command is expected")
+            raise UnjudgeableLineError(
+                f"the command line cannot be parsed: `{path}` stands where a command is expected"
+            )
         if not path:
             self._add(DYNAMIC, source, words)
             return
@@ -170,7 +171,7 @@ def _check_blanks(command: Node) -> None:
     """The shell takes for one word what the parser splits without a blank."""
     for before, after in pairwise(command.named_children):
         if before.end_byte == after.start_byte and not after.type.endswith("_redirect"):
-            raise UsageError(f"the command line cannot be parsed: put a blank before `{source_of(after)}`")
+            raise UnjudgeableLineError(f"the command line cannot be parsed: put a blank before `{source_of(after)}`")
 
 
 def _words_behind(redirect: Node) -> list[Node]:
@@ -212,7 +213,7 @@ def _fed_text(command: Node) -> str | None:
 def _check_characters(line: str) -> None:
     """Characters that the parser and the shell take differently."""
     if _BACKSLASH_AT_AN_EDGE.search(line):
-        raise UsageError(
+        raise UnjudgeableLineError(
             "the command line has a `\\` at the start of a line, or right behind a word at the end of one; "
             "write it on one line, or put a blank before that `\\`"
         )
@@ -220,12 +221,12 @@ def _check_characters(line: str) -> None:
         if character in " \t\n":
             continue
         if character.isspace() or not (character.isprintable() or ord(character) > 0x2FF):
-            raise UsageError(f"the command line holds the character {character!r}; write it another way")
+            raise UnjudgeableLineError(f"the command line holds the character {character!r}; write it another way")
     if not line.isascii():
         try:
             line.encode()
         except UnicodeEncodeError:
-            raise UsageError("the command line is not valid Unicode") from None
+            raise UnjudgeableLineError("the command line is not valid Unicode") from None
 
 
 def _place_of_error(root: Node) -> str:

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from proctor.adapters.agents.shell.parse import parse_line
-from proctor.supervisor.errors import UsageError
+from proctor.policies.commands.parse import parse_line
+from proctor.policies.errors import UnjudgeableLineError
 
 
 def names(line: str) -> list[str]:
@@ -89,7 +89,7 @@ def test_what_a_wrapper_runs_is_a_part(line: str, expected: list[str]) -> None:
 def test_words_behind_a_redirection_are_the_commands(line: str, expected: list[str]) -> None:
     """As the shell takes them; a group has no words."""
     assert [" ".join(part.argv) for part in parse_line(line) if part.name != "redirect"] == expected
-    with pytest.raises(UsageError, match="`rm` stands behind a redirection"):
+    with pytest.raises(UnjudgeableLineError, match="`rm` stands behind a redirection"):
         parse_line("{ a; } > f rm")
 
 
@@ -182,7 +182,7 @@ def test_reading_and_throwing_away_are_no_parts() -> None:
 )
 def test_what_cannot_be_taken_apart_is_refused(line: str) -> None:
     """An error, an empty line, and characters the parser and bash take differently."""
-    with pytest.raises(UsageError):
+    with pytest.raises(UnjudgeableLineError):
         parse_line(line)
 
 
@@ -192,7 +192,7 @@ def test_a_line_nested_too_deep_is_refused() -> None:
     for _ in range(6):
         line = f"eval eval eval eval {line}"
 
-    with pytest.raises(UsageError, match="deep"):
+    with pytest.raises(UnjudgeableLineError, match="deep"):
         parse_line(line)
 
 
@@ -298,7 +298,7 @@ def test_whatever_real_bash_runs_was_a_part(traced_path: str, tmp_path: Path, li
     """Differential: every program bash really starts is among the names that were judged before."""
     try:
         judged = names(line)
-    except UsageError:
+    except UnjudgeableLineError:
         return  # refused: it would not have run
     with tempfile.NamedTemporaryFile("r") as trace:
         env = {"PATH": traced_path, "TRACE": trace.name, "X": "x"}
