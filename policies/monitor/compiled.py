@@ -14,7 +14,7 @@ import msgspec
 from ..errors import PolicyError, wrong_type
 from ..language.operands import OutputRef
 from ..language.predicates import Facts, compile_conditions
-from ..language.selectors import Scope, VirtualTool
+from ..language.selectors import Scope
 from ..policy import Allow, Approval, Deny, Policy, members_of
 from ..rules.check import CheckMachine
 from ..rules.keyed import Keyed
@@ -25,7 +25,7 @@ from ..rules.nets.shorthand import net_of
 from ..rules.nets.written import Net, NetLine
 from ..rules.provenance import ProvenanceMachine
 from ..rules.record import Rule
-from ..stack.ids import rule_ids
+from ..stack.clauses import clauses_of, scope_of
 from ..stack.merge import effective_action, effective_limits, merge_policies
 from ..stream.calls import Action, RunContext
 from ..values.globs import matcher
@@ -109,7 +109,7 @@ class CompiledPolicy:
         made = net_of(net)
         if not isinstance(made, Net):
             raise ValueError("a `map` line names tools, it is no net: add it to the policy")
-        scope = _scope(members_of(self.policy))
+        scope = scope_of(members_of(self.policy))
         action = effective_action(self.policy, made.action, self.policy)
         number = 1 + max((rule.number for rule in self.rules), default=-1)
         rule = _compiled_net(number, made.name, self.policy.name, action, made, NetMachine(made, scope, **attached))
@@ -174,34 +174,14 @@ def compile_policy(
 
 
 def _machines(stack: Policy, validators: Validators, on_results: OnResults) -> Iterator[Compiled]:
-    number = 0
-    for member, ids in zip(members_of(stack), rule_ids(stack), strict=True):
-        nets = [(id, net_of(net)) for id, net in zip(ids.nets, member.nets, strict=True)]
-        scope = _scope((member,))
-        for id, clause in zip((*ids.tool_rules, *ids.rules), (*member.tool_rules, *member.rules), strict=True):
-            action = effective_action(member, clause.action, stack)
-            yield _compiled(number, id, member.name, action, clause, _machine_of(id, clause, scope))
-            number += 1
-        for id, net in nets:
-            if isinstance(net, Net):
-                machine = NetMachine(net, scope, validators.get(net.name), on_results.get(net.name))
-                yield _compiled_net(
-                    number, id, member.name, effective_action(member, net.action, stack), net, machine
-                )
-                number += 1
-
-
-def _scope(members: tuple[Policy, ...]) -> Scope:
-    """The names that policies give tools, `map` lines among them; a name of several stands for all its tools."""
-    aliases: dict[str, tuple[str, ...]] = {}
-    virtual: list[VirtualTool] = []
-    for member in members:
-        for name, tools in member.aliases.items():
-            folded = name.casefold()
-            aliases[folded] = (*aliases.get(folded, ()), *tools)
-        mapped = (net_of(net) for net in member.nets)
-        virtual += [*member.virtual_tools, *(made for made in mapped if isinstance(made, VirtualTool))]
-    return Scope(aliases, tuple(virtual))
+    for number, clause in enumerate(clauses_of(stack)):
+        record = clause.record
+        if isinstance(record, Net):
+            machine = NetMachine(record, clause.scope, validators.get(record.name), on_results.get(record.name))
+            yield _compiled_net(number, clause.id, clause.policy, clause.action, record, machine)
+        else:
+            judge = _machine_of(clause.id, record, clause.scope)
+            yield _compiled(number, clause.id, clause.policy, clause.action, record, judge)
 
 
 def _check_attached(stack: Policy, attached: Iterable[str]) -> None:

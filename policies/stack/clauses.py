@@ -1,4 +1,4 @@
-"""A stack as preflight looks at it: its clauses with their final ids and actions, and the names each may use."""
+"""The clauses of a stack, resolved once for compiling, preflight and drawing: final ids, actions, and names."""
 
 from __future__ import annotations
 
@@ -55,16 +55,27 @@ def clauses_of(policy: Policy) -> tuple[Clause, ...]:
     return tuple(_clauses(policy))
 
 
+def scope_of(members: Iterable[Policy]) -> Scope:
+    """The names that policies give tools, `map` lines among them; a name given twice stands for all its tools."""
+    aliases: dict[str, tuple[str, ...]] = {}
+    virtual: list[VirtualTool] = []
+    for member in members:
+        for name, tools in member.aliases.items():
+            folded = name.casefold()
+            aliases[folded] = (*aliases.get(folded, ()), *tools)
+        mapped = (net_of(net) for net in member.nets)
+        virtual += [*member.virtual_tools, *(made for made in mapped if isinstance(made, VirtualTool))]
+    return Scope(aliases, tuple(virtual))
+
+
 def _clauses(policy: Policy) -> Iterator[Clause]:
     for n, (member, ids) in enumerate(zip(members_of(policy), rule_ids(policy), strict=True)):
-        nets = [net_of(net) for net in member.nets]
-        mapped = [net for net in nets if isinstance(net, VirtualTool)]
-        scope = Scope(member.aliases, (*member.virtual_tools, *mapped))
+        scope = scope_of([member])
         written = (*member.tool_rules, *member.rules)
         for id, record in zip((*ids.tool_rules, *ids.rules), written, strict=True):
             yield Clause(id, member.name, n, record, effective_action(member, record.action, policy), scope)
-        for id, raw, net in zip(ids.nets, member.nets, nets, strict=True):
-            if isinstance(net, Net):
+        for id, raw in zip(ids.nets, member.nets, strict=True):
+            if isinstance(net := net_of(raw), Net):
                 action = effective_action(member, net.action, policy)
                 yield Clause(id, member.name, n, net, action, scope, isinstance(raw, str | NetLine))
 

@@ -575,3 +575,15 @@ def test_rules_that_the_adapter_can_only_observe_are_reported() -> None:
     assert [finding.witness for finding in findings] == [("before-1",), ("max_calls-1",)]
     assert "only signal" in findings[1].message
     assert not found(document, capabilities=Capabilities(gate="all"))
+
+
+def test_aliases_that_differ_only_in_case_stand_for_all_their_tools_at_judging_and_at_preflight() -> None:
+    """What works is not refused: `check` is denied, and `Verify` still comes before `Refund`."""
+    document = rules(
+        before("Identify", "Refund"),
+        aliases={"Identify": ["Verify"], "identify": ["Check"]},
+        tool_rules=[{"deny": ["check"]}],
+    )
+
+    assert refused(document) == []
+    assert refused({**document, "tool_rules": [{"deny": ["check", "verify"]}]}) == ["never_callable"]
