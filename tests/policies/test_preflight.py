@@ -140,13 +140,19 @@ def test_an_allow_entry_must_not_be_denied_by_the_same_or_an_earlier_policy(
 
 @pytest.mark.parametrize(
     "name",
-    ["max_total_tokens", "max_cost_usd", "max_duration_ms", "max_idle_ms", "max_tool_calls", "max_turns"],
+    ["max_total_tokens", "max_input_tokens", "max_output_tokens", "max_duration_ms", "max_idle_ms", "max_turns"],
 )
-def test_a_limit_of_zero_is_refused(name: str) -> None:
-    """Of any kind."""
+def test_a_limit_of_zero_tokens_turns_or_time_is_refused(name: str) -> None:
+    """Without them nothing can be done."""
     finding = the("zero_limit", found({"limits": {name: 0}}))
 
     assert (finding.policy, finding.rule) == ("p0", name)
+
+
+@pytest.mark.parametrize("name", ["max_tool_calls", "max_cost_usd"])
+def test_a_run_without_calls_and_one_that_is_free_are_policies_like_any_other(name: str) -> None:
+    """A limit of zero where it can be kept."""
+    assert found({"limits": {name: 0}}) == []
 
 
 def test_only_the_limits_that_hold_count() -> None:

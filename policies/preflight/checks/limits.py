@@ -1,4 +1,4 @@
-"""Limits of zero, costs without a price, and attempts to loosen what is locked."""
+"""Limits that let nothing be done, costs without a price, and attempts to loosen what is locked."""
 
 from __future__ import annotations
 
@@ -11,12 +11,15 @@ from ...stack.merge import effective_limits, loosened_limits
 from ...stream.calls import Capabilities
 from ..findings import PreflightFinding
 
+KEPT_AT_ZERO = ("max_tool_calls", "max_cost_usd")
+"""A run that only talks, and one that is free; without tokens, turns or time there is no run."""
+
 
 def limit_findings(policy: Policy, capabilities: Capabilities | None) -> Iterator[PreflightFinding]:
     """What is wrong with the limits of a stack."""
     limits = effective_limits(policy)
     for entry in limits:
-        if entry.limit.max == 0:
+        if entry.limit.max == 0 and entry.name not in KEPT_AT_ZERO:
             yield PreflightFinding(
                 code="zero_limit",
                 severity="refuse",
