@@ -1,23 +1,4 @@
-"""Pure judgement: what a policy says, and what it answers to each event of a session.
-
-Rows, each importing only those above it:
-    errors, json_words
-    calls, events, codec
-    language/       values, regular expressions, paths, conditions, tool names
-    nets/           how nets are written
-    model           how a policy is written
-    rules/          one family a file: its records and its machine
-    reading/        text -> policies, every problem at its place
-    ids, merge      several policies as one stack
-    prices, usage, limits, memory
-    visits          compiled rules, and what calls of a tool mean to them
-    session
-    compiled        the stack as machines, indexed by tool
-    objections, judging, observing, limiting, report, deciding, monitor, snapshots
-    preflight/      what is wrong with a stack, before a run starts
-    drawing/        a stack as a picture
-    schema
-"""
+"""Pure judgement: what a policy says, and what it answers to each event of a session."""
 
 from .errors import EventError, PolicyError, PolicyViolationError, Problem, ProctorError
 from .monitor.compiled import CompiledPolicy, compile_policy
@@ -63,3 +44,20 @@ __all__ = [
     "parse_policies",
     "preflight",
 ]
+
+ROOMS = (
+    "preflight",  # what is wrong with a stack, before a run starts
+    "drawing",  # a stack as a picture
+    "monitor",  # the state of all rules over one session
+    "stack",  # several policies merged left to right, and their clauses resolved once
+    "reading",  # text -> policies, every problem at its place
+    "policy",  # how a policy is written
+    "rules",  # one family a file: its records and its machine
+    "language",  # values, regular expressions, paths, conditions, tool names
+    "commands",  # what a command line would run
+    "stream",  # what is judged
+    "values",  # values and how they compare
+    "errors",  # what can go wrong while reading and applying policies
+    "violation",  # one rule's finding about one event or call
+)
+"""Top first: each imports only those below it."""

@@ -10,12 +10,11 @@ ProctorError                    .code
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import msgspec
 
-if TYPE_CHECKING:
-    from .stream.calls import Violation
+from .violation import Violation
 
 
 class ProctorError(Exception):

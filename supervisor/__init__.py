@@ -1,54 +1,5 @@
 """One owner for each run of an agent: it judges every event, holds calls at the gate, and cancels once.
 
-A file imports only rows above its own:
-
-    errors          what can go wrong
-    ports           where the world comes in: adapters, stores, approvers, publishers
-    arguments       what callers pass, checked
-    intake          what adapters hand over, checked
-    listing         all stored runs, page by page
-    records         events as stores keep them
-    memory_store    a store in memory
-    judge           what a run needs of the policies
-    result          how a run ended, for its caller
-    inputs          what the machine of a run is told
-    commands        what the machine wants done
-    verdicts        what follows from a judgement, and its records
-    belief          what of a provider's stream is believed
-    outbox          commands that wait for the record
-    approvals       the records of an approval
-    core            what the parts of the machine share
-    open_calls      calls that are not over
-    holding         calls held for a person
-    proposals       the gate's side of the machine
-    reports         the provider's side of the machine
-    ending          terminal events, and what the caller is owed
-    machine         the machine of one run
-    clock           the supervisor's own time
-    alone           code of others, whose cancels end only itself
-    latch           something that happens once
-    log             where logs go
-    timers          deadlines of many runs
-    surroundings    what many runs share
-    writer          group commit of a run's record
-    ladder          ending a provider step by step
-    pump            reading a provider
-    waiting         those who wait at the gate
-    asking          checks and approvers, asked
-    actor           the shell around one machine
-    publishing      observers, who cannot hurt a run
-    mailbox         messages from other processes
-    feed            following events
-    inbox           approvals by way of the store
-    history         a session's past
-    plan            policies made ready for an adapter
-    launching       from an order to a run
-    slots           room for runs
-    roster          the runs that go on
-    handle          a run as its caller holds it
-    supervisor      many runs
-    runs            one run, awaited
-
 The names below are looked up when they are used: a program that only needs the errors or the records of a store
 starts without the rest.
 """
@@ -172,3 +123,24 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted({*globals(), *_MODULES})
+
+
+ROOMS = (
+    "testing",  # what tests and authors of adapters and stores use
+    "api",  # one run, awaited
+    "supervisor",  # many runs
+    "handle",  # a run as its caller holds it
+    "active_runs",  # the runs that go on
+    "control",  # what people and other processes ask of runs
+    "watch",  # those who look on
+    "launch",  # from a request to a run that has started
+    "run",  # the shell around one machine
+    "machine",  # the machine of one run
+    "store",  # how records are kept
+    "admission",  # room for runs
+    "arguments",  # what callers pass, checked
+    "log",  # where logs go
+    "ports",  # where the world comes in: adapters, stores, approvers, publishers
+    "errors",  # what can go wrong
+)
+"""Top first: each imports only those below it."""

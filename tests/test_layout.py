@@ -18,6 +18,21 @@ PURE = {"msgspec", "yaml", "re2", "genai_prices", "ruamel", "tree_sitter", "tree
 """What policies may import besides the standard library: computation only. The last four are loaded when first used;
 tree-sitter takes a command line apart in memory and touches nothing else.
 """
+STILL_BACK: set[tuple[str, str, str]] = {
+    ("policies.monitor", "clocks", "compiled"),
+    ("policies.monitor", "monitor", "compiled"),
+    ("policies.monitor", "snapshots", "compiled"),
+    ("policies.monitor", "snapshots", "monitor"),
+    ("policies.monitor", "state", "compiled"),
+    ("policies.monitor", "violations", "compiled"),
+    ("policies.rules", "prior", "precondition"),
+    ("policies.rules.nets", "written", "shorthand"),
+    ("adapters.agents.openai_agents", "session", "reporting"),
+    ("adapters.agents.openai_agents", "session", "runs"),
+    ("adapters.agents.pydantic_ai", "session", "hooks"),
+    ("adapters.agents.pydantic_ai", "session", "sub_agents"),
+}
+"""Imports that lead up within their folder (folder, from, to). This set only shrinks."""
 
 
 def imported(source: str, package: str) -> Iterator[str]:
@@ -68,6 +83,82 @@ def test_no_file_imports_a_later_row(folder: str) -> None:
 def test_an_import_against_the_arrow_is_found(source: str) -> None:
     """The guard above can fail: each of these is caught in policies/."""
     assert against_the_arrow(source, "policies", "proctor.policies")
+
+
+def rooms(folder: Path) -> list[str]:
+    """The files and folders that a folder shows, its `__init__` aside."""
+    inside = [path for path in folder.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()]
+    return sorted(path.stem for path in inside if path.stem != "__init__")
+
+
+def listing(source: str) -> list[str]:
+    """The rooms that an `__init__` lists, top first; nothing if it lists none."""
+    for node in ast.parse(source).body:
+        if isinstance(node, ast.Assign) and [ast.unparse(target) for target in node.targets] == ["ROOMS"]:
+            return list(ast.literal_eval(node.value))
+    return []
+
+
+def upward(folder: str, listed: list[str], room: str, source: str, package: str) -> set[tuple[str, str, str]]:
+    """The imports in a file of a room that lead to a room listed above its own, wherever in the file they stand."""
+    found = set()
+    for name in names_imported(source, package):
+        if name.startswith(f"proctor.{folder}."):
+            other = name.removeprefix(f"proctor.{folder}.").split(".")[0]
+            if other in listed and listed.index(other) < listed.index(room):
+                found.add((folder, room, other))
+    return found
+
+
+def names_imported(source: str, package: str) -> Iterator[str]:
+    """As `imported`, with the names taken out of a package (`from . import paths`) as modules of it."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.ImportFrom):
+            base = package.rsplit(".", node.level - 1)[0] if node.level > 1 else package
+            module = f"{base}.{node.module or ''}".rstrip(".") if node.level else str(node.module)
+            yield from (f"{module}.{alias.name}" for alias in node.names)
+    yield from imported(source, package)
+
+
+def folders() -> list[Path]:
+    """Every folder of the packages that shows two rooms or more."""
+    inits = (path for row in ROWS for path in files(row) if path.name == "__init__.py")
+    return [path.parent for path in inits if len(rooms(path.parent)) > 1]
+
+
+@pytest.mark.parametrize("folder", folders(), ids=lambda path: str(path.relative_to(ROOT)))
+def test_a_folder_lists_its_rooms(folder: Path) -> None:
+    """`ROOMS` in a folder's `__init__` names each of its files and folders once."""
+    assert sorted(listing((folder / "__init__.py").read_text())) == rooms(folder)
+
+
+def test_imports_lead_down_the_listing() -> None:
+    """Inside a folder a room imports only rooms listed below it; so there is no circle."""
+    found: set[tuple[str, str, str]] = set()
+    for folder in folders():
+        listed = listing((folder / "__init__.py").read_text())
+        name = ".".join(folder.relative_to(ROOT).parts)
+        for path in folder.rglob("*.py"):
+            room = path.relative_to(folder).parts[0].removesuffix(".py")
+            if room in listed:
+                found |= upward(name, listed, room, path.read_text(), package_of(path))
+
+    assert found == STILL_BACK
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "from ..high import thing",
+        "from .. import high",
+        "import proctor.policies.high.thing",
+        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from ..high.room import Thing\n",
+        "def late():\n    from proctor.policies.high import thing\n",
+    ],
+)
+def test_an_import_up_the_listing_is_found(source: str) -> None:
+    """The guard above can fail: deferred and type-only imports count as any other."""
+    assert upward("policies", ["high", "low"], "low", source, "proctor.policies.low") == {("policies", "low", "high")}
 
 
 def test_policies_are_pure() -> None:

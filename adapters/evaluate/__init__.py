@@ -1,18 +1,4 @@
-"""Recorded sessions judged under a policy, and what is reported of it.
-
-records         what is found of one session
-judge           sessions to records
-calls           calls and inputs as a line of text shows them
-tally           records of many sessions summed up by rule
-advice          what a violation says: where, what was expected, what to do
-table           the summary of many sessions on a terminal
-failure         one failed rule on a terminal, with the calls around it
-jsonl           one line of JSON a session
-junit           JUnit XML
-sarif           SARIF 2.1.0
-diff            two policies over the same sessions
-diff_report     what `diff` found, on a terminal and as JSON
-"""
+"""Recorded sessions judged under a policy, and what is reported of it."""
 
 from .diff import CallChange, SessionChange, compare_sessions
 from .diff_report import DiffTally, diff_json_line, diff_table
@@ -44,3 +30,19 @@ __all__ = [
     "judge_sessions",
     "summary_table",
 ]
+
+ROOMS = (
+    "diff_report",  # what `diff` found, on a terminal and as JSON
+    "diff",  # two policies over the same sessions
+    "failure",  # one failed rule on a terminal, with the calls around it
+    "jsonl",  # one line of JSON a session
+    "judge",  # sessions to records
+    "junit",  # JUnit XML
+    "sarif",  # SARIF 2.1.0
+    "advice",  # what a violation says: where, what was expected, what to do
+    "table",  # the summary of many sessions on a terminal
+    "calls",  # calls and inputs as a line of text shows them
+    "tally",  # records of many sessions summed up by rule
+    "records",  # what is found of one session
+)
+"""Top first: each imports only those below it."""

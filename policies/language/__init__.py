@@ -1,5 +1,12 @@
-"""The parts rules are written in: values, regular expressions, paths, conditions, tool names.
+"""The parts rules are written in: values, regular expressions, paths, conditions, tool names."""
 
-Rows, each importing only those above it: records, values, regexes, paths, globs, operators, operands, conditions,
-condition_words, predicates, selectors.
-"""
+ROOMS = (
+    "selectors",  # which calls a rule speaks of
+    "predicates",  # the predicate each condition is compiled to
+    "wording",  # conditions in words, for people who ask why a rule objects
+    "conditions",  # conditions on JSON, as they are written
+    "operands",  # operands of conditions
+    "operators",  # the operators of conditions
+    "record",  # what every written record shares, and the types of its fields
+)
+"""Top first: each imports only those below it."""

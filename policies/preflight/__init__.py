@@ -1,18 +1,4 @@
-"""Preflight: what is wrong with a stack is found before a run starts.
-
-Rows, each importing only those above it:
-    findings
-    automata, names      all tool names a policy can tell apart
-    clauses, words       the clauses of a stack, and what they say in words
-    kinds                kinds of calls: a name, and what is known of the input
-    derivation           the least fixed point of needs
-    net_needs, needs     what each kind of call needs to have come before
-    net_model, net_search
-    order_models, modelling, order_judges, order_search
-    admitting, capping, evading, netting, providing, reachable, shadowing
-    demanding, ordering, quotas
-    run
-"""
+"""Preflight: what is wrong with a stack is found before a run starts."""
 
 from ..errors import wrong_type
 from ..policy import Policy
@@ -38,3 +24,13 @@ def preflight(policy: Policy, capabilities: Capabilities | None = None) -> Findi
     from .run import findings_of  # who only judges needs none of it
 
     return findings_of(policy, capabilities)
+
+
+ROOMS = (
+    "run",  # every check, on one stack
+    "checks",  # one file a family of findings, named for the defect it finds
+    "search",  # what a stack lets happen, searched on a finite view of it
+    "alphabet",  # the finite classes of calls that preflight tells apart
+    "findings",  # what preflight finds
+)
+"""Top first: each imports only those below it."""

@@ -1,8 +1,4 @@
-"""The rule families: what is written and how it is judged, one family a file.
-
-Rows, each importing only those above it: machine; keyed; lists; require, count, before, after, never_after,
-sequence, loop, prior, precondition, provenance, check, net.
-"""
+"""The rule families: what is written and how it is judged, one family a file."""
 
 from __future__ import annotations
 
@@ -44,3 +40,23 @@ RULES: dict[str, type[Rule]] = {str(rule.__struct_config__.tag): rule for rule i
 """The families a policy file may use, by their `type`."""
 
 __all__ = ["RULES", "Check", *sorted(rule.__name__ for rule in WRITTEN)]
+
+ROOMS = (
+    "after",  # `after` and `eventually`
+    "before",  # `before` and `immediately_before`
+    "check",  # `check`
+    "count",  # `count` and its other spelling `max_calls`
+    "keyed",  # `key`
+    "loop",  # `loop`, `max_parallel` and `circuit_breaker`
+    "nets",  # how nets are written
+    "never_after",  # `never_after` and `forbids_after`
+    "provenance",  # `provenance`
+    "require",  # `require`
+    "lists",  # `allowlist` and `blocklist`
+    "sequence",  # `sequence` and `forbidden_sequence`
+    "precondition",  # `precondition`
+    "prior",  # the evidence behind a `prior` requirement
+    "machine",  # what a rule family is
+    "record",  # what every rule shares
+)
+"""Top first: each imports only those below it."""

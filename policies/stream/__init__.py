@@ -1,1 +1,8 @@
 """What is judged: events, calls, and their codec."""
+
+ROOMS = (
+    "codec",  # events as JSON: one decoder and one encoder for the whole program, made once
+    "calls",  # what a proposal is, what is known of the run around it, and what a judgement looks like
+    "events",  # the event stream of a session
+)
+"""Top first: each imports only those below it."""

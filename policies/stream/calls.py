@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hashlib
 from gc import is_tracked
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal
 
 import msgspec
 
-Action: TypeAlias = Literal["allow", "warn", "request_approval", "deny", "cancel"]
-Enforcement: TypeAlias = Literal["prevented", "interrupted", "observed"]
+from ..violation import Action as Action
+from ..violation import Enforcement as Enforcement
+from ..violation import Violation as Violation
 
 ACTIONS: tuple[Action, ...] = ("allow", "warn", "request_approval", "deny", "cancel")
 STRICTNESS: dict[str, int] = {action: rank for rank, action in enumerate(ACTIONS)}
@@ -35,29 +36,6 @@ class ToolCall(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     input: dict[str, Any] = {}
     turn: int = 0
     parent_tool_call_id: str | None = None
-
-
-class Violation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """One rule's finding about one event or call.
-
-    `policy` is the member of the stack the rule came from, `kind` the rule's type, the limit's name or
-    `net`; `details` holds what was expected and what happened, with amounts. `reason` is for telemetry and
-    never for the model.
-    """
-
-    policy: str
-    stack: str
-    rule: str
-    kind: str
-    action: Action
-    enforcement: Enforcement
-    message: str = ""
-    details: dict[str, Any] = {}
-    reason: str | None = None
-    tell_model: str | None = None
-    unpreventable: str | None = None
-    tool_call_id: str | None = None
-    tool_name: str | None = None
 
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):

@@ -1,1 +1,8 @@
 """From a request to a run that has started."""
+
+ROOMS = (
+    "launch",  # from an order to a run
+    "history",  # a session's past
+    "plan",  # policies made ready for an adapter
+)
+"""Top first: each imports only those below it."""

@@ -1,1 +1,16 @@
 """The shell around one machine: it does the I/O of a run."""
+
+ROOMS = (
+    "actor",  # the shell around one machine
+    "callouts",  # checks and approvers, asked
+    "gate_waiters",  # those who wait at the gate
+    "isolation",  # code of others, whose cancels end only itself
+    "journal",  # group commit of a run's record
+    "provider_reader",  # reading a provider
+    "cancel_ladder",  # ending a provider step by step
+    "latch",  # something that happens once
+    "services",  # what many runs share
+    "timers",  # deadlines of many runs
+    "clock",  # the supervisor's own time
+)
+"""Top first: each imports only those below it."""

@@ -1,1 +1,8 @@
 """How records are kept: the codec, paging, the store in memory."""
+
+ROOMS = (
+    "memory",  # a store in memory
+    "codec",  # events as stores keep them
+    "paging",  # all stored runs, page by page
+)
+"""Top first: each imports only those below it."""

@@ -1,15 +1,17 @@
-"""Agents of pydantic-ai: each file imports only those above it.
-
-compiling    a policy as UsageLimits
-history      a session's events as message history
-meter        what the framework counted, as usage events
-responses    a model's response as events
-hooks        the capability that gates calls and reports a run
-sub_agents   the calls of agents that a tool runs
-session      one running agent
-adapter      PydanticAIAdapter
-"""
+"""Agents of pydantic-ai."""
 
 from .adapter import PydanticAIAdapter
 
 __all__ = ["PydanticAIAdapter"]
+
+ROOMS = (
+    "adapter",  # PydanticAIAdapter
+    "sub_agents",  # the calls of agents that a tool runs
+    "hooks",  # the capability that gates calls and reports a run
+    "session",  # one running agent
+    "responses",  # a model's response as events
+    "options",  # a policy as UsageLimits
+    "meter",  # what the framework counted, as usage events
+    "history",  # a session's events as message history
+)
+"""Top first: each imports only those below it."""

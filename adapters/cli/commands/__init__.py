@@ -1,1 +1,20 @@
 """The commands, a file each."""
+
+ROOMS = (
+    "adapters",  # `adapters`
+    "approvals",  # `approvals`, `approve` and `deny`
+    "check",  # `check`
+    "demo",  # `demo`
+    "diff",  # `diff`
+    "eval",  # `eval`
+    "explain",  # `explain`
+    "graph",  # `graph`
+    "hook",  # `proctor hook`
+    "kill",  # `kill`
+    "mcp",  # `proctor mcp`
+    "migrate",  # `migrate` and `schema`
+    "narrow",  # `narrow`
+    "read",  # `runs`, `show` and `tail`
+    "run",  # `run`
+)
+"""Top first: each imports only those below it."""

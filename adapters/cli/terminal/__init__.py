@@ -1,1 +1,11 @@
 """What the command line shows on a terminal, and what it asks there."""
+
+ROOMS = (
+    "asking",  # approvals asked at the prompt
+    "following",  # new events of many sessions, whatever process writes them
+    "live",  # events as they come, then how the run ended
+    "events",  # one event as a line
+    "output",  # text for people, JSON for programs
+    "wording",  # errors of the command line's parser in our words
+)
+"""Top first: each imports only those below it."""

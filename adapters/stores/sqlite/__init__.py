@@ -1,16 +1,5 @@
 """A store in one SQLite file: durable, for any number of processes on one machine.
 
-failures    an error of SQLite as one of ours
-schema      the tables, and how an older file becomes a current one
-opening     look at a file before it is touched; connect
-wakeups     from the writer's thread back to the tasks that wait
-rows        event rows, made where they are appended and inserted by one statement
-recording   what one transaction writes
-writing     the one thread that writes, many appends a transaction
-queries     what is asked of a file
-reading     connections that only read, in worker threads
-store       the Store itself
-
 `opening`, `recording` and `queries` serve a program that writes by itself, without the writer's thread.
 """
 
@@ -34,3 +23,18 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})
+
+
+ROOMS = (
+    "store",  # the Store itself
+    "queries",  # what is asked of a file
+    "reading",  # connections that only read, in worker threads
+    "opening",  # look at a file before it is touched; connect
+    "writing",  # the one thread that writes, many appends a transaction
+    "failures",  # an error of SQLite as one of ours
+    "recording",  # what one transaction writes
+    "rows",  # event rows, made where they are appended and inserted by one statement
+    "schema",  # the tables, and how an older file becomes a current one
+    "wakeups",  # from the writer's thread back to the tasks that wait
+)
+"""Top first: each imports only those below it."""

@@ -1,1 +1,14 @@
 """One file a family of findings, named for the defect it finds."""
+
+ROOMS = (
+    "adapter",  # what the adapter cannot do
+    "allow_lists",  # allow lists that admit nothing, and entries of them that are denied
+    "evasions",  # rules that hold less than they seem to
+    "limits",  # limits of zero, costs without a price, and attempts to loosen what is locked
+    "nets",  # nets with transitions that never fire, that grow without bound, or that hold nothing back
+    "obligations",  # demands that can be met one by one and not in one run
+    "order",  # tools that need nothing impossible and still fit in no order of calls
+    "quotas",  # calls that must come more often than they may
+    "shadowing",  # rules that another one makes idle
+)
+"""Top first: each imports only those below it."""

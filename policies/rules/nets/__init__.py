@@ -1,1 +1,8 @@
-"""Petri nets over tools: how they are written. Rows: records, shorthand."""
+"""Petri nets over tools: how they are written, in full and in one line, and how they are judged."""
+
+ROOMS = (
+    "machine",  # A Petri net as a rule
+    "shorthand",  # nets in one line
+    "written",  # A net as it is written, and what can be wrong with one
+)
+"""Top first: each imports only those below it."""

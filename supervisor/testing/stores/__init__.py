@@ -1,1 +1,12 @@
 """The conformance suite of stores."""
+
+ROOMS = (
+    "conformance",  # all of them: the suite to run against a Store
+    "appending",  # tests of storing events
+    "faulty",  # a store that fails on purpose
+    "fidelity",  # tests of events coming back as they were
+    "finding",  # tests of finding what is stored
+    "lifetime",  # tests of waiting, closing, opening again
+    "checks",  # what the tests of the Store port share
+)
+"""Top first: each imports only those below it."""
