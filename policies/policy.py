@@ -109,7 +109,7 @@ class Price(Record, frozen=True):
     reasoning_usd_per_mtok: Amount | None = None
 
 
-class Policy(Base, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+class Policy(Base, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True, weakref=True):
     """One policy as written. `on_violation` None means not stated: `cancel`, unless a stack says stricter."""
 
     name: Name

@@ -6,10 +6,11 @@ from collections.abc import Iterable, Iterator
 
 from ..monitor.limits import figure
 from ..monitor.monitor import Monitor
-from ..policy import Policy, members_of
+from ..policy import Policy
 from ..rules.nets.written import Net
+from ..stack.check import checked_stack
 from ..stack.clauses import Clause, clauses_of
-from ..stack.merge import effective_limits, merge_policies
+from ..stack.merge import effective_limits
 from ..stack.wording import says
 from .marking import Standing
 from .nets import net_section
@@ -23,7 +24,7 @@ def draw(policy: Policy, monitor: Monitor | None = None) -> Picture:
     Raises:
         PolicyError: the policy is wrong in itself.
     """
-    stack = merge_policies(list(members_of(policy)))
+    stack = checked_stack(policy)
     clauses = clauses_of(stack)
     standing = Standing(monitor)
     order = order_section(clauses, standing)

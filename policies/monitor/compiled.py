@@ -25,8 +25,9 @@ from ..rules.nets.shorthand import net_of
 from ..rules.nets.written import Net, NetLine
 from ..rules.provenance import ProvenanceMachine
 from ..rules.record import Rule
+from ..stack.check import checked_stack
 from ..stack.clauses import clauses_of, scope_of
-from ..stack.merge import effective_action, effective_limits, merge_policies
+from ..stack.merge import effective_action, effective_limits
 from ..stream.calls import Action, RunContext
 from ..values.globs import matcher
 from ..values.paths import compile_path
@@ -165,7 +166,7 @@ def compile_policy(
     Raises:
         PolicyError: the policy is wrong; every problem is named.
     """
-    stack = merge_policies(list(members_of(policy)))
+    stack = checked_stack(policy)
     _check_attached(stack, [*(validators or {}), *(on_results or {})])
     rules = tuple(_machines(stack, validators or {}, on_results or {}))
     return CompiledPolicy(

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from ..policy import Policy, members_of
+from ..policy import Policy
+from ..stack.check import checked_stack
 from ..stack.clauses import clauses_of
-from ..stack.merge import merge_policies
 from ..stream.calls import Capabilities
 from .alphabet.call_classes import Kinds
 from .checks.adapter import adapter_findings
@@ -24,7 +24,7 @@ from .search.reachable import Possible, never_callable, never_satisfied
 
 def findings_of(policy: Policy, capabilities: Capabilities | None) -> Findings:
     """The findings of every check; see `preflight`."""
-    stack = merge_policies(list(members_of(policy)))
+    stack = checked_stack(policy)
     clauses = clauses_of(stack)
     kinds = Kinds(stack, clauses)
     nets = list(net_findings(clauses, kinds))

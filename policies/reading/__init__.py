@@ -7,6 +7,7 @@ from .reader import parse_policies as parse_policies
 ROOMS = (
     "migrating",  # old policy files rewritten in the current spelling, comments kept
     "reader",  # policy text, bytes, mappings and files to policies
+    "checked",  # which policies are known to be sound, so that none is checked twice
     "convert",  # A tree of nodes to a record, generic over the records' types, collecting every problem
     "cross_checks",  # checks on a policy as a whole, which no single record of it can make
     "dialects",  # other spellings of policies in use, rewritten as this one

@@ -9,6 +9,7 @@ from typing import Any
 from ..errors import PolicyError, Problem, wrong_type
 from ..policy import Policy, members_of
 from ..rules import RULES
+from .checked import is_sound, mark_sound
 from .convert import Converter
 from .cross_checks import check_whole
 from .dialects.spellings import policies_of_tests, rewritten
@@ -51,11 +52,13 @@ def parse_policies(
     root, report = read_source(source, report, file, format)
     policies = [_policy(node, report) for node in policy_nodes(root, report)]
     report.raise_if_any()
+    for policy in policies:
+        mark_sound(policy)
     return policies
 
 
 def check_policy(policy: Policy) -> None:
-    """Check a policy made in Python as strictly as one that is read; a stack by its members.
+    """Check a policy made in Python as strictly as one that is read; a stack by its members, each once.
 
     Raises:
         PolicyError: it is not a policy, or something in it is wrong.
@@ -63,7 +66,8 @@ def check_policy(policy: Policy) -> None:
     if not isinstance(policy, Policy):
         raise PolicyError(wrong_type("a policy", policy))
     report = Report()
-    for member in members_of(policy):
+    unknown = [member for member in members_of(policy) if not is_sound(member)]
+    for member in unknown:
         try:
             node = record_node(member)
         except Unreadable as error:
@@ -71,6 +75,8 @@ def check_policy(policy: Policy) -> None:
         set_paths(node)
         _policy(node, report, only_records=True)
     report.raise_if_any()
+    for member in unknown:
+        mark_sound(member)
 
 
 def policy_nodes(root: MapNode, report: Report) -> list[MapNode]:
