@@ -84,7 +84,7 @@ def effective_limits(policy: Policy) -> list[LimitEntry]:
     last: dict[str, LimitEntry] = {}
     for member in members:
         for name, limit in member.limits.given():
-            action = effective_action(member, limit.action, policy)
+            action = _limit_action(name, limit, member, policy)
             entry = LimitEntry(name=name, limit=limit, policy=member.name, action=action)
             if member.locked:
                 locked.setdefault(name, []).append(entry)
@@ -95,6 +95,13 @@ def effective_limits(policy: Policy) -> list[LimitEntry]:
         candidates = [*locked.get(name, ()), *([last[name]] if name in last else [])]
         found += _without_implied(candidates)
     return found
+
+
+def _limit_action(name: str, limit: Limit, member: Policy, stack: Policy) -> OnViolation:
+    """The action of a limit. A refusal stops no spending: only the limit of calls inherits `deny`, others cancel."""
+    action = effective_action(member, limit.action, stack)
+    inherits = limit.action is None and name != "max_tool_calls"
+    return "cancel" if inherits and action == "deny" else action
 
 
 def _without_implied(candidates: Sequence[LimitEntry]) -> Iterator[LimitEntry]:

@@ -101,7 +101,7 @@ def test_what_has_no_order_is_said_in_words() -> None:
     )
 
     assert picture.lines == (
-        "max_turns: 9 (deny)",
+        "max_turns: 9 (cancel)",
         "deny-1: no rm (deny)",
         "loop-1: * with one input fewer than 2 times in 5 calls (deny)",
     )

@@ -104,7 +104,7 @@ def test_turns_are_judged_before_the_call_of_the_response_that_would_exceed(driv
     """max_turns counts model responses of the run."""
     session = drive({"limits": {"max_turns": 2}, "on_violation": "deny"})
 
-    assert [session.ask("a", turn=n) for n in (1, 2, 2, 3)] == ["allow", "allow", "allow", "deny"]
+    assert [session.ask("a", turn=n) for n in (1, 2, 2, 3)] == ["allow", "allow", "allow", "cancel"]
     assert session.visible("a") == []
 
 
@@ -116,7 +116,48 @@ def test_turns_of_a_second_run_that_counts_from_one_again_go_on(drive: Any) -> N
     session.ok("a", turn=2)
     session.see(ev.RunStarted(run_id="r2"))
 
-    assert [session.ask("a", turn=n) for n in (1, 2, 3)] == ["allow", "allow", "deny"]
+    assert [session.ask("a", turn=n) for n in (1, 2, 3)] == ["allow", "allow", "cancel"]
+
+
+SPENDING = ["max_total_tokens", "max_cost_usd", "max_turns", "max_duration_ms", "max_idle_ms"]
+
+
+def exceed(session: Any, limit: str) -> str:
+    """Go past a limit of 0 and ask for a call."""
+    session.monitor.tick(1_000)
+    session.see(ev.RunStarted(run_id="r", at=START))
+    session.see(usage(input_tokens=1, cost_usd=1.0))
+    session.see(ev.MessageReceived(at=START + timedelta(seconds=1)))
+    return str(session.ask("a"))
+
+
+@pytest.mark.parametrize("limit", SPENDING)
+def test_a_limit_that_only_inherits_deny_ends_the_run(drive: Any, limit: str) -> None:
+    """A refusal stops no spending, so `deny` from the policy or from another of the stack cancels."""
+    own = drive({"limits": {limit: 0}, "on_violation": "deny"})
+    stack = drive({"limits": {limit: 0}, "on_violation": "warn"}, {"name": "q", "on_violation": "deny"})
+
+    assert [exceed(own, limit), exceed(stack, limit)] == ["cancel", "cancel"]
+    assert {v.action for v in own.found} == {"cancel"}
+
+
+@pytest.mark.parametrize("limit", SPENDING)
+@pytest.mark.parametrize("action", ["deny", "warn", "request_approval"])
+def test_a_limit_keeps_the_action_that_is_written_on_it(drive: Any, limit: str, action: str) -> None:
+    """Who wants the run to go on past a limit says so on the limit; with `warn` the one report is all."""
+    session = drive({"limits": {limit: {"max": 0, "action": action}}, "on_violation": "deny"})
+    first = exceed(session, limit)
+
+    assert first == ("allow" if action == "warn" and limit != "max_turns" else action)
+    assert session.ask("a") == ("allow" if action == "warn" else action)
+    assert len([v for v in session.found if v.action == "warn"]) == (action == "warn")
+
+
+def test_the_limit_of_calls_inherits_deny(drive: Any) -> None:
+    """Refusing keeps it."""
+    session = drive({"limits": {"max_tool_calls": 0}, "on_violation": "deny"})
+
+    assert session.ask("a") == "deny"
 
 
 @pytest.mark.parametrize(("limit", "quiet"), [("max_duration_ms", 1000), ("max_idle_ms", 1000)])

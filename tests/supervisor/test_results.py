@@ -9,7 +9,7 @@ import anyio
 import pytest
 
 from proctor.policies.errors import PolicyViolationError
-from proctor.policies.policy import Limits, Policy
+from proctor.policies.policy import Limit, Limits, Policy
 from proctor.policies.stream.events import (
     TERMINAL,
     Event,
@@ -168,7 +168,7 @@ async def test_a_violation_found_with_the_last_event_refuses_a_run_that_says_it_
 
 async def test_a_denied_limit_refuses_later_calls_where_there_is_a_gate_and_cancels_where_not() -> None:
     """A limit with `deny` on an adapter that can refuse is no cancel."""
-    policy = Policy(name="p", limits=Limits(max_total_tokens=10), on_violation="deny")
+    policy = Policy(name="p", limits=Limits(max_total_tokens=Limit(max=10, action="deny")))
     steps: list[Step] = [TokenUsageUpdated(input_tokens=11), BASH, RunCompleted(output="x")]
     gated, ungated = FakeAdapter(steps), FakeAdapter(steps, gate="none")
     result, _, _ = await supervise(gated, policy)
