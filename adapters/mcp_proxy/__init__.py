@@ -10,6 +10,7 @@ ROOMS = (
     "session",  # one run
     "downstream",  # where agents connect
     "relay",  # one connection
+    "protocol",  # what the protocol lets a client say
     "pending",  # what a client has asked for and waits for
     "stdio",  # the client on this process's pipes
     "tool_list",  # which tools a client was shown

@@ -15,13 +15,10 @@ from .downstream import Downstream
 from .names import Naming
 from .session import ProxySession
 from .upstream import Upstream
-from .visibility import Visibility
 
 
 class McpProxyAdapter:
     """Stands between agents and an MCP server; every `tools/call` asks the gate.
-
-    Its `visibility` must be among the supervisor's publishers: it narrows `tools/list` by what is stored.
 
     Args:
         upstream: the server.
@@ -47,7 +44,6 @@ class McpProxyAdapter:
         self._naming = Naming(server)
         self._offered = offered
         self._warn = warn
-        self.visibility = Visibility(offered)
 
     @property
     def capabilities(self) -> Capabilities:
@@ -66,7 +62,6 @@ class McpProxyAdapter:
 
     def compile(self, policy: Policy) -> LaunchOptions:
         """Nothing is expressed beforehand; the list of tools is narrowed as the run goes on."""
-        self.visibility.under(policy)
         return LaunchOptions(unexpressed=policy_parts(policy))
 
     @asynccontextmanager
@@ -77,7 +72,7 @@ class McpProxyAdapter:
             self._upstream,
             self._downstream,
             naming=self._naming,
-            visibility=self.visibility,
+            offered=self._offered,
             warn=self._warn,
         )
         async with helpers() as tasks:

@@ -12,7 +12,7 @@ import anyio
 import uvicorn
 from anyio.abc import TaskGroup, TaskStatus
 from mcp.server.streamable_http import StreamableHTTPServerTransport
-from mcp.server.transport_security import TransportSecuritySettings
+from mcp.server.transport_security import TransportSecurityMiddleware, TransportSecuritySettings
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse
@@ -84,6 +84,7 @@ class _Endpoint:
         self._sessions = sessions
         self._serve = serve
         self._tasks = tasks
+        self._security = TransportSecurityMiddleware(_LOCAL)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         known = Request(scope).headers.get(_SESSION_HEADER)
@@ -97,6 +98,11 @@ class _Endpoint:
     async def _open(self, scope: Scope, receive: Receive, send: Send) -> None:
         if len(self._sessions) >= _MOST_SESSIONS:
             await _refused("too many sessions are open", 503)(scope, receive, send)
+            return
+        request = Request(scope)
+        stranger = await self._security.validate_request(request, is_post=request.method == "POST")
+        if stranger is not None:  # before anything is started: the server behind is a process
+            await stranger(scope, receive, send)
             return
         session_id = uuid4().hex
         transport = StreamableHTTPServerTransport(mcp_session_id=session_id, security_settings=_LOCAL)
@@ -151,6 +157,7 @@ def _listening(address: str) -> socket.socket:
     try:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind((host, number))
+        listening.listen()  # so that a client who is told the URL can connect at once
     except (OSError, OverflowError) as error:
         listening.close()
         raise UsageError(f"cannot listen on `{address}`: {error}") from error

@@ -1,6 +1,6 @@
 """One connection: a client's messages to a server and back, its tool calls held at the gate.
 
-Requests, answers and notices that are not about tools go through untouched, in both directions.
+What the protocol defines and is not about tools goes through untouched, in both directions; nothing else does.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from proctor.policies.stream.events import Event, ToolCallCompleted, ToolCallFai
 from proctor.supervisor.errors import ProviderError
 from proctor.supervisor.ports import Gate
 
-from . import wire
+from . import protocol, wire
 from .names import Naming
 from .pending import Call, Handshake, Listing, Pending, about, asked_for, progress_token
 from .tool_list import ToolList
@@ -60,6 +60,7 @@ class Relay:
         self._from_client, self._to_client = client
         self._from_server, self._to_server = server
         self._pending: Pending = {}
+        self._asked_by_server: set[wire.RequestId] = set()
         self._tools = ToolList(desk.naming, desk.visibility)
         self._version: str | None = None
         self._lost = False
@@ -105,22 +106,40 @@ class Relay:
             message = item.message
             if isinstance(message, JSONRPCRequest):
                 await self._asked(message, tasks)
-            elif isinstance(message, JSONRPCNotification) and message.method == "notifications/cancelled":
-                await self._withdrawn(message)
-            else:
+            elif isinstance(message, JSONRPCNotification):
+                await self._noticed(message)
+            elif message.id in self._asked_by_server:
+                self._asked_by_server.discard(message.id)
                 await self._pass_on(message)
+            else:
+                self._desk.warn("the client answered what its server has not asked; the answer is dropped")
         tasks.cancel_scope.cancel()
+
+    async def _noticed(self, message: JSONRPCNotification) -> None:
+        if message.method == "notifications/cancelled":
+            await self._withdrawn(message)
+        elif message.method in protocol.NOTICES:
+            await self._pass_on(message)
+        else:  # also a request whose id is none: null, a float, a boolean, an object, a list
+            self._desk.warn(f"the client sent `{wire.printable(message.method)}` without a usable id; it is dropped")
+            why = f"`{message.method}` is no notification; a request needs an id that is a string or an integer"
+            await self._tell(wire.failure(None, wire.INVALID_REQUEST, why))
 
     async def _asked(self, message: JSONRPCRequest, tasks: TaskGroup) -> None:
         if message.id in self._pending:
-            said = f"the request id `{message.id}` is in use"
-            await self._tell(wire.failure(message.id, wire.INVALID_REQUEST, said))
-        elif message.method == "tools/call":
+            why = f"the request id `{message.id}` is in use"
+            await self._tell(wire.failure(message.id, wire.INVALID_REQUEST, why))
+        elif message.method == protocol.TOOL_CALL:
             await self._called(message, tasks)
         elif message.method == "server/discover":
             # Without the handshake there would be no stream for the notice that the tools changed.
-            said = "this proxy speaks the protocol versions that begin with `initialize`"
-            await self._tell(wire.failure(message.id, wire.METHOD_NOT_FOUND, said))
+            why = "this proxy speaks the protocol versions that begin with `initialize`"
+            await self._tell(wire.failure(message.id, wire.METHOD_NOT_FOUND, why))
+        elif message.method not in protocol.REQUESTS:
+            why = (
+                f"this proxy passes on no `{message.method}`: the protocol does not define it, or it evades the gate"
+            )
+            await self._tell(wire.failure(message.id, wire.METHOD_NOT_FOUND, why))
         else:
             asked = self._pending[message.id] = asked_for(message)
             if isinstance(asked, Handshake):
@@ -134,19 +153,14 @@ class Relay:
 
     async def _called(self, message: JSONRPCRequest, tasks: TaskGroup) -> None:
         params = message.params or {}
-        name, arguments = params.get("name"), params.get("arguments")
-        arguments = {} if arguments is None else arguments
-        if not isinstance(name, str) or not isinstance(arguments, dict):
-            said = "a tool call needs a `name` and, in `arguments`, an object"
-            await self._tell(wire.failure(message.id, wire.INVALID_PARAMS, said))
-        elif "task" in params:
-            said = "a tool call as a task cannot be held at the gate; call it without `task`"
-            await self._tell(wire.failure(message.id, wire.INVALID_PARAMS, said))
-        else:
-            judged = self._desk.naming.judged(name)
-            call = ToolCall(id=self._desk.new_id(), name=judged, input=arguments)
-            pending = self._pending[message.id] = Call(call, progress_token(params))
-            tasks.start_soon(self._gate, message, pending)
+        problem = protocol.call_problem(params)
+        if problem is not None:
+            await self._tell(wire.failure(message.id, wire.INVALID_PARAMS, problem))
+            return
+        judged = self._desk.naming.judged(params["name"])
+        call = ToolCall(id=self._desk.new_id(), name=judged, input=params.get("arguments") or {})
+        pending = self._pending[message.id] = Call(call, progress_token(params))
+        tasks.start_soon(self._gate, message, pending)
 
     async def _gate(self, message: JSONRPCRequest, pending: Call) -> None:
         refused: SessionMessage | None = None
@@ -167,6 +181,7 @@ class Relay:
             self._desk.warn(f"refused `{call.name}`: it was not offered when its server's annotations were read")
             return wire.refusal(message.id, tell_model_default(call.name))
         answer = await self._desk.gate(call)
+        self._desk.visibility.touch()
         if not answer.allowed:
             return wire.refusal(message.id, answer.tell_model or tell_model_default(call.name))
         if answer.input is not None:
@@ -212,6 +227,8 @@ class Relay:
 
     async def _said(self, item: SessionMessage) -> SessionMessage:
         message = item.message
+        if isinstance(message, JSONRPCRequest):
+            self._asked_by_server.add(message.id)
         if not isinstance(message, JSONRPCResponse | JSONRPCError):
             return wire.outgoing(message, about(message, self._pending))
         asked = self._pending.pop(message.id, None) if message.id is not None else None
@@ -239,7 +256,11 @@ class Relay:
             await self._failed(asked, wire.output_of(message.result))
         else:
             output = wire.output_of(message.result)
-            await self._desk.report(ToolCallCompleted(tool_call_id=call.id, tool_name=call.name, tool_output=output))
+            await self._report(ToolCallCompleted(tool_call_id=call.id, tool_name=call.name, tool_output=output))
 
     async def _failed(self, asked: Call, error: Any) -> None:
-        await self._desk.report(ToolCallFailed(tool_call_id=asked.call.id, tool_name=asked.call.name, error=error))
+        await self._report(ToolCallFailed(tool_call_id=asked.call.id, tool_name=asked.call.name, error=error))
+
+    async def _report(self, event: Event) -> None:
+        await self._desk.report(event)
+        self._desk.visibility.touch()

@@ -52,7 +52,7 @@ async def serve(store: Store, serving: Serving, *, warn: Callable[[str], None]) 
         warn(line)
     policies, offered = await _believing(serving)
     adapter = McpProxyAdapter(serving.upstream, serving.downstream, server=serving.server, offered=offered, warn=warn)
-    async with Supervisor(store, publishers=[adapter.visibility]) as supervisor:
+    async with Supervisor(store) as supervisor:
         metadata = {"upstream": serving.upstream.label, "server": serving.server}
         handle = await supervisor.start(adapter, "", policies=policies, context=serving.context, metadata=metadata)
         async with anyio.create_task_group() as tasks:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import suppress
 from itertools import count
 from typing import Any
@@ -35,7 +35,7 @@ class ProxySession:
         downstream: Downstream,
         *,
         naming: Naming,
-        visibility: Visibility,
+        offered: Collection[str] | None,
         warn: Callable[[str], None],
     ) -> None:
         self._launch = launch
@@ -51,7 +51,7 @@ class ProxySession:
             gate=launch.gate,
             report=self._stream.emit,
             naming=naming,
-            visibility=visibility,
+            visibility=Visibility(launch.narrow, offered),
             new_id=lambda: f"call-{next(numbers)}",
             warn=warn,
         )

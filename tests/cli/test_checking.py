@@ -67,11 +67,11 @@ def test_problems_as_json_are_on_standard_output(cli: Cli, place: Path) -> None:
 
 def test_a_policy_no_run_could_start_under_is_a_violation(cli: Cli, place: Path) -> None:
     """Preflight's refusals are exit code 1."""
-    place.joinpath("zero.yaml").write_text("name: zero\nlimits: {max_tool_calls: 0}\n")
+    place.joinpath("zero.yaml").write_text("name: zero\nlimits: {max_turns: 0}\n")
     checked = cli("check", "zero.yaml")
 
     assert checked.code == 1
-    assert "refused zero/max_tool_calls: `max_tool_calls` is 0" in checked.out
+    assert "refused zero/max_turns: `max_turns` is 0" in checked.out
     assert cli("check", "--json", "zero.yaml").lines[0]["findings"][0]["severity"] == "refuse"
 
 

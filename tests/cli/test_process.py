@@ -50,7 +50,7 @@ def _here(place: Path) -> None:
 
 def test_exit_codes_reach_the_shell(place: Path) -> None:
     """Fine, violated, bad input."""
-    place.joinpath("zero.yaml").write_text("name: zero\nlimits: {max_tool_calls: 0}\n")
+    place.joinpath("zero.yaml").write_text("name: zero\nlimits: {max_turns: 0}\n")
 
     assert [call("check", name).returncode for name in ("org.yaml", "zero.yaml", "none.yaml")] == [0, 1, 2]
 

@@ -92,11 +92,11 @@ def test_a_command_line_that_is_refused_is_exit_code_1(cli: Cli, place: Path) ->
 
 def test_a_policy_that_preflight_refuses_is_exit_code_1(cli: Cli, place: Path) -> None:
     """Nothing is launched."""
-    place.joinpath("zero.yaml").write_text("name: zero\nlimits: {max_tool_calls: 0}\n")
+    place.joinpath("zero.yaml").write_text("name: zero\nlimits: {max_turns: 0}\n")
     run = cli("run", "--adapter", "shell", "--policy", "zero.yaml", "touch ran")
 
     assert run.code == 1
-    assert "max_tool_calls" in run.err
+    assert "max_turns" in run.err
     assert not (place / "ran").exists()
 
 

@@ -100,7 +100,7 @@ def test_install_refuses_what_no_hook_could_judge_by(
     """A bad policy, one that allows nothing, standard input: nothing is written."""
     monkeypatch.chdir(tmp_path)
     Path("bad.yaml").write_text("{nmae: p}")
-    Path("shut.yaml").write_text("{name: p, limits: {max_tool_calls: 0}}")
+    Path("shut.yaml").write_text("{name: p, limits: {max_turns: 0}}")
     codes = [
         run(capsys, "install", "--policy", file, "--store", "s.db")[0] for file in ("bad.yaml", "shut.yaml", "-")
     ]

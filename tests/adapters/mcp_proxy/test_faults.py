@@ -139,7 +139,7 @@ async def test_what_is_no_message_is_reported_and_passed_over(bench: Any) -> Non
 async def test_a_policy_that_could_allow_nothing_is_refused_before_the_server_starts(bench: Any) -> None:
     """Preflight comes first."""
     with pytest.raises(BaseException):  # noqa: B017, PT011 - the client's own, whichever it is
-        async with bench.proxied("{name: p, limits: {max_tool_calls: 0}}"):
+        async with bench.proxied("{name: p, limits: {max_turns: 0}}"):
             pass
 
     assert isinstance(bench.error, PolicyViolationError)

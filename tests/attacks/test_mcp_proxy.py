@@ -1,0 +1,212 @@
+"""No tool call goes round `proctor mcp`, however the message that asks for it is written."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from proctor.supervisor.testing.patience import PATIENCE_S
+
+pytest.importorskip("mcp", reason="needs the MCP library: pip install 'proctor[mcp]'")
+
+SERVER = Path(__file__).parents[1] / "adapters" / "mcp_proxy" / "quick_server.py"
+PROXY = "from proctor.adapters.cli import main; main()"
+POLICY = "{name: p, tool_rules: [{deny: [write], action: deny}]}"
+HELLO = {
+    "jsonrpc": "2.0",
+    "id": "hello",
+    "method": "initialize",
+    "params": {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}},
+}
+READY = {"jsonrpc": "2.0", "method": "notifications/initialized"}
+
+
+def command(folder: Path, *more: str, policy: str = POLICY) -> list[str]:
+    """A proxy before the server that writes files."""
+    (folder / "policy.yaml").write_text(policy)
+    options = ["--policy", str(folder / "policy.yaml"), "--store", str(folder / "store.db"), *more]
+    return [sys.executable, "-c", PROXY, "mcp", *options, "--", sys.executable, "-S", str(SERVER)]
+
+
+def talk(folder: Path, *lines: str, policy: str = POLICY) -> tuple[list[dict[str, Any]], str]:
+    """What the client is answered to these lines, after a handshake, and what the server was asked."""
+    log = folder / "asked.log"
+    sent = "".join(f"{line}\n" for line in (json.dumps(HELLO), json.dumps(READY), *lines, last_ping()))
+    with subprocess.Popen(
+        command(folder, policy=policy),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        env={"PATH": "/usr/bin:/bin", "QUICK_LOG": str(log)},
+    ) as proxy:
+        assert proxy.stdin is not None
+        assert proxy.stdout is not None
+        proxy.stdin.write(sent)
+        proxy.stdin.flush()
+        answers = []
+        for line in proxy.stdout:
+            answers.append(json.loads(line))
+            if answers[-1].get("id") == "last":
+                break
+        proxy.stdin.close()
+        proxy.wait(PATIENCE_S)
+    return answers, log.read_text()
+
+
+def last_ping() -> str:
+    """The request whose answer comes after everything before it was dealt with."""
+    return json.dumps({"jsonrpc": "2.0", "id": "last", "method": "ping"})
+
+
+def write(folder: Path, **message: Any) -> str:
+    """A call of the denied tool, as one line; `message` says how it differs from a proper one."""
+    params = {"name": "write", "arguments": {"path": str(folder / "written")}}
+    return json.dumps({"jsonrpc": "2.0", "method": "tools/call", "params": params, **message})
+
+
+ODD_IDS: list[Any] = [None, 1.0, 1.5, True, False, {}, [], [1], {"id": 1}, 1e300]
+
+
+@pytest.mark.parametrize("odd", ODD_IDS, ids=str)
+def test_a_call_with_an_id_that_is_none_never_reaches_the_server(tmp_path: Path, odd: Any) -> None:
+    """JSON-RPC ids are strings and integers; some servers answer others all the same (JSON-RPC 2.0, section 4)."""
+    answers, asked = talk(tmp_path, write(tmp_path, id=odd))
+
+    assert "tools/call" not in asked
+    assert not (tmp_path / "written").exists()
+    assert any(answer.get("error", {}).get("code") == -32600 for answer in answers)
+
+
+def test_a_call_as_a_notification_never_reaches_the_server(tmp_path: Path) -> None:
+    """A server may run it and just not answer."""
+    answers, asked = talk(tmp_path, write(tmp_path))
+
+    assert "tools/call" not in asked
+    assert any("error" in answer for answer in answers)
+
+
+@pytest.mark.parametrize(
+    "method", ["tools/Call", "TOOLS/CALL", "tools/call ", "tools//call", "tasks/result", "tools/call_many", "x/tools"]
+)
+def test_a_method_that_the_protocol_does_not_define_is_not_passed_on(tmp_path: Path, method: str) -> None:
+    """As a request and as a notification."""
+    answers, asked = talk(tmp_path, write(tmp_path, id=7, method=method), write(tmp_path, method=method))
+
+    assert method not in asked.splitlines()
+    assert [answer["error"]["code"] for answer in answers if answer.get("id") == 7] == [-32601]
+
+
+def test_a_batch_is_not_passed_on(tmp_path: Path) -> None:
+    """The protocol had batches for one revision; the proxy takes one message a line."""
+    _, asked = talk(tmp_path, f"[{write(tmp_path, id=7)}]")
+
+    assert "tools/call" not in asked
+
+
+def test_a_key_in_another_case_does_not_rename_the_tool(tmp_path: Path) -> None:
+    """Servers that read keys without regard to case would take the last: `Name`, or `Method`."""
+    params = {"name": "read", "arguments": {"path": "x"}, "Name": "write"}
+    renamed = write(tmp_path, id=7, params=params)
+    twice = write(tmp_path, id=8, method="ping")[:-1] + ', "Method": "tools/call"}'
+    answers, asked = talk(tmp_path, renamed, twice)
+
+    assert "tools/call" not in asked
+    assert [answer["error"]["code"] for answer in answers if answer.get("id") == 7] == [-32602]
+
+
+def test_a_repeated_key_is_judged_as_the_server_reads_it(tmp_path: Path) -> None:
+    """What goes on is written anew from what was judged, so that both read the same."""
+    read_last = write(tmp_path, id=7).replace('"name": "write"', '"name": "write", "name": "read"')
+    write_last = write(tmp_path, id=8).replace('"name": "write"', '"name": "read", "name": "write"')
+    answers, asked = talk(tmp_path, read_last, write_last)
+
+    assert asked.splitlines().count("tools/call") == 1
+    assert (tmp_path / "written").read_text().isdigit()  # the mark of `read`; `write` leaves the file empty
+    assert [answer["result"]["isError"] for answer in answers if answer.get("id") == 8] == [True]
+
+
+def test_arguments_that_differ_in_case_only_are_refused(tmp_path: Path) -> None:
+    """A rule on `$.path` would see the one, and the server may read the other."""
+    params = {"name": "read", "arguments": {"path": "safe", "Path": "/etc/passwd"}}
+    answers, asked = talk(tmp_path, write(tmp_path, id=7, params=params))
+
+    assert "tools/call" not in asked
+    assert [answer["error"]["code"] for answer in answers if answer.get("id") == 7] == [-32602]
+
+
+def test_an_answer_that_nobody_asked_for_is_dropped(tmp_path: Path) -> None:
+    """A client's answer to a request its server never made is no part of the protocol."""
+    answers, _ = talk(tmp_path, json.dumps({"jsonrpc": "2.0", "id": 99, "result": {"method": "tools/call"}}))
+
+    assert [answer["id"] for answer in answers] == ["hello", "last"]
+
+
+@pytest.mark.parametrize("odd", [None, 1.5, True, {}], ids=str)
+def test_over_http_too(tmp_path: Path, odd: Any) -> None:
+    """The same message, posted to a session."""
+    with proxy_over_http(tmp_path) as (url, log):
+        session = post(url, HELLO)[1]["mcp-session-id"]
+        post(url, READY, **{"mcp-session-id": session})
+        post(url, json.loads(write(tmp_path, id=odd)), **{"mcp-session-id": session})
+        post(url, json.loads(last_ping()), **{"mcp-session-id": session})
+
+        assert "tools/call" not in log.read_text()
+
+
+@pytest.mark.parametrize("header", [{"origin": "http://evil.example"}, {"host": "evil.example"}], ids=str)
+def test_a_page_of_another_origin_starts_no_server(tmp_path: Path, header: dict[str, str]) -> None:
+    """DNS rebinding: origin and host are looked at before the server's process is started."""
+    with proxy_over_http(tmp_path) as (url, log):
+        status, _ = post(url, HELLO, **header)
+
+        assert status in (403, 421)
+        assert not log.exists()
+
+
+class proxy_over_http:  # noqa: N801 - a context manager
+    """A proxy that listens on a free port; gives its URL and what its server was asked."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def __enter__(self) -> tuple[str, Path]:
+        log = self.folder / "asked.log"
+        self.process = subprocess.Popen(
+            command(self.folder, "--listen", "127.0.0.1:0"),
+            stdin=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={"PATH": "/usr/bin:/bin", "QUICK_LOG": str(log)},
+        )
+        assert self.process.stderr is not None
+        for line in self.process.stderr:
+            if "listening on " in line:
+                return line.rpartition("listening on ")[2].strip(), log
+        raise AssertionError("the proxy did not start")
+
+    def __exit__(self, *_: object) -> None:
+        self.process.terminate()
+        assert self.process.stderr is not None
+        self.process.stderr.close()
+        self.process.wait(PATIENCE_S)
+
+
+def post(url: str, message: Any, **headers: str) -> tuple[int, dict[str, str]]:
+    """The status and headers of the answer."""
+    both = {"content-type": "application/json", "accept": "application/json, text/event-stream", **headers}
+    request = urllib.request.Request(url, json.dumps(message).encode(), both, method="POST")
+    try:
+        with urllib.request.urlopen(request, timeout=PATIENCE_S) as answer:
+            answer.read()
+            return answer.status, {key.lower(): value for key, value in answer.headers.items()}
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, {}
