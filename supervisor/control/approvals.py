@@ -7,7 +7,6 @@ from typing import Any
 
 import msgspec
 
-from proctor.policies.stream.calls import ToolCall, input_digest
 from proctor.policies.stream.events import (
     ApprovalEvent,
     ToolApprovalDenied,
@@ -16,7 +15,7 @@ from proctor.policies.stream.events import (
 )
 
 from ..errors import UsageError
-from ..machine.approval_events import granted, refused, same_input
+from ..machine.approval_events import granted, refused, same_input, shown
 from ..ports import ApprovalAnswer, ApprovalRequest, Mail, RunInfo, Store
 from ..store.paging import all_runs
 
@@ -99,18 +98,3 @@ def _how(event: ApprovalEvent) -> str:
     if isinstance(event, ToolApprovalDenied):
         return f"denied by `{event.by}`"
     return "expired"
-
-
-def shown(event: ToolApprovalRequested) -> ApprovalRequest:
-    """What an approver is shown of a recorded request."""
-    return ApprovalRequest(
-        approval_id=event.approval_id,
-        run_id=event.run_id,
-        session_id=event.session_id,
-        call=ToolCall(id=event.tool_call_id, name=event.tool_name, input=event.tool_input),
-        input_digest=event.input_digest or input_digest(event.tool_input),
-        policy_name=event.policy_name,
-        violation_kind=event.violation_kind,
-        reason=event.reason,
-        expires_at=event.expires_at,
-    )

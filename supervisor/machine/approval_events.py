@@ -22,7 +22,7 @@ def request_for(
     decision: Decision, call: ToolCall, *, ids: tuple[str, str, str], at: datetime, timeout_s: float
 ) -> ApprovalRequest:
     """What an approver is shown; `ids` are those of the approval, the run and the session."""
-    because = _reason(decision)
+    because = asking(decision.violations)
     return ApprovalRequest(
         approval_id=ids[0],
         run_id=ids[1],
@@ -76,9 +76,24 @@ def same_input(request: ApprovalRequest, digest: str | None) -> bool:
     return digest is None or digest == request.input_digest
 
 
-def _reason(decision: Decision) -> Violation | None:
-    asks = (v for v in decision.violations if v.action == "request_approval")
-    return next(asks, None)
+def shown(event: ToolApprovalRequested, call: ToolCall | None = None) -> ApprovalRequest:
+    """What an approver is shown of a recorded request, `call` where more of it is known than the request says."""
+    return ApprovalRequest(
+        approval_id=event.approval_id,
+        run_id=event.run_id,
+        session_id=event.session_id,
+        call=call or ToolCall(id=event.tool_call_id, name=event.tool_name, input=event.tool_input),
+        input_digest=event.input_digest or input_digest(event.tool_input),
+        policy_name=event.policy_name,
+        violation_kind=event.violation_kind,
+        reason=event.reason,
+        expires_at=event.expires_at,
+    )
+
+
+def asking(violations: Iterable[Violation]) -> Violation | None:
+    """The first violation that asks for an approval."""
+    return next((v for v in violations if v.action == "request_approval"), None)
 
 
 def _about(request: ApprovalRequest) -> dict[str, Any]:

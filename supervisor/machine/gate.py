@@ -12,7 +12,7 @@ from proctor.policies.policy import Approval
 from proctor.policies.stream.calls import Decision, ToolCall, Violation, tell_model_default
 from proctor.policies.stream.events import ErrorOccurred, ToolApprovalGranted, ToolCallFailed
 
-from ..ports import ApprovalAnswer, GateAnswer
+from ..ports import ApprovalAnswer, ApprovalRequest, GateAnswer
 from .commands import Answer, Command, RunChecks
 from .enforcement import denied, requested, started
 from .event_checks import NO_CALL, flaw_in
@@ -53,21 +53,22 @@ class GateKeeper:
             self._answer(proposal, self._refusal(call))
             return
         known = self.calls.get(call.id)
-        if known is not None and not known.same(call.name, call.input):
-            self._refuse_reused_id(proposal)
-        elif known is not None and known.stage == "started":
-            self._repeat(proposal)
-        elif known is not None and known.stage == "requested" and self._join(key, call):
-            return
-        else:
+        if known is None or (known.stage == "requested" and known.same(call.name, call.input)):
             self._admit(proposal, known)
+        else:
+            self._refuse_open_id(proposal, known)
+
+    def hold_again(self, request: ApprovalRequest, because: Violation | None) -> None:
+        """Hold a call that an earlier shell of this run held, under a key that nobody waits for."""
+        proposal = Proposal(-1 - len(self._by_key), request.call)
+        self._by_key[proposal.key] = proposal
+        self.holding.hold_again(request, proposal, because)
 
     def checked(self, key: int, answers: Mapping[str, Any]) -> None:
         """The asynchronous checks of a proposal have answered."""
-        for proposal in self._by_key.values():
-            if proposal.key == key and proposal.answer is None:
-                self._decide(proposal, answers)
-                return
+        proposal = self._by_key.get(key)
+        if proposal is not None and proposal.answer is None:
+            self._decide(proposal, answers)
 
     def answered(self, approval_id: str, answer: ApprovalAnswer) -> None:
         """Somebody answered a held call."""
@@ -77,45 +78,39 @@ class GateKeeper:
         if answer.granted:
             self._judge(held.proposal)
         else:
-            self._refuse(held.proposal, "approval_denied", held.decision.tell_model)
+            self._refuse(held.proposal, "approval_denied", None)
 
     def expire(self) -> None:
         """Let the held calls expire whose time is up."""
         for held in self.holding.expired():
-            asked = [v for v in held.decision.violations if v.action == "request_approval"]
-            if self._on_timeout == "cancel" and asked:
-                self._cancel_for(asked[0])
-            self._refuse(held.proposal, "approval_expired", held.decision.tell_model)
+            if self._on_timeout == "cancel" and held.because is not None:
+                self._cancel_for(held.because)
+            self._refuse(held.proposal, "approval_expired", None)
 
     def withdrawn(self, key: int, call_id: str) -> None:
         """The provider no longer waits: the call will not run."""
         proposal = self._by_key.get(key)
-        if proposal is not None and len(proposal.keys) > 1:
-            proposal.keys.remove(key)
-            del self._by_key[key]
-        elif proposal is None or proposal.answer is not None:
-            self._by_key.pop(key, None)
-            if proposal is None or not proposal.repeats:
-                self._fail(call_id, "withdrawn before it ran")
-        else:
+        if proposal is not None and proposal.answer is None:
             self.holding.drop(proposal, "the provider withdrew the call")
             self._refuse(proposal, "withdrawn", None)
+            return
+        self._by_key.pop(key, None)
+        self._fail(key, call_id, "withdrawn before it ran")
 
     def refuse_open(self, why: str, *, decision: str) -> None:
         """Refuse every proposal that has no answer yet, and take back permissions not yet given."""
-        for proposal in dict.fromkeys(self._by_key.values()):
+        for proposal in [*self._by_key.values()]:
             if proposal.answer is None:
                 self.holding.drop(proposal, why)
                 self._refuse(proposal, decision, None)
             elif proposal.answer.allowed:
-                if not proposal.repeats:
-                    self._fail(proposal.call.id, f"refused: {why}")
+                self._fail(proposal.key, proposal.call.id, f"refused: {why}")
                 proposal.answer = self._refusal(proposal.call)
 
     def _admit(self, proposal: Proposal, known: OpenCall | None) -> None:
         call = proposal.call
-        if known is None or known.stage == "denied":
-            self.calls.put(call.id, call.name, call.input, "requested")
+        self.calls.put(call.id, call.name, call.input, "waiting")
+        if known is None:
             self.core.record(requested(call))
         if self.core.cause is not None:
             self._refuse(proposal, "cancel", None)
@@ -155,7 +150,7 @@ class GateKeeper:
 
     def _permit(self, proposal: Proposal) -> None:
         call = proposal.call
-        self.calls.put(call.id, call.name, call.input, "started")
+        self.calls.put(call.id, call.name, call.input, "started", proposal.key)
         self.core.release(call.id)
         self.core.record(started(call))
         self._answer(proposal, GateAnswer(allowed=True))
@@ -163,7 +158,7 @@ class GateKeeper:
     def _refuse(self, proposal: Proposal, decision: str, tell_model: str | None) -> None:
         answer = self._refusal(proposal.call, tell_model)
         call = proposal.call
-        self.calls.put(call.id, call.name, call.input, "denied")
+        self.calls.refuse(call.id)
         self.core.record(denied(call, decision, answer.tell_model or ""))
         self._answer(proposal, answer)
 
@@ -177,36 +172,19 @@ class GateKeeper:
         proposal = self._by_key[key] = Proposal(key, call)
         self._answer(proposal, self._refusal(call))
 
-    def _refuse_reused_id(self, proposal: Proposal) -> None:
+    def _refuse_open_id(self, proposal: Proposal, known: OpenCall) -> None:
+        """A call runs or waits under this id already: two that run under one would count as one."""
         call = proposal.call
+        what = "again" if known.same(call.name, call.input) else f"again as `{call.name}` with another tool or input"
+        state = "runs" if known.stage == "started" else "waits"
         self.core.record(
-            ErrorOccurred(
-                code="call_id_reused",
-                message=f"call `{call.id}` was asked for again as `{call.name}` with another tool or input",
-            )
+            ErrorOccurred(code="call_id_reused", message=f"call `{call.id}` was asked for {what} while it {state}")
         )
         self._answer(proposal, self._refusal(call))
 
-    def _repeat(self, proposal: Proposal) -> None:
-        """The same call again while it runs counts once; after a cancel it is refused like any other."""
-        if self.core.cause is not None:
-            self._answer(proposal, self._refusal(proposal.call))
-        else:
-            proposal.repeats = True
-            self._answer(proposal, GateAnswer(allowed=True))
-
-    def _join(self, key: int, call: ToolCall) -> bool:
-        for other in self._by_key.values():
-            if other.call.id == call.id and other.answer is None and other.key != key:
-                other.keys.append(key)
-                self._by_key[key] = other
-                return True
-        return False
-
     def _answer(self, proposal: Proposal, answer: GateAnswer) -> None:
         proposal.answer = answer
-        for key in proposal.keys:
-            self.core.outbox.after_record(partial(self._deliver, key))
+        self.core.outbox.after_record(partial(self._deliver, proposal.key))
 
     def _deliver(self, key: int) -> Command | None:
         proposal = self._by_key.pop(key, None)
@@ -215,9 +193,10 @@ class GateKeeper:
         assert proposal.answer is not None
         return Answer(key=key, call=proposal.call, answer=proposal.answer)
 
-    def _fail(self, call_id: str, error: str) -> None:
+    def _fail(self, key: int, call_id: str, error: str) -> None:
+        """The call that was permitted to this key will not run; one that others run under its id goes on."""
         known = self.calls.get(call_id)
-        if known is not None and known.stage == "started" and not self.core.ended:
+        if known is not None and known.stage == "started" and known.key == key and not self.core.ended:
             self.calls.end(call_id)
             self.core.record(ToolCallFailed(tool_call_id=call_id, tool_name=known.name, error=error))
 

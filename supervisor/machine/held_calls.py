@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from proctor.policies.stream.calls import Decision
+from proctor.policies.stream.calls import Decision, Violation
 from proctor.policies.stream.events import ToolApprovalGranted, at_ms
 
 from ..ports import ApprovalAnswer, ApprovalRequest
@@ -17,14 +17,14 @@ from .run_state import RunCore
 
 
 class Held:
-    """One call that waits for an answer; `asked` once its request is on record."""
+    """One call that waits for an answer; `asked` once its request is on record, `because` why it is held."""
 
-    __slots__ = ("asked", "decision", "expires_ms", "proposal", "request")
+    __slots__ = ("asked", "because", "expires_ms", "proposal", "request")
 
-    def __init__(self, request: ApprovalRequest, proposal: Proposal, decision: Decision) -> None:
+    def __init__(self, request: ApprovalRequest, proposal: Proposal, because: Violation | None) -> None:
         self.request = request
         self.proposal = proposal
-        self.decision = decision
+        self.because = because
         self.asked = False
         assert request.expires_at is not None
         self.expires_ms = at_ms(request.expires_at)
@@ -58,9 +58,14 @@ class Holding:
         if standing is not None:
             core.record(approvals.granted(request, by=standing.by or "", reason=standing.reason))
             return False
-        self._held[request.approval_id] = Held(request, proposal, decision)
+        self._held[request.approval_id] = Held(request, proposal, approvals.asking(decision.violations))
         core.outbox.after_record(lambda: self._ask(request.approval_id))
         return True
+
+    def hold_again(self, request: ApprovalRequest, proposal: Proposal, because: Violation | None) -> None:
+        """Hold a call that an earlier shell of this run held; its request is on record."""
+        held = self._held[request.approval_id] = Held(request, proposal, because)
+        held.asked = True
 
     def answered(self, approval_id: str, answer: ApprovalAnswer) -> Held | None:
         """The call that this answers, which is held no more; an answer for another input, or a second one,

@@ -36,7 +36,9 @@ from . import ending, inputs
 from .commands import ArmDeadline, CancelAdapter, Command, Finish, HurryRecord
 from .gate import GateKeeper
 from .judge import Judge
+from .open_calls import OpenCall
 from .provider_events import Reports
+from .recall import grants_in, past_of, recall
 from .result import Outcome
 from .run_state import Cause, Identity, RunCore
 
@@ -86,6 +88,27 @@ class RunMachine:
         self._ending: inputs.AdapterEnded | None = None
         self._store_error: Exception | None = None
 
+    @classmethod
+    def resume(
+        cls, identity: Identity, judge: Judge, history: Sequence[Event], *, judged_to: int = 0, **settings: Any
+    ) -> RunMachine:
+        """The machine of a run as its record left it; how a second shell drives it, this package says.
+
+        `history` is the record of the session, in order. The judge observes what of it has a `seq` above
+        `judged_to`: a judge restored from a snapshot was taken at that `seq`, and the record from the start of
+        the run on is enough. A run that is not in the record is a new one: it is not `begun`. `settings` are
+        those of the machine.
+        """
+        machine = cls(past_of(identity, history), judge, standing=grants_in(history), **settings)
+        for event in history:
+            if event.seq > judged_to:
+                judge.observe(event)
+        judge.warnings()  # those are on record
+        recall(history, machine._core, machine._gate, machine._reports)
+        if machine.ended:
+            machine._ending = inputs.AdapterEnded(now_ms=machine._core.now_ms)
+        return machine
+
     def handle(self, told: inputs.Input) -> Sequence[Command]:
         """Take one input; the commands are to be carried out in order, before the next input.
 
@@ -120,6 +143,30 @@ class RunMachine:
         `Stored` is to follow.
         """
         return self._core.outbox.take_record()
+
+    @property
+    def begun(self) -> bool:
+        """Whether the run has started: `Begin` is the first input of one that has not."""
+        return self._core.begun
+
+    @property
+    def ended(self) -> bool:
+        """Whether the run is over: its terminal event is recorded, and everything is refused."""
+        return self._core.ended
+
+    @property
+    def seq(self) -> int:
+        """The `seq` of the latest event recorded."""
+        return self._core.seq
+
+    @property
+    def turn(self) -> int:
+        """The number of the model response that goes on, from 1 in each run as providers count."""
+        return self._reports.turn
+
+    def open_call(self, call_id: str) -> OpenCall | None:
+        """The call of that id and how far it got, unless it is over or was never asked for."""
+        return self._gate.calls.get(call_id)
 
     @property
     def provider_done(self) -> bool:
@@ -167,6 +214,7 @@ class RunMachine:
     def _begin(self, told: inputs.Begin) -> None:
         record = self._core.record
         record(SessionCreated() if told.first else SessionResumed())
+        self._core.begun = True
         record(RunStarted(model=told.model, tools=told.tools, metadata=told.metadata))
         record(MessageSent(content=told.prompt))
 

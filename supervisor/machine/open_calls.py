@@ -10,15 +10,20 @@ from proctor.policies.stream.calls import ToolCall
 
 from ..ports import GateAnswer
 
-Stage: TypeAlias = Literal["requested", "started", "denied"]
+Stage: TypeAlias = Literal["requested", "waiting", "started"]
+"""Reported by the provider; proposed at the gate and not decided; running."""
+
+REFUSED_KEPT = 1024
+"""How many refused calls are remembered: an outcome that a provider reports of one is no news."""
 
 
 class OpenCall(msgspec.Struct, frozen=True, gc=False):
-    """One call and its stage."""
+    """One call and its stage; `key` is the proposal it was permitted to, 0 where it started without one."""
 
     name: str
     input: dict[str, Any]
     stage: Stage
+    key: int = 0
 
     def same(self, name: str, input: dict[str, Any]) -> bool:
         """Whether it is the same tool with the same input."""
@@ -26,38 +31,50 @@ class OpenCall(msgspec.Struct, frozen=True, gc=False):
 
 
 class OpenCalls:
-    """Calls by id, from the request until the outcome."""
+    """Calls by id, from the request until the outcome; of the latest refused ones only the id."""
 
-    __slots__ = ("_calls",)
+    __slots__ = ("_calls", "_refused")
 
     def __init__(self) -> None:
         self._calls: dict[str, OpenCall] = {}
+        self._refused: dict[str, None] = {}
 
     def get(self, call_id: str) -> OpenCall | None:
         """The call of that id, unless it is over or was never asked for."""
         return self._calls.get(call_id)
 
-    def put(self, call_id: str, name: str, input: dict[str, Any], stage: Stage) -> None:
+    def put(self, call_id: str, name: str, input: dict[str, Any], stage: Stage, key: int = 0) -> None:
         """Remember a call at a stage."""
-        self._calls[call_id] = OpenCall(name, input, stage)
+        self._calls[call_id] = OpenCall(name, input, stage, key)
+        if self._refused:
+            self._refused.pop(call_id, None)
 
-    def end(self, call_id: str) -> OpenCall | None:
-        """Forget a call: its outcome is known."""
-        return self._calls.pop(call_id, None)
+    def end(self, call_id: str) -> None:
+        """Forget a call: its outcome is known. One that waits at the gate has none, whatever was reported."""
+        known = self._calls.get(call_id)
+        if known is not None and known.stage != "waiting":
+            del self._calls[call_id]
+
+    def refuse(self, call_id: str) -> None:
+        """A call is over without having run; its id may serve another."""
+        self._calls.pop(call_id, None)
+        self._refused.pop(call_id, None)
+        self._refused[call_id] = None
+        if len(self._refused) > REFUSED_KEPT:
+            del self._refused[next(iter(self._refused))]
+
+    def was_refused(self, call_id: str) -> bool:
+        """Whether the latest call of that id was refused."""
+        return call_id in self._refused
 
 
 class Proposal:
-    """One call the gate holds; `keys` are those who wait for the same answer, `key` the first who asked.
+    """One call the gate holds, for who asked under `key`."""
 
-    `repeats`: the call runs already, allowed to somebody else.
-    """
-
-    __slots__ = ("answer", "call", "key", "keys", "noted", "repeats")
+    __slots__ = ("answer", "call", "key", "noted")
 
     def __init__(self, key: int, call: ToolCall) -> None:
         self.key = key
-        self.keys = [key]
-        self.repeats = False
         self.call = call
         self.answer: GateAnswer | None = None
         self.noted: set[tuple[str, str]] = set()

@@ -15,6 +15,7 @@ from proctor.policies.stream.events import (
     RunCompleted,
     RunFailed,
     RunStarted,
+    SessionStarted,
     TokenUsageUpdated,
     ToolCallCompleted,
     ToolCallDenied,
@@ -43,7 +44,7 @@ class ProviderEnd(msgspec.Struct, frozen=True, kw_only=True):
 class Reports:
     """Takes a provider's events. After its end was reported nothing more is taken."""
 
-    __slots__ = ("_calls", "_core", "_deltas", "_message", "_model", "end")
+    __slots__ = ("_calls", "_core", "_deltas", "_message", "_model", "end", "turn")
 
     def __init__(self, core: RunCore, calls: OpenCalls, *, model: str | None = None) -> None:
         self._core = core
@@ -52,6 +53,7 @@ class Reports:
         self._message: Any = None
         self._deltas: list[str] = []
         self.end: ProviderEnd | None = None
+        self.turn = 1
 
     def take(self, event: object) -> None:
         """Record what a provider reported, as far as it is believed."""
@@ -73,19 +75,29 @@ class Reports:
             return self.end.output
         return "".join(map(str, self._deltas)) if self._deltas else self._message
 
-    def _received(self, event: MessageReceived) -> None:
-        if event.role == "assistant":
-            self._message = event.content
-            self._deltas.clear()
-        self._core.record(event)
+    def recall(self, event: Event) -> None:
+        """Take up what the run's record says of the model and of what it wrote."""
+        match event:
+            case MessageReceived(role="assistant"):
+                self._message = event.content
+                self._deltas.clear()
+            case MessageStreamed(role="assistant"):
+                self._deltas.append(event.delta)
+            case RunStarted(model=str()):
+                self._model = event.model
+            case SessionStarted(metadata={"model": str(model)}):
+                self._model = model
+            case TurnCompleted():
+                self.turn = max(self.turn, event.turn - self._core.identity.turns_before + 1)
 
-    def _streamed(self, event: MessageStreamed) -> None:
-        if event.role == "assistant":
-            self._deltas.append(event.delta)
+    def _noted(self, event: Event) -> None:
+        self.recall(event)
         self._core.record(event)
 
     def _turn(self, event: TurnEvent) -> None:
-        self._core.record(self._core.numbered(event))
+        numbered = self._core.numbered(event)
+        self.recall(numbered)
+        self._core.record(numbered)
 
     def _usage(self, event: TokenUsageUpdated) -> None:
         if event.model is None and self._model is not None:
@@ -93,7 +105,8 @@ class Reports:
         self._core.record(event)
 
     def _requested(self, event: ToolCallRequested) -> None:
-        if self._calls.get(event.tool_call_id) is None:
+        id = event.tool_call_id
+        if self._calls.get(id) is None and not self._calls.was_refused(id):
             self._calls.put(event.tool_call_id, event.tool_name, event.tool_input, "requested")
             self._core.record(self._core.numbered(event))
 
@@ -106,24 +119,23 @@ class Reports:
         self._core.record(self._core.numbered(event))
 
     def _outcome(self, event: ToolCallCompleted | ToolCallFailed) -> None:
-        known = self._calls.end(event.tool_call_id)
-        if known is None or known.stage != "denied":
+        if not self._calls.was_refused(event.tool_call_id):
+            self._calls.end(event.tool_call_id)
             self._core.record(event)
 
     def _denied(self, event: ToolCallDenied) -> None:
         """A call allowed here and then refused by the provider has failed."""
-        known = self._calls.end(event.tool_call_id)
-        if known is not None and known.stage == "started":
-            self._core.record(
-                ToolCallFailed(
-                    tool_call_id=event.tool_call_id,
-                    tool_name=known.name,
-                    error=event.tell_model or "refused by the provider",
-                    event_id=event.event_id,
-                )
-            )
-        elif known is None or known.stage == "requested":
+        id = event.tool_call_id
+        if self._calls.was_refused(id):
+            return
+        known = self._calls.get(id)
+        if known is None or known.stage != "started":
+            self._calls.end(id)
             self._core.record(event)
+            return
+        self._calls.end(id)
+        error = event.tell_model or "refused by the provider"
+        self._core.record(ToolCallFailed(tool_call_id=id, tool_name=known.name, error=error, event_id=event.event_id))
 
     def _run_started(self, event: RunStarted) -> None:
         self._model = event.model or self._model
@@ -138,8 +150,8 @@ class Reports:
 
 
 _HANDLERS: dict[type[Event], Callable[[Reports, Any], None]] = {
-    MessageReceived: Reports._received,
-    MessageStreamed: Reports._streamed,
+    MessageReceived: Reports._noted,
+    MessageStreamed: Reports._noted,
     TurnStarted: Reports._turn,
     TurnCompleted: Reports._turn,
     TokenUsageUpdated: Reports._usage,
@@ -149,6 +161,7 @@ _HANDLERS: dict[type[Event], Callable[[Reports, Any], None]] = {
     ToolCallFailed: Reports._outcome,
     ToolCallDenied: Reports._denied,
     RunStarted: Reports._run_started,
+    SessionStarted: Reports._noted,
     RunCompleted: Reports._completed,
     RunFailed: Reports._failed,
     RunCancelled: Reports._failed,

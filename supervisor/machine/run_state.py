@@ -62,6 +62,7 @@ class RunCore:
         "_approvals",
         "_seq",
         "at",
+        "begun",
         "cause",
         "ended",
         "faulted",
@@ -81,6 +82,7 @@ class RunCore:
         self.cause: Cause | None = None
         self.faulted = False
         self.refusal: Violation | None = None
+        self.begun = False
         self.ended = False
         self.now_ms = 0
         self.at = datetime.fromtimestamp(0, UTC)
@@ -167,9 +169,20 @@ class RunCore:
             self.record(warned(warning))
 
     def new_approval_id(self) -> str:
-        """An id that tells the run it belongs to (see `inbox.run_of`)."""
+        """An id that tells the run it belongs to (see `control.approvals.run_of`)."""
         self._approvals += 1
         return f"{self.identity.run_id}.{self._approvals}"
+
+    def recall_approval(self, approval_id: str) -> None:
+        """An id that was given already is not given again."""
+        number = approval_id.removeprefix(f"{self.identity.run_id}.")
+        if number.isdecimal():
+            self._approvals = max(self._approvals, int(number))
+
+    @property
+    def seq(self) -> int:
+        """The seq of the latest event recorded."""
+        return self._seq
 
     def _signal(self, violation: Violation) -> None:
         self.record(

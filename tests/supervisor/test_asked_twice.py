@@ -1,15 +1,24 @@
-"""One call put to the gate twice, as clients with two hooks do: one answer for both, and the call runs once."""
+"""A call id proposed again: while its call waits or runs it is refused, and afterwards it names a new call."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from proctor.policies.monitor.compiled import compile_policy
-from proctor.policies.policy import Limits, Policy
+from proctor.policies.policy import Deny, Limits, Policy
 from proctor.policies.rules import Check
 from proctor.policies.stack.merge import merge_policies
 from proctor.policies.stream.calls import RunContext, ToolCall
-from proctor.policies.stream.events import Event, MessageReceived, ToolCallFailed
+from proctor.policies.stream.events import (
+    ErrorOccurred,
+    Event,
+    MessageReceived,
+    ToolCallCompleted,
+    ToolCallFailed,
+    ToolCallRequested,
+)
 from proctor.supervisor.machine import inputs
 from proctor.supervisor.machine.commands import Answer, Command, RunChecks
 from proctor.supervisor.machine.machine import RunMachine
@@ -25,8 +34,9 @@ async def asked(call: ToolCall) -> Any:
 class Run:
     """A machine that was told to begin, with what it recorded and commanded; `store` makes it durable."""
 
-    def __init__(self, *rules: Any) -> None:
-        policy = Policy(name="p", limits=Limits(max_tool_calls=9), rules=rules)
+    def __init__(self, *rules: Any, asks: bool = False) -> None:
+        denies = (Deny(("*",), action="request_approval"),) if asks else ()
+        policy = Policy(name="p", limits=Limits(max_tool_calls=9), rules=rules, tool_rules=denies)
         judge = compile_policy(merge_policies([policy])).monitor(RunContext())
         self.machine = RunMachine(Identity(run_id="r", session_id="s", provider="x", gates_all=True), judge)
         self.recorded: list[Event] = []
@@ -41,8 +51,8 @@ class Run:
     def store(self) -> None:
         self.tell(inputs.Stored(now_ms=1, count=len(self.recorded)))
 
-    def propose(self, key: int) -> None:
-        self.tell(inputs.Proposed(now_ms=1, key=key, call=CALL))
+    def propose(self, key: int, call: ToolCall = CALL) -> None:
+        self.tell(inputs.Proposed(now_ms=1, key=key, call=call))
 
     def withdraw(self, key: int) -> None:
         self.tell(inputs.Withdrawn(now_ms=1, key=key, call_id=CALL.id))
@@ -54,43 +64,105 @@ class Run:
         return [event.tool_call_id for event in self.recorded if isinstance(event, ToolCallFailed)]
 
 
-def repeated_while_it_runs() -> Run:
-    """The call runs, and the answer to who asks again waits for the record of something else."""
+@pytest.mark.parametrize(
+    "again", [CALL, ToolCall(id="c", name="write"), ToolCall(id="c", name="read", input={"n": 1})], ids=str
+)
+def test_an_id_whose_call_runs_is_refused(again: ToolCall) -> None:
+    """Two executions under one id would count as one; and by its name alone another tool is another call."""
+    run = Run()
+    run.propose(1)
+    run.store()
+    run.propose(2, again)
+    run.store()
+
+    assert run.answers() == [(1, True), (2, False)]
+    assert [event.code for event in run.recorded if isinstance(event, ErrorOccurred)] == ["call_id_reused"]
+    assert run.failed() == []
+
+
+@pytest.mark.parametrize("rules", [[Check(check=asked, tool="*", id="asked")], []], ids=["checked", "held"])
+def test_an_id_whose_call_waits_is_refused(rules: list[Any]) -> None:
+    """Whatever it waits for, a check or a person, the second answer never allows."""
+    run = Run(*rules, asks=not rules)
+    run.propose(1)
+    run.store()
+    run.propose(2)
+    run.store()
+
+    assert run.answers() == [(2, False)]
+    assert run.machine.open_call(CALL.id) is not None
+
+
+def test_an_id_whose_call_was_permitted_and_not_yet_answered_is_refused() -> None:
+    """The record is not durable yet, and the call is taken all the same."""
+    run = Run()
+    run.propose(1)
+    run.propose(2)
+    run.store()
+
+    assert run.answers() == [(1, True), (2, False)]
+
+
+def test_an_outcome_that_a_provider_makes_up_frees_no_id_that_waits() -> None:
+    """What was held has not run, so it has no outcome."""
+    run = Run(asks=True)
+    run.propose(1)
+    run.tell(inputs.Reported(now_ms=1, event=ToolCallCompleted(tool_call_id=CALL.id)))
+    run.propose(2)
+    run.store()
+
+    assert run.answers() == [(2, False)]
+
+
+@pytest.mark.parametrize("outcome", [ToolCallCompleted(tool_call_id="c"), ToolCallFailed(tool_call_id="c")])
+def test_an_id_whose_call_is_over_names_a_new_call(outcome: Event) -> None:
+    """Gateways number the calls of each response: it is asked for and judged like any other."""
+    run = Run()
+    run.propose(1)
+    run.store()
+    run.tell(inputs.Reported(now_ms=1, event=outcome))
+    run.propose(2, ToolCall(id="c", name="write"))
+    run.store()
+
+    assert [key for key, _ in run.answers()] == [1, 2]
+    assert [event.tool_name for event in run.recorded if isinstance(event, ToolCallRequested)] == ["read", "write"]
+    assert not any(isinstance(event, ErrorOccurred) for event in run.recorded)
+
+
+def test_an_id_whose_call_was_refused_names_a_new_call() -> None:
+    """A refusal is the end of a call, too."""
+    run = Run(Check(check=asked, tool="read", id="asked", action="deny"))
+    run.propose(1)
+    (checks,) = [told for told in run.commands if isinstance(told, RunChecks)]
+    run.tell(inputs.Checked(now_ms=1, key=checks.key, answers={name: False for name, _ in checks.checks}))
+    run.propose(2, ToolCall(id="c", name="write"))
+    run.store()
+
+    assert [key for key, _ in run.answers()] == [1, 2]
+    assert [event.tool_name for event in run.recorded if isinstance(event, ToolCallRequested)] == ["read", "write"]
+    assert not any(isinstance(event, ErrorOccurred) for event in run.recorded)
+
+
+@pytest.mark.parametrize("key", [2, 1])
+def test_who_asks_again_and_goes_away_does_not_fail_the_call_that_runs(key: int) -> None:
+    """It was allowed to somebody else; who goes away that it was allowed to fails it."""
+    run = Run()
+    run.propose(1)
+    run.store()
+    run.propose(2)
+    run.store()
+    run.withdraw(key)
+
+    assert run.failed() == ([CALL.id] if key == 1 else [])
+
+
+def test_a_cancel_refuses_who_asks_again_and_does_not_fail_the_call_that_runs() -> None:
+    """How it ends, its client will say."""
     run = Run()
     run.propose(1)
     run.store()
     run.tell(inputs.Reported(now_ms=1, event=MessageReceived(content="x")))
     run.propose(2)
-    return run
-
-
-def test_a_check_answers_those_who_still_wait_when_the_first_who_asked_has_gone() -> None:
-    """Its answer is that of the call, whoever asked."""
-    run = Run(Check(check=asked, tool="*", id="asked"))
-    run.propose(1)
-    run.propose(2)
-    run.withdraw(1)
-    (checks,) = [told for told in run.commands if isinstance(told, RunChecks)]
-    run.tell(inputs.Checked(now_ms=1, key=checks.key, answers={name: True for name, _ in checks.checks}))
-    run.store()
-
-    assert run.answers() == [(2, True)]
-    assert run.failed() == []
-
-
-def test_who_asks_again_and_goes_away_does_not_fail_the_call_that_runs() -> None:
-    """It was allowed to somebody else."""
-    run = repeated_while_it_runs()
-    run.withdraw(2)
-    run.store()
-
-    assert run.answers() == [(1, True)]
-    assert run.failed() == []
-
-
-def test_a_cancel_refuses_who_asks_again_and_does_not_fail_the_call_that_runs() -> None:
-    """How it ends, its client will say."""
-    run = repeated_while_it_runs()
     run.tell(inputs.CancelAsked(now_ms=1, reason="enough"))
     run.store()
 

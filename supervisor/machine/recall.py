@@ -1,0 +1,124 @@
+"""A run taken up from its record: what its machine had learnt is read off the events it stored."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from proctor.policies.stream.calls import ToolCall, Violation
+from proctor.policies.stream.events import (
+    ApprovalEvent,
+    Event,
+    PolicyViolated,
+    RunCancelled,
+    RunCompleted,
+    RunFailed,
+    RunStarted,
+    ToolApprovalGranted,
+    ToolApprovalRequested,
+    ToolCallCompleted,
+    ToolCallDenied,
+    ToolCallFailed,
+    ToolCallRequested,
+    ToolCallStarted,
+    ToolEvent,
+    TurnEvent,
+    at_ms,
+)
+
+from . import approval_events as approvals
+from .gate import GateKeeper
+from .provider_events import Reports
+from .run_state import Identity, RunCore
+
+
+def past_of(identity: Identity, history: Sequence[Event]) -> Identity:
+    """The identity of a run whose session's past is this: what came before the run is counted."""
+    turns, seq = identity.turns_before, identity.events_before
+    for event in history:
+        seq = max(seq, event.seq)
+        if isinstance(event, (TurnEvent, ToolEvent)) and event.run_id != identity.run_id:
+            turns = max(turns, event.turn)
+    return msgspec.structs.replace(identity, turns_before=turns, events_before=seq)
+
+
+def grants_in(history: Sequence[Event]) -> list[ToolApprovalGranted]:
+    """The grants that were left for a later run of the session and are not used."""
+    return approvals.standing_grants(event for event in history if isinstance(event, ApprovalEvent))
+
+
+def recall(history: Sequence[Event], core: RunCore, gate: GateKeeper, reports: Reports) -> None:
+    """Put the parts of a run's machine into the state they had when the last of these was recorded."""
+    past = _Recollection(core, gate, reports)
+    for event in history:
+        if event.run_id == core.identity.run_id:
+            past.take(event)
+    past.finish()
+
+
+class _Recollection:
+    """Takes a run's own events in order and puts the parts of its machine into the state they had."""
+
+    def __init__(self, core: RunCore, gate: GateKeeper, reports: Reports) -> None:
+        self._core = core
+        self._gate = gate
+        self._reports = reports
+        self._waiting: dict[str, ToolApprovalRequested] = {}
+        self._calls: dict[str, ToolCall] = {}
+
+    def take(self, event: Event) -> None:
+        """One more event of the run."""
+        if event.at is not None:
+            self._core.tell_time(at_ms(event.at))
+        match event:
+            case PolicyViolated():
+                self._violated(event)
+            case ToolCallRequested() | ToolCallStarted():
+                self._asked_for(event)
+            case ToolCallCompleted() | ToolCallFailed():
+                self._gate.calls.end(event.tool_call_id)
+            case ToolCallDenied():
+                self._gate.calls.refuse(event.tool_call_id)
+            case ApprovalEvent():
+                self._approval(event)
+            case RunStarted():
+                self._core.begun = True
+                self._reports.recall(event)
+            case RunCompleted() | RunFailed() | RunCancelled():
+                self._core.ended = True
+            case _:
+                self._reports.recall(event)
+
+    def finish(self) -> None:
+        """All has been taken: hold again what waited for a person."""
+        for event in self._waiting.values():
+            found = [v for v in self._core.findings if v.tool_call_id == event.tool_call_id]
+            request = approvals.shown(event, self._calls.get(event.tool_call_id))
+            self._gate.calls.put(request.call.id, request.call.name, request.call.input, "waiting")
+            self._gate.hold_again(request, approvals.asking(found))
+
+    def _violated(self, event: PolicyViolated) -> None:
+        known = {name: getattr(event, name, None) for name in Violation.__struct_fields__}
+        violation = msgspec.convert(known, Violation)
+        self._core.findings.append(violation)
+        if event.action == "cancel" or event.escalated:
+            self._core.refuse_run(violation)
+
+    def _asked_for(self, event: ToolCallRequested | ToolCallStarted) -> None:
+        id, name, input = event.tool_call_id, event.tool_name, event.tool_input
+        started = isinstance(event, ToolCallStarted)
+        self._gate.calls.put(id, name, input, "started" if started else "requested")
+        if started:
+            self._core.release(id)
+        else:
+            parent = event.parent_tool_call_id
+            self._calls[id] = ToolCall(id=id, name=name, input=input, turn=event.turn, parent_tool_call_id=parent)
+
+    def _approval(self, event: ApprovalEvent) -> None:
+        if not isinstance(event, ToolApprovalRequested):
+            self._waiting.pop(event.approval_id, None)
+            return
+        self._core.recall_approval(event.approval_id)
+        if event.held and event.expires_at is not None:
+            self._waiting[event.approval_id] = event

@@ -1,0 +1,210 @@
+"""A machine that is made anew from the record for each thing that happens decides as one that lived on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from proctor.policies.monitor.compiled import compile_policy
+from proctor.policies.policy import Approval, Deny, Limits, Policy
+from proctor.policies.rules.before import Before
+from proctor.policies.stack.merge import merge_policies
+from proctor.policies.stream.calls import RunContext, ToolCall
+from proctor.policies.stream.events import (
+    TERMINAL,
+    Event,
+    MessageReceived,
+    RunCompleted,
+    SessionStarted,
+    TokenUsageUpdated,
+    ToolApprovalGranted,
+    ToolCallCompleted,
+    ToolCallFailed,
+    ToolCallStarted,
+    TurnCompleted,
+)
+from proctor.supervisor.machine import inputs
+from proctor.supervisor.machine.commands import Answer, AskApproval, CancelAdapter, Command
+from proctor.supervisor.machine.machine import RunMachine
+from proctor.supervisor.machine.run_state import Identity
+from proctor.supervisor.ports import ApprovalAnswer
+
+POLICY = Policy(
+    name="p",
+    tool_rules=(
+        Deny(("warned",), action="warn"),
+        Deny(("asked",), action="request_approval"),
+        Deny(("denied",), action="deny"),
+        Deny(("cancelled",), action="cancel"),
+    ),
+    limits=Limits(max_duration_ms=50_000, max_total_tokens=500, max_tool_calls=4),
+    rules=(Before(first="read", then="write", id="order", action="deny"),),
+    approval=Approval(timeout_s=5),
+)
+COMPILED = compile_policy(merge_policies([POLICY]))
+
+
+def identity(run_id: str = "r") -> Identity:
+    return Identity(run_id=run_id, session_id="s", provider="x", gates_all=True)
+
+
+def resumed(record: list[Event], run_id: str = "r") -> RunMachine:
+    return RunMachine.resume(identity(run_id), COMPILED.monitor(RunContext()), record, approval=COMPILED.approval)
+
+
+class Shell:
+    """Feeds one input after another, stores what is recorded at once, and ends the client that is cancelled."""
+
+    def __init__(self, machine: RunMachine, record: list[Event]) -> None:
+        self.machine = machine
+        self.record = record
+        self.stored = 0
+
+    def happens(self, told: inputs.Input) -> list[Command]:
+        done: list[Command] = []
+        todo = [*self.machine.handle(inputs.Ticked(now_ms=told.now_ms)), *self.machine.handle(told)]
+        while todo or self.machine.unwritten:
+            done += todo
+            if any(isinstance(command, CancelAdapter) for command in todo):
+                self.machine.handle(inputs.AdapterEnded(now_ms=told.now_ms))
+            taken = self.machine.take_record()
+            self.record += taken
+            self.stored += len(taken)
+            todo = [*self.machine.handle(inputs.Stored(now_ms=told.now_ms, count=self.stored))]
+        return done
+
+
+def said(commands: list[Command]) -> list[Any]:
+    """What a client is told of these commands; of those who ask twice, only one outlives its shell."""
+    told: list[Any] = []
+    for command in commands:
+        if isinstance(command, (Answer, AskApproval)):
+            one = (command.call, command.answer) if isinstance(command, Answer) else command.request
+            if one not in told:
+                told.append(one)
+    return told
+
+
+IDS = st.sampled_from(["c1", "c2", "c3", "c4"])
+TOOLS = st.sampled_from(["read", "write", "warned", "asked", "asked", "denied", "cancelled"])
+CALLS = st.builds(ToolCall, id=IDS, name=TOOLS, input=st.sampled_from([{}, {"n": 1}]))
+REPORTS = st.one_of(
+    st.builds(lambda id: ToolCallCompleted(tool_call_id=id), IDS),
+    st.builds(lambda id: ToolCallFailed(tool_call_id=id, error="no"), IDS),
+    st.builds(lambda call: ToolCallStarted(tool_call_id=call.id, tool_name=call.name, tool_input=call.input), CALLS),
+    st.builds(lambda n: TokenUsageUpdated(input_tokens=n), st.integers(0, 200)),
+    st.builds(lambda n: TurnCompleted(turn=n), st.integers(1, 5)),
+    st.just(MessageReceived(content="x")),
+    st.just(SessionStarted(metadata={"model": "m"})),
+)
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from([1, 1, 1, 6_000, 60_000]),
+        st.one_of(CALLS, REPORTS, st.builds(ApprovalAnswer, granted=st.booleans(), by=st.just("ana"))),
+    ),
+    max_size=25,
+)
+
+
+def input_of(what: Any, now_ms: int, key: int, machine: RunMachine) -> inputs.Input:
+    if isinstance(what, ToolCall):
+        return inputs.Proposed(now_ms=now_ms, key=key, call=what)
+    if isinstance(what, Event):
+        return inputs.Reported(now_ms=now_ms, event=what)
+    waiting = machine.requests
+    approval_id = waiting[key % len(waiting)].approval_id if waiting else "r.9"
+    return inputs.Answered(now_ms=now_ms, approval_id=approval_id, answer=what)
+
+
+def played(steps: Any, next_machine: Callable[[Shell], RunMachine]) -> tuple[list[Event], list[Any]]:
+    """The record of a run that does these steps and then completes, and what its client was told."""
+    record: list[Event] = []
+    shell = Shell(resumed(record), record)
+    told = said(shell.happens(inputs.Begin(now_ms=1, prompt="go")))
+    now_ms = 1
+    for key, (ms, what) in enumerate(steps, start=1):
+        now_ms += ms
+        shell = _same_or_new(shell, next_machine(shell), record)
+        told += said(shell.happens(input_of(what, now_ms, key, shell.machine)))
+    shell = _same_or_new(shell, next_machine(shell), record)
+    shell.happens(inputs.Reported(now_ms=now_ms, event=RunCompleted(output="x")))
+    told += said(shell.happens(inputs.AdapterEnded(now_ms=now_ms)))
+    return record, told
+
+
+def _same_or_new(shell: Shell, machine: RunMachine, record: list[Event]) -> Shell:
+    return shell if machine is shell.machine else Shell(machine, record)
+
+
+@settings(max_examples=200, deadline=None)
+@given(STEPS)
+def test_it_records_and_answers_as_one_that_lived_on(steps: Any) -> None:
+    """Whatever happens, and at whatever point it was made anew."""
+    lived = played(steps, lambda shell: shell.machine)
+    anew = played(steps, lambda shell: resumed(shell.record))
+
+    assert anew == lived
+    assert [type(event) in TERMINAL for event in anew[0]].count(True) == 1
+
+
+def test_a_call_that_waits_for_a_person_is_granted_to_the_next_shell() -> None:
+    """Held by one shell, answered by the next: it is judged again, and started on record."""
+    record: list[Event] = []
+    shell = Shell(resumed(record), record)
+    shell.happens(inputs.Begin(now_ms=1, prompt="go"))
+    call = ToolCall(id="c", name="asked", input={"n": 1}, turn=3)
+    asked = shell.happens(inputs.Proposed(now_ms=2, key=1, call=call))
+    assert [type(command) for command in asked if not isinstance(command, Answer)].count(AskApproval) == 1
+    following = Shell(resumed(record), record)
+    (request,) = following.machine.requests
+    following.happens(
+        inputs.Answered(now_ms=3, approval_id=request.approval_id, answer=ApprovalAnswer(granted=True, by="ana"))
+    )
+
+    assert request.call == call
+    assert [type(event) for event in record[-2:]] == [ToolApprovalGranted, ToolCallStarted]
+
+
+def test_a_run_that_ended_refuses_and_its_session_goes_on_with_another() -> None:
+    """Turns are counted on, and the judge remembers."""
+    record: list[Event] = []
+    shell = Shell(resumed(record), record)
+    shell.happens(inputs.Begin(now_ms=1, prompt="go"))
+    shell.happens(inputs.Proposed(now_ms=2, key=1, call=ToolCall(id="c", name="read")))
+    shell.happens(inputs.Reported(now_ms=2, event=ToolCallCompleted(tool_call_id="c")))
+    shell.happens(inputs.Reported(now_ms=3, event=TurnCompleted(turn=1)))
+    assert shell.machine.turn == 2
+    shell.happens(inputs.Reported(now_ms=4, event=RunCompleted()))
+    shell.happens(inputs.AdapterEnded(now_ms=4))
+    over, following = resumed(record), Shell(resumed(record, "r2"), record)
+    assert (over.ended, over.begun, following.machine.begun) == (True, True, False)
+    (late,) = over.handle(inputs.Proposed(now_ms=5, key=1, call=ToolCall(id="d", name="read")))
+    following.happens(inputs.Begin(now_ms=6, prompt="on", first=False))
+    answered = following.happens(
+        inputs.Proposed(now_ms=7, key=1, call=ToolCall(id="c", name="write", turn=following.machine.turn))
+    )
+
+    assert isinstance(late, Answer)
+    assert not late.answer.allowed
+    assert [answer.allowed for _, answer in said(answered)] == [True]
+    assert [event.turn for event in record if isinstance(event, ToolCallStarted)] == [0, 2]
+    assert [event.seq for event in record] == list(range(1, len(record) + 1))
+
+
+def test_a_judge_that_was_kept_needs_only_the_run() -> None:
+    """Restored from a snapshot, it observes nothing twice."""
+    record: list[Event] = []
+    shell = Shell(resumed(record), record)
+    shell.happens(inputs.Begin(now_ms=1, prompt="go"))
+    for n in range(4):
+        shell.happens(inputs.Proposed(now_ms=2, key=n, call=ToolCall(id=f"c{n}", name="read")))
+    judge = COMPILED.restore(shell.machine._core.judge.snapshot())  # type: ignore[attr-defined]
+    machine = RunMachine.resume(identity(), judge, record, judged_to=shell.machine.seq)
+    following = Shell(machine, record)
+    answered = following.happens(inputs.Proposed(now_ms=3, key=9, call=ToolCall(id="c9", name="read")))
+
+    assert [answer.allowed for _, answer in said(answered)] == [False]
+    assert judge.usage.total_tokens == 0
