@@ -37,13 +37,15 @@ _WRITES = (">", ">>", "&>", "&>>", ">|", "<>", ">&")
 class Part(msgspec.Struct, frozen=True, kw_only=True):
     """One thing a line does: a simple command, or a file it writes.
 
-    `exact` is false when words of it are worked out by the shell; `argv` then shows them as written.
+    `exact` is false when words of it are worked out by the shell; `argv` then shows them as written, and `unknown`
+    has their places in it.
     """
 
     name: str
     command: str
     argv: tuple[str, ...] = ()
     exact: bool = True
+    unknown: tuple[int, ...] = ()
 
 
 def parse_line(line: str) -> list[Part]:
@@ -163,6 +165,7 @@ class _Lines:
                 command=source,
                 argv=tuple(word.shown for word in words),
                 exact=all(word.text is not None for word in words) and name != DYNAMIC,
+                unknown=tuple(n for n, word in enumerate(words) if word.text is None),
             )
         )
 

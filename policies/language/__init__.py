@@ -4,6 +4,9 @@ ROOMS = (
     "selectors",  # which calls a rule speaks of
     "predicates",  # the predicate each condition is compiled to
     "wording",  # conditions in words, for people who ask why a rule objects
+    "command_lines",  # which commands a command line would run, and whether a policy names them
+    "within",  # whether a path is inside a directory
+    "facts",  # what a condition may look at besides its document
     "conditions",  # conditions on JSON, as they are written
     "operands",  # operands of conditions
     "operators",  # the operators of conditions

@@ -10,14 +10,14 @@ from msgspec import UNSET, UnsetType, field
 from ..values import paths
 from ..values.complaints import Complaint
 from .operands import is_argument, is_output, operand_problems
-from .operators import OPERATORS
+from .operators import ALL_OPERATORS
 from .record import Positive, Record
 
 JsonType: TypeAlias = Literal["string", "number", "integer", "boolean", "null", "array", "object"]
 
 
 class Condition(Record, frozen=True):
-    """`{path: $.amount, lte: 5000}`: all operators given must hold; or `{any_of: [...]}`.
+    """`{path: $.amount, lte: 5000}`: all operators given must hold; or `{any_of: [...]}`, or `{not: [...]}`.
 
     An operand may be `{arg: path}` (of the call being judged) or `{output_of: [tools], path: path}` (what
     earlier calls returned; with `in`, `not_in` and `set_equals`).
@@ -25,6 +25,7 @@ class Condition(Record, frozen=True):
 
     path: str | UnsetType = UNSET
     any_of: tuple[Condition, ...] | UnsetType = UNSET
+    not_: tuple[Condition, ...] | UnsetType = field(default=UNSET, name="not")
     equals: Any = UNSET
     not_equals: Any = UNSET
     in_: Any = field(default=UNSET, name="in")
@@ -41,11 +42,13 @@ class Condition(Record, frozen=True):
     length_gte: Any = UNSET
     length_lte: Any = UNSET
     set_equals: Any = UNSET
+    within: str | UnsetType = UNSET
+    runs: str | tuple[str, ...] | UnsetType = UNSET
     at_least: Positive | UnsetType = UNSET
 
     def operators(self) -> Iterator[tuple[str, Any]]:
         """The operators given, as (written name, operand)."""
-        for name in OPERATORS:
+        for name in ALL_OPERATORS:
             operand = getattr(self, "in_" if name == "in" else name)
             if operand is not UNSET:
                 yield name, operand
@@ -53,28 +56,37 @@ class Condition(Record, frozen=True):
     def problems(self) -> Iterator[Complaint]:
         """What is wrong beyond the types."""
         given = list(self.operators())
-        if self.any_of is not UNSET:
-            if self.path is not UNSET or given:
-                yield (), "`any_of` stands alone: put path and operators inside its list"
-            if not self.any_of:
-                yield ("any_of",), "`any_of` lists no condition"
+        if self.any_of is not UNSET or self.not_ is not UNSET:
+            yield from self._group_problems(given)
             return
         if self.path is UNSET:
             yield (), "a condition needs a `path`"
         else:
             yield from paths.problems(self.path, ("path",))
         if not given:
-            yield (), f"a condition needs an operator: one of {', '.join(OPERATORS)}"
+            yield (), f"a condition needs an operator: one of {', '.join(ALL_OPERATORS)}"
         for name, operand in given:
             yield from operand_problems(name, operand)
+
+    def _group_problems(self, given: Sequence[tuple[str, Any]]) -> Iterator[Complaint]:
+        name, inner = ("any_of", self.any_of) if self.any_of is not UNSET else ("not", self.not_)
+        if self.any_of is not UNSET and self.not_ is not UNSET:
+            yield (), "`any_of` and `not` are two conditions: write one inside the other, or both in the list"
+        if self.path is not UNSET or given or self.at_least is not UNSET:
+            yield (), f"`{name}` stands alone: put path and operators inside its list"
+        if not inner:
+            yield (name,), f"`{name}` lists no condition"
+
+    @property
+    def inner(self) -> tuple[Condition, ...]:
+        """The conditions inside `any_of` or `not`."""
+        return tuple(c for group in (self.any_of, self.not_) if group is not UNSET for c in group)
 
 
 def has_references(conditions: Sequence[Condition]) -> bool:
     """Whether any operand refers to the call being judged or to outputs."""
     return any(
-        has_references(c.any_of)
-        if c.any_of is not UNSET
-        else any(is_argument(operand) or is_output(operand) for _, operand in c.operators())
+        has_references(c.inner) or any(is_argument(operand) or is_output(operand) for _, operand in c.operators())
         for c in conditions
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
-from ..values import paths, regexes
+from ..values import paths, places, regexes
 from ..values.complaints import Complaint
 from ..values.equality import is_number, scalars_in
 from ..values.globs import glob_problems
@@ -49,6 +49,10 @@ def operand_problems(name: str, operand: Any) -> Iterator[Complaint]:
         yield from _output_problems(name, operand)
     elif name == "regex":
         yield from regexes.problems(operand, ("regex",))
+    elif name == "within":
+        yield from _directory_problems(operand)
+    elif name == "runs":
+        yield from _command_problems(operand)
     elif name in MEMBERSHIPS and not isinstance(operand, list | tuple):
         yield (name,), f"`{name}` takes a list"
     elif name in ORDERINGS and not (is_number(operand) or isinstance(operand, str)):
@@ -61,8 +65,22 @@ def operand_problems(name: str, operand: Any) -> Iterator[Complaint]:
         yield (name,), f"`{name}`: not a number"
 
 
+def _directory_problems(directory: str) -> Iterator[Complaint]:
+    if places.place_of(directory) is None:
+        yield ("within",), f"`within` takes a directory, as in `.`, `/srv/data` or `~/work`, not `{directory}`"
+
+
+def _command_problems(commands: str | Sequence[str]) -> Iterator[Complaint]:
+    named = [commands] if isinstance(commands, str) else commands
+    if not named:
+        yield ("runs",), "`runs` names no command"
+    for command in named:
+        if not command.split() or set(command) & set("*?"):
+            yield ("runs",), f"`runs` takes commands by their first words, as in `git push`, not `{command}`"
+
+
 def _argument_problems(name: str, path: Any) -> Iterator[Complaint]:
-    if name in ("regex", "exists", "type"):
+    if name in ("regex", "exists", "type", "within", "runs"):
         yield (name,), f"`{name}` takes no `{{arg: ...}}`"
     elif not isinstance(path, str):
         yield (name, "arg"), "`arg` takes a path, as in `{arg: $.order_id}`"

@@ -17,12 +17,14 @@ class Reading(NamedTuple):
 
     `asked`: the document is what a tool returned and the operands are of a call's input.
     `ahead`: the judged call is yet to come, so its arguments are whatever would do.
+    `context`: the document is a run's context, where None says that there is none.
     """
 
     permits: bool
     loose: bool
     asked: bool = False
     ahead: bool = False
+    context: bool = False
 
     def same(self, value: Any, operand: Any) -> bool:
         """Whether a value of the document equals an operand."""
@@ -156,6 +158,9 @@ OPERATORS: dict[str, Operator] = {
     "set_equals": _set_equals,
 }
 """Every operator by its written name, in the order they are documented."""
+
+ALL_OPERATORS = (*OPERATORS, "within", "runs")
+"""Every operator by its written name; the last two look at a value as a path and as a command line."""
 
 ORDERINGS = frozenset({"gt", "gte", "lt", "lte"})
 LENGTHS = frozenset({"length", "length_gte", "length_lte"})

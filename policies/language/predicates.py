@@ -8,46 +8,18 @@ also hold for a missing path, and an ordering that cannot be made holds.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from msgspec import UNSET
 
 from ..values import paths, regexes
 from ..values.equality import is_number, text_of
-from .conditions import Condition
+from .command_lines import would_run
+from .conditions import Condition, has_references
+from .facts import Facts
 from .operands import Expand, OutputRef, as_written, is_argument, is_output, output_ref
 from .operators import LENGTHS, MEMBERSHIPS, OPERATORS, ORDERINGS, Reading, flat
-
-
-class Remembered(Protocol):
-    """What was remembered for a reference."""
-
-    @property
-    def full(self) -> bool:
-        """Whether some values were dropped at the bound."""
-        ...
-
-    @property
-    def empty(self) -> bool:
-        """Whether there is none."""
-        ...
-
-    def has(self, value: Any, loose: bool) -> bool:
-        """Whether the value is among them."""
-        ...
-
-    def values(self) -> list[Any]: ...
-
-
-class Facts(Protocol):
-    """What a predicate may look at besides its document: the judged call's input, and what was remembered."""
-
-    input: Any
-
-    def outputs(self, ref: OutputRef) -> Remembered:
-        """What earlier successful calls returned."""
-        ...
-
+from .within import is_within
 
 Predicate: TypeAlias = Callable[[Any, Facts], bool]
 Outlook: TypeAlias = Callable[[Facts], bool]
@@ -78,7 +50,16 @@ def compile_conditions(
 
     `ahead`: it holds where some call to come would have the arguments for it.
     """
-    parts = [_compile(condition, Reading(permits, loose, ahead=ahead), expand) for condition in conditions]
+    return _all_of(conditions, Reading(permits, loose, ahead=ahead), expand)
+
+
+def compile_when(conditions: Sequence[Condition]) -> Predicate:
+    """The predicate on a run's context."""
+    return _all_of(conditions, Reading(permits=False, loose=False, context=True), as_written).holds
+
+
+def _all_of(conditions: Sequence[Condition], reading: Reading, expand: Expand) -> Compiled:
+    parts = [_compile(condition, reading, expand) for condition in conditions]
     predicates = [part.holds for part in parts]
     if len(predicates) == 1:
         holds = predicates[0]
@@ -97,6 +78,8 @@ def compile_conditions(
 
 
 def _compile(condition: Condition, reading: Reading, expand: Expand) -> Compiled:
+    if condition.not_ is not UNSET:
+        return _denied(condition.not_, reading, expand)
     if condition.any_of is not UNSET:
         parts = [_compile(inner, reading, expand) for inner in condition.any_of]
         return Compiled(
@@ -111,12 +94,34 @@ def _compile(condition: Condition, reading: Reading, expand: Expand) -> Compiled
     tests = [_test(name, operand, reading, expand) for name, operand in condition.operators()]
     refs = tuple(ref for test in tests for ref in test.outputs)
     need = 1 if condition.at_least is UNSET else condition.at_least
+    holds = _quantified(values_at, tests, reading.permits, need)
+    if reading.context:
+        absent = all(operator == ("exists", False) for operator in condition.operators())
+        holds = _none_is_nothing(values_at, holds, absent)
     return Compiled(
-        _quantified(values_at, tests, reading.permits, need),
+        holds,
         any(test.dynamic for test in tests),
         refs,
         always=lambda facts: need == 1 and all(test.always(facts) for test in tests),
         never=lambda facts: any(test.never(facts) for test in tests),
+    )
+
+
+def _none_is_nothing(values_at: paths.PathFn, holds: Predicate, absent: bool) -> Predicate:
+    return lambda doc, facts: absent if None in values_at(doc) else holds(doc, facts)
+
+
+def _denied(conditions: Sequence[Condition], reading: Reading, expand: Expand) -> Compiled:
+    """Conditions that must not all hold: each is read the other way round, so that the whole leans as it should."""
+    if reading.ahead and has_references(conditions):
+        return Compiled(lambda doc, facts: True, True, ())
+    inner = _all_of(conditions, reading._replace(permits=not reading.permits, ahead=False), expand)
+    return Compiled(
+        lambda doc, facts: not inner.holds(doc, facts),
+        inner.dynamic,
+        inner.outputs,
+        always=inner.never,
+        never=inner.always,
     )
 
 
@@ -153,6 +158,8 @@ def _quantified(values_at: paths.PathFn, tests: list[_Test], permits: bool, need
 
 
 def _test(name: str, operand: Any, reading: Reading, expand: Expand) -> _Test:
+    if name in ("within", "runs"):
+        return _Test((is_within if name == "within" else would_run)(operand, reading), missing=False, whole=False)
     operator = OPERATORS[name]
     negative = name in ("not_equals", "not_in")
     missing = (negative and not reading.permits) or (name == "exists" and operand is False)

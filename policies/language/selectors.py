@@ -16,8 +16,9 @@ from ..values.complaints import Complaint, Where
 from ..values.equality import texts_in
 from ..values.globs import Matcher, glob_problems, matcher
 from .conditions import Condition
+from .facts import Facts
 from .operands import OutputRef
-from .predicates import Facts, compile_conditions
+from .predicates import compile_conditions
 from .record import Name, Record
 from .wording import condition_words
 

@@ -28,6 +28,8 @@ _SAYS = {
     "length_gte": "has a length of at least",
     "length_lte": "has a length of at most",
     "set_equals": "has just the values",
+    "within": "is inside",
+    "runs": "would run",
 }
 
 
@@ -39,6 +41,8 @@ def condition_words(conditions: Sequence[Condition]) -> str:
 def _said(condition: Condition) -> str:
     if condition.any_of is not UNSET:
         return f"({' or '.join(_said(inner) for inner in condition.any_of)})"
+    if condition.not_ is not UNSET:
+        return f"not ({condition_words(condition.not_)})"
     said = " and ".join(_operator(name, operand) for name, operand in condition.operators())
     often = "" if condition.at_least in (UNSET, 1) else f" {condition.at_least} times"
     return f"`{condition.path}` {said}{often}"
@@ -56,5 +60,7 @@ def _operand(operand: Any) -> str:
     if is_output(operand):
         ref = output_ref(operand)
         return f"what {' or '.join(f'`{tool}`' for tool in ref.tools)} returned at `{ref.path}`"
+    if isinstance(operand, tuple):
+        return " or ".join(_operand(item) for item in operand)
     text = operand if isinstance(operand, str) else msgspec.json.encode(operand).decode()
     return f"`{text if len(text) <= LONGEST else f'{text[: LONGEST - 3]}...'}`"

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import msgspec
 
 from ..errors import PolicyError, wrong_type
+from ..language.facts import Surroundings
 from ..language.operands import OutputRef
-from ..language.predicates import Facts, compile_conditions
+from ..language.predicates import compile_when
 from ..language.selectors import Scope
 from ..policy import Allow, Approval, Deny, Policy, members_of
 from ..rules.check import CheckMachine
@@ -34,7 +35,7 @@ from ..values.paths import compile_path
 from ..values.regexes import Regex
 from .index import Compiled, Plan, Visits, visit_of
 from .limits import LimitJudge
-from .memory import Returned
+from .memory import Returned, surroundings_of
 from .prices import PriceBook
 
 if TYPE_CHECKING:
@@ -94,9 +95,9 @@ class CompiledPolicy:
         """This policy without the rules whose `when` does not hold."""
         if not any(rule.when is not None for rule in self.rules):
             return self
-        document = msgspec.to_builtins(context)
+        document, facts = msgspec.to_builtins(context), _Nothing(surroundings_of(context))
         absent = frozenset(
-            rule.number for rule in self.rules if rule.when is not None and not rule.when(document, _NOTHING)
+            rule.number for rule in self.rules if rule.when is not None and not rule.when(document, facts)
         )
         if not absent:
             return self
@@ -150,12 +151,12 @@ class _Nothing:
 
     input: Any = None
 
+    def __init__(self, surroundings: Surroundings) -> None:
+        self.surroundings = surroundings
+
     def outputs(self, ref: OutputRef) -> Returned:
         """Nothing."""
         return Returned()
-
-
-_NOTHING: Facts = _Nothing()
 
 
 def compile_policy(
@@ -205,7 +206,7 @@ def _machine_of(id: str, clause: Rule | Allow | Deny, scope: Scope) -> Machine:
 
 
 def _when(clause: Any) -> Any:
-    return compile_conditions(clause.when, permits=False, loose=False).holds if clause.when else None
+    return compile_when(clause.when) if clause.when else None
 
 
 def _compiled(

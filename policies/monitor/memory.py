@@ -8,10 +8,11 @@ from unicodedata import category
 
 import msgspec
 
+from ..language.facts import Surroundings
 from ..language.operands import OutputRef
 from ..language.operators import flat
 from ..rules.machine import BOUND
-from ..stream.calls import UNREADABLE, fingerprint
+from ..stream.calls import UNREADABLE, RunContext, fingerprint
 from ..values.equality import is_number, number_of, unkeepable
 from ..values.regexes import Regex
 
@@ -92,14 +93,20 @@ class UserWords(msgspec.Struct, kw_only=True, omit_defaults=True):
         return any(_stands_in(text, folded) for text in self.texts)
 
 
+def surroundings_of(context: RunContext) -> Surroundings:
+    """Where a run works, as far as its context says."""
+    return Surroundings(context.workspace or None, context.home or None)
+
+
 class Memory:
     """What rules may look up of a session besides their own state."""
 
-    __slots__ = ("returned", "words")
+    __slots__ = ("returned", "surroundings", "words")
 
-    def __init__(self, returned: dict[OutputRef, Returned], words: UserWords) -> None:
+    def __init__(self, returned: dict[OutputRef, Returned], words: UserWords, surroundings: Surroundings) -> None:
         self.returned = returned
         self.words = words
+        self.surroundings = surroundings
 
 
 def _stands_in(text: str, value: str) -> bool:

@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from ..language.facts import Surroundings
 from ..language.operands import OutputRef
 from ..language.selectors import VirtualName
 from ..stream.calls import UNREADABLE, check_input, fingerprint
@@ -70,6 +71,11 @@ class Call(msgspec.Struct, gc=False):
         if known is None:
             known = self.named[virtual] = virtual.fits(self.input)
         return known
+
+    @property
+    def surroundings(self) -> Surroundings:
+        """Where the run works."""
+        return self.memory.surroundings
 
     def outputs(self, ref: OutputRef) -> Returned:
         """What earlier successful calls returned."""

@@ -17,8 +17,8 @@ from typing import Any, Protocol, TypeAlias
 
 import msgspec
 
+from ..language.facts import Facts
 from ..language.operands import OutputRef
-from ..language.predicates import Facts
 from ..language.selectors import Scope, Slot, Subject
 from ..stream.calls import Action
 from ..values.regexes import VIEW, Regex

@@ -12,8 +12,9 @@ import msgspec
 from msgspec import UNSET
 
 from ..language.conditions import Condition, has_references
+from ..language.facts import Facts
 from ..language.operands import OutputRef
-from ..language.predicates import Facts, compile_conditions
+from ..language.predicates import compile_conditions
 from ..language.selectors import Scope, Slot, ToolWhere
 from ..values import paths
 from ..values.equality import asking, unkeepable

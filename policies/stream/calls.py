@@ -70,20 +70,24 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc
 
 
 class RunContext(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Who runs what, fixed when the run starts; rules name it in `when`. A field not given is absent.
+    """Who runs what, fixed when the run starts; rules name it in `when`. A field not given is absent; None says that
+    there is none, and holds for nothing but `exists: false`.
 
-    `metadata` holds anything else the caller knows: `$.metadata.team`.
+    `metadata` holds anything else the caller knows: `$.metadata.team`. `workspace` and `home` are the absolute
+    directories that relative paths and `~` start from.
     """
 
-    user_role: str | msgspec.UnsetType = msgspec.UNSET
-    tenant: str | msgspec.UnsetType = msgspec.UNSET
-    user: str | msgspec.UnsetType = msgspec.UNSET
-    provider: str | msgspec.UnsetType = msgspec.UNSET
-    model: str | msgspec.UnsetType = msgspec.UNSET
-    run_id: str | msgspec.UnsetType = msgspec.UNSET
-    session_id: str | msgspec.UnsetType = msgspec.UNSET
-    labels: dict[str, Any] | msgspec.UnsetType = msgspec.UNSET
-    metadata: dict[str, Any] | msgspec.UnsetType = msgspec.UNSET
+    user_role: str | msgspec.UnsetType | None = msgspec.UNSET
+    tenant: str | msgspec.UnsetType | None = msgspec.UNSET
+    user: str | msgspec.UnsetType | None = msgspec.UNSET
+    provider: str | msgspec.UnsetType | None = msgspec.UNSET
+    model: str | msgspec.UnsetType | None = msgspec.UNSET
+    run_id: str | msgspec.UnsetType | None = msgspec.UNSET
+    session_id: str | msgspec.UnsetType | None = msgspec.UNSET
+    workspace: str | msgspec.UnsetType | None = msgspec.UNSET
+    home: str | msgspec.UnsetType | None = msgspec.UNSET
+    labels: dict[str, Any] | msgspec.UnsetType | None = msgspec.UNSET
+    metadata: dict[str, Any] | msgspec.UnsetType | None = msgspec.UNSET
 
 
 class Capabilities(msgspec.Struct, frozen=True, kw_only=True):

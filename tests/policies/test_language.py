@@ -11,12 +11,14 @@ from hypothesis import strategies as st
 
 from proctor.policies import PolicyError, parse_policies
 from proctor.policies.language.conditions import Condition
+from proctor.policies.language.facts import Surroundings
 from proctor.policies.language.operands import OutputRef
 from proctor.policies.language.predicates import compile_conditions
 from proctor.policies.monitor.memory import Returned
 from proctor.policies.values.equality import order, parsed_output, same, text_of
 from proctor.policies.values.globs import glob_problems, matcher
 from proctor.policies.values.paths import compile_path, problems
+from proctor.policies.values.places import inside, place_of
 from proctor.policies.values.regexes import Regex
 from proctor.policies.values.regexes import problems as regex_problems
 
@@ -33,6 +35,7 @@ class About:
     def __init__(self, input: Any = None, returned: Returned | None = None) -> None:
         self.input = input
         self.returned = returned or Returned()
+        self.surroundings = Surroundings()
 
     def outputs(self, ref: OutputRef) -> Returned:
         return self.returned
@@ -235,6 +238,17 @@ def test_what_was_forgotten_at_the_bound_refuses() -> None:
         ({"path": "$.a", "gt": {"output_of": ["t"]}}, "`output_of` goes with"),
         ({"any_of": []}, "no condition"),
         ({"any_of": [{"path": "$.a", "equals": 1}], "equals": 1}, "stands alone"),
+        ({"not": []}, "no condition"),
+        ({"not": [{"path": "$.a", "equals": 1}], "path": "$.b"}, "stands alone"),
+        ({"not": [{"path": "$.a", "equals": 1}], "any_of": [{"path": "$.a", "equals": 1}]}, "two conditions"),
+        ({"any_of": [{"path": "$.a", "equals": 1}], "at_least": 2}, "stands alone"),
+        ({"path": "$.a", "within": ""}, "takes a directory"),
+        ({"path": "$.a", "within": "C:\\work"}, "takes a directory"),
+        ({"path": "$.a", "within": {"arg": "$.b"}}, ""),
+        ({"path": "$.a", "runs": []}, "no command"),
+        ({"path": "$.a", "runs": ["rm", " "]}, "first words"),
+        ({"path": "$.a", "runs": "git *"}, "first words"),
+        ({"path": "$.a", "runs": {"output_of": "t"}}, ""),
         ({"path": "$.a", "type": "text"}, ""),
     ],
 )
@@ -247,6 +261,40 @@ def test_a_condition_that_says_nothing_sound_is_an_error(condition: dict[str, An
 
     assert found
     assert word in found[0]
+
+
+@pytest.mark.parametrize(
+    ("path", "directory", "answer"),
+    [
+        ("a/b", ".", True),
+        ("a/../..", ".", None),
+        ("../a", "..", True),
+        ("a", "../b", None),
+        ("../b/c", "../b", True),
+        ("../../b", "../b", None),
+        ("/a//b/./c/", "/a/b", True),
+        ("/../a", "/a", True),
+        ("/ab", "/a", False),
+        ("/a", "/", True),
+        ("/a", ".", None),
+        ("~/a/b", "~/a", True),
+        ("~", "~", True),
+        ("~root/a", "~", None),
+        ("a/~/b", "a", True),
+        ("/A/b", "/a", None),
+        ("/e\u0301/x", "/\u00e9", None),
+        ("a\\..\\b", ".", None),
+        ("a\0", ".", None),
+        (" a", ".", None),
+        ("$HOME/a", ".", None),
+        ("a/${X}/b", ".", None),
+        ("https://a.b/c", ".", None),
+        ("", ".", None),
+    ],
+)
+def test_a_place_is_inside_another_as_their_texts_tell(path: str, directory: str, answer: bool | None) -> None:
+    """Where they do not tell, the answer is neither yes nor no."""
+    assert inside(place_of(path), place_of(directory)) is answer
 
 
 @pytest.mark.parametrize(

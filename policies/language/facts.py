@@ -1,0 +1,49 @@
+"""What a condition may look at besides its document."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, Protocol
+
+from .operands import OutputRef
+
+
+class Remembered(Protocol):
+    """What was remembered for a reference."""
+
+    @property
+    def full(self) -> bool:
+        """Whether some values were dropped at the bound."""
+        ...
+
+    @property
+    def empty(self) -> bool:
+        """Whether there is none."""
+        ...
+
+    def has(self, value: Any, loose: bool) -> bool:
+        """Whether the value is among them."""
+        ...
+
+    def values(self) -> list[Any]: ...
+
+
+class Surroundings(NamedTuple):
+    """The absolute directories that relative paths and `~` start from; None where they are not known."""
+
+    workspace: str | None = None
+    home: str | None = None
+
+
+class Facts(Protocol):
+    """What a predicate may look at besides its document: the judged call's input, what was remembered, and where
+    the run works.
+    """
+
+    input: Any
+
+    @property
+    def surroundings(self) -> Surroundings: ...
+
+    def outputs(self, ref: OutputRef) -> Remembered:
+        """What earlier successful calls returned."""
+        ...
