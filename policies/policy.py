@@ -110,14 +110,17 @@ class Price(Record, frozen=True):
 
 
 class Policy(Base, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True, weakref=True):
-    """One policy as written. `on_violation` None means not stated: `cancel`, unless a stack says stricter."""
+    """One policy as written; None means not stated.
+
+    `on_violation` not stated is `cancel`, unless a stack says stricter; `enforcement` not stated is `best_effort`.
+    """
 
     name: Name
     version: Literal[1] = 1
     description: str | None = None
     on_violation: OnViolation | None = None
     locked: bool = False
-    enforcement: Literal["best_effort", "required"] = "best_effort"
+    enforcement: Literal["best_effort", "required"] | None = None
     limits: Limits = Limits()
     tool_rules: Sequence[Allow | Deny] = ()
     rules: Sequence[Rule] = ()

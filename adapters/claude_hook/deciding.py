@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 import msgspec
 
-from proctor.policies.monitor.limits import figure
+from proctor.policies.stack.limits import figure
 from proctor.policies.stream.calls import Decision, ToolCall, tell_model_default
 from proctor.policies.stream.events import (
     RunCancelled,

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from ..monitor.limits import figure
 from ..monitor.monitor import Monitor
 from ..policy import Policy
 from ..rules.nets.written import Net
 from ..stack.check import checked_stack
 from ..stack.clauses import Clause, clauses_of
-from ..stack.merge import effective_limits
+from ..stack.limits import effective_limits, figure
 from ..stack.wording import says
 from .marking import Standing
 from .nets import net_section

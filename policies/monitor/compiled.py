@@ -26,9 +26,11 @@ from ..rules.nets.shorthand import net_of
 from ..rules.nets.written import Net, NetLine
 from ..rules.provenance import ProvenanceMachine
 from ..rules.record import Rule
+from ..stack.actions import effective_action
 from ..stack.check import checked_stack
 from ..stack.clauses import clauses_of, scope_of
-from ..stack.merge import effective_action, effective_limits
+from ..stack.limits import effective_limits
+from ..stack.price_tables import price_tables
 from ..stream.calls import Action, RunContext
 from ..values.globs import matcher
 from ..values.paths import compile_path
@@ -59,7 +61,8 @@ class CompiledPolicy:
         self.by_number = {rule.number: rule for rule in rules}
         self.limits = limits
         self.approval = policy.approval or Approval()
-        self.prices = PriceBook(policy.prices) if limits.needs_prices or policy.prices else None
+        tables = price_tables(policy)
+        self.prices = PriceBook(tables) if limits.needs_prices or tables else None
         self.phrases = {p: Regex(p) for rule in rules for p in rule.machine.phrases}
         self.keeps_words = any(_asks_user(rule.machine) for rule in rules)
         refs = dict.fromkeys(ref for rule in rules for ref in rule.machine.outputs)

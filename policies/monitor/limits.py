@@ -8,7 +8,7 @@ from typing import NamedTuple, TypeAlias
 import msgspec
 
 from ..rules.machine import Finding
-from ..stack.merge import LimitEntry
+from ..stack.limits import LimitEntry, figure
 from ..stream.calls import LimitWarning, Usage
 from ..stream.events import (
     Event,
@@ -36,13 +36,6 @@ UNITS = {
 
 USD_DIGITS = 10
 """To how many digits costs are compared: a sum of floats is a little off, three times 0.1 more than 0.3."""
-
-
-def figure(amount: float) -> str:
-    """An amount as it is read: whole numbers in full, parts to six places."""
-    if 0 < abs(amount) < 1e-6:
-        return f"{amount:g}"
-    return f"{amount:,.6f}".rstrip("0").rstrip(".")
 
 
 class LimitState(msgspec.Struct, kw_only=True, omit_defaults=True):

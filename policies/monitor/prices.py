@@ -1,15 +1,16 @@
-"""What tokens cost: the policy's own table, then public prices from the `prices` extra.
+"""What tokens cost: the policies' own tables, then public prices from the `prices` extra.
 
 The data of `genai-prices` is loaded when first needed; a model it does not know has no price, never 0.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from functools import lru_cache, partial
+from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
 from typing import Any, NamedTuple, TypeAlias
 
 from ..policy import Price
+from ..stack.price_tables import PriceTables
 from ..stream.events import TokenUsageUpdated
 from ..values.globs import matcher
 
@@ -25,10 +26,12 @@ class PriceSource(NamedTuple):
 
 
 class PriceBook:
-    """The prices that hold for one compiled policy; models match the table's names as globs, without case."""
+    """The prices that hold for one compiled policy; models match a table's names as globs, without case."""
 
-    def __init__(self, table: Mapping[str, Price]) -> None:
-        self._table = [(name, matcher([name]), price) for name, price in table.items()]
+    def __init__(self, tables: PriceTables) -> None:
+        self._open = _Table(tables.open)
+        self._locked = [(_Table(table.prices), table.caps_cost) for table in tables.locked]
+        self._reject = tables.reject
         self._known: dict[str, PriceSource | None] = {}
 
     def source(self, model: str) -> PriceSource | None:
@@ -40,10 +43,47 @@ class PriceBook:
         return self._known[model]
 
     def _find(self, model: str) -> PriceSource | None:
-        for name, matches, price in self._table:
-            if matches(model):
-                return PriceSource(f"policy:{name}", partial(_table_usd, price))
-        return _public_source(model)
+        found = []
+        for table, caps_cost in self._locked:
+            own = table.source(model)
+            counted = own or (_public_source(model) if caps_cost else None)
+            if counted is None and caps_cost and self._reject:
+                return None
+            found.append(counted)
+        sources = [source for source in (*found, self._open.source(model)) if source is not None]
+        return _dearest(dict.fromkeys(sources)) if sources else _public_source(model)
+
+
+class _Table:
+    """The prices of one policy, by names that are globs; the first that matches counts."""
+
+    def __init__(self, prices: Mapping[str, Price]) -> None:
+        self._rows = [(matcher([name]), _OfTable(name, price)) for name, price in prices.items()]
+
+    def source(self, model: str) -> PriceSource | None:
+        named = (row for matches, row in self._rows if matches(model))
+        return next((PriceSource(f"policy:{row.name}", row.usd) for row in named), None)
+
+
+class _OfTable(NamedTuple):
+    """A row of a table."""
+
+    name: str
+    price: Price
+
+    def usd(self, report: TokenUsageUpdated) -> float:
+        """What the tokens of a report cost."""
+        return _table_usd(self.price, report)
+
+
+def _dearest(sources: Iterable[PriceSource]) -> PriceSource:
+    """Of several prices for one model, for each report the one that makes it dearest."""
+    first, *others = sources
+    if not others:
+        return first
+    pricers = [first.usd, *(source.usd for source in others)]
+    id = f"dearest of {', '.join(source.id for source in (first, *others))}"
+    return PriceSource(id, lambda report: max(usd(report) for usd in pricers))
 
 
 def _table_usd(price: Price, report: TokenUsageUpdated) -> float:

@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..rules.machine import Finding
-from ..stack.merge import LimitEntry
+from ..stack.limits import LimitEntry
 from ..stream.calls import Action, Enforcement, ToolCall, Violation
 from .compiled import CompiledPolicy
 from .index import Compiled

@@ -6,5 +6,9 @@ ROOMS = (
     "ids",  # the name each rule of a stack is reported under
     "check",  # the stack a policy stands for, known to be sound
     "merge",  # several policies as one stack
+    "locks",  # what policies say in vain because another one is locked
+    "limits",  # the limits that hold
+    "actions",  # what a clause does to a call that breaks it
+    "price_tables",  # what tokens cost, as the policies say
 )
 """Top first: each imports only those below it."""

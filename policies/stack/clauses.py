@@ -19,8 +19,8 @@ from ..rules.provenance import Provenance, Source
 from ..rules.record import Rule
 from ..rules.sequence import ForbiddenSequence, Sequence
 from ..stream.calls import STRICTNESS
+from .actions import effective_action
 from .ids import rule_ids
-from .merge import effective_action
 
 
 class Clause(NamedTuple):

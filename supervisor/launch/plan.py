@@ -49,7 +49,7 @@ def policies_given(policies: object, policy: object) -> tuple[Policy, ...]:
 def make_plan(adapter: Adapter, policies: tuple[Policy, ...]) -> Plan:
     """Merge, check, compile. Raises PolicyViolationError when preflight refuses: the adapter is not called."""
     from proctor.policies import compile_policy, merge_policies, preflight
-    from proctor.policies.stack.merge import effective_limits
+    from proctor.policies.stack.limits import effective_limits
 
     merged = merge_policies(list(policies))
     findings = preflight(merged, adapter.capabilities)

@@ -12,7 +12,10 @@ from proctor.policies.errors import PolicyError
 from proctor.policies.policy import Allow, Approval, Deny, Limit, Limits, Policy, Price
 from proctor.policies.rules.count import Count
 from proctor.policies.rules.require import Require
-from proctor.policies.stack.merge import Loosened, effective_action, effective_limits, loosened_limits, merge_policies
+from proctor.policies.stack.actions import effective_action
+from proctor.policies.stack.limits import effective_limits
+from proctor.policies.stack.locks import Loosened, loosened
+from proctor.policies.stack.merge import merge_policies
 from proctor.policies.stream.calls import STRICTNESS
 
 
@@ -136,10 +139,27 @@ def test_an_attempt_to_loosen_a_locked_limit_is_listed() -> None:
     """Only what comes later can be an attempt."""
     org = policy("org", locked=True, limits=Limits(max_turns=5, max_tool_calls=5))
     team = policy("team", limits=Limits(max_turns=9, max_tool_calls=3))
-    loosened = Loosened(name="max_turns", policy="team", max=9, locked_policy="org", ceiling=5)
+    attempt = Loosened(name="max_turns", policy="team", given="9", locked_policy="org", holds="5")
 
-    assert loosened_limits(merge_policies([org, team])) == [loosened]
-    assert loosened_limits(merge_policies([team, org])) == []
+    assert loosened(merge_policies([org, team])) == [attempt]
+    assert loosened(merge_policies([team, org])) == []
+
+
+def test_a_limit_that_inherits_deny_ends_the_run_unless_it_counts_calls() -> None:
+    """A refusal stops no spending; who wants the run to go on says so on the limit."""
+    limits = Limits(max_cost_usd=2, max_turns=Limit(max=3, action="deny"), max_tool_calls=4)
+
+    assert limits_of(policy(limits=limits, on_violation="deny")) == [
+        ("max_cost_usd", 2, "p", "cancel"),
+        ("max_tool_calls", 4, "p", "deny"),
+        ("max_turns", 3, "p", "deny"),
+    ]
+    assert limits_of(policy("a", limits=limits, on_violation="warn"), policy("b", on_violation="deny"))[0] == (
+        "max_cost_usd",
+        2,
+        "a",
+        "cancel",
+    )
 
 
 def test_the_stacks_own_limits_are_those_reached_first() -> None:

@@ -12,7 +12,16 @@ from hypothesis import strategies as st
 from reference.generating import FAMILIES, inputs, nets, policies, sessions, tool_rules
 from reference.twins import Step, Twins, compiled, state
 
-from proctor.policies import Decision, Monitor, PolicyError, ToolCall, compile_policy, merge_policies, parse_policies
+from proctor.policies import (
+    Decision,
+    Limits,
+    Monitor,
+    PolicyError,
+    ToolCall,
+    compile_policy,
+    merge_policies,
+    parse_policies,
+)
 from proctor.policies.stream import events as ev
 from proctor.policies.stream.calls import STRICTNESS
 
@@ -29,8 +38,38 @@ stacks = st.lists(any_policy, min_size=1, max_size=3).map(
     lambda stack: [{**policy, "name": name} for policy, name in zip(stack, "pqr", strict=False)]
 )
 limits = st.fixed_dictionaries(
-    {}, optional={"max_tool_calls": st.integers(0, 3), "max_turns": st.integers(0, 3), "max_total_tokens": st.just(5)}
+    {},
+    optional={
+        "max_tool_calls": st.integers(0, 3),
+        "max_turns": st.integers(0, 3),
+        "max_total_tokens": st.just(5),
+        "max_cost_usd": st.integers(0, 5),
+    },
 )
+actions = st.sampled_from(["warn", "request_approval", "deny", "cancel"])
+capped = st.builds(
+    lambda names, most, action: {name: {"max": most, **({"action": action} if action else {})} for name in names},
+    st.sets(st.sampled_from(["max_tool_calls", "max_turns", "max_total_tokens", "max_cost_usd"])),
+    st.integers(0, 9),
+    actions | st.none(),
+)
+rates = st.integers(0, 2).map(lambda usd: {"input_usd_per_mtok": usd * 1e6, "output_usd_per_mtok": usd * 1e6})
+definitions = st.fixed_dictionaries(
+    {},
+    optional={
+        "prices": st.dictionaries(st.sampled_from(["m", "*", "x"]), rates, max_size=2),
+        "aliases": st.dictionaries(st.sampled_from(["a", "b", "D.x", "Any", "git-push"]), st.just(["z"]), max_size=2),
+        "virtual_tools": st.just([{"tool": "z", "path": "$", "match": "x", "as": "a"}]),
+        "enforcement": st.sampled_from(["best_effort", "required"]),
+        "unpriced": st.sampled_from(["warn", "reject"]),
+        "approval": st.fixed_dictionaries({"timeout_s": st.integers(1, 9)}),
+        "on_violation": actions,
+        "limits": capped,
+        "tool_rules": st.just([{"allow": ["*"]}]),
+        "metadata": st.just({"locked": False}),
+    },
+)
+"""What a policy can say without a rule that refuses: names, prices, words and looser limits."""
 pasts = st.lists(st.tuples(st.sampled_from("abc"), inputs, st.sampled_from(["done", "failed", "flying"])), max_size=6)
 TOOLS = ["a", "b", "c", "D.x"]
 
@@ -48,7 +87,7 @@ def started(stack: list[Any]) -> Monitor:
 def lived(monitor: Monitor, past: list[Any]) -> Monitor:
     """The monitor after a record of calls that ran, and what the user said."""
     monitor.observe(ev.MessageSent(role="user", content="pay 1"))
-    monitor.observe(ev.TokenUsageUpdated(input_tokens=3, output_tokens=1))
+    monitor.observe(ev.TokenUsageUpdated(input_tokens=3, output_tokens=1, model="m"))
     for n, (tool, input, end) in enumerate(past):
         call: dict[str, Any] = {"tool_call_id": f"c{n}", "tool_name": tool}
         monitor.observe(ev.ToolCallStarted(**call, tool_input=input, turn=n // 2 + 1))
@@ -65,12 +104,26 @@ def answer(monitor: Monitor, tool: str, input: dict[str, Any], turn: int = 9) ->
 
 
 def never_weaker(stack: list[Any], more: list[Any], past: list[Any], tool: str, input: dict[str, Any]) -> None:
-    """The longer stack's answer is at least as strict on the same past."""
-    before = answer(lived(started(stack), past), tool, input)
-    after = answer(lived(started(more), past), tool, input)
+    """The longer stack's answer is at least as strict on the same past.
 
-    assert STRICTNESS[after.action] >= STRICTNESS[before.action]
-    assert len(after.violations) >= len(before.violations)
+    It names as many violations, save for a limit in whose place a tighter one came. A limit that warns does so once
+    a run, and a tighter one did so earlier.
+    """
+    before = _weighed(answer(lived(started(stack), past), tool, input))
+    after = _weighed(answer(lived(started(more), past), tool, input))
+
+    assert max(after.values(), default=0) >= max(before.values(), default=0)
+    assert len([kind for kind in after if kind not in LIMITS]) >= len([kind for kind in before if kind not in LIMITS])
+    assert LIMITS & set(after) >= LIMITS & set(before)
+
+
+LIMITS = set(Limits.__struct_fields__)
+
+
+def _weighed(decision: Decision) -> dict[str, int]:
+    """How strict each violation is, by rule."""
+    found = decision.violations
+    return {v.rule: STRICTNESS[v.action] for v in found if v.action != "warn" or v.kind not in LIMITS}
 
 
 @checked
@@ -104,21 +157,61 @@ def test_adding_a_net_never_weakens_an_answer(
 
 
 @checked
-@given(stacks, limits, any_policy, limits, st.integers(0, 3), pasts, st.sampled_from(TOOLS), inputs)
+@given(
+    stacks,
+    limits,
+    definitions,
+    rates,
+    any_policy,
+    limits,
+    definitions,
+    st.integers(0, 3),
+    pasts,
+    st.sampled_from(TOOLS),
+    inputs,
+)
 def test_adding_a_locked_policy_never_weakens_an_answer(
     stack: list[Any],
     caps: Any,
+    words: Any,
+    rate: Any,
     locked: Any,
     ceilings: Any,
+    priced: Any,
     place: int,
     past: list[Any],
     tool: str,
     input: dict[str, Any],
 ) -> None:
-    """Section 7: a locked value is a ceiling wherever it stands, and replaces no tighter one."""
-    stack = [{**stack[0], "limits": caps}, *stack[1:]]
-    added = {**locked, "name": "s", "locked": True, "limits": ceilings}
+    """Section 7: a locked value is a ceiling wherever it stands, and replaces no tighter one.
+
+    The model has a price before: one that nobody knew, or the public one, a locked policy may state as it is.
+    """
+    words = {**words, "prices": {"m": rate, **words.get("prices", {})}}
+    stack = [{**words, **stack[0], "limits": caps}, *stack[1:]]
+    added = {**locked, **priced, "name": "s", "locked": True, "limits": ceilings}
     never_weaker(stack, [*stack[:place], added, *stack[place:]], past, tool, input)
+
+
+@checked
+@given(
+    st.lists(st.tuples(any_policy, limits, definitions), min_size=1, max_size=2),
+    st.lists(definitions, min_size=1, max_size=3),
+    st.permutations(range(5)),
+    pasts,
+    st.sampled_from(TOOLS),
+    inputs,
+)
+def test_nothing_that_another_policy_defines_weakens_a_locked_one(
+    locked: Any, others: Any, order: list[int], past: list[Any], tool: str, input: dict[str, Any]
+) -> None:
+    """Section 7: prices, names, words and limits of policies that are not locked, in any order and number."""
+    org = [
+        {**words, **policy, "name": f"p{n}", "locked": True, "limits": caps}
+        for n, (policy, caps, words) in enumerate(locked)
+    ]
+    more = [*org, *({**words, "name": f"q{n}"} for n, words in enumerate(others))]
+    never_weaker(org, [more[n] for n in order if n < len(more)], past, tool, input)
 
 
 @checked

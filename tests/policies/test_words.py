@@ -10,7 +10,7 @@ import pytest
 from proctor.policies import ToolCall, compile_policy, parse_policies
 from proctor.policies.language.conditions import Condition
 from proctor.policies.language.wording import condition_words
-from proctor.policies.monitor.limits import figure
+from proctor.policies.stack.limits import figure
 from proctor.policies.stream import events as ev
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from proctor.policies.policy import Policy
-from proctor.policies.stack.merge import effective_limits
+from proctor.policies.stack.limits import effective_limits
 from proctor.supervisor.ports import LaunchOptions
 
 from ...kit.launch_options import policy_parts

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ...monitor.limits import figure
 from ...monitor.prices import PriceBook
-from ...policy import Policy
-from ...stack.merge import effective_limits, loosened_limits
+from ...policy import Limits, Policy
+from ...stack.limits import effective_limits
+from ...stack.locks import loosened
+from ...stack.price_tables import price_tables
 from ...stream.calls import Capabilities
 from ..findings import PreflightFinding
 
@@ -28,19 +29,25 @@ def limit_findings(policy: Policy, capabilities: Capabilities | None) -> Iterato
                 rule=entry.name,
                 suggestion="give it a number above 0, or leave it out",
             )
-    for loosened in loosened_limits(policy):
-        yield PreflightFinding(
-            code="loosened_limit",
-            severity="report",
-            message=f"`{loosened.name}: {figure(loosened.max)}` has no effect: `{loosened.locked_policy}` is locked "
-            f"at {figure(loosened.ceiling)}",
-            policy=loosened.policy,
-            rule=loosened.name,
-            suggestion=f"stay at or below {figure(loosened.ceiling)}",
-        )
+    yield from _loosened(policy)
     capped = next((entry for entry in limits if entry.name == "max_cost_usd"), None)
     if capped is not None and policy.unpriced == "reject":
         yield from _unpriced(policy, capped.policy, capabilities)
+
+
+def _loosened(policy: Policy) -> Iterator[PreflightFinding]:
+    """What would loosen a locked policy, and has no effect."""
+    for attempt in loosened(policy):
+        limit = attempt.name in Limits.__struct_fields__
+        yield PreflightFinding(
+            code="loosened_limit" if limit else "loosened",
+            severity="report",
+            message=f"`{attempt.name}: {attempt.given}` has no effect: `{attempt.locked_policy}` is locked"
+            f"{' at' if limit else ', and there it is'} {attempt.holds}",
+            policy=attempt.policy,
+            rule=attempt.name,
+            suggestion=f"stay at or below {attempt.holds}" if limit else "",
+        )
 
 
 def _unpriced(policy: Policy, member: str, capabilities: Capabilities | None) -> Iterator[PreflightFinding]:
@@ -56,7 +63,7 @@ def _unpriced(policy: Policy, member: str, capabilities: Capabilities | None) ->
             policy=member,
             rule="max_cost_usd",
         )
-    elif model is None or PriceBook(policy.prices).source(model) is None:
+    elif model is None or PriceBook(price_tables(policy)).source(model) is None:
         yield PreflightFinding(
             code="unpriced",
             severity="refuse",

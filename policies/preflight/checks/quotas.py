@@ -12,7 +12,7 @@ from ...rules.nets.written import Net
 from ...rules.never_after import ForbidsAfter, NeverAfter
 from ...rules.require import Require
 from ...stack.clauses import Clause
-from ...stack.merge import effective_limits
+from ...stack.limits import effective_limits
 from ...stack.wording import names, says, times
 from ...stream.calls import STRICTNESS
 from ..alphabet.call_classes import Kind, Kinds

@@ -1,0 +1,148 @@
+"""What policies say in vain because another one is locked, each attempt as data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+
+from ..language.selectors import Scope, Slot, VirtualTool
+from ..policy import Allow, Deny, Policy, Price, members_of
+from ..rules.nets.machine import NetMachine
+from ..rules.nets.shorthand import net_of
+from ..rules.nets.written import Net
+from ..values.globs import matcher
+from .actions import strictness
+from .limits import figure, implies, limits_of
+
+
+class Loosened(msgspec.Struct, frozen=True, kw_only=True):
+    """Something one policy says that would loosen a locked one, and has no effect on it.
+
+    `name` is what it says it of: a limit (`max_turns`), `on_violation`, `enforcement`, `unpriced`,
+    `approval.timeout_s`, `approval.on_timeout`, `prices.MODEL`, `aliases.NAME`, `virtual_tools.NAME`; `given` is
+    what it says and `holds` what holds for the locked policy, both as text.
+    """
+
+    name: str
+    policy: str
+    given: str
+    locked_policy: str
+    holds: str
+
+
+def loosened(policy: Policy) -> list[Loosened]:
+    """Every attempt of a stack to loosen a locked policy of it.
+
+    Prices and names count wherever they stand, anything else where it comes later.
+    """
+    members = members_of(policy)
+    found: list[Loosened] = []
+    for n, locked in enumerate(members):
+        if not locked.locked:
+            continue
+        for m, other in enumerate(members):
+            if other.locked or m == n:
+                continue
+            said = [*_prices(locked, other), *_names(locked, other)]
+            if m > n:
+                said = [*_limits(locked, other, policy), *_words(locked, other), *said]
+            found += [
+                Loosened(name=name, policy=other.name, given=given, locked_policy=locked.name, holds=holds)
+                for name, given, holds in said
+            ]
+    return found
+
+
+def _limits(locked: Policy, other: Policy, stack: Policy) -> Iterator[tuple[str, str, str]]:
+    """Limits of the same kind that the locked one stands in for."""
+    ceilings = {entry.name: entry for entry in limits_of(locked, stack)}
+    for entry in limits_of(other, stack):
+        ceiling = ceilings.get(entry.name)
+        if ceiling is not None and implies(ceiling, entry) and not implies(entry, ceiling):
+            yield entry.name, figure(entry.limit.max), figure(ceiling.limit.max)
+
+
+def _words(locked: Policy, other: Policy) -> Iterator[tuple[str, str, str]]:
+    """What is stated more weakly than the locked policy states it."""
+    strict, stated = locked.on_violation, other.on_violation
+    if strict and stated and strictness(stated) < strictness(strict):
+        yield "on_violation", stated, strict
+    if locked.enforcement == "required" and other.enforcement == "best_effort":
+        yield "enforcement", "best_effort", "required"
+    if locked.unpriced == "reject" and other.unpriced == "warn":
+        yield "unpriced", "warn", "reject"
+    if locked.approval and other.approval:
+        if other.approval.timeout_s > locked.approval.timeout_s:
+            yield "approval.timeout_s", figure(other.approval.timeout_s), figure(locked.approval.timeout_s)
+        if (locked.approval.on_timeout, other.approval.on_timeout) == ("cancel", "deny"):
+            yield "approval.on_timeout", "deny", "cancel"
+
+
+def _prices(locked: Policy, other: Policy) -> Iterator[tuple[str, str, str]]:
+    """Prices below those the locked policy states, or beside a cap of it that counts public ones."""
+    for model, price in other.prices.items():
+        known = [(name, held) for name, held in locked.prices.items() if _overlap(model, name)]
+        cheaper = next((held for _, held in known if _cheaper(price, held)), None)
+        if cheaper is not None:
+            yield f"prices.{model}", _shown(price), _shown(cheaper)
+        elif not known and locked.limits.max_cost_usd is not None:
+            yield f"prices.{model}", _shown(price), "the public price where that is higher"
+
+
+def _overlap(one: str, other: str) -> bool:
+    return matcher([one])(other) or matcher([other])(one)
+
+
+def _cheaper(price: Price, than: Price) -> bool:
+    return any(a < b for a, b in zip(_rates(price), _rates(than), strict=True))
+
+
+def _rates(price: Price) -> tuple[float, ...]:
+    """Every rate, those not given as they count."""
+    into, out = price.input_usd_per_mtok, price.output_usd_per_mtok
+    cached = (price.cache_read_usd_per_mtok, price.cache_write_usd_per_mtok)
+    reasoning = price.reasoning_usd_per_mtok
+    return into, out, *(into if rate is None else rate for rate in cached), out if reasoning is None else reasoning
+
+
+def _shown(price: Price) -> str:
+    return f"{price.input_usd_per_mtok:g} and {price.output_usd_per_mtok:g} USD per million tokens"
+
+
+def _names(locked: Policy, other: Policy) -> Iterator[tuple[str, str, str]]:
+    """Names that another policy gives tools, where the locked policy uses the same name for something else."""
+    if not (other.aliases or other.virtual_tools or other.nets):
+        return
+    used = _names_used(locked)
+    for alias in other.aliases:
+        if alias.casefold() in used:
+            yield f"aliases.{alias}", ", ".join(other.aliases[alias]), "what it means in its own policy"
+    mapped = [made for net in other.nets if isinstance(made := net_of(net), VirtualTool)]
+    for virtual in (*other.virtual_tools, *mapped):
+        if virtual.as_.casefold() in used:
+            yield f"virtual_tools.{virtual.as_}", virtual.tool, "what it means in its own policy"
+
+
+def _names_used(policy: Policy) -> set[str]:
+    """The tool names that a policy's clauses, aliases and virtual tools speak of."""
+    names = [*policy.aliases, *(virtual.as_ for virtual in policy.virtual_tools)]
+    for clause in (*policy.tool_rules, *policy.rules):
+        for slot in _slots(clause):
+            names += slot.names
+    for net in policy.nets:
+        made = net_of(net)
+        names += [made.as_] if isinstance(made, VirtualTool) else [n for slot in _slots(made) for n in slot.names]
+    return {name.casefold() for name in names}
+
+
+_NO_NAMES = Scope()
+
+
+def _slots(clause: object) -> tuple[Slot, ...]:
+    if isinstance(clause, Allow | Deny):
+        return (Slot(clause.tools, _NO_NAMES, permits=True),)
+    if isinstance(clause, Net):
+        return NetMachine(clause, _NO_NAMES).slots
+    machine = clause.compile(_NO_NAMES)  # type: ignore[attr-defined]
+    return tuple(machine.slots)
