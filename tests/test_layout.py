@@ -27,10 +27,6 @@ STILL_BACK: set[tuple[str, str, str]] = {
     ("policies.monitor", "violations", "compiled"),
     ("policies.rules", "prior", "precondition"),
     ("policies.rules.nets", "written", "shorthand"),
-    ("adapters.agents.openai_agents", "session", "reporting"),
-    ("adapters.agents.openai_agents", "session", "runs"),
-    ("adapters.agents.pydantic_ai", "session", "hooks"),
-    ("adapters.agents.pydantic_ai", "session", "sub_agents"),
 }
 """Imports that lead up within their folder (folder, from, to). This set only shrinks."""
 

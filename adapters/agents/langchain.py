@@ -7,7 +7,9 @@ from typing import Any
 
 from langchain.agents.middleware import AgentMiddleware
 from langchain_core.messages import AIMessage, ToolMessage
+from pydantic import BaseModel
 
+from ..kit.jsonable import plain
 from .loop import LoopGate, ToolRefused
 
 
@@ -34,15 +36,18 @@ class Supervision(AgentMiddleware[Any, Any]):
     async def awrap_tool_call(self, request: Any, handler: Callable[[Any], Awaitable[Any]]) -> Any:
         """A refused call gives the model the gate's text."""
         asked = request.tool_call
+        judged = judged_input(request.tool, asked["args"])
+        recorded = plain(judged)
 
         async def act(tool_input: dict[str, Any]) -> Any:
-            result = await handler(request.override(tool_call={**asked, "args": tool_input}))
+            args = asked["args"] if tool_input == recorded else tool_input
+            result = await handler(request.override(tool_call={**asked, "args": args}))
             if isinstance(result, ToolMessage) and result.status == "error":
                 raise _FailedError(result)
             return result
 
         try:
-            return await self._gate.call(asked["name"], asked["args"], act, call_id=asked["id"])
+            return await self._gate.call(asked["name"], judged, act, call_id=asked["id"])
         except ToolRefused as refusal:
             return ToolMessage(refusal.tell_model, tool_call_id=asked["id"], name=asked["name"], status="error")
         except _FailedError as failed:
@@ -70,6 +75,24 @@ class Supervision(AgentMiddleware[Any, Any]):
             )
         if message.text:
             await self._gate.message(str(message.text))
+
+
+def judged_input(tool: Any, args: dict[str, Any]) -> dict[str, Any]:
+    """The arguments as a tool will get them: validated by its schema, defaults included.
+
+    Args:
+        tool: a tool of langchain; None for one that the agent does not know beforehand.
+        args: what the model asked for. Where they do not fit, the tool fails on them; they are judged as they are.
+    """
+    schema = getattr(tool, "tool_call_schema", None)
+    if not (isinstance(schema, type) and issubclass(schema, BaseModel)):
+        return args
+    try:
+        validated = schema.model_validate(args)
+    except ValueError:
+        return args
+    kept = {name for name, field in schema.model_fields.items() if not field.is_required()}
+    return {name: getattr(validated, name) for name in kept | validated.model_fields_set}
 
 
 class _FailedError(Exception):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import msgspec
@@ -13,6 +14,22 @@ def plain(value: Any) -> Any:
         return msgspec.json.decode(msgspec.json.encode(value, enc_hook=_known))
     except (TypeError, ValueError, RecursionError):
         return str(value)
+
+
+def is_finite(value: Any) -> bool:
+    """Whether every number in a value is one that JSON can say; records hold `null` for any other."""
+    try:
+        return _all_finite(msgspec.to_builtins(value, enc_hook=_known))
+    except (TypeError, ValueError, RecursionError):
+        return False
+
+
+def _all_finite(value: Any) -> bool:
+    if isinstance(value, float):
+        return math.isfinite(value)
+    if isinstance(value, dict):
+        return all(_all_finite(item) for item in value.values())
+    return not isinstance(value, list | tuple | set | frozenset) or all(map(_all_finite, value))
 
 
 def _known(value: Any) -> Any:

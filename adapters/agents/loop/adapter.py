@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager
 from typing import Any, Final, TypeAlias
 
 from proctor.policies.policy import Policy
@@ -11,11 +11,10 @@ from proctor.policies.stream.calls import Capabilities
 from proctor.supervisor.errors import UsageError
 from proctor.supervisor.ports import Launch, LaunchOptions, Provider
 
-from ...kit.event_stream import EventStream
 from ...kit.launch_options import policy_parts
 from ...kit.named_object import named_object
-from ...kit.task_provider import TaskProvider, at_work
 from .loop_gate import LoopGate
+from .running import looping
 
 Loop: TypeAlias = Callable[[LoopGate, str], Awaitable[Any]]
 NAME: Final = "function"
@@ -55,19 +54,14 @@ class FunctionAdapter:
         """A loop has no launch options; every part is held at the gate."""
         return LaunchOptions(unexpressed=policy_parts(policy))
 
-    @asynccontextmanager
-    async def open(self, launch: Launch) -> AsyncIterator[Provider]:
+    def open(self, launch: Launch) -> AbstractAsyncContextManager[Provider]:
         """Start the loop; leaving cancels it."""
-        stream = EventStream()
-        provider = TaskProvider(stream, launch.gate)
-        gate = LoopGate(launch, stream, provider)
 
-        async def job() -> None:
+        async def job(gate: LoopGate) -> None:
             gate.output = await self._loop(gate, launch.prompt)
             await gate.complete()
 
-        async with at_work(provider, job):
-            yield provider
+        return looping(launch, job)
 
 
 def loop_capabilities(tools: tuple[str, ...] | None, model: str | None) -> Capabilities:

@@ -11,6 +11,14 @@ from proctor.supervisor.errors import UsageError
 from ...kit.jsonable import plain
 
 
+def with_objects(values: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """An input as it was allowed, with the Python objects of `values` wherever it says the same."""
+    before = plain(values)
+    return {
+        name: values[name] if name in values and before[name] == value else value for name, value in given.items()
+    }
+
+
 class Arguments:
     """The arguments of one call of a function, by parameter name, defaults included."""
 

@@ -10,7 +10,7 @@ from typing import Any, Literal, ParamSpec, TypeVar, overload
 import anyio
 from anyio.lowlevel import checkpoint
 
-from proctor.policies.stream.calls import tell_model_default
+from proctor.policies.stream.calls import ToolCall, tell_model_default
 from proctor.policies.stream.events import (
     Event,
     MessageReceived,
@@ -24,10 +24,10 @@ from proctor.supervisor.errors import UsageError
 from proctor.supervisor.ports import Launch
 
 from ...kit.event_stream import EventStream
-from ...kit.jsonable import plain
+from ...kit.jsonable import is_finite, plain
 from ...kit.task_provider import TaskProvider
+from .calls import RunningCalls
 from .errors import ToolRefused
-from .framework_calls import FrameworkCalls
 from .tools import OnRefusal, asking
 
 P = ParamSpec("P")
@@ -50,7 +50,7 @@ class LoopGate:
         self._turn = 0
         self._beginning = anyio.Lock()
         self._numbers = itertools.count(1)
-        self._calls = FrameworkCalls(stream)
+        self.calls = RunningCalls(stream)
         self.output: Any = None
 
     @property
@@ -62,6 +62,16 @@ class LoopGate:
     def session_id(self) -> str:
         """The session the run belongs to."""
         return self._launch.session_id
+
+    @property
+    def launch(self) -> Launch:
+        """What the run was started with."""
+        return self._launch
+
+    @property
+    def turn_number(self) -> int:
+        """The response that goes on, from 1; 0 before the first."""
+        return self._turn
 
     @property
     def transcript(self) -> tuple[Event, ...]:
@@ -113,42 +123,63 @@ class LoopGate:
         Raises:
             ToolRefused: it did not run.
         """
+        call, given = await self.admit(name, tool_input, call_id=call_id)
+        with self.calls.inside(call.id):
+            try:
+                result = await act(given)
+            except BaseException as error:
+                self.calls.failed(call.id, error)
+                raise
+        await self.calls.completed(call.id, result)
+        await checkpoint()
+        return result
+
+    async def admit(
+        self, name: str, tool_input: Mapping[str, Any], *, call_id: str | None = None
+    ) -> tuple[ToolCall, dict[str, Any]]:
+        """Propose one call for a framework that runs its tools by itself; `calls` then owes its outcome.
+
+        Returns:
+            The call as it is recorded, and the input it may run with.
+
+        Raises:
+            ToolRefused: it may not run.
+        """
         await self._begun()
-        own_id = self._calls.within(call_id) if call_id else f"call-{next(self._numbers)}"
-        call = self._calls.proposed(own_id, name, dict(tool_input), self._turn)
+        own_id = self.calls.within(call_id) if call_id else f"call-{next(self._numbers)}"
+        call = self.calls.proposed(own_id, name, dict(tool_input), self._turn)
+        if not is_finite(tool_input):  # the record would say null, and the tool would get NaN
+            raise ToolRefused(call, f"A number in the input of tool '{name}' is not finite.")
         answer = await self._provider.ask(call)
         if not answer.allowed:
             raise ToolRefused(call, answer.tell_model or tell_model_default(name))
-        self._calls.allowed(call)
-        with self._calls.inside(call.id):
-            try:
-                result = await act(call.input if answer.input is None else answer.input)
-            except BaseException as error:
-                self._calls.failed(call.id, error)
-                raise
-        await self._calls.completed(call.id, result)
-        await checkpoint()
-        return result
+        self.calls.allowed(call)
+        return call, call.input if answer.input is None else answer.input
 
     async def turn(self) -> None:
         """The next response of the model begins; the first begins by itself.
 
         A response of a sub-agent, which a tool runs, is part of its parent's.
         """
-        if self._calls.parent() is not None:
+        if self.calls.parent() is not None:
             return
         if self._turn:
-            await self._tell(TurnCompleted(turn=self._turn))
+            await self.report(TurnCompleted(turn=self._turn))
         self._turn += 1
-        await self._tell(TurnStarted(turn=self._turn))
+        await self.report(TurnStarted(turn=self._turn))
+
+    async def turn_refused(self, cap: int | None) -> None:
+        """The framework itself refused a response beyond `cap`, a compiled `max_turns`: the policy judges it."""
+        if cap is not None and self._turn >= cap:
+            await self.report(TurnStarted(turn=self._turn + 1))
 
     async def message(self, content: Any, *, role: Literal["assistant", "user", "system"] = "assistant") -> None:
         """Report a message: text, or a list of content blocks."""
         if role == "assistant":
             await self._begun()
-            await self._tell(MessageReceived(content=plain(content)))
+            await self.report(MessageReceived(content=plain(content)))
         else:
-            await self._tell(MessageSent(role=role, content=plain(content)))
+            await self.report(MessageSent(role=role, content=plain(content)))
 
     async def usage(
         self,
@@ -168,7 +199,7 @@ class LoopGate:
         provider says it cost) the price of `model` is used.
         """
         await self._begun()
-        await self._tell(
+        await self.report(
             TokenUsageUpdated(
                 scope="cumulative" if cumulative else "delta",
                 input_tokens=input_tokens,
@@ -185,17 +216,22 @@ class LoopGate:
         """Those of the tools that could be called now; offer the model these."""
         return self._launch.narrow(list(tools))
 
+    def check_thread(self) -> None:
+        """Raises UsageError in another thread than the run's: a call from there could not be held."""
+        self._provider.check_thread()
+
     async def complete(self) -> None:
         """Report the end, with `output`."""
         if self._turn:
-            await self._tell(TurnCompleted(turn=self._turn))
-        await self._tell(RunCompleted(output=plain(self.output)))
+            await self.report(TurnCompleted(turn=self._turn))
+        await self.report(RunCompleted(output=plain(self.output)))
+
+    async def report(self, event: Event) -> None:
+        """Report any other event; see `proctor.policies.events`."""
+        await self._stream.emit(event)
+        await checkpoint()  # where the run was cancelled because of the event, the loop ends here
 
     async def _begun(self) -> None:
         async with self._beginning:  # siblings wait until the turn they belong to was told
             if not self._turn:
                 await self.turn()
-
-    async def _tell(self, event: Event) -> None:
-        await self._stream.emit(event)
-        await checkpoint()  # where the run was cancelled because of the event, the loop ends here

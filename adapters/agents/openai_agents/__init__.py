@@ -6,12 +6,14 @@ __all__ = ["OpenAIAgentsAdapter"]
 
 ROOMS = (
     "adapter",  # OpenAIAgentsAdapter
+    "session",  # one running agent
     "runs",  # the SDK's runner, for runs inside a supervised one
     "reporting",  # the hooks that report a run
-    "session",  # one running agent
-    "responses",  # a model's response as events
-    "options",  # a policy as options of a run
-    "history",  # a session's events as input items
+    "guard",  # what asks the gate before a tool runs
     "gated_agents",  # agents whose tools ask first
+    "arguments",  # a call's arguments as its tool will get them
+    "responses",  # a model's response as events
+    "history",  # a session's events as input items
+    "options",  # a policy as options of a run
 )
 """Top first: each imports only those below it."""

@@ -13,8 +13,8 @@ from proctor.supervisor.errors import ProviderUnavailableError, UsageError
 from proctor.supervisor.ports import Launch, LaunchOptions, Provider
 
 from ...kit.named_object import named_object
-from ...kit.task_provider import at_work
 from ..loop.histories import Histories
+from ..loop.running import looping
 from .options import COMPILES, compile_options
 
 RUN_OPTIONS = frozenset(
@@ -103,10 +103,10 @@ class OpenAIAgentsAdapter:
         from .session import OpenAIAgentsSession
 
         session = OpenAIAgentsSession(
-            self._agent, self._own, launch, self._histories, narrows=self._narrow, streams=self._stream
+            self._agent, self._own, self._histories, narrows=self._narrow, streams=self._stream
         )
-        async with at_work(session, session.play):
-            yield session
+        async with looping(launch, session.play) as provider:
+            yield provider
 
     def _holds_every_call(self) -> bool:
         try:

@@ -14,6 +14,8 @@ from agents.tool import Tool
 from ...kit.jsonable import plain
 
 OnFailure = Callable[[Exception], None]
+GuardOf = Callable[[FunctionTool | None], ToolInputGuardrail[Any]]
+"""Makes the guardrail that asks the gate for one tool; None is any tool of an MCP server."""
 
 
 class Copies:
@@ -22,15 +24,13 @@ class Copies:
     # INVARIANT: a copy's function tools ask the gate last, when every guardrail of the caller has passed.
 
     Args:
-        guard: asks the gate.
+        guard_of: makes what asks the gate.
         failed: is told, in the tool's task, of an exception that the SDK turns into a result.
         offered: whether the model is shown a tool of this name.
     """
 
-    def __init__(
-        self, guard: ToolInputGuardrail[Any], failed: OnFailure, offered: Callable[[str], bool] | None
-    ) -> None:
-        self._guard = guard
+    def __init__(self, guard_of: GuardOf, failed: OnFailure, offered: Callable[[str], bool] | None) -> None:
+        self._guard_of = guard_of
         self._failed = failed
         self._offered = offered
         self._known: dict[int, tuple[Agent[Any], Agent[Any]]] = {}
@@ -48,7 +48,9 @@ class Copies:
     def _tool(self, tool: Tool) -> Tool:
         if not isinstance(tool, FunctionTool):
             return tool
-        changes: dict[str, Any] = {"tool_input_guardrails": [*(tool.tool_input_guardrails or ()), self._guard]}
+        changes: dict[str, Any] = {
+            "tool_input_guardrails": [*(tool.tool_input_guardrails or ()), self._guard_of(tool)]
+        }
         if tool.timeout_seconds is not None:
             changes["timeout_error_function"] = self._telling(tool.timeout_error_function or _timed_out)
         # the SDK tells of exceptions only where its own text for them is used; a caller's function is wrapped
@@ -73,7 +75,7 @@ class Copies:
     def _server(self, server: Any) -> Any:
         """A copy that shares the open connection: the SDK takes a server's guardrails from the server."""
         made = copy.copy(server)
-        made.tool_input_guardrails = [*(server.tool_input_guardrails or ()), self._guard]
+        made.tool_input_guardrails = [*(server.tool_input_guardrails or ()), self._guard_of(None)]
 
         async def call_tool(*args: Any, **kwargs: Any) -> Any:
             try:

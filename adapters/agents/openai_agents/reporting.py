@@ -3,34 +3,48 @@
 from __future__ import annotations
 
 import inspect
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 from agents import Agent, ModelResponse, RunContextWrapper, RunHooks
 from agents.run_config import ToolErrorFormatter, ToolErrorFormatterArgs
 from agents.tool import Tool
 from agents.tool_context import ToolContext
 
-if TYPE_CHECKING:
-    from .session import OpenAIAgentsSession
+from ..loop import LoopGate
+from .guard import Guard
+from .responses import events_of, usage_of
 
 
 class Reporting(RunHooks[Any]):
-    """Tells the session first, then the caller's hooks."""
+    """Tells the gate first, then the caller's hooks; `model_of` names the model of an agent, where it is known."""
 
-    def __init__(self, session: OpenAIAgentsSession, own: RunHooks[Any] | None) -> None:
-        self._session = session
+    def __init__(
+        self,
+        gate: LoopGate,
+        guard: Guard,
+        model_of: Callable[[Agent[Any]], str | None],
+        own: RunHooks[Any] | None,
+    ) -> None:
+        self._gate = gate
+        self._guard = guard
+        self._model_of = model_of
         self._own: RunHooks[Any] = own or RunHooks()
 
     async def on_llm_start(
         self, context: RunContextWrapper[Any], agent: Agent[Any], system_prompt: str | None, input_items: Any
     ) -> None:
         """A response is about to be asked for."""
-        await self._session.begin_turn()
+        await self._gate.turn()
         await self._own.on_llm_start(context, agent, system_prompt, input_items)
 
     async def on_llm_end(self, context: RunContextWrapper[Any], agent: Agent[Any], response: ModelResponse) -> None:
         """A response has come; what it used is judged before its calls are."""
-        await self._session.responded(agent, response)
+        usage = usage_of(response, self._model_of(agent))
+        if usage is not None:
+            await self._gate.report(usage)
+        for event in events_of(response, turn=self._gate.turn_number, parent=self._gate.calls.parent()):
+            await self._gate.report(event)
         await self._own.on_llm_end(context, agent, response)
 
     async def on_agent_start(self, context: Any, agent: Any) -> None:
@@ -52,21 +66,21 @@ class Reporting(RunHooks[Any]):
     async def on_tool_end(self, context: RunContextWrapper[Any], agent: Any, tool: Tool, result: object) -> None:
         """A call is done."""
         if isinstance(context, ToolContext):
-            await self._session.done(result)
+            await self._guard.done(result)
         await self._own.on_tool_end(context, agent, tool, result)
 
 
 class TellingFormatter:
-    """Formats errors as the caller's formatter does, and tells the session of tools that raised."""
+    """Formats errors as the caller's formatter does, and tells the guard of tools that raised."""
 
-    def __init__(self, session: OpenAIAgentsSession, own: ToolErrorFormatter | None) -> None:
-        self._session = session
+    def __init__(self, guard: Guard, own: ToolErrorFormatter | None) -> None:
+        self._guard = guard
         self._own = own
 
     async def __call__(self, args: ToolErrorFormatterArgs[Any]) -> str | None:
         """The text for the model; None leaves it to the SDK."""
         if args.kind == "tool_exception":
-            self._session.call_failed(args.error or Exception(args.default_message))
+            self._guard.failed(args.error or Exception(args.default_message))
         if self._own is None:
             return None
         said = self._own(args)

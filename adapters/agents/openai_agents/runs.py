@@ -6,37 +6,76 @@ nothing.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, cast
+from dataclasses import replace
+from typing import Any, cast
 
+from agents import Agent, RunConfig
 from agents.run import AgentRunner, get_default_agent_runner, set_default_agent_runner
 
-from .reporting import Reporting
+from ..loop import LoopGate
+from .gated_agents import Copies
+from .guard import Guard
+from .reporting import Reporting, TellingFormatter
 
-if TYPE_CHECKING:
-    from .session import OpenAIAgentsSession
 
-supervised: ContextVar[OpenAIAgentsSession | None] = ContextVar("proctor_supervised_run", default=None)
-"""The session whose tools this code is run by."""
+class SupervisedRun:
+    """What every run of the SDK inside one supervised run is given.
+
+    Args:
+        gate: the supervised run.
+        model_of: names the model of an agent, where it is known.
+        narrows: offer only the tools that could be called now.
+    """
+
+    def __init__(self, gate: LoopGate, model_of: Callable[[Agent[Any]], str | None], *, narrows: bool) -> None:
+        self._gate = gate
+        self._model_of = model_of
+        self._guard = Guard(gate)
+        self._copies = Copies(self._guard.of, self._guard.failed, self._offered if narrows else None)
+
+    def taken_over(self, agent: Agent[Any], options: dict[str, Any]) -> Agent[Any]:
+        """The gated copy of an agent; `options` are changed so that its run is reported here."""
+        self._gate.check_thread()
+        if not isinstance(options.get("hooks"), Reporting):
+            options["hooks"] = Reporting(self._gate, self._guard, self._model_of, options.get("hooks"))
+        options["run_config"] = self._config(options.get("run_config"))
+        return self._copies.of(agent)
+
+    def _config(self, given: Any) -> RunConfig:
+        """A run's configuration: not traced, and telling of calls that fail."""
+        config = RunConfig(**given) if isinstance(given, dict) else given or RunConfig()
+        if isinstance(config.tool_error_formatter, TellingFormatter):
+            return config
+        formatter = TellingFormatter(self._guard, config.tool_error_formatter)
+        return replace(config, tracing_disabled=True, tool_error_formatter=formatter)
+
+    def _offered(self, name: str) -> bool:
+        return bool(self._gate.narrow([name]))
+
+
+supervised: ContextVar[SupervisedRun | None] = ContextVar("proctor_supervised_run", default=None)
+"""The run whose tools this code is run by."""
 
 
 class SupervisedRunner:
-    """Starts runs with gated copies of their agents, reported to the session they are part of."""
+    """Starts runs with gated copies of their agents, reported to the run they are part of."""
 
     def __init__(self, runner: AgentRunner) -> None:
         self._runner = runner
 
     async def run(self, starting_agent: Any, input: Any, **options: Any) -> Any:
         """See Runner.run."""
-        return await self._runner.run(*_taken_over(starting_agent, input, options), **options)
+        return await self._runner.run(_taken_over(starting_agent, options), input, **options)
 
     def run_sync(self, starting_agent: Any, input: Any, **options: Any) -> Any:
         """See Runner.run_sync."""
-        return self._runner.run_sync(*_taken_over(starting_agent, input, options), **options)
+        return self._runner.run_sync(_taken_over(starting_agent, options), input, **options)
 
     def run_streamed(self, starting_agent: Any, input: Any, **options: Any) -> Any:
         """See Runner.run_streamed."""
-        return self._runner.run_streamed(*_taken_over(starting_agent, input, options), **options)
+        return self._runner.run_streamed(_taken_over(starting_agent, options), input, **options)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._runner, name)
@@ -49,12 +88,6 @@ def install() -> None:
         set_default_agent_runner(cast(AgentRunner, SupervisedRunner(runner)))
 
 
-def _taken_over(agent: Any, input: Any, options: dict[str, Any]) -> tuple[Any, Any]:
-    session = supervised.get()
-    if session is None:
-        return agent, input
-    session.check_thread()
-    if not isinstance(options.get("hooks"), Reporting):
-        options["hooks"] = Reporting(session, options.get("hooks"))
-    options["run_config"] = session.run_config(options.get("run_config"))
-    return session.copies.of(agent), input
+def _taken_over(agent: Any, options: dict[str, Any]) -> Any:
+    run = supervised.get()
+    return agent if run is None else run.taken_over(agent, options)

@@ -4,35 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import anyio
-import msgspec
-from agents import (
-    Agent,
-    MaxTurnsExceeded,
-    ModelResponse,
-    RunConfig,
-    Runner,
-    ToolGuardrailFunctionOutput,
-    ToolInputGuardrail,
-    ToolInputGuardrailData,
-)
+from agents import Agent, MaxTurnsExceeded, Runner
 from agents.models import get_default_model
 
-from proctor.policies.stream.calls import tell_model_default
 from proctor.policies.stream.events import MessageStreamed
 from proctor.supervisor.errors import ProviderError
 from proctor.supervisor.ports import Launch
 
-from ..loop.framework_session import FrameworkSession
+from ..loop import LoopGate
 from ..loop.histories import Histories
-from .gated_agents import Copies
 from .history import items_of
-from .reporting import TellingFormatter
-from .responses import events_of, usage_of
-from .runs import install, supervised
+from .runs import SupervisedRun, install, supervised
 
 DEFAULT_TURNS = 10
 """The SDK's own `max_turns`, where the caller gives none."""
@@ -41,105 +26,54 @@ KEEPS_HISTORY = ("session", "conversation_id", "previous_response_id")
 ENDING_S = 2.0
 
 
-class OpenAIAgentsSession(FrameworkSession[Any]):
-    """A Provider: one run of an agent.
+class OpenAIAgentsSession:
+    """Runs prompts with an agent.
 
     Args:
         agent: the agent; copies of it run.
         own: what the caller gives `Runner.run`.
-        launch: what to run.
         histories: the input items of earlier runs.
         narrows: offer only the tools that could be called now.
         streams: ask the model for its text as it is written.
     """
 
     def __init__(
-        self,
-        agent: Agent[Any],
-        own: Mapping[str, Any],
-        launch: Launch,
-        histories: Histories[Any],
-        *,
-        narrows: bool,
-        streams: bool,
+        self, agent: Agent[Any], own: Mapping[str, Any], histories: Histories[Any], *, narrows: bool, streams: bool
     ) -> None:
-        super().__init__(own, launch, histories)
         self._agent = agent
+        self._own = own
+        self._histories = histories
+        self._narrows = narrows
         self._streams = streams
-        guard: ToolInputGuardrail[Any] = ToolInputGuardrail(guardrail_function=self._asked, name="proctor")
-        self.copies = Copies(guard, self.call_failed, self._offered if narrows else None)
 
-    async def play(self) -> None:
+    async def play(self, gate: LoopGate) -> None:
         """Run the agent, then report how that ended."""
         install()
-        supervised.set(self)
-        options = {**self._own, "max_turns": self._max_turns()}
+        supervised.set(SupervisedRun(gate, self._model_of, narrows=self._narrows))
+        launch = gate.launch
+        options = {**self._own, "max_turns": self._max_turns(launch)}
         try:
-            result = await (self._streamed(options) if self._streams else self._run(options))
+            result = await (self._streamed(gate, options) if self._streams else self._run(launch, options))
         except MaxTurnsExceeded:
-            await self._turn_refused(self._launch.options.options.get("max_turns"))
+            await gate.turn_refused(launch.options.options.get("max_turns"))
             raise
         finally:
-            self.calls.end()
+            gate.calls.end()
         if result.interruptions:
             names = ", ".join(f"`{item.tool_name}`" for item in result.interruptions)
             raise ProviderError(f"{names} waits for an approval of the SDK's own; use `request_approval` instead")
-        await self._finished(result.to_input_list(), result.final_output)
+        self._histories.keep(launch.session_id, launch.run_id, result.to_input_list())
+        gate.output = result.final_output
+        await gate.complete()
 
-    async def responded(self, agent: Agent[Any], response: ModelResponse) -> None:
-        """A response has come."""
-        usage = usage_of(response, self._model_of(agent))
-        if usage is not None:
-            await self._stream.emit(usage)
-        for event in events_of(response, turn=self._turn, parent=self.calls.parent()):
-            await self._stream.emit(event)
-
-    async def done(self, result: object) -> None:
-        """The call this code is run by is done."""
-        call_id = self.calls.parent()
-        if call_id is not None:
-            await self.calls.completed(call_id, result)
-
-    def call_failed(self, error: Exception) -> None:
-        """The tool of the call this code is run by raised, which the SDK turns into a result."""
-        call_id = self.calls.parent()
-        if call_id is not None:
-            self.calls.failed(call_id, error)
-
-    def run_config(self, given: Any) -> RunConfig:
-        """A run's configuration: not traced, and telling of calls that fail."""
-        config = RunConfig(**given) if isinstance(given, dict) else given or RunConfig()
-        if isinstance(config.tool_error_formatter, TellingFormatter):
-            return config
-        formatter = TellingFormatter(self, config.tool_error_formatter)
-        return replace(config, tracing_disabled=True, tool_error_formatter=formatter)
-
-    async def _asked(self, data: ToolInputGuardrailData) -> ToolGuardrailFunctionOutput:
-        """Ask the gate; a refused call gives the model the gate's text."""
-        context = data.context
-        inside, call_id = self.calls.parent(), context.tool_call_id
-        if inside and inside.rpartition(".")[2] != call_id:
-            call_id = f"{inside}.{call_id}"
-        call = self.calls.proposed(call_id, context.tool_name, _arguments(context.tool_arguments), self._turn)
-        answer = await self.ask(call)
-        if not answer.allowed or (answer.input is not None and answer.input != call.input):
-            return ToolGuardrailFunctionOutput.reject_content(answer.tell_model or tell_model_default(call.name))
-        self.calls.allowed(call)
-        self.calls.enter(call_id)  # the SDK runs the tool in a task that this one starts
-        return ToolGuardrailFunctionOutput.allow()
-
-    def _offered(self, name: str) -> bool:
-        return bool(self._launch.narrow([name]))
-
-    def _max_turns(self) -> int | None:
+    def _max_turns(self, launch: Launch) -> int | None:
         own: int | None
         cap: int | None
-        own, cap = self._own.get("max_turns", DEFAULT_TURNS), self._launch.options.options.get("max_turns")
+        own, cap = self._own.get("max_turns", DEFAULT_TURNS), launch.options.options.get("max_turns")
         return own if cap is None else cap if own is None else min(own, cap)
 
-    def _input(self) -> Any:
+    def _input(self, launch: Launch) -> Any:
         """The prompt, after what was said before; the SDK's own sessions keep that themselves."""
-        launch = self._launch
         if not launch.transcript or any(self._own.get(kept) for kept in KEEPS_HISTORY):
             return launch.prompt
         known = self._histories.known(launch.session_id, launch.transcript)
@@ -152,29 +86,21 @@ class OpenAIAgentsSession(FrameworkSession[Any]):
         name = model if isinstance(model, str) else getattr(model, "model", None)
         return name if isinstance(name, str) else None
 
-    async def _run(self, options: dict[str, Any]) -> Any:
-        return await Runner.run(self._agent, self._input(), **options)
+    async def _run(self, launch: Launch, options: dict[str, Any]) -> Any:
+        return await Runner.run(self._agent, self._input(launch), **options)
 
-    async def _streamed(self, options: dict[str, Any]) -> Any:
-        result = Runner.run_streamed(self._agent, self._input(), **options)
+    async def _streamed(self, gate: LoopGate, options: dict[str, Any]) -> Any:
+        result = Runner.run_streamed(self._agent, self._input(gate.launch), **options)
         try:
             async for event in result.stream_events():
                 data: Any = getattr(event, "data", None)
                 if getattr(data, "type", "") == "response.output_text.delta":
-                    await self._stream.emit(MessageStreamed(delta=data.delta))
+                    await gate.report(MessageStreamed(delta=data.delta))
         finally:
             if not result.is_complete:
                 result.cancel()
             await _ended(result.run_loop_task)
         return result
-
-
-def _arguments(text: str) -> Any:
-    """A call's arguments as an object; what is none is judged as the text it is."""
-    try:
-        return msgspec.json.decode(text or "{}")
-    except msgspec.DecodeError:
-        return text
 
 
 async def _ended(task: Any) -> None:

@@ -6,9 +6,10 @@ __all__ = ["PydanticAIAdapter"]
 
 ROOMS = (
     "adapter",  # PydanticAIAdapter
+    "session",  # one running agent
     "sub_agents",  # the calls of agents that a tool runs
     "hooks",  # the capability that gates calls and reports a run
-    "session",  # one running agent
+    "gating",  # one call of a tool at the gate
     "responses",  # a model's response as events
     "options",  # a policy as UsageLimits
     "meter",  # what the framework counted, as usage events

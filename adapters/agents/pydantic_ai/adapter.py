@@ -14,8 +14,8 @@ from proctor.supervisor.errors import ProviderUnavailableError, UsageError
 from proctor.supervisor.ports import Launch, LaunchOptions, Provider
 
 from ...kit.named_object import named_object
-from ...kit.task_provider import at_work
 from ..loop.histories import Histories
+from ..loop.running import looping
 from .options import LIMITS, compile_limits
 
 HARMLESS: Final = ("tool_search",)
@@ -104,14 +104,13 @@ class PydanticAIAdapter:
         session = PydanticAISession(
             self._agent,
             self._own,
-            launch,
             self._histories,
             sub_agents=self._sub_agents,
             narrows=self._narrow,
             streams=self._stream,
         )
-        async with at_work(session, session.play):
-            yield session
+        async with looping(launch, session.play) as provider:
+            yield provider
 
     def _model_name(self) -> str | None:
         model = self._own.get("model") or getattr(self._agent, "model", None)

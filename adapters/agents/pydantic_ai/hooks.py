@@ -4,22 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic_ai.capabilities import AbstractCapability, CapabilityOrdering
 from pydantic_ai.exceptions import SkipToolExecution
 from pydantic_ai.messages import ModelResponse, ToolCallPart
 from pydantic_ai.tools import RunContext, ToolDefinition
 
-if TYPE_CHECKING:
-    from .session import PydanticAISession
+from ..loop import ToolRefused
+from ..loop.inputs import with_objects
+from .gating import Gating
+from .responses import events_of
 
 
 @dataclass
 class Supervision(AbstractCapability[Any]):
     """Asks the gate before each call, after every other capability has had its say about the input."""
 
-    session: PydanticAISession
+    gating: Gating
     narrows: bool = False
 
     def get_ordering(self) -> CapabilityOrdering:
@@ -28,34 +30,40 @@ class Supervision(AbstractCapability[Any]):
 
     async def before_model_request(self, ctx: RunContext[Any], request_context: Any) -> Any:
         """A response is about to be asked for."""
-        await self.session.settle(ctx.usage)
-        await self.session.begin_turn()
+        await self.gating.settle(ctx.usage)
+        await self.gating.gate.turn()
         return request_context
 
     async def after_model_request(
         self, ctx: RunContext[Any], *, request_context: Any, response: ModelResponse
     ) -> ModelResponse:
         """A response has come; what it used is judged before its calls are."""
-        await self.session.responded(response)
+        gate = self.gating.gate
+        if response.usage.has_values():
+            await gate.report(self.gating.meter.of_response(response))
+        for event in events_of(response, gate.turn_number):
+            await gate.report(event)
         return response
 
     async def prepare_tools(self, ctx: RunContext[Any], tool_defs: list[ToolDefinition]) -> list[ToolDefinition]:
         """The tools to offer."""
         if not self.narrows:
             return tool_defs
-        callable_now = set(self.session.narrow([tool.name for tool in tool_defs]))
+        callable_now = set(self.gating.gate.narrow([tool.name for tool in tool_defs]))
         return [tool for tool in tool_defs if tool.name in callable_now]
 
     async def before_tool_execute(
         self, ctx: RunContext[Any], *, call: ToolCallPart, tool_def: ToolDefinition, args: dict[str, Any]
     ) -> dict[str, Any]:
-        """Ask the gate; a refused call gives the model the gate's text."""
-        await self.session.settle(ctx.usage)
-        allowed, given = await self.session.asked(call.tool_call_id, call.tool_name, args)
-        if not allowed:
-            raise SkipToolExecution(given)
-        changed: dict[str, Any] = given
-        return changed
+        """Ask the gate, as the last that may change the input; a refused call gives the model the gate's text."""
+        gate = self.gating.gate
+        await self.gating.settle(ctx.usage)
+        try:
+            admitted, given = await gate.admit(call.tool_name, args, call_id=call.tool_call_id)
+        except ToolRefused as refusal:
+            raise SkipToolExecution(refusal.tell_model) from None
+        gate.calls.enter(admitted.id)
+        return with_objects(args, given)
 
     async def wrap_tool_execute(
         self,
@@ -66,16 +74,17 @@ class Supervision(AbstractCapability[Any]):
         args: dict[str, Any],
         handler: Callable[[dict[str, Any]], Awaitable[Any]],
     ) -> Any:
-        """Report what came of a call that was allowed."""
-        with self.session.calls.inside(call.tool_call_id):
+        """Report what came of a call that was allowed; the handler asks the gate on its way."""
+        calls = self.gating.gate.calls
+        with calls.around():
             try:
                 result = await handler(args)
             except SkipToolExecution as skipped:
-                await self.session.calls.completed(call.tool_call_id, skipped.result)
+                await calls.completed(call.tool_call_id, skipped.result)
                 raise
             except BaseException as error:
-                self.session.calls.failed(call.tool_call_id, error)
+                calls.failed(call.tool_call_id, error)
                 raise
-        await self.session.settle(ctx.usage)
-        await self.session.calls.completed(call.tool_call_id, result)
+        await self.gating.settle(ctx.usage)
+        await calls.completed(call.tool_call_id, result)
         return result

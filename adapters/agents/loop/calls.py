@@ -1,4 +1,4 @@
-"""The calls of a framework's run that were allowed: one outcome each, and which call a sub-agent's is inside."""
+"""The calls of a run that were allowed: one outcome each, and which call a sub-agent's is inside."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _inside: ContextVar[tuple[tuple[object, str], ...]] = ContextVar("proctor_inside
 """The calls whose tools run this code, outermost first, each with the run it is of: a tool may start a run."""
 
 
-class FrameworkCalls:
+class RunningCalls:
     """Reports outcomes of calls, of each allowed call exactly one."""
 
     def __init__(self, stream: EventStream) -> None:
@@ -51,6 +51,15 @@ class FrameworkCalls:
     def inside(self, call_id: str) -> Iterator[None]:
         """What is done here is done by the tool of this call."""
         token = _inside.set((*_inside.get(), (self, call_id)))
+        try:
+            yield
+        finally:
+            _inside.reset(token)
+
+    @contextmanager
+    def around(self) -> Iterator[None]:
+        """What is entered in here is left at its end."""
+        token = _inside.set(_inside.get())
         try:
             yield
         finally:

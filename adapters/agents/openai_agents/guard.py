@@ -1,0 +1,52 @@
+"""What asks the gate before a tool of the SDK runs, and hears what came of it."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from agents import FunctionTool, ToolGuardrailFunctionOutput, ToolInputGuardrail, ToolInputGuardrailData
+
+from ..loop import LoopGate, ToolRefused
+from .arguments import UnreadableArgumentsError, judged_input
+
+
+class Guard:
+    """The gate of one run as guardrails of its tools; the SDK runs a tool in a task that the guardrail starts."""
+
+    def __init__(self, gate: LoopGate) -> None:
+        self._gate = gate
+
+    def of(self, tool: FunctionTool | None) -> ToolInputGuardrail[object]:
+        """The guardrail of one tool; None is any tool of an MCP server."""
+        return ToolInputGuardrail(guardrail_function=partial(self._asked, tool), name="proctor")
+
+    async def done(self, result: object) -> None:
+        """The call this code is run by is done."""
+        call_id = self._gate.calls.parent()
+        if call_id is not None:
+            await self._gate.calls.completed(call_id, result)
+
+    def failed(self, error: Exception) -> None:
+        """The tool of the call this code is run by raised, which the SDK turns into a result."""
+        call_id = self._gate.calls.parent()
+        if call_id is not None:
+            self._gate.calls.failed(call_id, error)
+
+    async def _asked(self, tool: FunctionTool | None, data: ToolInputGuardrailData) -> ToolGuardrailFunctionOutput:
+        context, calls = data.context, self._gate.calls
+        unusable: str | None = None
+        try:
+            judged = judged_input(tool, context.tool_arguments)
+        except UnreadableArgumentsError as error:  # judged and recorded as the text it is; it never runs
+            judged, unusable = {"input": context.tool_arguments}, str(error)
+        try:
+            call, given = await self._gate.admit(context.tool_name, judged, call_id=context.tool_call_id)
+        except ToolRefused as refusal:
+            return ToolGuardrailFunctionOutput.reject_content(refusal.tell_model)
+        if given != call.input:
+            unusable = "another input was allowed, and this SDK cannot change one"
+        if unusable is not None:
+            calls.failed(call.id, unusable)
+            return ToolGuardrailFunctionOutput.reject_content(unusable)
+        calls.enter(call.id)
+        return ToolGuardrailFunctionOutput.allow()
