@@ -2,6 +2,7 @@
 
 ROOMS = (
     "selectors",  # which calls a rule speaks of
+    "naming",  # what a call goes by
     "predicates",  # the predicate each condition is compiled to
     "wording",  # conditions in words, for people who ask why a rule objects
     "command_lines",  # which commands a command line would run, and whether a policy names them

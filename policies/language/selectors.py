@@ -17,6 +17,7 @@ from ..values.equality import texts_in
 from ..values.globs import Matcher, glob_problems, matcher
 from .conditions import Condition
 from .facts import Facts
+from .naming import Names
 from .operands import OutputRef
 from .predicates import compile_conditions
 from .record import Name, Record
@@ -115,11 +116,30 @@ class Scope:
                 yield name
 
 
+def any_of(bounds: Sequence[Bound]) -> Bound:
+    """Whether any of them is met."""
+    if True in bounds:
+        return True
+    asks = [bound for bound in bounds if not isinstance(bound, bool)]
+    if len(asks) > 1:
+        return lambda call: any(ask(call) for ask in asks)
+    return asks[0] if asks else False
+
+
+def all_of(bounds: Sequence[Bound]) -> Bound:
+    """Whether all of them are met."""
+    if False in bounds:
+        return False
+    asks = [bound for bound in bounds if not isinstance(bound, bool)]
+    return (lambda call: all(ask(call) for ask in asks)) if asks else True
+
+
 class Slot:
     """One selector of a rule, compiled in its policy's scope.
 
-    `permits` says which way its conditions lean. A call is looked at under its `own` name and under
-    `virtual_names`, all of the scope's unless given.
+    `permits` says which way its conditions lean. A call is looked at under its `own` name, the portable names of its
+    `acts`, and `virtual_names`, all of the scope's unless given. `every_act`: a call that does several things is met
+    by its own name, or where each of them is.
     """
 
     def __init__(
@@ -129,11 +149,13 @@ class Slot:
         *,
         permits: bool,
         own: bool = True,
+        acts: bool = True,
         virtual_names: Sequence[VirtualName] | None = None,
+        every_act: bool = False,
     ) -> None:
         items = selector if isinstance(selector, tuple | list) else (selector,)
         self._parts = [_Part(item, scope, permits) for item in items]
-        self._own = own
+        self._own, self._acts, self._every_act = own, acts, every_act
         self._virtual_names = scope.virtual_names if virtual_names is None else virtual_names
         self.outputs: tuple[OutputRef, ...] = tuple(ref for part in self._parts for ref in part.outputs)
 
@@ -142,38 +164,41 @@ class Slot:
         """The patterns named, aliases replaced."""
         return tuple(name for part in self._parts for name in part.names)
 
-    def bind(self, tool: str) -> Bound:
-        """What is left to ask of a call of this tool."""
-        asks: list[Callable[[Subject], bool]] = []
-        for part in self._parts:
-            bound = part.bind(tool, self._own, self._virtual_names)
-            if bound is True:
-                return True
-            if bound is not False:
-                asks.append(bound)
-        if len(asks) > 1:
-            return lambda call: any(ask(call) for ask in asks)
-        return asks[0] if asks else False
+    def bind(self, names: Names) -> Bound:
+        """What is left to ask of a call that goes by these names."""
+        if self._every_act and len(names.acts) > 1:
+            each = [self._any(Names("", (act,)), names) for act in names.acts]
+            return any_of([self._any(names.own_only, names), all_of(each)])
+        return self._any(names, names)
 
-    def conditions_on(self, tool: str) -> tuple[str, ...]:
+    def _any(self, looked_at: Names, names: Names) -> Bound:
+        return any_of([self._bound(part, looked_at, names) for part in self._parts])
+
+    def _bound(self, part: _Part, looked_at: Names, names: Names) -> Bound:
+        return part.bind(self._seen(looked_at), [v for v in self._virtual_names if names.any(v.of_tool)])
+
+    def _seen(self, names: Names) -> Names:
+        return Names(names.own if self._own else "", names.acts if self._acts else ())
+
+    def conditions_on(self, names: Names) -> tuple[str, ...]:
         """What the items that name a tool ask of its input, in words."""
-        return tuple(part.words for part in self._parts if part.words and part.matches(tool))
+        return tuple(part.words for part in self._parts if part.words and names.any(part.matches))
 
-    def met_by(self, tool: str, call: Subject) -> str:
+    def met_by(self, names: Names, call: Subject) -> str:
         """How a call that meets the slot meets the first item, as a sentence goes on; "" if by its name."""
-        named = [(part, part.bind(tool, self._own, self._virtual_names)) for part in self._parts]
+        named = [(part, self._bound(part, names, names)) for part in self._parts]
         asked = [(part, bound) for part, bound in named if bound is not False]
         for part, bound in asked:
             if bound is True:
                 return ""
             if len(asked) == 1 or bound(call):
-                alias = "" if part.matches(tool) else f" as {' or '.join(f'`{name}`' for name in part.names)}"
+                alias = "" if names.any(part.matches) else f" as {' or '.join(f'`{name}`' for name in part.names)}"
                 return f"{alias}, and {part.words}" if part.words else alias
         return ""
 
-    def outlook(self, tool: str, facts: Facts) -> tuple[bool, bool]:
-        """Whether every call of a tool is met as things stand, and whether some call may be."""
-        found = [part.outlook(tool, self._own, self._virtual_names, facts) for part in self._parts]
+    def outlook(self, names: Names, facts: Facts) -> tuple[bool, bool]:
+        """Whether every call of these names is met as things stand, and whether some call may be."""
+        found = [part.outlook(self._bound(part, names, names), self._seen(names), facts) for part in self._parts]
         return any(sure for sure, _ in found), any(maybe for _, maybe in found)
 
 
@@ -191,19 +216,18 @@ class _Part:
         self._where = compiled.holds if where else None
         self.outputs = compiled.outputs
 
-    def bind(self, tool: str, own: bool, virtual_names: Sequence[VirtualName]) -> Bound:
+    def bind(self, names: Names, virtual_names: Sequence[VirtualName]) -> Bound:
         where = self._where
-        if own and self.matches(tool):
+        if names.any(self.matches):
             return True if where is None else lambda call: where(call.input, call)
-        virtual = [v for v in virtual_names if self.matches(v.name) and v.of_tool(tool)]
+        virtual = [v for v in virtual_names if self.matches(v.name)]
         if not virtual:
             return False
         if where is None:
             return lambda call: any(call.goes_by(name) for name in virtual)
         return lambda call: any(call.goes_by(name) for name in virtual) and where(call.input, call)
 
-    def outlook(self, tool: str, own: bool, virtual_names: Sequence[VirtualName], facts: Facts) -> tuple[bool, bool]:
-        bound = self.bind(tool, own, virtual_names)
+    def outlook(self, bound: Bound, names: Names, facts: Facts) -> tuple[bool, bool]:
         if isinstance(bound, bool):
             return bound, bound
-        return own and self.matches(tool) and self._compiled.always(facts), not self._compiled.never(facts)
+        return names.any(self.matches) and self._compiled.always(facts), not self._compiled.never(facts)

@@ -13,6 +13,7 @@ import msgspec
 
 from ..errors import PolicyError, wrong_type
 from ..language.facts import Surroundings
+from ..language.naming import NO_TOOLS, Kind, ToolTable
 from ..language.operands import OutputRef
 from ..language.predicates import compile_when
 from ..language.selectors import Scope
@@ -32,6 +33,7 @@ from ..stack.clauses import clauses_of, scope_of
 from ..stack.limits import effective_limits
 from ..stack.price_tables import price_tables
 from ..stream.calls import Action, RunContext
+from ..stream.tools import Tool
 from ..values.globs import matcher
 from ..values.paths import compile_path
 from ..values.regexes import Regex
@@ -54,12 +56,15 @@ OnResults: TypeAlias = Mapping[str, OnResult]
 class CompiledPolicy:
     """What `compile_policy` gives: start a monitor of it for each session, from any thread."""
 
-    def __init__(self, policy: Policy, rules: tuple[Compiled, ...], limits: LimitJudge) -> None:
+    def __init__(
+        self, policy: Policy, rules: tuple[Compiled, ...], limits: LimitJudge, tools: ToolTable = NO_TOOLS
+    ) -> None:
         self.policy = policy
         self.name = policy.name
         self.rules = rules
         self.by_number = {rule.number: rule for rule in rules}
         self.limits = limits
+        self.tools = tools
         self.approval = policy.approval or Approval()
         tables = price_tables(policy)
         self.prices = PriceBook(tables) if limits.needs_prices or tables else None
@@ -68,24 +73,25 @@ class CompiledPolicy:
         refs = dict.fromkeys(ref for rule in rules for ref in rule.machine.outputs)
         self.references = {ref: (matcher(ref.tools), compile_path(ref.path)) for ref in refs}
         self.has_ordinals = any(rule.machine.ordinals for rule in rules)
-        self._plans: dict[str, Plan] = {}
+        self._plans: dict[Kind, Plan] = {}
         self._variants: dict[frozenset[int], CompiledPolicy] = {}
 
-    def plan(self, tool: str) -> Plan:
-        """The rules that calls of this tool concern."""
-        plan = self._plans.get(tool)
+    def plan(self, kind: Kind) -> Plan:
+        """The rules that calls of this kind concern."""
+        plan = self._plans.get(kind)
         if plan is None:
             if len(self._plans) >= TOOLS_REMEMBERED:
                 self._plans.clear()
-            plan = self._plans[tool] = self._planned(tool)
+            plan = self._plans[kind] = self._planned(kind)
         return plan
 
-    def _planned(self, tool: str) -> Plan:
-        if not isinstance(tool, str):
-            raise TypeError(f"a tool's name is text, not a value of type `{type(tool).__name__}`")
-        looked = [(rule, visit_of(rule, tool)) for rule in self.rules]
+    def _planned(self, kind: Kind) -> Plan:
+        if not isinstance(kind, str | tuple):
+            raise TypeError(f"a tool's name is text, not a value of type `{type(kind).__name__}`")
+        names = self.tools.names(kind)
+        looked = [(rule, visit_of(rule, names)) for rule in self.rules]
         looked = [(rule, visit) for rule, visit in looked if visit.maybe or rule.machine.every_call]
-        remembers = [(ref, path) for ref, (matches, path) in self.references.items() if matches(tool)]
+        remembers = [(ref, path) for ref, (matches, path) in self.references.items() if names.any(matches)]
         asks = any(visit.asks for _, visit in looked)
         return Plan(
             visits=tuple(visit for _, visit in looked),
@@ -106,7 +112,7 @@ class CompiledPolicy:
             return self
         if absent not in self._variants:
             kept = tuple(rule for rule in self.rules if rule.number not in absent)
-            self._variants[absent] = CompiledPolicy(self.policy, kept, self.limits)
+            self._variants[absent] = self._with(kept)
         return self._variants[absent]
 
     def with_net(self, net: str | NetLine | Net, **attached: Any) -> CompiledPolicy:
@@ -118,16 +124,18 @@ class CompiledPolicy:
         action = effective_action(self.policy, made.action, self.policy)
         number = 1 + max((rule.number for rule in self.rules), default=-1)
         rule = _compiled_net(number, made.name, self.policy.name, action, made, NetMachine(made, scope, **attached))
-        return CompiledPolicy(self.policy, (*self.rules, rule), self.limits)
+        return self._with((*self.rules, rule))
 
     def with_rule(self, rule: Compiled) -> CompiledPolicy:
         """This policy with a rule put back in its place."""
-        rules = tuple(sorted((*self.rules, rule), key=lambda each: each.number))
-        return CompiledPolicy(self.policy, rules, self.limits)
+        return self._with(tuple(sorted((*self.rules, rule), key=lambda each: each.number)))
 
     def without(self, number: int) -> CompiledPolicy:
         """This policy without one of its rules."""
-        return CompiledPolicy(self.policy, tuple(r for r in self.rules if r.number != number), self.limits)
+        return self._with(tuple(r for r in self.rules if r.number != number))
+
+    def _with(self, rules: tuple[Compiled, ...]) -> CompiledPolicy:
+        return CompiledPolicy(self.policy, rules, self.limits, self.tools)
 
     def monitor(self, context: RunContext | None = None, *, explain: bool = False) -> Monitor:
         """The state of one new session; `explain` makes every decision carry its steps.
@@ -163,9 +171,19 @@ class _Nothing:
 
 
 def compile_policy(
-    policy: Policy, *, validators: Validators | None = None, on_results: OnResults | None = None
+    policy: Policy,
+    *,
+    tools: Iterable[Tool] = (),
+    validators: Validators | None = None,
+    on_results: OnResults | None = None,
 ) -> CompiledPolicy:
-    """Compile a policy or a merged stack. `validators` and `on_results` attach callables to nets by name.
+    """Compile a policy or a merged stack.
+
+    Args:
+        policy: the policy.
+        tools: the client's tools with their portable names and inputs, where they are known.
+        validators: callables that are asked about calls under a net, by the net's name.
+        on_results: callables that are told what such calls returned, by the net's name.
 
     Raises:
         PolicyError: the policy is wrong; every problem is named.
@@ -173,9 +191,8 @@ def compile_policy(
     stack = checked_stack(policy)
     _check_attached(stack, [*(validators or {}), *(on_results or {})])
     rules = tuple(_machines(stack, validators or {}, on_results or {}))
-    return CompiledPolicy(
-        stack, rules, LimitJudge(effective_limits(stack), reject_unpriced=stack.unpriced == "reject")
-    )
+    limits = LimitJudge(effective_limits(stack), reject_unpriced=stack.unpriced == "reject")
+    return CompiledPolicy(stack, rules, limits, ToolTable(tools))
 
 
 def _machines(stack: Policy, validators: Validators, on_results: OnResults) -> Iterator[Compiled]:

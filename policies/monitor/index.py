@@ -7,6 +7,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
+from ..language.naming import Names
 from ..language.operands import OutputRef
 from ..language.selectors import Subject
 from ..rules.machine import Ahead, Call, Finding, Judge, Machine, Spend
@@ -45,7 +46,7 @@ class Visit(msgspec.Struct, frozen=True):
         sure, maybe = self.mask, self.maybe
         for n, slot in enumerate(self.rule.machine.slots):
             if slot.outputs and maybe & 1 << n:
-                every, some = slot.outlook(ahead.name, ahead)
+                every, some = slot.outlook(ahead.names, ahead)
                 sure, maybe = sure | every << n, maybe if some else maybe & ~(1 << n)
         return sure, maybe
 
@@ -58,12 +59,12 @@ class Visit(msgspec.Struct, frozen=True):
         return mask
 
 
-def visit_of(rule: Compiled, tool: str) -> Visit:
-    """How a rule looks at calls of a tool."""
+def visit_of(rule: Compiled, names: Names) -> Visit:
+    """How a rule looks at calls that go by these names."""
     sure, maybe = 0, 0
     asks = []
     for n, slot in enumerate(rule.machine.slots):
-        bound = slot.bind(tool)
+        bound = slot.bind(names)
         if bound is False:
             continue
         maybe |= 1 << n

@@ -9,6 +9,7 @@ from unicodedata import category
 import msgspec
 
 from ..language.facts import Surroundings
+from ..language.naming import ToolTable
 from ..language.operands import OutputRef
 from ..language.operators import flat
 from ..rules.machine import BOUND
@@ -101,12 +102,15 @@ def surroundings_of(context: RunContext) -> Surroundings:
 class Memory:
     """What rules may look up of a session besides their own state."""
 
-    __slots__ = ("returned", "surroundings", "words")
+    __slots__ = ("returned", "surroundings", "tools", "words")
 
-    def __init__(self, returned: dict[OutputRef, Returned], words: UserWords, surroundings: Surroundings) -> None:
+    def __init__(
+        self, returned: dict[OutputRef, Returned], words: UserWords, surroundings: Surroundings, tools: ToolTable
+    ) -> None:
         self.returned = returned
         self.words = words
         self.surroundings = surroundings
+        self.tools = tools
 
 
 def _stands_in(text: str, value: str) -> bool:

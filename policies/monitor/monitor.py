@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from ..errors import EventError, wrong_type
+from ..language.naming import Kind
 from ..rules.check import CheckMachine
 from ..rules.nets.machine import NetMachine
 from ..rules.nets.written import Net, NetLine
@@ -63,7 +64,7 @@ class Monitor(Limited):
         try:
             check_input(call.input)
             turn = self.session.session_turn(call.turn)
-            steps = self.steps(Call(call.id, call.name, call.input, turn, self.memory))
+            steps = self.steps(self.subject(call.id, call.name, call.input, turn))
         except (*UNREADABLE, AttributeError):
             return []  # `propose` refuses it
         machines = [(rule.id, rule.machine) for rule, _ in steps.visits.rules]
@@ -183,9 +184,14 @@ class Monitor(Limited):
 
     def refusing(self, tool: str) -> Iterator[str]:
         """The ids of the rules that refuse every call of a tool in the next response."""
+        first, *others = (self._refusing(tool, kind) for kind in self.tools.kinds(tool))
+        also = [frozenset(other) for other in others]
+        return (rule for rule in first if all(rule in other for other in also))
+
+    def _refusing(self, tool: str, kind: Kind) -> Iterator[str]:
         count = self.session.count
-        ahead = Call(id="", name=tool, input=None, turn=self.session.turn + 1, memory=self.memory)
-        visits = self.compiled.plan(tool).visits
+        ahead = Call("", tool, None, self.session.turn + 1, self.memory, kind=kind)
+        visits = self.compiled.plan(kind).visits
         named = {visit.rule.number for visit in visits}
         due = [(number, 0, 0) for number in self.due_next() if number not in named]
         for number, sure, maybe in [*((v.rule.number, *v.outlook(ahead)) for v in visits), *due]:

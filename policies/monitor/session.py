@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from ..language.facts import Surroundings
+from ..language.naming import Kind, Names
 from ..language.operands import OutputRef
 from ..language.selectors import VirtualName
 from ..stream.calls import UNREADABLE, check_input, fingerprint
@@ -52,6 +53,7 @@ class Call(msgspec.Struct, gc=False):
     memory: Memory
     status: str = REQUESTED
     steps: Steps = NO_STEPS
+    kind: Kind = ""
     approved: bool = False
     answers: Mapping[str, Any] = NO_ANSWERS
     named: dict[VirtualName, bool] | None = None
@@ -71,6 +73,11 @@ class Call(msgspec.Struct, gc=False):
         if known is None:
             known = self.named[virtual] = virtual.fits(self.input)
         return known
+
+    @property
+    def names(self) -> Names:
+        """What the call goes by."""
+        return self.memory.tools.names(self.kind)
 
     @property
     def surroundings(self) -> Surroundings:

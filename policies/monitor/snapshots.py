@@ -140,8 +140,8 @@ def _restored(compiled: CompiledPolicy, snapshot: Snapshot, explain: bool) -> Mo
     monitor.rebind()
     for stored in snapshot.calls:
         rules = [(monitor.rules.get(number) or gone[number], mask) for number, mask in stored.visits]
-        steps = monitor.bound(Visits(rules, monitor.compiled.plan(stored.name).remembers))
-        call = Call(stored.id, stored.name, stored.input, stored.turn, monitor.memory, stored.status, steps)
+        call = monitor.subject(stored.id, stored.name, stored.input, stored.turn, stored.status)
+        call.steps = monitor.bound(Visits(rules, monitor.compiled.plan(call.kind).remembers))
         monitor.calls[call.id] = call
     return monitor
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from gc import is_tracked
 from typing import Any, Literal
 
+from ..language.naming import Kind
 from ..language.operands import OutputRef
 from ..rules.machine import Finding
 from ..stream.calls import RunContext, Violation, check_input, input_digest
@@ -39,13 +40,14 @@ class Judging:
     def __init__(self, compiled: CompiledPolicy, context: RunContext) -> None:
         self.compiled = compiled
         self.context = context
+        self.tools = compiled.tools
         self.limited = bool(compiled.limits.entries)
         self.session = Session()
         self.calls: dict[str, Call] = {}
         self.returned: dict[OutputRef, Returned] = {ref: Returned() for ref in compiled.references}
         self.rules: Mapping[int, Compiled] = compiled.by_number
         self.states = States(compiled.by_number)
-        self._steps: dict[str | Visits, Steps] = {}
+        self._steps: dict[Kind | Visits, Steps] = {}
         self._due: dict[int, int] = {}
         self._due_at: dict[int, set[int]] = {}
         self.rebind()
@@ -60,7 +62,7 @@ class Judging:
 
     def rebind(self) -> None:
         """The rules or their states are others than before: find out anew what calls do to them."""
-        self.memory = Memory(self.returned, self.session.words, surroundings_of(self.context))
+        self.memory = Memory(self.returned, self.session.words, surroundings_of(self.context), self.tools)
         self._steps.clear()
         for call in self.calls.values():
             call.steps = self.bound(call.steps.visits)
@@ -83,8 +85,10 @@ class Judging:
         session = self.session
         offset = session.turn_offset
         turn = session.session_turn(turn) if turn <= 0 or offset is None else turn + offset
-        steps = self._steps.get(name)
-        call = self.calls[id] = Call(id, name, input, turn, self.memory, status, steps or NO_STEPS)
+        call = self.calls[id] = self.subject(id, name, input, turn, status)
+        steps = self._steps.get(call.kind)
+        if steps is not None:
+            call.steps = steps
         if turn > session.turn:
             self.reach_turn(turn)
         if session.granted and id in session.granted:
@@ -100,14 +104,21 @@ class Judging:
                 rule.machine.asked(state, call, mask)
         return call
 
+    def subject(self, id: str, name: str, input: Any, turn: int, status: str = REQUESTED) -> Call:
+        """A call as rules look at it: under all its names, its inputs found by their portable names too."""
+        if self.tools:
+            kind, input = self.tools.kind(name, input), self.tools.input(name, input)
+            return Call(id, name, input, turn, self.memory, status, kind=kind)
+        return Call(id, name, input, turn, self.memory, status, NO_STEPS, name)
+
     def steps(self, call: Call) -> Steps:
         """What a call does to the rules that it concerns."""
-        plan = self.compiled.plan(call.name)
+        plan = self.compiled.plan(call.kind)
         visits = plan.concerned(call)
         due = self._due_at.get(self.session.count + 1) if self._due_at else None
         if due:
             return self.bound(visits.with_due(due, self.rules))
-        key = visits if plan.fixed is None else call.name
+        key = visits if plan.fixed is None else call.kind
         steps = self._steps.get(key)
         if steps is None:
             if len(self._steps) >= STEPS_KEPT:

@@ -56,7 +56,9 @@ def keyless_problems(rule: Rule) -> Iterator[Complaint]:
 
 
 class AllowlistMachine(Machine):
-    """A call is admitted by its own name only: a virtual name says nothing about the rest of its input."""
+    """A call is admitted by its own name and by the portable names of all that it does: a virtual name says nothing
+    about the rest of its input.
+    """
 
     restricts_all = True
     every_call = True
@@ -64,7 +66,7 @@ class AllowlistMachine(Machine):
 
     def __init__(self, tools: Tools, scope: Scope, kind: str = "allowlist") -> None:
         self.kind = kind
-        self.slots = (Slot(tools, scope, permits=True, virtual_names=()),)
+        self.slots = (Slot(tools, scope, permits=True, virtual_names=(), every_act=True),)
 
     def judging(self, mask: int) -> Judge | None:
         """What an entry admits is never refused."""
@@ -74,7 +76,7 @@ class AllowlistMachine(Machine):
         """Refuse what no entry admits."""
         if mask & self.ADMITS:
             return None
-        names, only = self.slots[0].names, self.slots[0].conditions_on(call.name)
+        names, only = self.slots[0].names, self.slots[0].conditions_on(call.names)
         if only:
             return Finding(
                 expected="an input that the allow list admits",
@@ -106,7 +108,7 @@ class BlocklistMachine(Machine):
 
     def judge(self, state: State, call: Call, mask: int, now: int) -> Finding | None:
         """Refuse what an entry names."""
-        names, why = self.slots[0].names, self.slots[0].met_by(call.name, call)
+        names, why = self.slots[0].names, self.slots[0].met_by(call.names, call)
         return Finding(
             expected="no such call" if why else f"no call of {listed(names)}",
             actual=f"`{call.name}` was asked for{why}",

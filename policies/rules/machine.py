@@ -18,6 +18,7 @@ from typing import Any, Protocol, TypeAlias
 import msgspec
 
 from ..language.facts import Facts
+from ..language.naming import Names
 from ..language.operands import OutputRef
 from ..language.selectors import Scope, Slot, Subject
 from ..stream.calls import Action
@@ -81,6 +82,11 @@ class Call(Subject, Protocol):
     keys: dict[str, list[str]] | None
 
     @property
+    def names(self) -> Names:
+        """What the call goes by."""
+        ...
+
+    @property
     def observed(self) -> bool:
         """Whether it happened already."""
         ...
@@ -103,6 +109,11 @@ class Ahead(Facts, Protocol):
 
     name: str
     turn: int
+
+    @property
+    def names(self) -> Names:
+        """What calls of the tool go by."""
+        ...
 
     def user_said(self, pattern: str, latest: bool) -> bool:
         """As a call's."""

@@ -17,6 +17,7 @@ from ..language.operands import OutputRef
 from ..language.predicates import compile_conditions
 from ..language.selectors import Scope, Slot, ToolWhere
 from ..values import paths
+from ..values.aliased import aliased, also_of
 from ..values.equality import asking, unkeepable
 from ..values.regexes import Regex
 from .machine import BOUND, Ahead, Call, Output, captured, listed
@@ -32,13 +33,15 @@ COMBINATIONS = 4_096
 
 class Item(msgspec.Struct, kw_only=True, omit_defaults=True):
     """One earlier call: which items of `prior` it met, whether its output meets what is known beforehand,
-    and, where the judged call must be looked at too, its input and output. `keys` counts where it is filed.
+    and, where the judged call must be looked at too, its input (`also` by portable names) and output. `keys` counts
+    where it is filed.
     """
 
     mask: int
     good: bool = True
     keys: int = 0
     input: Any = None
+    also: dict[str, list[Any]] = {}
     output: Any = None
 
 
@@ -88,7 +91,7 @@ class PriorTest:
         if self._keeps_input:
             if unkeepable(call.input):
                 return
-            item.input = call.input
+            item.input, item.also = call.input, dict(also_of(call.input))
         if self.pick == "any" and not item.good:
             return
         evidence.last += 1
@@ -162,7 +165,7 @@ class _Fitness:
 
     def fits(self, item: Item, call: Facts) -> bool:
         for bit, later in self.later.items():
-            if item.mask & bit and (later is None or later.holds(item.input, call)):
+            if item.mask & bit and (later is None or later.holds(aliased(item.input, item.also), call)):
                 return True
         return False
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from gc import is_tracked
 from typing import Any, Literal
 
@@ -11,6 +12,7 @@ import msgspec
 from ..violation import Action as Action
 from ..violation import Enforcement as Enforcement
 from ..violation import Violation as Violation
+from .tools import Tool
 
 ACTIONS: tuple[Action, ...] = ("allow", "warn", "request_approval", "deny", "cancel")
 STRICTNESS: dict[str, int] = {action: rank for rank, action in enumerate(ACTIONS)}
@@ -93,8 +95,10 @@ class RunContext(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     """What an adapter can really do, so that nothing is promised that it cannot hold.
 
-    `compiles` names the policy parts it turns into launch options (`deny`, `allow`, `max_cost_usd`, ...);
-    `tools` the names the agent offers and `model` the model it will use, where they are known before launch.
+    `compiles` names the policy parts it turns into launch options (`deny`, `allow`, `max_cost_usd`, ...); `tools` has
+    its client's tools with their portable names and inputs (a name alone is a tool of which no more is known), all
+    of them unless there may be `other_tools` or fewer; `model` is the model it will use, `workspace` the absolute
+    directory it works in and `home` its home directory. None where that is not known before launch.
     """
 
     gate: Literal["all", "some", "none"] = "none"
@@ -106,13 +110,26 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     resume: bool = False
     narrow: bool = False
     compiles: tuple[str, ...] = ()
-    tools: tuple[str, ...] | None = None
+    tools: Sequence[Tool | str] | None = None
+    other_tools: bool = False
     model: str | None = None
+    workspace: str | None = None
+    home: str | None = None
 
     def __post_init__(self) -> None:
         for name in ("tools", "compiles"):
             if isinstance(given := getattr(self, name), str):
                 raise ValueError(f"`{name}` is a list of names, not the text `{given[:80]}`")
+
+    @property
+    def table(self) -> tuple[Tool, ...]:
+        """The tools that are known; none where nothing is."""
+        return tuple(each if isinstance(each, Tool) else Tool(name=each) for each in self.tools or ())
+
+    @property
+    def offered(self) -> tuple[str, ...] | None:
+        """The names of all tools that the agent offers, where they are known."""
+        return None if self.tools is None or self.other_tools else tuple(each.name for each in self.table)
 
 
 class Usage(msgspec.Struct, kw_only=True):

@@ -4,6 +4,7 @@ ROOMS = (
     "canonical",  # what is wrong with a piece of JSON, in words
     "globs",  # tool patterns
     "paths",  # paths into JSON: the subset of RFC 9535 that the policy language spells
+    "aliased",  # objects whose members are also found by other names
     "places",  # places in a file system by their text alone
     "equality",  # when two JSON values are the same, which comes first, and what text they hold
     "regexes",  # regular expressions in linear time

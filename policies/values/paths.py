@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import Any, TypeAlias
 
+from .aliased import Aliased
 from .complaints import Complaint, Where
 from .equality import same
 
@@ -48,8 +49,7 @@ def compile_path(path: str, loose: bool = False) -> PathFn:
     """The function from a document to the values at `path`; `loose` compares filters as a call's input."""
     steps = _parse(path)
     if len(steps) == 1 and steps[0][0] == "key":
-        key = steps[0][1]
-        return lambda doc: [doc[key]] if isinstance(doc, dict) and key in doc else []
+        return _member(steps[0][1])
     functions = [_step(kind, argument, loose) for kind, argument in steps]
 
     def values(doc: Any) -> list[Any]:
@@ -102,7 +102,8 @@ def _unquoted(quoted: str) -> str:
 
 def _step(kind: str, argument: Any, loose: bool) -> Step:
     if kind == "key":
-        return lambda found: [v[argument] for v in found if isinstance(v, dict) and argument in v]
+        member = _member(argument)
+        return lambda found: [item for v in found for item in member(v)]
     if kind == "index":
         return lambda found: [
             v[argument] for v in found if isinstance(v, list | tuple) and -len(v) <= argument < len(v)
@@ -116,6 +117,16 @@ def _step(kind: str, argument: Any, loose: bool) -> Step:
         for item in _elements(v, lone=[])
         if isinstance(item, dict) and key in item and same(item[key], literal, loose)
     ]
+
+
+def _member(key: str) -> PathFn:
+    def values(doc: Any) -> list[Any]:
+        if not isinstance(doc, dict):
+            return []
+        own = [doc[key]] if key in doc else []
+        return own if type(doc) is not Aliased else [*own, *doc.also.get(key, ())]
+
+    return values
 
 
 def _elements(value: Any, lone: list[Any]) -> list[Any]:

@@ -97,7 +97,7 @@ async def launched(order: Order, around: Surroundings) -> tuple[RunActor, Begin]
         prompt=launch.prompt,
         first=not history.events,
         model=can_do.model,
-        tools=can_do.tools,
+        tools=can_do.offered,
         metadata={**metadata, "gate": can_do.gate, **_told(plan, context, taken_up)},
     )
     return RunActor(machine, adapter, launch, around=around), begin
@@ -117,6 +117,8 @@ def _context(order: Order, can_do: Capabilities) -> RunContext:
         "session_id": order.info.session_id,
         "provider": order.adapter.name,
         "model": can_do.model or msgspec.UNSET,
+        "workspace": can_do.workspace or msgspec.UNSET,
+        "home": can_do.home or msgspec.UNSET,
     }
     missing = {name: value for name, value in known.items() if getattr(context, name) is msgspec.UNSET}
     return msgspec.structs.replace(context, **missing)

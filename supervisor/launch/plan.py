@@ -54,7 +54,7 @@ def make_plan(adapter: Adapter, policies: tuple[Policy, ...]) -> Plan:
     merged = merge_policies(list(policies))
     findings = preflight(merged, adapter.capabilities)
     findings.check()
-    compiled = compile_policy(merged)
+    compiled = compile_policy(merged, tools=adapter.capabilities.table)
     return Plan(
         policy=merged,
         compiled=compiled,

@@ -364,7 +364,7 @@ def test_a_policy_made_in_python_is_checked_when_it_is_compiled() -> None:
         ),
         (lambda: compile_policy(Policy(name="p", aliases={"a": "bash"})), "expected a list, got the text `bash`"),
         (lambda: merge_policies(Policy(name="p")), "expected a list of policies, got a value of type `Policy`"),  # type: ignore[arg-type]
-        (lambda: Capabilities(tools="bash"), "`tools` is a list of names, not the text `bash`"),  # type: ignore[arg-type]
+        (lambda: Capabilities(tools="bash"), "`tools` is a list of names, not the text `bash`"),
         (lambda: Capabilities(compiles="deny"), "`compiles` is a list of names, not the text `deny`"),  # type: ignore[arg-type]
     ],
 )

@@ -22,9 +22,9 @@ def adapter_findings(
     if capabilities.gate != "all":
         yield from _required(policy, capabilities.gate)
         yield from _only_observed(clauses, capabilities)
-    if capabilities.tools is not None:
+    if capabilities.offered is not None:
         for clause in clauses:
-            yield from _unknown_names(clause, capabilities.tools)
+            yield from _unknown_names(clause, capabilities.offered)
 
 
 def _required(policy: Policy, gate: str) -> Iterator[PreflightFinding]:

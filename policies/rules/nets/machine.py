@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import reduce
+from operator import or_
 from typing import Any, NamedTuple, TypeAlias
 
-from ...language.selectors import Scope, Slot
+from ...language.selectors import Scope, Slot, VirtualName
 from ..machine import EVERY_SLOT, Ahead, Call, Finding, Judge, Machine, Output, State
 from .written import Net, Transition
 
@@ -30,6 +32,7 @@ class _View(NamedTuple):
     free: int
     names: tuple[int, ...]
     admits: tuple[int, ...]
+    named: int
 
 
 class NetMachine(Machine):
@@ -51,24 +54,26 @@ class NetMachine(Machine):
         self._slots: list[Slot] = []
         # The first declared fires, autos before manuals.
         self._order = sorted(range(len(net.transitions)), key=lambda n: net.transitions[n].type == "manual")
-        own = self._view(scope, own=True, virtual_names=())
-        virtual = [self._view(scope, own=False, virtual_names=(name,)) for name in scope.virtual_names]
-        self._views = [own, *virtual]
+        self._by_name = [self._view(scope, own=True), self._view(scope, acts=True)]
+        virtual = [self._view(scope, virtual_names=(name,)) for name in scope.virtual_names]
+        self._views = [*self._by_name, *virtual]
         self.slots = tuple(self._slots)
-        self.restricts = sum(mask for view in self._views for mask in set(view.names))
+        self.restricts = reduce(or_, (view.named for view in self._views))
 
-    def _view(self, scope: Scope, *, own: bool, virtual_names: tuple[Any, ...]) -> _View:
+    def _view(
+        self, scope: Scope, *, own: bool = False, acts: bool = False, virtual_names: tuple[VirtualName, ...] = ()
+    ) -> _View:
         def slot(selector: Any, permits: bool) -> int:
             if not selector:
                 return 0
-            made = Slot(selector, scope, permits=permits, own=own, virtual_names=virtual_names)
+            made = Slot(selector, scope, permits=permits, own=own, acts=acts, virtual_names=virtual_names)
             self._slots.append(made)
             return 1 << (len(self._slots) - 1)
 
         free = slot(self.net.free_tools, permits=True)
         names = tuple(slot(t.tools, permits=False) for t in self.net.transitions)
         admits = tuple(slot(t.tools, permits=True) for t in self.net.transitions)
-        return _View(free, names, admits)
+        return _View(free, names, admits, reduce(or_, names, 0))
 
     def fresh(self) -> NetState:
         """The initial marking, with what fires by itself fired."""
@@ -121,7 +126,7 @@ class NetMachine(Machine):
         firing: list[int] = []
         left = dict(marking)
         for view in self._views:
-            if mask & view.free or not any(mask & named for named in view.names):
+            if mask & view.free or not mask & view.named:
                 continue
             if any(mask & view.admits[n] for n in firing):
                 continue
@@ -187,11 +192,13 @@ class NetMachine(Machine):
         return None
 
     def closed(self, state: NetState, sure: int, maybe: int, now: int, ahead: Ahead) -> bool:
-        """The tool's own name is blocked whatever the input."""
-        own = self._views[0]
-        if maybe & own.free or not any(sure & named for named in own.names):
+        """The tool's own name, or its portable one, is blocked whatever the input."""
+        return any(self._closed(state, sure, maybe, view) for view in self._by_name)
+
+    def _closed(self, state: NetState, sure: int, maybe: int, view: _View) -> bool:
+        if maybe & view.free or not sure & view.named:
             return False
-        return not any(maybe & own.admits[n] and self._enabled(state.marking, n) for n in self._order)
+        return not any(maybe & view.admits[n] and self._enabled(state.marking, n) for n in self._order)
 
     def ended(self, state: NetState) -> bool:
         """Whether a terminal place holds a token: the net has run to its end."""
