@@ -65,3 +65,14 @@ class ProviderUnavailableError(ProviderError):
     """The client is not installed, not logged in, or its extra is missing; the message says what to do."""
 
     code: ClassVar[str] = "provider_unavailable"
+
+
+def as_error(raised: BaseException) -> Exception:
+    """What code of others raised, as an error of a run, whatever it was; of a group of one, that one."""
+    while isinstance(raised, BaseExceptionGroup) and len(raised.exceptions) == 1:
+        raised = raised.exceptions[0]
+    if isinstance(raised, Exception):
+        return raised
+    error = RuntimeError(f"`{type(raised).__name__}` was raised: {raised}".removesuffix(": "))
+    error.__cause__ = raised
+    return error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import traceback
 from typing import Any
 
 import structlog
@@ -24,3 +25,11 @@ def logger(**bound: Any) -> Any:
         wrapper_class=structlog.stdlib.BoundLogger,
         **bound,
     )
+
+
+def failure(error: BaseException) -> dict[str, str]:
+    """The fields that tell an error: what was raised where, never with the values of local variables."""
+    return {
+        "error": f"{type(error).__name__}: {error}".removesuffix(": "),
+        "exception": "".join(traceback.format_exception(error)).rstrip(),
+    }

@@ -10,7 +10,7 @@ import anyio
 
 from ..errors import StoreError
 from ..ports import ApprovalAnswer, Mail, Store
-from ..run.isolation import alone
+from ..run.isolation import contained
 
 LONGEST_WAIT_S = 60.0
 PAUSE_S = 0.02
@@ -32,18 +32,18 @@ class Mailbox:
     async def run(self) -> None:
         """Deliver until cancelled or the store is closed; one that cannot be read is tried again."""
         while not self._closed:
-            await alone(self._wait)
+            try:
+                await contained(self._wait)
+            except Exception as error:  # no run of this process is to end of it
+                self._closed = isinstance(error, StoreError) and error.kind == "closed"
+                if not self._closed:
+                    self._log.warning("mailbox.unreadable", error=str(error))
+                    await anyio.sleep(RETRY_S)
             await anyio.sleep(PAUSE_S)
 
     async def _wait(self) -> None:
-        try:
-            self._token = await self._store.wait(self._token, LONGEST_WAIT_S)
-            await self.look()
-        except Exception as error:  # no run of this process is to end of it
-            self._closed = isinstance(error, StoreError) and error.kind == "closed"
-            if not self._closed:
-                self._log.warning("mailbox.unreadable", error=str(error))
-                await anyio.sleep(RETRY_S)
+        self._token = await self._store.wait(self._token, LONGEST_WAIT_S)
+        await self.look()
 
     async def look(self) -> None:
         """Deliver what has come since the last look."""

@@ -7,6 +7,7 @@ from typing import TypeAlias
 import msgspec
 
 from proctor.policies.stream.calls import ToolCall
+from proctor.policies.stream.events import Event
 
 from ..ports import ApprovalRequest, GateAnswer
 from .judge import AsyncCheck
@@ -55,6 +56,16 @@ class HurryRecord(_Command, frozen=True, kw_only=True):
     """The run is to end: a store that does not answer in time has failed."""
 
 
+class RetryRecord(_Command, frozen=True, kw_only=True):
+    """The run is over and the store failed: store once more what it lacks, `end` last, as one unit.
+
+    Where a record is refused, store each by itself but the end, and say so: the machine says what the end is
+    then, and asks again.
+    """
+
+    end: Event
+
+
 class ArmDeadline(_Command, frozen=True, kw_only=True):
     """Tick the machine at this moment; None disarms."""
 
@@ -68,5 +79,5 @@ class Finish(_Command, frozen=True, kw_only=True):
 
 
 Command: TypeAlias = (
-    Answer | RunChecks | AskApproval | DropApproval | HurryRecord | CancelAdapter | ArmDeadline | Finish
+    Answer | RunChecks | AskApproval | DropApproval | HurryRecord | RetryRecord | CancelAdapter | ArmDeadline | Finish
 )

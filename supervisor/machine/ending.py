@@ -22,8 +22,8 @@ BROKEN = ("store", "fault")
 """Causes of cancelling that mean the run has failed."""
 
 
-def ended(core: RunCore, reports: Reports, told: AdapterEnded, notes: Mapping[str, Any]) -> Outcome:
-    """Record the event that ends the run, have the judge settle, and give what the caller is told."""
+def ended(core: RunCore, reports: Reports, told: AdapterEnded, notes: Mapping[str, Any]) -> tuple[Event, Outcome]:
+    """The event that ends the run, still to be recorded, and what the caller is told; the judge has settled then."""
     cause, end = core.cause, reports.end
     terminal = core.stamp(terminal_event(cause, end, told.error, told.evidence, core.judge.usage))
     settled = None
@@ -40,9 +40,24 @@ def ended(core: RunCore, reports: Reports, told: AdapterEnded, notes: Mapping[st
         refused=core.refusal is not None,
         error=error_owed(cause, end, told.error),
     )
-    core.outbox.unwritten.append(terminal)
     core.ended = True
-    return outcome
+    return terminal, outcome
+
+
+def end_without(refused: Exception, end: Event | None = None) -> Event:
+    """The end of a run whose record lacks what the store refused: its own (`end`), unless it had completed."""
+    return RunFailed(error=described(refused)) if end is None or isinstance(end, RunCompleted) else end
+
+
+def torn_down(core: RunCore, reports: Reports, error: Exception) -> Outcome:
+    """What is known of a run that was left before it could end."""
+    return Outcome(
+        status="failed",
+        policy=report_of(core, None, {}),
+        usage=msgspec.structs.replace(core.judge.usage),
+        output=reports.output,
+        error=error,
+    )
 
 
 def terminal_event(

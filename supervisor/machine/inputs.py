@@ -96,6 +96,15 @@ class StoreFailed(_Input, frozen=True, kw_only=True):
     error: Exception
 
 
+class Retried(_Input, frozen=True, kw_only=True):
+    """What came of `RetryRecord`: everything is stored; or all but the end and what is `refused`, which cannot
+    be recorded; or the store has failed again (`error`).
+    """
+
+    refused: Exception | None = None
+    error: Exception | None = None
+
+
 Input: TypeAlias = (
     Begin
     | Reported
@@ -108,4 +117,5 @@ Input: TypeAlias = (
     | AdapterEnded
     | Stored
     | StoreFailed
+    | Retried
 )

@@ -13,8 +13,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-import msgspec
-
 from proctor.policies.policy import Approval
 from proctor.policies.stream.events import (
     Event,
@@ -30,10 +28,12 @@ from proctor.policies.stream.events import (
     TurnStarted,
 )
 
+from ..errors import as_error
 from ..ports import ApprovalRequest
 from . import approval_events as approvals
 from . import ending, inputs
-from .commands import ArmDeadline, CancelAdapter, Command, Finish, HurryRecord
+from .closing import Closing
+from .commands import ArmDeadline, CancelAdapter, Command, HurryRecord
 from .gate import GateKeeper
 from .judge import Judge
 from .open_calls import OpenCall
@@ -54,6 +54,7 @@ class RunMachine:
 
     __slots__ = (
         "_clocked",
+        "_closing",
         "_core",
         "_deadline",
         "_ending",
@@ -61,7 +62,6 @@ class RunMachine:
         "_notes",
         "_reports",
         "_stopping",
-        "_store_error",
         "_warns",
     )
 
@@ -86,7 +86,7 @@ class RunMachine:
         self._deadline: int | None = None
         self._stopping = False
         self._ending: inputs.AdapterEnded | None = None
-        self._store_error: Exception | None = None
+        self._closing = Closing(self._core)
 
     @classmethod
     def resume(
@@ -121,7 +121,7 @@ class RunMachine:
             _HANDLERS[type(told)](self, told)
             if self._warns and core.outbox.unwritten and not core.ended:
                 core.hand_over_warnings()
-        except Exception as error:  # a judge that raises refuses: the run is cancelled, the error is the caller's
+        except BaseException as error:  # a judge that raises refuses: the run is cancelled, the error is the caller's
             self._fault(error)
         if core.cause is not None:
             self._stop_once(core.cause)
@@ -183,7 +183,12 @@ class RunMachine:
         """What waits for a person."""
         return self._gate.holding.requests()
 
-    def _fault(self, error: Exception) -> None:
+    def torn_down(self, error: Exception) -> Outcome:
+        """What is known of a run whose shell is left before the machine could end it; nothing is recorded."""
+        return ending.torn_down(self._core, self._reports, error)
+
+    def _fault(self, raised: BaseException) -> None:
+        error = as_error(raised)
         self._core.faulted = True
         self._core.order_cancel(Cause(kind="fault", reason=f"judging failed: {error}", error=error))
         if self._ending is not None and not self._core.ended:
@@ -253,11 +258,10 @@ class RunMachine:
         self._core.outbox.stored(told.count)
 
     def _store_failed(self, told: inputs.StoreFailed) -> None:
-        self._core.outbox.broken = True
-        self._store_error = self._store_error or told.error
-        if not self._core.ended:
-            reason = f"the record cannot be written: {told.error}"
-            self._core.order_cancel(Cause(kind="store", reason=reason, error=told.error))
+        self._closing.store_failed(told.error)
+
+    def _retried(self, told: inputs.Retried) -> None:
+        self._closing.retried(told)
 
     def _adapter_end(self, told: inputs.AdapterEnded) -> None:
         if self._ending is None:
@@ -268,14 +272,8 @@ class RunMachine:
     def _conclude(self, told: inputs.AdapterEnded) -> None:
         core = self._core
         core.hand_over_warnings()
-        outcome = ending.ended(core, self._reports, told, self._notes)
-        core.outbox.at_once(HurryRecord())
-        core.outbox.after_record(lambda: self._finish(outcome))
-
-    def _finish(self, outcome: Outcome) -> Finish:
-        if self._store_error is not None:
-            outcome = msgspec.structs.replace(outcome, store_error=self._store_error)
-        return Finish(outcome=outcome)
+        end, outcome = ending.ended(core, self._reports, told, self._notes)
+        self._closing.conclude(end, outcome)
 
 
 _MOVES_NO_DEADLINE_NEARER = frozenset(
@@ -293,4 +291,5 @@ _HANDLERS: dict[type, Callable[[RunMachine, Any], None]] = {
     inputs.AdapterEnded: RunMachine._adapter_end,
     inputs.Stored: RunMachine._stored,
     inputs.StoreFailed: RunMachine._store_failed,
+    inputs.Retried: RunMachine._retried,
 }

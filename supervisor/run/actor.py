@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import anyio
@@ -9,9 +11,10 @@ import msgspec
 from anyio.abc import TaskGroup
 from anyio.lowlevel import checkpoint
 
-from proctor.policies.stream.calls import ToolCall, Usage
-from proctor.policies.stream.events import Event, RunFailed
+from proctor.policies.stream.calls import ToolCall
+from proctor.policies.stream.events import Event
 
+from ..log import failure
 from ..machine import inputs
 from ..machine.commands import (
     Answer,
@@ -22,14 +25,15 @@ from ..machine.commands import (
     DropApproval,
     Finish,
     HurryRecord,
+    RetryRecord,
     RunChecks,
 )
 from ..machine.machine import RunMachine
-from ..machine.result import Outcome, PolicyReport, RunResult, conclude
+from ..machine.result import Outcome, RunResult, conclude
 from ..ports import Adapter, ApprovalAnswer, ApprovalRequest, GateAnswer, Launch
 from .callouts import Approvals, ask_checks
 from .gate_waiters import Waiters
-from .isolation import alone
+from .isolation import contained
 from .journal import ANSWER_S, Writer
 from .latch import Latch
 from .provider_reader import Pump
@@ -83,11 +87,11 @@ class RunActor:
         try:
             await self._live(begin)
         except Exception as raised:  # an error of ours must not leave a run that nobody can wait for
-            self._log_failure("run.broken")
+            self._log_failure("run.broken", raised)
             error = raised
         finally:
             if self._outcome is None:
-                self._outcome = Outcome(status="failed", policy=PolicyReport(), usage=Usage(), error=error)
+                self._outcome = self._machine.torn_down(error)
             self._alarm.set(None)
             self._waiters.close()
             self.finished.set()
@@ -138,7 +142,6 @@ class RunActor:
             evidence = {"rungs": self._pump.rungs} if self._pump.rungs else {}
             self._feed(inputs.AdapterEnded(now_ms=self.now_ms(), error=error, evidence=evidence))
             await self._over.wait()
-            await alone(self._last_attempt)
             tasks.cancel_scope.cancel()
 
     def _take(self, event: Event) -> bool:
@@ -178,6 +181,8 @@ class RunActor:
                     self._approvals.drop(command.approval_id)
             case HurryRecord():
                 self._tasks.start_soon(self._hurry)
+            case RetryRecord():
+                self._tasks.start_soon(self._retry, command)
             case CancelAdapter():
                 self._log("run.cancelling", reason=command.reason)
                 self._tasks.start_soon(self._pump.cancel, self._around.clock)
@@ -192,7 +197,8 @@ class RunActor:
             self._log("call.refused", command.call)
 
     async def _flush(self) -> None:
-        await alone(self._writer.flush)
+        with suppress(Exception):  # how it failed, it has told
+            await contained(self._writer.flush)
 
     async def _hurry(self) -> None:
         silent = await self._writer.drained(ANSWER_S)
@@ -200,25 +206,18 @@ class RunActor:
             self._store_failed(silent)
 
     def _store_failed(self, error: Exception) -> None:
-        if self._over.is_set():  # it is known, and asked once more
-            return
-        self._around.log.error("store.failed", run_id=self._launch.run_id, exc_info=error)
+        self._log_failure("store.failed", error)
         self._feed(inputs.StoreFailed(now_ms=self.now_ms(), error=error))
 
-    async def _last_attempt(self) -> None:
+    async def _retry(self, command: RetryRecord) -> None:
         """A store that failed is asked once more: the record should not lack its end."""
-        assert self._outcome is not None
-        if self._outcome.store_error is None:
-            return
+        refused = failed = None
         try:
-            whole = await self._writer.last_attempt()
-        except Exception:
-            self._log_failure("store.incomplete")
-            return
-        if whole:
-            self._outcome = msgspec.structs.replace(self._outcome, store_error=None)
-        elif isinstance(self.events[-1], RunFailed):
-            self._outcome = msgspec.structs.replace(self._outcome, status="failed")
+            refused = await contained(partial(self._writer.retry, command.end))
+        except Exception as error:
+            self._log_failure("store.incomplete", error)
+            failed = error
+        self._feed(inputs.Retried(now_ms=self.now_ms(), refused=refused, error=failed))
 
     async def _check(self, command: RunChecks) -> None:
         answers = await ask_checks(command.checks, command.call)
@@ -240,10 +239,14 @@ class RunActor:
         """The moment on the supervisor's clock."""
         return self._around.clock.now_ms()
 
-    def _log_failure(self, event: str) -> None:
-        self._around.log.error(event, run_id=self._launch.run_id, exc_info=True)
+    def _log_failure(self, event: str, error: Exception) -> None:
+        self._around.log.error(event, **self._ids, **failure(error))
 
     def _log(self, event: str, call: ToolCall | None = None, **fields: Any) -> None:
         if call is not None:
             fields.update(tool_name=call.name, tool_call_id=call.id)
-        self._around.log.info(event, run_id=self._launch.run_id, session_id=self._launch.session_id, **fields)
+        self._around.log.info(event, **self._ids, **fields)
+
+    @property
+    def _ids(self) -> dict[str, str]:
+        return {"run_id": self._launch.run_id, "session_id": self._launch.session_id}

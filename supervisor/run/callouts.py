@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -12,7 +12,7 @@ from proctor.policies.stream.calls import ToolCall
 
 from ..machine.judge import AsyncCheck
 from ..ports import ApprovalAnswer, ApprovalRequest, Approver
-from .isolation import alone
+from .isolation import SelfCancelledError, contained
 
 CHECK_TIMEOUT_S = 60.0
 """How long an asynchronous check may take; one that takes longer has failed, and its call is refused."""
@@ -22,53 +22,46 @@ async def ask_checks(checks: Sequence[AsyncCheck], call: ToolCall) -> dict[str, 
     """Ask the checks of a call one after another; gives what each answered, or its error."""
     answers: dict[str, Any] = {}
     for name, ask in checks:
-        answers[name] = RuntimeError("it was cancelled")
-        with anyio.move_on_after(CHECK_TIMEOUT_S) as time:
-            await alone(partial(_answer, answers, name, ask, call))
-        if time.cancelled_caught:
-            answers[name] = TimeoutError(f"no answer within {CHECK_TIMEOUT_S:g} seconds")
+        answers[name] = TimeoutError(f"no answer within {CHECK_TIMEOUT_S:g} seconds")
+        with anyio.move_on_after(CHECK_TIMEOUT_S):
+            try:
+                answers[name] = await contained(partial(ask, call))
+            except Exception as error:  # a check that raises denies; the judge names it
+                answers[name] = error
     return answers
 
 
-async def _answer(
-    answers: dict[str, Any], name: str, ask: Callable[[ToolCall], Awaitable[Any]], call: ToolCall
-) -> None:
-    try:
-        answers[name] = await ask(call)
-    except Exception as error:  # a check that raises denies; the judge names it
-        answers[name] = error
-
-
 class Approvals:
-    """An approver's open questions; `failed` is called while handling an error of theirs."""
+    """An approver's open questions; `failed` is called with an error of theirs."""
 
     __slots__ = ("_approver", "_failed", "_open")
 
-    def __init__(self, approver: Approver, failed: Callable[[str], None]) -> None:
+    def __init__(self, approver: Approver, failed: Callable[[str, Exception], None]) -> None:
         self._approver = approver
         self._failed = failed
         self._open: dict[str, anyio.CancelScope] = {}
 
     async def ask(self, request: ApprovalRequest) -> ApprovalAnswer | None:
         """Ask for an answer; None when there is none, or none is wanted any more."""
-        answers: list[ApprovalAnswer | None] = [None]
         with anyio.CancelScope() as asking:
             self._open[request.approval_id] = asking
             try:
-                await alone(partial(self._answer, answers, request))
+                return await self._answer(request)
             finally:
                 self._open.pop(request.approval_id, None)
-        return answers[-1]
+        return None
 
-    async def _answer(self, answers: list[ApprovalAnswer | None], request: ApprovalRequest) -> None:
+    async def _answer(self, request: ApprovalRequest) -> ApprovalAnswer | None:
         try:
-            answer = await self._approver(request)
+            answer = await contained(partial(self._approver, request))
             if not isinstance(answer, ApprovalAnswer | None):
                 raise TypeError(f"an approver gives an ApprovalAnswer or None, not `{type(answer).__name__}`")
-            answers.append(answer)
-        except Exception:  # whoever cannot be asked has not said yes
-            self._failed("approver.failed")
-            answers.append(ApprovalAnswer(granted=False, by="supervisor", reason="the approver failed"))
+        except SelfCancelledError:  # it has not answered; others may
+            return None
+        except Exception as error:  # whoever cannot be asked has not said yes
+            self._failed("approver.failed", error)
+            return ApprovalAnswer(granted=False, by="supervisor", reason="the approver failed")
+        return answer
 
     def drop(self, approval_id: str) -> None:
         """Its answer is not wanted any more."""

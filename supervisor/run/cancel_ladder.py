@@ -9,6 +9,7 @@ import anyio
 
 from ..ports import Rung
 from .clock import Clock
+from .isolation import contained
 from .latch import Latch
 
 
@@ -27,16 +28,16 @@ async def walk(rungs: Sequence[Rung], ended: Latch | anyio.Event, clock: Clock) 
 
 async def _take(rung: Rung, ended: Latch | anyio.Event, clock: Clock) -> dict[str, Any]:
     started = clock.monotonic()
-    told: dict[str, Any] = {"rung": rung.name}
+    taken: dict[str, Any] = {"rung": rung.name}
     with anyio.move_on_after(rung.bound_s):
         try:
-            evidence = await rung.act()
+            evidence = await contained(rung.act)
         except Exception as error:  # the next rung is the answer to a rung that fails
-            told["error"] = f"{type(error).__name__}: {error}"
+            taken["error"] = f"{type(error).__name__}: {error}"
         else:
             if evidence:
-                told["evidence"] = evidence
+                taken["evidence"] = evidence
         await ended.wait()
-    told["took_ms"] = round((clock.monotonic() - started) * 1000, 1)
-    told["ended"] = ended.is_set()
-    return told
+    taken["took_ms"] = round((clock.monotonic() - started) * 1000, 1)
+    taken["ended"] = ended.is_set()
+    return taken

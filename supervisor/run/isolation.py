@@ -1,16 +1,51 @@
-"""Code of others, called so that a cancel of its own making ends nothing but itself."""
+"""Code of others, called so that whatever it raises ends nothing but itself."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
-from typing import Any
+import math
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
 
 import anyio
 
+from ..errors import as_error
 
-async def alone(call: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    """Call in a group of its own and wait: on asyncio, a task that ends with a cancel nobody ordered ends its
-    whole group. `call` is to raise nothing; what it leaves undone tells whether it was cancelled.
+T = TypeVar("T")
+
+
+class SelfCancelledError(RuntimeError):
+    """Code of others ended with a cancel that nobody had ordered."""
+
+
+async def contained(call: Callable[[], Awaitable[T]]) -> T:
+    """Call code of others and give what it gives.
+
+    Raises what it raises, as an Exception whatever it was: a cancel of its own making (SelfCancelledError),
+    KeyboardInterrupt and SystemExit are errors of that code. Only a cancel of whoever waits here goes through.
     """
+    given: list[T] = []
+    raised: list[Exception] = []
+
+    async def guarded() -> None:
+        try:
+            given.append(await call())
+        except BaseException as error:
+            if not _is_cancel(error):
+                raised.append(as_error(error))
+            elif anyio.current_effective_deadline() == -math.inf:
+                raise
+
+    # A group of its own: on asyncio, a task that ends with a cancel nobody ordered ends its whole group.
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(call)
+        tasks.start_soon(guarded)
+    if raised:
+        raise raised[0]
+    if not given:
+        raise SelfCancelledError("it was cancelled by its own code")
+    return given[0]
+
+
+def _is_cancel(error: BaseException) -> bool:
+    if isinstance(error, BaseExceptionGroup):
+        return any(_is_cancel(one) for one in error.exceptions)
+    return isinstance(error, anyio.get_cancelled_exc_class())

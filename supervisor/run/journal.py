@@ -8,10 +8,9 @@ from collections.abc import Callable, Sequence
 import anyio
 from anyio.lowlevel import checkpoint
 
-from proctor.policies.stream.events import Event, RunCompleted, RunFailed
+from proctor.policies.stream.events import Event
 
-from ..errors import StoreError
-from ..machine.ending import described
+from ..errors import StoreError, as_error
 from ..machine.machine import RunMachine
 from ..ports import Store
 
@@ -90,7 +89,7 @@ class Writer:
 
     async def flush(self) -> None:
         """Write until nothing more comes, or until the store fails: then `failure` says how, and it is never
-        `idle` again. To be called in a group of its own: see `alone`.
+        `idle` again. Raises nothing of the store's but a cancel.
         """
         self.idle = False
         self._writing = True
@@ -100,20 +99,24 @@ class Writer:
                 await checkpoint()  # what comes meanwhile needs no new task
         except Exception as error:
             self.failure = error
-        finally:
-            if (self._unstored or self._machine.unwritten) and self.failure is None:
+        except anyio.get_cancelled_exc_class():
+            if self._unstored or self._machine.unwritten:
                 self.failure = StoreError("the store cancelled an append by itself")
+            raise
+        except BaseException as raised:
+            self.failure = as_error(raised)
+        finally:
             self._writing = False
             self.idle = self.failure is None
             if self.failure is not None:
                 self._failed(self.failure)
             self._wake()
 
-    async def last_attempt(self) -> bool:
-        """After a failure, when the run has ended: try once more to store everything, its end included.
+    async def retry(self, end: Event) -> StoreError | None:
+        """After a failure, when the run is over: store once more what the store lacks, `end` last, as one unit.
 
-        False when the store cannot hold some of it at all; a run that completed has failed then. Raises what
-        the store raises.
+        Where it refuses a record, each is stored by itself, but not the end; gives why it refused the first.
+        Raises what the store raises.
         """
         if self._writing or self.failure is None:
             self.failure = None
@@ -121,33 +124,18 @@ class Writer:
             if self._writing:  # what was asked of it may yet be stored: asking again could store it twice
                 raise _silence(ANSWER_S)
         if self.failure is None:
-            return True
+            return None
         batch, self._unstored = [*self._unstored, *self._machine.take_record()], ()
+        refused = await self._refused(batch)
+        for event in batch if refused is not None else ():
+            if event is not end:
+                await self._refused([event])
+        return refused
+
+    async def _refused(self, batch: list[Event]) -> StoreError | None:
+        """Store events as a unit, or give the error that says which of them cannot be stored."""
         try:
             await self._append(batch)
-        except StoreError as error:
-            if error.kind != "bad_record":
-                raise
-            await self._store_each(batch)
-            return False
-        return True
-
-    async def _store_each(self, batch: list[Event]) -> None:
-        """Store what can be stored; the last of them is the end of the run, which every record has."""
-        *before, end = batch
-        lacking: StoreError | None = None
-        for event in before:
-            lacking = await self._refused(event) or lacking
-        if lacking is not None and isinstance(end, RunCompleted):
-            end = _failure(end, lacking)
-        lacking = await self._refused(end)
-        if lacking is not None:
-            await self._append([_failure(end, lacking)])
-
-    async def _refused(self, event: Event) -> StoreError | None:
-        """Store one event, or give the error that says why it cannot be."""
-        try:
-            await self._append([event])
         except StoreError as error:
             if error.kind != "bad_record":
                 raise
@@ -189,15 +177,3 @@ class Writer:
 
 def _silence(seconds: float) -> StoreError:
     return StoreError(f"the store has not answered for {seconds:g} seconds")
-
-
-def _failure(end: Event, error: StoreError) -> RunFailed:
-    """The end of a run whose record lacks something, in place of its own."""
-    return RunFailed(
-        error=described(error),
-        run_id=end.run_id,
-        session_id=end.session_id,
-        provider=end.provider,
-        at=end.at,
-        seq=end.seq,
-    )

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Any
 
 import anyio
 
 from proctor.policies.stream.events import Event
 
-from ..ports import Adapter, Launch, Provider
+from ..errors import as_error
+from ..ports import Adapter, Launch, Provider, Rung
 from . import cancel_ladder as ladder
 from .clock import Clock
+from .isolation import contained
 from .latch import Latch
 
 TURN = 128
@@ -37,21 +40,14 @@ class Pump:
         self._walking: Latch | None = None
         self.rungs: list[dict[str, Any]] = []
 
-    async def run(self, launch: Launch) -> BaseException | None:
+    async def run(self, launch: Launch) -> Exception | None:
         """Start the client and read it to its end; returns what the client raised."""
         self._ended = Latch()
-        error: BaseException | None = None
+        error: Exception | None = None
         try:
-            with self._scope:
-                await self._adapter.prepare()
-                async with self._adapter.open(launch) as provider:
-                    self._provider = provider
-                    try:
-                        await self._read(provider)
-                    finally:
-                        self._ended.set()
+            await contained(partial(self._live, launch))
         except Exception as raised:
-            error = _alone(raised)
+            error = raised
         finally:
             self._ended.set()
         if self._walking is not None:
@@ -64,15 +60,31 @@ class Pump:
             return
         self._walking = Latch()
         try:
-            if self._provider is not None:
-                self.rungs.extend(await ladder.walk(self._provider.ladder(), self._ended, clock))
-        except Exception as error:
-            self.rungs.append({"rung": "ladder", "error": f"{type(error).__name__}: {error}"})
+            self.rungs.extend(await ladder.walk(self._ladder(), self._ended, clock))
         finally:
             if not self._ended.is_set():
                 self.rungs.append({"rung": "abandon"})
                 self._scope.cancel()
             self._walking.set()
+
+    def _ladder(self) -> Sequence[Rung]:
+        try:
+            return () if self._provider is None else tuple(self._provider.ladder())
+        except BaseException as raised:  # of the provider's own making: nothing here waits
+            error = as_error(raised)
+            self.rungs.append({"rung": "ladder", "error": f"{type(error).__name__}: {error}"})
+            return ()
+
+    async def _live(self, launch: Launch) -> None:
+        assert self._ended is not None
+        with self._scope:
+            await self._adapter.prepare()
+            async with self._adapter.open(launch) as provider:
+                self._provider = provider
+                try:
+                    await self._read(provider)
+                finally:
+                    self._ended.set()
 
     async def _read(self, provider: Provider) -> None:
         events, take, left = provider.events(), self._take, TURN
@@ -88,10 +100,3 @@ class Pump:
             close = getattr(events, "aclose", None)
             if close is not None:
                 await close()
-
-
-def _alone(error: BaseException) -> BaseException:
-    """The one error in a group of one: task groups of an adapter wrap what its client raised."""
-    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
-        error = error.exceptions[0]
-    return error

@@ -7,6 +7,7 @@ from typing import Any
 
 from proctor.policies.stream.events import Event
 
+from ..log import failure
 from ..ports import Publisher
 
 
@@ -24,7 +25,7 @@ class Publishers:
             try:
                 for event in events:
                     publisher(event)
-            except Exception as error:
+            except BaseException as error:  # it waits for nothing, so this is no cancel of ours
                 self._publishers.remove(publisher)
                 self.dropped += 1
-                self._log.error("publisher.dropped", publisher=repr(publisher), error=repr(error))
+                self._log.error("publisher.dropped", publisher=repr(publisher), **failure(error))

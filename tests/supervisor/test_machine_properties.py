@@ -27,7 +27,7 @@ from proctor.policies.stream.events import (
 )
 from proctor.supervisor.errors import ProviderError, StoreError
 from proctor.supervisor.machine import inputs
-from proctor.supervisor.machine.commands import Answer, AskApproval, CancelAdapter, Command, Finish
+from proctor.supervisor.machine.commands import Answer, AskApproval, CancelAdapter, Command, Finish, RetryRecord
 from proctor.supervisor.machine.machine import RunMachine
 from proctor.supervisor.machine.run_state import Identity
 from proctor.supervisor.ports import ApprovalAnswer
@@ -76,6 +76,8 @@ class Interleavings(RuleBasedStateMachine):
         self.asked: list[AskApproval] = []
         self.cancels = self.finishes = 0
         self.ordered: int | None = None
+        self.retries = self.refusals = 0
+        self.retry_of: RetryRecord | None = None
         self.broken = self.ended = False
         self.tokens = 0
         self.feed(inputs.Begin(now_ms=self.now, prompt="go"))
@@ -102,6 +104,10 @@ class Interleavings(RuleBasedStateMachine):
             case CancelAdapter():
                 self.cancels += 1
                 self.check_violation_is_stored()
+            case RetryRecord():
+                self.retries += 1
+                self.retry_of = command
+                assert self.broken
             case Finish():
                 self.finishes += 1
                 assert self.broken or self.acked == self.recorded
@@ -191,10 +197,29 @@ class Interleavings(RuleBasedStateMachine):
         self.feed(inputs.Stored(now_ms=self.now, count=self.acked))
 
     @precondition(lambda self: not self.broken and self.acked < self.recorded)
-    @rule()
-    def store_fails(self) -> None:
+    @rule(kind=st.sampled_from(["unwritable", "bad_record"]))
+    def store_fails(self, kind: str) -> None:
         self.broken = True
-        self.feed(inputs.StoreFailed(now_ms=self.now, error=StoreError("full")))
+        self.feed(inputs.StoreFailed(now_ms=self.now, error=StoreError("full", kind=kind)))
+
+    @precondition(lambda self: self.retry_of is not None)
+    @rule(how=st.sampled_from(["stored", "refused", "failed"]))
+    def retry(self, how: str) -> None:
+        assert self.retry_of is not None
+        end, self.retry_of = self.retry_of.end, None
+        error = StoreError(how, kind="bad_record")
+        if how != "failed":
+            self.acked = self.recorded
+        if how == "refused":
+            self.refusals += 1
+            self.appended = [(n, event) for n, event in self.appended if event is not end]
+        self.feed(
+            inputs.Retried(
+                now_ms=self.now,
+                refused=error if how == "refused" else None,
+                error=error if how == "failed" else None,
+            )
+        )
 
     @rule(error=st.sampled_from([None, ProviderError("died"), RuntimeError("crash")]))
     def adapter_ends(self, error: Exception | None) -> None:
@@ -204,6 +229,7 @@ class Interleavings(RuleBasedStateMachine):
     @invariant()
     def the_adapter_is_cancelled_at_most_once(self) -> None:
         assert getattr(self, "cancels", 0) <= 1
+        assert getattr(self, "retries", 0) <= 3
 
     @invariant()
     def there_is_one_terminal_event_at_most_and_none_after_it(self) -> None:
@@ -222,11 +248,13 @@ class Interleavings(RuleBasedStateMachine):
         if not hasattr(self, "machine"):
             return
         self.feed(inputs.AdapterEnded(now_ms=self.pass_time(1)))
+        while self.retry_of is not None:
+            self.retry("stored")
         if not self.broken:
             self.acked = self.recorded
             self.feed(inputs.Stored(now_ms=self.now, count=self.acked))
         assert self.finishes == 1
-        assert isinstance(self.appended[-1][1], TERMINAL)
+        assert isinstance(self.appended[-1][1], TERMINAL) or self.refusals == 3  # not even a plain failure
         gone = set(self.keys) - set(self.answers)
         assert gone <= self.withdrawn
         self.key += 1

@@ -9,7 +9,7 @@ from proctor.policies.monitor.compiled import compile_policy
 from proctor.policies.policy import Policy
 from proctor.policies.stack.merge import merge_policies
 from proctor.policies.stream.calls import RunContext
-from proctor.policies.stream.events import Event
+from proctor.policies.stream.events import Event, RunFailed
 from proctor.supervisor import MemoryStore
 from proctor.supervisor.machine import inputs
 from proctor.supervisor.machine.machine import RunMachine
@@ -20,7 +20,7 @@ from proctor.supervisor.testing.patience import PATIENCE_S
 pytestmark = pytest.mark.anyio
 
 
-async def test_the_last_attempt_waits_for_a_flush_that_is_due(permissive: Policy) -> None:
+async def test_a_retry_waits_for_a_flush_that_is_due(permissive: Policy) -> None:
     """The task that flushes may come to its turn later."""
     judge = compile_policy(merge_policies([permissive])).monitor(RunContext())
     machine = RunMachine(Identity(run_id="r", session_id="s", provider="x"), judge)
@@ -31,7 +31,7 @@ async def test_the_last_attempt_waits_for_a_flush_that_is_due(permissive: Policy
     found: list[tuple[bool, int]] = []
 
     async def attempt() -> None:
-        found.append((await writer.last_attempt(), len(stored)))
+        found.append((await writer.retry(RunFailed()) is None, len(stored)))
 
     writer.idle = False
     with anyio.fail_after(PATIENCE_S):

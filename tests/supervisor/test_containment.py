@@ -1,0 +1,326 @@
+"""Whatever the code of others raises, one run fails of it: the others and the caller notice nothing."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import anyio
+import anyio.lowlevel
+import pytest
+
+from proctor.policies.policy import Policy
+from proctor.policies.rules import Check
+from proctor.policies.stream.events import TERMINAL, Event, MessageReceived, RunFailed, ToolCallStarted
+from proctor.supervisor import MemoryStore, RunHandle, StoreError, Supervisor
+from proctor.supervisor.machine.inputs import Ticked
+from proctor.supervisor.ports import ApprovalRequest, Launch, Provider, Rung
+from proctor.supervisor.testing import Ask, FakeAdapter, Pause
+from proctor.supervisor.testing.patience import PATIENCE_S
+
+pytestmark = pytest.mark.anyio
+
+Raises = Callable[[], Awaitable[None]]
+
+
+async def raise_cancelled() -> None:
+    raise asyncio.CancelledError
+
+
+async def interrupt() -> None:
+    raise KeyboardInterrupt
+
+
+async def leave() -> None:
+    raise SystemExit(3)
+
+
+async def raise_a_group() -> None:
+    raise BaseExceptionGroup("of the provider's tasks", [KeyboardInterrupt(), ValueError("one")])
+
+
+async def raise_a_cancel_that_is_over() -> None:
+    """The backend's own cancel, kept from a scope that has been left."""
+    kept: list[BaseException] = []
+    with anyio.CancelScope() as scope:
+        scope.cancel()
+        try:
+            await anyio.sleep_forever()
+        except BaseException as error:
+            kept.append(error)
+            raise
+    raise kept[0]
+
+
+async def cancel_its_task() -> None:
+    """As code does that takes the task it runs in for its own."""
+    try:
+        task: Any = asyncio.current_task()
+    except RuntimeError:  # trio has no such thing
+        raise KeyboardInterrupt from None
+    task.cancel()
+
+
+RAISES = pytest.mark.parametrize(
+    "raises",
+    [raise_cancelled, interrupt, leave, raise_a_group, raise_a_cancel_that_is_over, cancel_its_task],
+    ids=lambda raises: raises.__name__,
+)
+PLACES = ["prepare", "open", "events", "after an event", "close"]
+
+
+class Erratic(FakeAdapter):
+    """Raises at one place of its life."""
+
+    def __init__(self, place: str, raises: Raises) -> None:
+        super().__init__([MessageReceived(content="x"), Pause()])
+        self._place = place
+        self._raises = raises
+
+    async def at(self, place: str) -> None:
+        if place == self._place:
+            await self._raises()
+            await anyio.sleep_forever()  # where a task was cancelled, it hears of it here
+
+    async def prepare(self) -> None:
+        await self.at("prepare")
+
+    @asynccontextmanager
+    async def _opened(self, launch: Launch) -> AsyncIterator[Provider]:
+        await self.at("open")
+        yield ErraticProvider(self)
+        await self.at("close")
+
+
+class ErraticProvider:
+    def __init__(self, adapter: Erratic) -> None:
+        self._adapter = adapter
+
+    async def events(self) -> AsyncIterator[Event]:
+        await self._adapter.at("events")
+        yield MessageReceived(content="x")
+        await self._adapter.at("after an event")
+
+    def ladder(self) -> Sequence[Rung]:
+        return ()
+
+
+async def check_one_end(store: MemoryStore, handle: RunHandle) -> Event:
+    """The record of a run has one terminal event, its last."""
+    record = [event async for event in store.read(handle.session_id)]
+    assert [isinstance(event, TERMINAL) for event in record] == [False] * (len(record) - 1) + [True]
+    return record[-1]
+
+
+async def beside(
+    store: MemoryStore, supervisor: Supervisor, adapter: FakeAdapter, policy: Policy, end: Any = None
+) -> tuple[RunHandle, Any]:
+    """Run an adapter beside another run, which has to go on and complete; gives the error it ended with."""
+    go_on = anyio.Event()
+    other = await supervisor.start(
+        FakeAdapter([Ask(name="read", first=go_on.wait)]), "go", policies=[Policy(name="open", tool_rules=())]
+    )
+    handle = await supervisor.start(adapter, "go", policies=[policy])
+    if end is not None:
+        await end(handle)
+    error = None
+    try:
+        await handle.wait()
+    except Exception as raised:
+        error = raised
+    assert not other.done
+    go_on.set()
+    assert (await other.wait()).status == "completed"
+    await check_one_end(store, other)
+    return handle, error
+
+
+@RAISES
+@pytest.mark.parametrize("place", PLACES)
+async def test_what_a_provider_raises_fails_its_run_and_no_other(
+    place: str, raises: Raises, permissive: Policy
+) -> None:
+    """Wherever in its life, and whatever it is that it raises."""
+    store = MemoryStore()
+    with anyio.fail_after(PATIENCE_S):
+        async with Supervisor(store) as supervisor:
+            handle, error = await beside(store, supervisor, Erratic(place, raises), permissive)
+            await anyio.lowlevel.checkpoint()  # this task was not cancelled either
+
+    assert isinstance(error, Exception)
+    assert isinstance(await check_one_end(store, handle), RunFailed)
+
+
+@RAISES
+@pytest.mark.parametrize("where", ["rung", "ladder"])
+async def test_what_a_rung_raises_is_followed_by_the_next(where: str, raises: Raises, permissive: Policy) -> None:
+    """The run ends as it was told to, with what was tried as evidence."""
+
+    class Stubborn(ErraticProvider):
+        async def events(self) -> AsyncIterator[Event]:
+            await anyio.sleep_forever()
+            yield MessageReceived()
+
+        def ladder(self) -> Sequence[Rung]:
+            if where == "ladder":
+                raise KeyboardInterrupt
+            return [Rung(name=name, act=raises, bound_s=0.01) for name in ("one", "two")]  # type: ignore[arg-type]
+
+    class Adapter(FakeAdapter):
+        @asynccontextmanager
+        async def _opened(self, launch: Launch) -> AsyncIterator[Provider]:
+            yield Stubborn(Erratic("", raises))
+
+    async def cancel(handle: RunHandle) -> None:
+        await anyio.wait_all_tasks_blocked()
+        await handle.cancel()
+
+    store = MemoryStore()
+    with anyio.fail_after(PATIENCE_S):
+        async with Supervisor(store) as supervisor:
+            handle, error = await beside(store, supervisor, Adapter(), permissive, cancel)
+    end: Any = await check_one_end(store, handle)
+
+    assert error is None
+    rungs = ["ladder", "abandon"] if where == "ladder" else ["one", "two", "abandon"]
+    assert [rung["rung"] for rung in end.evidence["rungs"]] == rungs
+
+
+@RAISES
+async def test_what_an_asynchronous_check_raises_refuses_its_call(raises: Raises) -> None:
+    """It has not agreed."""
+
+    async def check(call: Any) -> None:
+        await raises()
+        await anyio.sleep_forever()
+
+    policy = Policy(name="p", rules=(Check(check=check, tool="bash", id="asked"),), on_violation="deny")
+    store, adapter = MemoryStore(), FakeAdapter([Ask(name="bash"), Ask(name="read")])
+    with anyio.fail_after(PATIENCE_S):
+        async with Supervisor(store) as supervisor:
+            _, error = await beside(store, supervisor, adapter, policy)
+
+    assert error is None
+    assert [call.name for call in adapter.ran] == ["read"]
+
+
+@pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit, asyncio.CancelledError, ValueError])
+async def test_what_a_check_raises_runs_no_call_and_hurts_no_other_run(kind: type[BaseException]) -> None:
+    """A check that does not wait is asked in the middle of judging."""
+
+    def check(call: Any) -> bool:
+        raise kind
+
+    policy = Policy(name="p", rules=(Check(check=check, tool="bash", id="asked"),), on_violation="deny")
+    store, adapter = MemoryStore(), FakeAdapter([Ask(name="bash")])
+    with anyio.fail_after(PATIENCE_S):
+        async with Supervisor(store) as supervisor:
+            handle, _ = await beside(store, supervisor, adapter, policy)
+    await check_one_end(store, handle)
+
+    assert adapter.ran == []
+
+
+@pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit, asyncio.CancelledError])
+async def test_a_judge_that_raises_cancels_its_run(
+    kind: type[BaseException], permissive: Policy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing more is permitted, and its error is the caller's."""
+    store, adapter = MemoryStore(), FakeAdapter([Ask(name="read"), Pause()])
+
+    async def break_judge(handle: RunHandle) -> None:
+        await anyio.wait_all_tasks_blocked()
+        machine = handle._actor._machine
+
+        def tick(now_ms: int) -> Any:
+            raise kind
+
+        monkeypatch.setattr(type(machine._core.judge), "tick", lambda self, now_ms: tick(now_ms))
+        handle._actor._feed(Ticked(now_ms=handle._actor.now_ms()))
+        monkeypatch.undo()
+
+    with anyio.fail_after(PATIENCE_S):
+        async with Supervisor(store) as supervisor:
+            handle, error = await beside(store, supervisor, adapter, permissive, break_judge)
+
+    assert kind.__name__ in str(error)
+    assert isinstance(await check_one_end(store, handle), RunFailed)
+    assert adapter.rungs == ["interrupt"]
+
+
+@pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit, asyncio.CancelledError])
+async def test_a_publisher_that_raises_is_dropped(kind: type[BaseException], permissive: Policy) -> None:
+    """Whatever it raises; its runs go on."""
+
+    def publisher(event: Event) -> None:
+        raise kind
+
+    store = MemoryStore()
+    with anyio.fail_after(PATIENCE_S):
+        async with Supervisor(store, publishers=[publisher]) as supervisor:
+            _, error = await beside(store, supervisor, FakeAdapter([Ask(name="read")]), permissive)
+            dropped = supervisor.statistics().publishers_dropped
+
+    assert (error, dropped) == (None, 1)
+
+
+@RAISES
+async def test_what_an_approver_raises_permits_nothing(raises: Raises, denying: Callable[..., Policy]) -> None:
+    """Who ends with a cancel has said nothing, so others may answer; who fails has said no."""
+    store, adapter = MemoryStore(), FakeAdapter([Ask(name="bash")])
+
+    async def approver(request: ApprovalRequest) -> None:
+        await raises()
+        await anyio.sleep_forever()
+
+    async def deny(handle: RunHandle) -> None:
+        await anyio.wait_all_tasks_blocked()
+        for request in supervisor.approvals():
+            await supervisor.deny(request.approval_id, by="ana")
+
+    with anyio.fail_after(PATIENCE_S):
+        async with Supervisor(store, approver=approver) as supervisor:
+            _, error = await beside(store, supervisor, adapter, denying("request_approval"), deny)
+
+    assert error is None
+    assert adapter.ran == []
+
+
+@RAISES
+async def test_what_a_store_raises_fails_its_runs_and_not_the_caller(raises: Raises, permissive: Policy) -> None:
+    """The record cannot be written; whoever waits hears so."""
+
+    class Erring(MemoryStore):
+        async def append(self, events: Sequence[Event]) -> list[Event]:
+            if any(isinstance(event, ToolCallStarted) for event in events):
+                await raises()
+                await anyio.sleep_forever()
+            return await super().append(events)
+
+    adapter = FakeAdapter([Ask(name="read")])
+    with anyio.fail_after(PATIENCE_S):
+        async with Supervisor(Erring()) as supervisor:
+            handle = await supervisor.start(adapter, "go", policies=[permissive])
+            with pytest.raises((StoreError, RuntimeError)):
+                await handle.wait()
+            await anyio.lowlevel.checkpoint()
+
+    assert adapter.ran == []
+
+
+async def test_only_the_hosts_own_cancel_goes_through(permissive: Policy) -> None:
+    """It ends every run, each with its end on record."""
+    store = MemoryStore()
+    with anyio.move_on_after(0) as host:
+        async with Supervisor(store) as supervisor:
+            with anyio.CancelScope(shield=True):
+                handles = [
+                    await supervisor.start(FakeAdapter([Pause()]), "go", policies=[permissive]) for _ in range(2)
+                ]
+            await anyio.sleep_forever()
+    ends = [await check_one_end(store, handle) for handle in handles]
+
+    assert host.cancelled_caught
+    assert [end.type for end in ends] == ["run_cancelled"] * 2
