@@ -166,7 +166,7 @@ async def test_what_a_rung_raises_is_followed_by_the_next(where: str, raises: Ra
         def ladder(self) -> Sequence[Rung]:
             if where == "ladder":
                 raise KeyboardInterrupt
-            return [Rung(name=name, act=raises, bound_s=0.01) for name in ("one", "two")]  # type: ignore[arg-type]
+            return [Rung(name=name, act=raises, bound_s=0.01) for name in ("one", "two")]
 
     class Adapter(FakeAdapter):
         @asynccontextmanager
