@@ -4,10 +4,10 @@ ROOMS = (
     "actor",  # the shell around one machine
     "callouts",  # checks and approvers, asked
     "gate_waiters",  # those who wait at the gate
-    "isolation",  # code of others, whose cancels end only itself
     "journal",  # group commit of a run's record
     "provider_reader",  # reading a provider
     "cancel_ladder",  # ending a provider step by step
+    "isolation",  # code of others, whose cancels end only itself
     "latch",  # something that happens once
     "services",  # what many runs share
     "timers",  # deadlines of many runs
