@@ -112,18 +112,18 @@ def never_weaker(stack: list[Any], more: list[Any], past: list[Any], tool: str, 
     before = _weighed(answer(lived(started(stack), past), tool, input))
     after = _weighed(answer(lived(started(more), past), tool, input))
 
-    assert max(after.values(), default=0) >= max(before.values(), default=0)
-    assert len([kind for kind in after if kind not in LIMITS]) >= len([kind for kind in before if kind not in LIMITS])
-    assert LIMITS & set(after) >= LIMITS & set(before)
+    assert max((rank for _, rank in after), default=0) >= max((rank for _, rank in before), default=0)
+    assert len([id for id, _ in after if id not in LIMITS]) >= len([id for id, _ in before if id not in LIMITS])
+    assert {id for id, _ in after} & LIMITS >= {id for id, _ in before} & LIMITS
 
 
 LIMITS = set(Limits.__struct_fields__)
 
 
-def _weighed(decision: Decision) -> dict[str, int]:
+def _weighed(decision: Decision) -> list[tuple[str, int]]:
     """How strict each violation is, by rule."""
     found = decision.violations
-    return {v.rule: STRICTNESS[v.action] for v in found if v.action != "warn" or v.kind not in LIMITS}
+    return [(v.rule, STRICTNESS[v.action]) for v in found if v.action != "warn" or v.kind not in LIMITS]
 
 
 @checked
