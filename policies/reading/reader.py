@@ -1,38 +1,22 @@
-"""Policy text, bytes, mappings and files to policies."""
+"""Policy text, bytes and mappings to policies."""
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
-from ..errors import PolicyError, Problem, wrong_type
+from ..errors import PolicyError, wrong_type
 from ..policy import Policy, members_of
 from ..rules import RULES
 from .checked import is_sound, mark_sound
 from .convert import Converter
 from .cross_checks import check_whole
-from .dialects.spellings import policies_of_tests, rewritten
-from .formats.source import SUFFIXES, read_source
+from .dialects.contracts import is_contract
+from .dialects.spellings import policies_of_tests, policy_of_contracts, rewritten
+from .formats.source import read_source
 from .records_tree import record_node
 from .suggestions import did_you_mean
 from .tree import ListNode, MapNode, Node, Report, Unreadable, describe, join, set_paths
-
-
-def load_policies(path: str | os.PathLike[str]) -> list[Policy]:
-    """Read the policies of a file; its suffix tells the format: `.yaml`, `.yml`, `.json`, `.toml`, else YAML.
-
-    Raises:
-        PolicyError: the file cannot be read, or is wrong; every problem is listed.
-    """
-    try:
-        file = os.fspath(path)
-        data = Path(file).read_bytes()
-    except (OSError, TypeError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        problem = Problem(message=f"cannot read the file: {reason.lower()}", file=str(path))
-        raise PolicyError([problem]) from None
-    return parse_policies(data, file=file, format=SUFFIXES.get(Path(file).suffix.lower()))
 
 
 def parse_policies(
@@ -41,20 +25,31 @@ def parse_policies(
     """Read policies from text or from a mapping.
 
     Args:
-        source: one policy, or a list of them under `policies:`.
-        file: the name that problems are reported under.
+        source: one policy, or a list of them under `policies:`; YAML may hold several documents.
+        file: the name that problems are reported under; its stem names a policy that states no name.
         format: `yaml`, `json` or `toml`; None reads JSON where it is JSON, else YAML.
 
     Raises:
         PolicyError: the text is wrong; every problem is listed.
     """
-    report = Report(file)
-    root, report = read_source(source, report, file, format)
-    policies = [_policy(node, report) for node in policy_nodes(root, report)]
+    return read_document(source, file=file, format=format).policies
+
+
+class Document(NamedTuple):
+    """The policies of one text; `contracts` says that it is written as contracts and nothing else."""
+
+    policies: list[Policy]
+    contracts: bool
+
+
+def read_document(source: object, *, file: str, format: str | None) -> Document:
+    """Read a text or a mapping; see `parse_policies`."""
+    roots, report = read_source(source, Report(file), file, format)
+    policies = [_policy(node, report) for node in policy_nodes(roots, report)]
     report.raise_if_any()
     for policy in policies:
         mark_sound(policy)
-    return policies
+    return Document(policies, all(map(is_contract, roots)))
 
 
 def check_policy(policy: Policy) -> None:
@@ -79,8 +74,20 @@ def check_policy(policy: Policy) -> None:
         mark_sound(member)
 
 
-def policy_nodes(root: MapNode, report: Report) -> list[MapNode]:
-    """The policies of a document, each in the standard spelling."""
+def policy_nodes(roots: Sequence[MapNode], report: Report) -> list[MapNode]:
+    """The policies of a text's documents, each in the standard spelling; its contracts are one policy."""
+    contracts = [root for root in roots if is_contract(root)]
+    found: list[MapNode] = []
+    for root in roots:
+        if not is_contract(root):
+            found += _nodes_of(root, report)
+        elif root is contracts[0]:
+            found.append(policy_of_contracts(contracts, report))
+    return found
+
+
+def _nodes_of(root: MapNode, report: Report) -> list[MapNode]:
+    """The policies of one document."""
     if "tests" in root.entries:
         return [rewritten(test, report) for test in policies_of_tests(root, report)]
     if "policies" not in root.entries:

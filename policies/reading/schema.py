@@ -8,6 +8,7 @@ from typing import Any
 from ..language.record import Base
 from ..policy import Policy
 from ..rules import RULES
+from .dialects.durations import DURATIONS, PART
 from .shapes import AnyRule, Choice, Items, Number, OfRecord, OneOf, Open, Shape, Table, Text, Truth, fields_of
 
 _FILLED = {"type": "string", "pattern": r"\S"}
@@ -18,6 +19,7 @@ def json_schema() -> dict[str, Any]:
     """The JSON Schema (2020-12) that every policy in the standard spelling meets."""
     definitions: dict[str, Any] = {}
     policy = _of_record(Policy, definitions)
+    definitions["Limits"]["properties"] |= {name: _duration(definitions) for name in DURATIONS}
     several = {
         "type": "object",
         "properties": {"policies": {"type": "array", "items": policy, "minItems": 1}},
@@ -32,6 +34,13 @@ def json_schema() -> dict[str, Any]:
         "else": policy,
         "$defs": dict(sorted(definitions.items())),
     }
+
+
+def _duration(definitions: dict[str, Any]) -> dict[str, Any]:
+    """A duration with its unit, or a limit whose `max` is one."""
+    text = {"type": "string", "pattern": rf"^\s*(?:{PART}\s*)+$"}
+    limit = definitions["Limit"]
+    return {"anyOf": [text, {**limit, "properties": {**limit["properties"], "max": text}}]}
 
 
 def _schema(shape: Shape, definitions: dict[str, Any]) -> dict[str, Any]:

@@ -12,6 +12,8 @@ MAX_DEPTH = 64
 """How deep lists and mappings may nest."""
 MAX_BORROWED = 100_000
 """How many values the aliases of a text may stand for."""
+MAX_TEXT = 1_000_000
+"""How many characters a text may have."""
 
 
 class Span(NamedTuple):

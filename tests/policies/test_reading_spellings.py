@@ -30,6 +30,7 @@ CONTRACT_RULES: list[dict[str, Any]] = [
     {
         "type": "precondition",
         "tool": "issue_refund",
+        "action": "deny",
         "requires": [
             {
                 "prior": "check_eligibility",
@@ -40,7 +41,7 @@ CONTRACT_RULES: list[dict[str, Any]] = [
             {"turns_gte": 3},
         ],
     },
-    {"type": "forbids_after", "tool": "issue_refund", "tools": ["issue_refund", "void_order"]},
+    {"type": "forbids_after", "tool": "issue_refund", "tools": ["issue_refund", "void_order"], "action": "deny"},
 ]
 
 

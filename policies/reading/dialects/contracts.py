@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from ..suggestions import snake_case
 from ..tree import MapNode, Node, Report, Scalar
-from .rewriting import RULE_KEYS, carried, clauses, expect_keys, listing, mapping, required, rule, snake_keys
+from .rewriting import RULE_KEYS, carried, clauses, expect_keys, listing, mapping, required, rule, scalar, snake_keys
 
 _CONTRACT_KEYS = ("tool", "preconditions", "forbids_after", *RULE_KEYS)
 _PRIOR_KEYS = ("requires_prior_tool", "resource", "with_output", "description")
@@ -11,28 +12,33 @@ _STEP_KEYS = ("requires_step_count", "description")
 
 
 def is_contract(node: MapNode) -> bool:
-    """Whether a whole file is one contract."""
-    keys = {"preconditions", "forbids_after"} & node.entries.keys()
-    return bool(keys) and "tool" in node.entries and "rules" not in node.entries
+    """Whether a whole document is one contract."""
+    keys = {snake_case(key) for key in node.entries}
+    return bool({"preconditions", "forbids_after"} & keys) and not keys & {"rules", "contracts", "name"}
 
 
-def rules_of_contract(node: MapNode, report: Report) -> list[Node]:
-    """The rules one contract stands for: one for its preconditions, one for what it forbids."""
+def rules_of_contract(node: MapNode, report: Report, *, blocks: bool) -> list[Node]:
+    """The rules one contract stands for: one for its preconditions, one for what it forbids.
+
+    `blocks`: nothing around the contract says what happens to a call that breaks it, so it is refused and the run
+    goes on, unless the contract says otherwise.
+    """
     expect_keys(node, _CONTRACT_KEYS, report)
     tool = required(node, "tool", report)
     if tool is None:
         return []
+    shared = {**({"action": scalar("deny", node)} if blocks else {}), **carried(node)}
     rules: list[Node] = []
     if "preconditions" in node.entries:
         preconditions = node.entries["preconditions"]
         listed = clauses(preconditions, "preconditions", report)
         requires = [found for item in listed if (found := _requirement(item, report)) is not None]
-        entries = {"tool": tool, "requires": listing([*requires], preconditions), **carried(node)}
+        entries = {"tool": tool, "requires": listing([*requires], preconditions), **shared}
         if requires or not listed:
             rules.append(rule("precondition", entries, preconditions))
     if "forbids_after" in node.entries:
         forbidden = node.entries["forbids_after"]
-        rules.append(rule("forbids_after", {"tool": tool, "tools": forbidden, **carried(node)}, forbidden))
+        rules.append(rule("forbids_after", {"tool": tool, "tools": forbidden, **shared}, forbidden))
     if not {"preconditions", "forbids_after"} & node.entries.keys():
         report.add("a contract needs `preconditions` or `forbids_after`", node.span, node.path)
     return rules

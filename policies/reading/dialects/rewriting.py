@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from pathlib import PurePath
 from typing import Any
 
 from ..suggestions import did_you_mean, snake_case
@@ -87,6 +88,20 @@ def carried(node: MapNode) -> dict[str, Node]:
 def rule(type: str, entries: Mapping[str, Node], at: Node) -> MapNode:
     """A rule in the place of the clause it is made from."""
     return mapping({"type": scalar(type, at), **entries}, at)
+
+
+def stem(report: Report) -> str:
+    """What the file is called, without its suffix; "" if the text is of no file."""
+    name = PurePath(report.file).stem
+    return "" if name in ("", "-", "<stdin>") or not name.strip() else name
+
+
+def own_name(root: MapNode, report: Report, otherwise: str) -> Node:
+    """The name of a policy that states none: its file's, else that of what it is about."""
+    if name := stem(report):
+        return scalar(name, root)
+    named = root.entries.get("name", root.entries.get("tool"))
+    return named if isinstance(named, Scalar) and isinstance(named.value, str) else scalar(otherwise, root)
 
 
 def prefix_glob(prefix: str) -> str:

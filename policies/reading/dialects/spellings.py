@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import pairwise
-from pathlib import PurePath
 
 from ..tree import ListNode, MapNode, Node, Report, Scalar, describe
 from .contracts import is_contract, rules_of_contract
+from .durations import with_durations
+from .nets import is_net, with_plain_nets
 from .rewriting import (
     RULE_KEYS,
     carried,
@@ -14,12 +16,14 @@ from .rewriting import (
     expect_keys,
     listing,
     mapping,
+    own_name,
     prefix_glob,
     replaced,
     required,
     rule,
     scalar,
     snake_keys,
+    stem,
 )
 
 _TEST_KEYS = ("id", "metric", "rules", "sequences", "description")
@@ -29,12 +33,10 @@ _FOREIGN = ("contracts", "forbidden", "tool_limits", "sequences")
 def rewritten(root: MapNode, report: Report) -> MapNode:
     """One policy in the standard spelling; the node itself if it is written so already."""
     if is_contract(root):
-        entries: dict[str, Node] = {"name": _file_name(report) or root.entries["tool"]}
-        if isinstance(entries["name"], ListNode | MapNode):
-            entries["name"] = scalar("contract", root)
-        rules = rules_of_contract(snake_keys(root, report), report)
-        return mapping({**entries, "rules": listing(rules, root)}, root)
-    root = _with_tool_limits(root)
+        return policy_of_contracts([root], report)
+    if is_net(root):
+        root = mapping({"name": own_name(root, report, "net"), "nets": listing([root], root)}, root)
+    root = with_plain_nets(with_durations(_with_tool_limits(root), report), report)
     added = _rules_of_foreign(root, report)
     rules_node = root.entries.get("rules")
     changed: dict[str, Node] = {}
@@ -43,13 +45,23 @@ def rewritten(root: MapNode, report: Report) -> MapNode:
         rules = [_rule(item, report) for item in rules_node.items]
         if _differ(rules, rules_node.items):
             changed["rules"] = listing(rules, rules_node)
-    if not any(key in root.entries for key in _FOREIGN):
-        return _whens(replaced(root, changed) if changed else root)
-    if rules_node is None or isinstance(rules_node, ListNode):
+    foreign = any(key in root.entries for key in _FOREIGN)
+    if foreign and (rules_node is None or isinstance(rules_node, ListNode)):
         changed["rules"] = listing([*rules, *added], rules_node or root)
-    if "name" not in root.entries:
-        changed = {"name": _file_name(report) or scalar("policy", root), **changed}
-    return _whens(replaced(root, changed, without=_FOREIGN))
+    if "name" not in root.entries and (foreign or root.entries.keys() == {"rules"}):
+        changed = {"name": own_name(root, report, "policy"), **changed}
+    return _whens(replaced(root, changed, without=_FOREIGN) if changed else root)
+
+
+def policy_of_contracts(roots: Sequence[MapNode], report: Report) -> MapNode:
+    """The one policy that the contracts of a file are."""
+    rules: list[Node] = []
+    for root in roots:
+        contract = snake_keys(root, report)
+        if "tool" not in contract.entries and (name := stem(report)):
+            contract = replaced(contract, {"tool": scalar(name, root)})
+        rules += rules_of_contract(contract, report, blocks=True)
+    return mapping({"name": own_name(roots[0], report, "contract"), "rules": listing(rules, roots[0])}, roots[0])
 
 
 def policies_of_tests(root: MapNode, report: Report) -> list[MapNode]:
@@ -67,16 +79,11 @@ def policies_of_tests(root: MapNode, report: Report) -> list[MapNode]:
     return policies
 
 
-def _file_name(report: Report) -> Scalar | None:
-    stem = PurePath(report.file).stem
-    return Scalar(stem) if stem.strip() and stem != "-" else None
-
-
 def _rules_of_foreign(root: MapNode, report: Report) -> list[Node]:
     rules: list[Node] = []
     if "contracts" in root.entries:
         for contract in clauses(root.entries["contracts"], "contracts", report):
-            rules += rules_of_contract(contract, report)
+            rules += rules_of_contract(contract, report, blocks="on_violation" not in root.entries)
     if "forbidden" in root.entries:
         for clause in clauses(root.entries["forbidden"], "forbidden sequences", report):
             rules.append(_forbidden(clause, report))

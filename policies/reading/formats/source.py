@@ -12,38 +12,39 @@ from .yaml_text import read_yaml
 SUFFIXES = {".yaml": "yaml", ".yml": "yaml", ".json": "json", ".toml": "toml"}
 
 
-def read_source(source: object, report: Report, file: str, format: str | None) -> tuple[MapNode, Report]:
-    """Read a policy source into its tree; the report given back knows the text's lines.
+def read_source(source: object, report: Report, file: str, format: str | None) -> tuple[list[MapNode], Report]:
+    """Read a policy source into the trees of its documents; the report given back knows the text's lines.
 
     Raises:
         PolicyError: the source cannot be read at all.
     """
     try:
         if isinstance(source, Mapping):
-            root: Node = node_of(source)
+            roots = [node_of(source)]
         else:
             text = _text(source)
             report = Report(file, text)
-            root = read_text(text, report, format)
-        mapping = _mapping(root)
+            roots = read_text(text, report, format)
+        mappings = [_mapping(root) for root in roots]
     except Unreadable as error:
         report.problems.clear()  # the text as a whole is the one thing to say
         report.add(error.message, error.span, suggestion=error.suggestion)
         report.raise_if_any()
         raise
-    set_paths(mapping)
-    return mapping, report
+    for mapping in mappings:
+        set_paths(mapping)
+    return mappings, report
 
 
-def read_text(text: str, report: Report, format: str | None) -> Node:
+def read_text(text: str, report: Report, format: str | None) -> list[Node]:
     """Read text in a format: `yaml`, `json`, `toml`, or None for JSON where it is JSON, else YAML.
 
     Raises:
         Unreadable: it is not text of that format, or no such format.
     """
-    readers: dict[str, Callable[[], Node]] = {
-        "json": lambda: read_json(text, report),
-        "toml": lambda: _read_toml(text),
+    readers: dict[str, Callable[[], list[Node]]] = {
+        "json": lambda: [read_json(text, report)],
+        "toml": lambda: [_read_toml(text)],
         "yaml": lambda: _read_yaml_or_json(text, report),
     }
     if format is not None and format not in readers:
@@ -57,7 +58,7 @@ def _read_toml(text: str) -> Node:
     return read_toml(text)
 
 
-def _read_yaml_or_json(text: str, report: Report) -> Node:
+def _read_yaml_or_json(text: str, report: Report) -> list[Node]:
     """YAML holds JSON, save for a few escapes and tabs: what is JSON is read as JSON."""
     begins = text.lstrip()[:1]
     if begins not in ("{", "["):
@@ -72,7 +73,7 @@ def _read_yaml_or_json(text: str, report: Report) -> Node:
             raise (as_json if text.lstrip()[1:].lstrip()[:1] in ('"', "{", "}", "") else as_yaml) from None
     for problem in found.problems:
         report.add(problem.message, Span(problem.line, problem.column))
-    return root
+    return [root]
 
 
 def _text(source: object) -> str:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from ..formats.json_text import read_json
 from ..formats.source import SUFFIXES, read_source
 from ..reader import parse_policies, policy_nodes
-from ..tree import NOWHERE, ListNode, MapNode, Report, Scalar, Unreadable
+from ..tree import NOWHERE, ListNode, MapNode, Node, Report, Scalar, Unreadable
 from .comments import Comments
 from .emit import lines_of, to_yaml
 
@@ -25,20 +26,22 @@ def migrate(text: str, *, file: str = "", format: str | None = None) -> str:
     """
     format = format or SUFFIXES.get(Path(file).suffix.lower())
     parse_policies(text, file=file, format=format)
-    root, report = read_source(text, Report(file), file, format)
-    nodes = policy_nodes(root, report)
+    roots, report = read_source(text, Report(file), file, format)
+    nodes = policy_nodes(roots, report)
     is_yaml = format in (None, "yaml") and not _is_json(text)
-    if is_yaml and _standard(root, nodes):
+    if is_yaml and _standard(roots, nodes):
         return text
     policies = [_headed(node) for node in nodes]
     written = policies[0] if len(policies) == 1 else MapNode({"policies": ListNode([*policies])})
     return to_yaml(written, Comments(text if is_yaml else "", lines_of(written)))
 
 
-def _standard(root: MapNode, nodes: list[MapNode]) -> bool:
-    """Whether nothing of the document was rewritten."""
-    listed = root.entries.get("policies")
-    written = listed.items if isinstance(listed, ListNode) else [root]
+def _standard(roots: Sequence[MapNode], nodes: Sequence[MapNode]) -> bool:
+    """Whether nothing of the documents was rewritten."""
+    written: list[Node] = []
+    for root in roots:
+        listed = root.entries.get("policies")
+        written += listed.items if isinstance(listed, ListNode) else [root]
     return len(nodes) == len(written) and all(a is b for a, b in zip(nodes, written, strict=True))
 
 

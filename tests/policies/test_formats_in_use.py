@@ -1,0 +1,194 @@
+"""Policies as people have them: files, folders and formats of other tools, each read as what it means there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from proctor.policies import Policy, PolicyError, load_policies, merge_policies, parse_policies
+from proctor.policies.policy import Limits
+from proctor.policies.reading.formats import yaml_text
+from proctor.policies.reading.migrating.migrate import migrate
+from proctor.policies.stream import events as ev
+
+CASES: list[dict[str, Any]] = yaml.safe_load((Path(__file__).parent / "formats_in_use.yaml").read_text())
+
+
+def case_id(case: dict[str, Any]) -> str:
+    """What a case shows."""
+    return str(case["it"])
+
+
+def read(case: dict[str, Any]) -> list[Policy]:
+    """The policies of a case's text."""
+    return parse_policies(case["text"], file=case.get("file", "book.yaml"))
+
+
+@pytest.mark.parametrize("case", CASES, ids=case_id)
+def test_a_text_of_another_tool_reads_as_what_it_means(case: dict[str, Any]) -> None:
+    """The same policy as the standard spelling of it."""
+    assert parse_policies({"policies": case["means"]}) == read(case)
+
+
+@pytest.mark.parametrize("case", CASES, ids=case_id)
+def test_its_rewritten_text_means_the_same(case: dict[str, Any]) -> None:
+    """`migrate` gives the standard spelling, which reads alike and is rewritten no more."""
+    written = migrate(case["text"], file=case.get("file", "book.yaml"))
+
+    assert parse_policies(written) == read(case)
+    assert migrate(written) == written
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if "answers" in case], ids=case_id)
+def test_it_answers_as_it_does_where_it_comes_from(case: dict[str, Any], drive: Any) -> None:
+    """What is refused there is refused here, and the run goes on where it did there."""
+    session = drive(*case["means"])
+    for tool, answer, *more in case["answers"]:
+        input, out = [*more, {}, {}][:2]
+        decision = session.propose(tool, **input)
+
+        assert decision.action == answer, (tool, input)
+        if answer == "allow":
+            done = ev.ToolCallCompleted(tool_call_id=decision.tool_call_id, tool_name=tool, tool_output=out)
+            session.see(done)
+
+
+def test_a_directory_is_every_policy_file_of_it_in_name_order(tmp_path: Path) -> None:
+    """Other files, hidden ones and folders in it are not policies."""
+    (tmp_path / "b.yaml").write_text("rules: [{type: require, tool: x}]")
+    (tmp_path / "a.json").write_text('{"policies": [{"name": "one"}, {"name": "two"}]}')
+    (tmp_path / "c.YML").write_text("name: last\n---\nname: very last")
+    (tmp_path / "README.md").write_text("# not a policy")
+    (tmp_path / ".hidden.yaml").write_text("not: a policy")
+    (tmp_path / "sub.yaml").mkdir()
+
+    assert [policy.name for policy in load_policies(tmp_path)] == ["one", "two", "b", "last", "very last"]
+
+
+def test_a_directory_of_contracts_is_one_policy(tmp_path: Path) -> None:
+    """Named after the directory; each contract's tool is its file's name, or what it says."""
+    folder = tmp_path / "library"
+    folder.mkdir()
+    (folder / "find.yaml").write_text("preconditions: [{requires_prior_tool: greet}]")
+    (folder / "lend.yaml").write_text("tool: lend_book\nforbids_after: [lend_book]")
+    (folder / "z.yaml").write_text("name: other\n")
+    rules = [
+        {"type": "precondition", "tool": "find", "action": "deny", "requires": [{"prior": "greet"}]},
+        {"type": "forbids_after", "tool": "lend_book", "tools": ["lend_book"], "action": "deny"},
+    ]
+
+    assert load_policies(folder) == parse_policies(
+        {"policies": [{"name": "library", "rules": rules}, {"name": "other"}]}
+    )
+    assert merge_policies(load_policies(folder)).name == "library + other"
+
+
+def test_every_problem_of_a_directory_is_reported_with_its_file(tmp_path: Path) -> None:
+    """Not the first file's alone."""
+    (tmp_path / "a.yaml").write_text("name: p\nnope: 1\n---\nname: q\nnope: 2")
+    (tmp_path / "b.yaml").write_text("name: [")
+    with pytest.raises(PolicyError) as caught:
+        load_policies(tmp_path)
+
+    assert [(Path(p.file).name, p.line) for p in caught.value.problems] == [
+        ("a.yaml", 2),
+        ("a.yaml", 5),
+        ("b.yaml", 1),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("written", "ms"),
+    [
+        ("10m", 600_000),
+        ("90s", 90_000),
+        ("2h", 7_200_000),
+        ("250ms", 250),
+        ("1h30m", 5_400_000),
+        ("1.5h", 5_400_000),
+        ("1d", 86_400_000),
+        (" 5 s ", 5_000),
+        ("1h 5s", 3_605_000),
+        ("0s", 0),
+    ],
+)
+def test_a_duration_with_its_unit_is_the_limit_in_milliseconds(written: str, ms: int) -> None:
+    """Alone, or as the `max` of a limit that says more."""
+    full = {"max": written, "scope": "session", "action": "warn"}
+    found = [
+        p.limits for value in (written, full) for p in parse_policies({"name": "p", "limits": {"max_idle": value}})
+    ]
+
+    assert found == [
+        Limits(max_idle_ms=ms),
+        parse_policies({"name": "p", "limits": {"max_idle_ms": {**full, "max": ms}}})[0].limits,
+    ]
+
+
+@pytest.mark.parametrize(
+    "written", ["10", 10, "", "10 x", "m", "-5m", "1m2h", "5m5m", "1e3s", "1,5h", True, "9" * 400 + "s"]
+)
+def test_a_bad_duration_is_an_error_with_its_place(written: Any) -> None:
+    """And nothing else is said of it."""
+    with pytest.raises(PolicyError) as caught:
+        parse_policies({"name": "p", "limits": {"max_duration": written, "max_turns": 3}})
+    (problem,) = caught.value.problems
+
+    assert problem.path == "limits.max_duration"
+    assert "expected a duration with its unit" in problem.message
+    assert "`10m`" in problem.suggestion
+
+
+def test_a_limit_of_time_given_twice_is_an_error() -> None:
+    """One limit has one number."""
+    with pytest.raises(PolicyError) as caught:
+        parse_policies("name: p\nlimits:\n  max_duration_ms: 5\n  max_duration: 5s\n")
+    (problem,) = caught.value.problems
+
+    assert (problem.line, problem.column) == (4, 3)
+    assert problem.message == "`max_duration` and `max_duration_ms` are the same limit"
+
+
+def test_what_is_no_map_line_is_an_error_under_a_tool_mapper() -> None:
+    """Code that maps tools cannot be read from a text."""
+    net = {"name": "n", "places": ["p"], "toolMapper": ["block rm", 3], "transitions": []}
+    with pytest.raises(PolicyError) as caught:
+        parse_policies({"name": "p", "nets": [net]})
+
+    assert [(p.path, p.message) for p in caught.value.problems] == [
+        ("nets[0].toolMapper[0]", "expected a `map` line, got the text `block rm`"),
+        ("nets[0].toolMapper[1]", "expected a `map` line, got the number 3"),
+    ]
+
+
+def test_a_name_is_needed_where_a_policy_says_more_than_rules() -> None:
+    """A forgotten name is not made up for a policy written in this language."""
+    with pytest.raises(PolicyError, match="`name` is missing"):
+        parse_policies("limits: {max_turns: 3}", file="book.yaml")
+    assert [policy.name for policy in parse_policies("rules: []")] == ["policy"]
+
+
+@pytest.mark.skipif(not yaml.__with_libyaml__, reason="this PyYAML has no libyaml")
+def test_both_parsers_of_yaml_say_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On every case and every mistake of these tests: the same policies, words and places."""
+    here = Path(__file__).parent
+    texts = [case["text"] for case in CASES] + [path.read_text() for path in sorted(here.glob("*.yaml"))]
+    texts += [policy.read_text() for policy in sorted((here.parents[1] / "examples").glob("*/*.yaml"))]
+    texts += (here / "mistakes.yaml").read_text().splitlines()
+    texts += ["\n".join(text.splitlines()[:n]) for text in texts for n in (1, 2, 3, 5, 8, 13)]
+    with monkeypatch.context() as slow:
+        slow.setattr(yaml_text, "_FAST", None)
+        slowly = [outcome(text) for text in texts]
+
+    assert [outcome(text) for text in texts] == slowly
+
+
+def outcome(text: str) -> Any:
+    """The policies of a text, or its problems."""
+    try:
+        return parse_policies(text, file="p.yaml")
+    except PolicyError as error:
+        return error.problems
