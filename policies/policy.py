@@ -15,15 +15,18 @@ from msgspec import Meta
 
 from .language.conditions import Condition, when_problems
 from .language.record import Amount, Base, Name, Record
-from .language.selectors import ToolWhere, VirtualTool, selector_problems
+from .language.selectors import Scope, ToolWhere, VirtualTool, selector_problems
+from .rules.lists import AllowlistMachine, BlocklistMachine
+from .rules.machine import Machine
 from .rules.nets.written import Net, NetLine
-from .rules.record import Rule, RuleAction
+from .rules.record import Roles, Rule, RuleAction, Statement
+from .rules.wording import names
 from .values.complaints import Complaint
 
 OnViolation: TypeAlias = Literal["cancel", "deny", "request_approval", "warn"]
 
 
-class Allow(Base, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+class Allow(Statement, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """Only these tools may be called; several allow lists must all admit a call."""
 
     tools: Sequence[Name | ToolWhere] = msgspec.field(name="allow")
@@ -39,8 +42,23 @@ class Allow(Base, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
         if self.tools:  # an empty allow list is preflight's to refuse: a stack may be narrowed to nothing
             yield from selector_problems(self.tools, ("allow",))
 
+    def compile(self, scope: Scope) -> Machine:
+        """The machine that judges this list."""
+        return AllowlistMachine(self.tools, scope, kind="allow")
 
-class Deny(Base, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    def roles(self) -> Roles:
+        """It admits calls by their own names."""
+        return Roles(admits=(self.tools,))
+
+    def words(self) -> str:
+        """What it says."""
+        return f"only {names(self.tools)}"
+
+    def owes(self) -> None:
+        """Nothing."""
+
+
+class Deny(Statement, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """These tools may not be called."""
 
     tools: Sequence[Name | ToolWhere] = msgspec.field(name="deny")
@@ -54,6 +72,21 @@ class Deny(Base, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     def problems(self) -> Iterator[Complaint]:
         yield from when_problems(self.when)
         yield from selector_problems(self.tools, ("deny",))
+
+    def compile(self, scope: Scope) -> Machine:
+        """The machine that judges this list."""
+        return BlocklistMachine(self.tools, scope, kind="deny")
+
+    def roles(self) -> Roles:
+        """What it lists it refuses."""
+        return Roles(restricts=(self.tools,))
+
+    def words(self) -> str:
+        """What it says."""
+        return f"no {names(self.tools)}"
+
+    def owes(self) -> None:
+        """Nothing."""
 
 
 class Limit(Record, frozen=True):

@@ -7,13 +7,13 @@ from collections.abc import Iterable, Iterator
 from ..monitor.monitor import Monitor
 from ..policy import Policy
 from ..rules.nets.written import Net
+from ..rules.record import Rule
 from ..stack.check import checked_stack
 from ..stack.clauses import Clause, clauses_of
 from ..stack.limits import effective_limits, figure
-from ..stack.wording import says
 from .marking import Standing
 from .nets import net_section
-from .order import DRAWN, order_section
+from .order import order_section
 from .picture import Picture
 
 
@@ -41,5 +41,6 @@ def _lines(stack: Policy, clauses: Iterable[Clause]) -> Iterator[str]:
     for entry in effective_limits(stack):
         yield f"{entry.name}: {figure(entry.limit.max)} ({entry.action})"
     for clause in clauses:
-        if not isinstance(clause.record, (Net, *DRAWN)):
-            yield f"{says(clause)} ({clause.action})".replace("`", "")
+        drawn = clause.record.drawing() if isinstance(clause.record, Rule) else isinstance(clause.record, Net)
+        if not drawn:
+            yield f"{clause.says()} ({clause.action})".replace("`", "")

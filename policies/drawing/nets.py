@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Mapping
 
 from ..rules.nets.written import Net, Transition
+from ..rules.wording import plain_names
 from ..stack.clauses import Clause
-from ..stack.wording import names
 from .marking import Standing
 from .picture import Edge, Node, Section, State
 
@@ -26,7 +26,7 @@ def net_section(clause: Clause, standing: Standing) -> Section:
         nodes.append(_transition(f"x{n}", transition, state))
         edges += [_arc(places[place], f"x{n}", times) for place, times in Counter(transition.inputs).items()]
         edges += [_arc(f"x{n}", places[place], times) for place, times in Counter(transition.outputs).items()]
-    free = (f"{names(net.free_tools).replace('`', '')} free",) if net.free_tools else ()
+    free = (f"{plain_names(net.free_tools)} free",) if net.free_tools else ()
     title = " - ".join((f"net {net.name}", *free))
     return Section(title=title, nodes=tuple(nodes), edges=tuple(edges), action=clause.action)
 
@@ -38,7 +38,7 @@ def _place(net: Net, name: str, id: str, marking: Mapping[str, int]) -> Node:
 
 
 def _transition(id: str, transition: Transition, state: State) -> Node:
-    tools = names(transition.tools).replace("`", "") if transition.tools else "by itself"
+    tools = plain_names(transition.tools) if transition.tools else "by itself"
     notes = ["a person approves"] if transition.type == "manual" else []
     notes += ["once completed"] if transition.deferred else []
     return Node(id=id, text=tools, shape="transition", notes=(transition.name, *notes), state=state)

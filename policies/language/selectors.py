@@ -107,6 +107,11 @@ class Scope:
         """Names with aliases replaced by the tools they stand for."""
         return tuple(self._expanded([names] if isinstance(names, str) else names, frozenset()))
 
+    def patterns(self, *selectors: Selector) -> tuple[str, ...]:
+        """The names that selectors mean, aliases replaced."""
+        items = [item for s in selectors for item in (s if isinstance(s, tuple | list) else (s,))]
+        return tuple(name for item in items for name in self.expand(item if isinstance(item, str) else item.tool))
+
     def _expanded(self, names: Sequence[str], seen: frozenset[str]) -> Iterator[str]:
         for name in names:
             folded = name.casefold()
@@ -154,9 +159,10 @@ class Slot:
         every_act: bool = False,
     ) -> None:
         items = selector if isinstance(selector, tuple | list) else (selector,)
+        self.selector = selector
         self._parts = [_Part(item, scope, permits) for item in items]
-        self._own, self._acts, self._every_act = own, acts, every_act
-        self._virtual_names = scope.virtual_names if virtual_names is None else virtual_names
+        self.own, self._acts, self._every_act = own, acts, every_act
+        self.virtual_names = scope.virtual_names if virtual_names is None else virtual_names
         self.outputs: tuple[OutputRef, ...] = tuple(ref for part in self._parts for ref in part.outputs)
 
     @property
@@ -175,10 +181,10 @@ class Slot:
         return any_of([self._bound(part, looked_at, names) for part in self._parts])
 
     def _bound(self, part: _Part, looked_at: Names, names: Names) -> Bound:
-        return part.bind(self._seen(looked_at), [v for v in self._virtual_names if names.any(v.of_tool)])
+        return part.bind(self._seen(looked_at), [v for v in self.virtual_names if names.any(v.of_tool)])
 
     def _seen(self, names: Names) -> Names:
-        return Names(names.own if self._own else "", names.acts if self._acts else ())
+        return Names(names.own if self.own else "", names.acts if self._acts else ())
 
     def conditions_on(self, names: Names) -> tuple[str, ...]:
         """What the items that name a tool ask of its input, in words."""

@@ -219,7 +219,7 @@ def _machine_of(id: str, clause: Rule | Allow | Deny, scope: Scope) -> Machine:
         return AllowlistMachine(clause.tools, scope, kind="allow")
     if isinstance(clause, Deny):
         return BlocklistMachine(clause.tools, scope, kind="deny")
-    machine: Machine = clause.compile(scope)  # type: ignore[attr-defined]
+    machine: Machine = clause.compile(scope)
     if isinstance(machine, CheckMachine):
         machine.rule_id = id
     return machine if clause.key is None else Keyed(machine, clause.key)

@@ -12,14 +12,15 @@ from .checks.allow_lists import allow_findings
 from .checks.evasions import evasion_findings
 from .checks.limits import limit_findings
 from .checks.nets import net_findings
+from .checks.never_callable import never_callable
+from .checks.never_satisfied import never_satisfied
 from .checks.obligations import demand_findings
 from .checks.order import find_orders
 from .checks.quotas import quota_findings
 from .checks.shadowing import shadow_findings
 from .findings import Findings
-from .search.needs import stated_needs
-from .search.order_judges import judges_of
-from .search.reachable import Possible, never_callable, never_satisfied
+from .search.saturation import Saturation
+from .search.system import systems_of
 
 
 def findings_of(policy: Policy, capabilities: Capabilities | None) -> Findings:
@@ -28,10 +29,11 @@ def findings_of(policy: Policy, capabilities: Capabilities | None) -> Findings:
     clauses = clauses_of(stack)
     kinds = Kinds(stack, clauses)
     nets = list(net_findings(clauses, kinds))
-    possible = Possible(stated_needs(clauses, kinds), kinds)
     large = frozenset(finding.rule for finding in nets if finding.code in ("unbounded_net", "gave_up"))
-    judges = judges_of(clauses, kinds, large)
-    given_up = list(find_orders(possible, judges))
+    systems = systems_of(clauses, kinds, large)
+    binding = [system for system in systems if system.clause.binds]
+    possible = Saturation(binding, kinds)
+    given_up = list(find_orders(possible, binding))
     alone = [
         *never_callable(possible),
         *never_satisfied(clauses, possible),
@@ -42,12 +44,12 @@ def findings_of(policy: Policy, capabilities: Capabilities | None) -> Findings:
         [
             *adapter_findings(stack, clauses, capabilities),
             *limit_findings(stack, capabilities),
-            *allow_findings(clauses, kinds),
+            *allow_findings(clauses, kinds, systems),
             *nets,
             *given_up,
             *alone,
-            *(() if refused else demand_findings(clauses, possible, judges)),
-            *shadow_findings(clauses, kinds),
+            *(() if refused else demand_findings(possible, binding)),
+            *shadow_findings(clauses, kinds, systems),
             *evasion_findings(clauses),
         ]
     )

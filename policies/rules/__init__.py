@@ -43,11 +43,10 @@ __all__ = ["RULES", "Check", *sorted(rule.__name__ for rule in WRITTEN)]
 
 ROOMS = (
     "after",  # `after` and `eventually`
-    "before",  # `before` and `immediately_before`
     "check",  # `check`
-    "count",  # `count` and its other spelling `max_calls`
     "keyed",  # `key`
     "loop",  # `loop`, `max_parallel` and `circuit_breaker`
+    "count",  # `count` and its other spelling `max_calls`
     "nets",  # how nets are written
     "never_after",  # `never_after` and `forbids_after`
     "provenance",  # `provenance`
@@ -56,7 +55,9 @@ ROOMS = (
     "sequence",  # `sequence` and `forbidden_sequence`
     "precondition",  # `precondition`
     "prior",  # the evidence behind a `prior` requirement
-    "machine",  # what a rule family is
-    "record",  # what every rule shares
+    "before",  # `before` and `immediately_before`
+    "record",  # what every rule shares, and what it says of itself
+    "machine",  # what judges a rule
+    "wording",  # how selectors and figures are said in a few words
 )
 """Top first: each imports only those below it."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 
 from ..language.record import Positive
 from ..language.selectors import Scope, Selector, selector_problems
@@ -10,7 +10,9 @@ from ..values.complaints import Complaint
 from .lists import keyless_problems
 from .machine import Ahead, Call, Finding, Machine, counted, listed, slots_of
 from .machine import State as NoState
-from .record import Rule
+from .record import LARGEST, Link, Note, Owed, Roles, Rule
+from .require import Require
+from .wording import calls, names
 
 TRIGGER, THEN = 1, 2
 
@@ -32,6 +34,28 @@ class After(Rule, tag="after", frozen=True):
         """The machine that judges this rule."""
         return AfterMachine(self, scope)
 
+    def roles(self) -> Roles:
+        """The trigger is what it restricts."""
+        return Roles(restricts=(self.trigger,), others=(self.then,))
+
+    def words(self) -> str:
+        """What it says."""
+        when = "right after" if self.within == 1 else f"within {self.within} calls after"
+        return f"{names(self.then)} {when} {names(self.trigger)}"
+
+    def owes(self) -> Owed | None:
+        """An answer, once there was a trigger."""
+        return Owed(self.then, after=self.trigger)
+
+    def outline(self) -> tuple[Rule, ...]:
+        """Itself, if the answer is due soon."""
+        return (self,) if self.key is None and self.within <= LARGEST else ()
+
+    def drawing(self) -> tuple[Link, ...]:
+        """From the trigger to the answer."""
+        word = "then next" if self.within == 1 else f"then within {self.within} calls"
+        return (Link(word, (self.trigger,), self.then),)
+
 
 class Eventually(Rule, tag="eventually", frozen=True):
     """One of the first so many calls must be `tool`."""
@@ -47,6 +71,26 @@ class Eventually(Rule, tag="eventually", frozen=True):
     def compile(self, scope: Scope) -> Machine:
         """The machine that judges this rule."""
         return EventuallyMachine(self, scope)
+
+    def roles(self) -> Roles:
+        """It restricts no call by its name."""
+        return Roles(others=(self.tool,))
+
+    def words(self) -> str:
+        """What it says."""
+        return f"{names(self.tool)} {'as' if self.within == 1 else 'within'} the first {calls(self.within)}"
+
+    def owes(self) -> Owed | None:
+        """The call."""
+        return Owed(self.tool)
+
+    def outline(self) -> tuple[Rule, ...]:
+        """Itself, if the call is due soon; else that it must come."""
+        return (self,) if self.within <= LARGEST else (Require(tool=self.tool),)
+
+    def drawing(self) -> tuple[Note, ...]:
+        """In the tool's node."""
+        return (Note(self.tool, f"within the first {self.within} calls"),)
 
 
 class AfterState(NoState):
@@ -86,6 +130,10 @@ class AfterMachine(Machine):
     def due(self, state: AfterState, now: int) -> int | None:
         """When the earliest trigger must be answered."""
         return max(state.due[0], now + 1) if state.due else None
+
+    def seen_from(self, state: AfterState, now: int) -> Hashable:
+        """How many calls are left for the earliest answer; the answer serves the others too."""
+        return max(0, state.due[0] - now) if state.due else None
 
     def settle(self, state: AfterState) -> Finding | None:
         """Violated if a trigger is open."""
@@ -140,6 +188,10 @@ class EventuallyMachine(Machine):
     def due(self, state: EventuallyState, now: int) -> int | None:
         """The last call that could be the tool."""
         return None if state.called or state.passed else max(self.within, now + 1)
+
+    def seen_from(self, state: EventuallyState, now: int) -> Hashable:
+        """How many calls are left, as long as that matters."""
+        return (state.called, state.passed) if state.called or state.passed else max(0, self.within - now)
 
     def settle(self, state: EventuallyState) -> Finding | None:
         """Violated if it never came; one that came too late has been reported."""

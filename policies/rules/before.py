@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from typing import Literal
 
 from ..language.selectors import Scope, Selector, selector_problems
 from ..values.complaints import Complaint
 from .machine import Ahead, Call, Finding, Judge, Machine, Output, Spend, listed, slots_of
 from .machine import State as NoState
-from .record import Rule
+from .record import Link, Roles, Rule
+from .wording import names
 
 FIRST, THEN = 1, 2
 
@@ -31,6 +32,25 @@ class Before(Rule, tag="before", frozen=True):
         """The machine that judges this rule."""
         return BeforeMachine(self, scope)
 
+    def roles(self) -> Roles:
+        """`first` is evidence for `then`."""
+        return Roles(restricts=(self.then,), evidence=(self.first,))
+
+    def words(self) -> str:
+        """What it says."""
+        return f"{names(self.first)} before {names(self.then)}"
+
+    def owes(self) -> None:
+        """Nothing."""
+
+    def outline(self) -> tuple[Rule, ...]:
+        """The same of all values of the key together."""
+        return (Before(first=self.first, then=self.then, first_must=self.first_must),)
+
+    def drawing(self) -> tuple[Link, ...]:
+        """From `first` to `then`."""
+        return (Link("before", (self.first,), self.then),)
+
 
 class ImmediatelyBefore(Rule, tag="immediately_before", frozen=True):
     """`then` only right after `first`, no other counted call between."""
@@ -47,6 +67,25 @@ class ImmediatelyBefore(Rule, tag="immediately_before", frozen=True):
     def compile(self, scope: Scope) -> Machine:
         """The machine that judges this rule."""
         return ImmediatelyBeforeMachine(self, scope)
+
+    def roles(self) -> Roles:
+        """`first` is evidence for `then`."""
+        return Roles(restricts=(self.then,), evidence=(self.first,))
+
+    def words(self) -> str:
+        """What it says."""
+        return f"{names(self.first)} right before {names(self.then)}"
+
+    def owes(self) -> None:
+        """Nothing."""
+
+    def outline(self) -> tuple[Rule, ...]:
+        """Itself; with a key, calls of other values may stand between."""
+        return (self,) if self.key is None else (Before(first=self.first, then=self.then, first_must="started"),)
+
+    def drawing(self) -> tuple[Link, ...]:
+        """From `first` to `then`."""
+        return (Link("right before", (self.first,), self.then),)
 
 
 class BeforeState(NoState):
@@ -119,6 +158,10 @@ class ImmediatelyBeforeMachine(Machine):
 
     def __init__(self, rule: ImmediatelyBefore, scope: Scope) -> None:
         self.slots = slots_of(scope, (rule.first, True), (rule.then, False))
+
+    def seen_from(self, state: AdjacentState, now: int) -> Hashable:
+        """Whether the last call was `first`."""
+        return self._ready(state, now)
 
     def _ready(self, state: AdjacentState, now: int) -> bool:
         return now > 0 and state.last_first == now

@@ -11,7 +11,8 @@ from ..language.selectors import Scope, Selector, selector_problems
 from ..stream.calls import ToolCall
 from ..values.complaints import Complaint
 from .machine import Call, Finding, Machine, State, slots_of
-from .record import Rule
+from .record import Drawing, Roles, Rule
+from .wording import names
 
 Answer: TypeAlias = bool | str | None
 """None or True: the call may run. False, or a text that says why: it may not."""
@@ -37,6 +38,25 @@ class Check(Rule, tag="check", frozen=True):
     def compile(self, scope: Scope) -> Machine:
         """The machine that judges this rule."""
         return CheckMachine(self, scope)
+
+    def roles(self) -> Roles:
+        """It may refuse its tool's calls."""
+        return Roles(restricts=(self.tool,))
+
+    def words(self) -> str:
+        """What it says."""
+        return f"{names(self.tool)} as a function says"
+
+    def owes(self) -> None:
+        """Nothing."""
+
+    def outline(self) -> tuple[Rule, ...]:
+        """Nobody knows what the callable will say."""
+        return ()
+
+    def drawing(self) -> Drawing:
+        """Nothing; it is said in words."""
+        return ()
 
 
 class CheckMachine(Machine):

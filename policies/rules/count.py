@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Literal
+from collections.abc import Hashable, Iterator
 
 from ..language.record import Natural, Positive
 from ..language.selectors import Scope, Selector, selector_problems
 from ..values.complaints import Complaint
 from .machine import Ahead, Call, Finding, Judge, Machine, Spend, counted, listed, slots_of
 from .machine import State as NoState
-from .record import Rule
+from .record import LARGEST, Cap, Note, Of, Owed, Roles, Rule
+from .wording import names, times
 
 BEHIND = 32
 """How many responses a sub-agent's call may be behind, which counts in the response that asked for it."""
@@ -23,7 +23,7 @@ class Count(Rule, tag="count", frozen=True):
     max: Natural | None = None
     min: Natural | None = None
     exact: Natural | None = None
-    of: Literal["started", "completed", "attempted"] = "started"
+    of: Of = "started"
     within_turns: Positive | None = None
 
     def problems(self) -> Iterator[Complaint]:
@@ -41,6 +41,53 @@ class Count(Rule, tag="count", frozen=True):
         """The machine that judges this rule."""
         return CountMachine(self, scope)
 
+    def roles(self) -> Roles:
+        """It may refuse its tool's calls."""
+        return Roles(restricts=(self.tool,))
+
+    def words(self) -> str:
+        """What it says."""
+        given = [(word, n) for word, n in self._figures() if n is not None]
+        said = [*(f"{word} {n}" for word, n in given[:-1]), f"{given[-1][0]} {times(given[-1][1])}"]
+        return f"{names(self.tool)} {' and '.join(said)}"
+
+    def _figures(self) -> tuple[tuple[str, int | None], ...]:
+        return (("exactly", self.exact), ("at least", self.min), ("at most", self.max))
+
+    @property
+    def _most(self) -> int | None:
+        return self.max if self.exact is None else self.exact
+
+    @property
+    def _least(self) -> int:
+        return (self.min if self.exact is None else self.exact) or 0
+
+    def owes(self) -> Owed | None:
+        """So many calls, unless no value of the key need ever come, or a refused attempt will do."""
+        if not self._least or self.key is not None or self.of == "attempted":
+            return None
+        return Owed(self.tool, self._least, self.of)
+
+    def caps(self) -> Iterator[Cap]:
+        """Its maximum."""
+        if self._most is not None:
+            yield Cap((self.tool,), self._most, self.of, self.within_turns)
+
+    def outline(self) -> tuple[Rule, ...]:
+        """Its figures, as far as they are small and hold for all values of the key together."""
+        if self._most == 0:
+            return (Count(tool=self.tool, max=0),)
+        capped = self._most is not None and self._most <= LARGEST and self.within_turns is None
+        most = self._most if capped and self.key is None else None
+        owed = self.owes()
+        least = min(owed.least, LARGEST) if owed is not None else None
+        of: Of = "completed" if self.of == "completed" else "started"
+        return (Count(tool=self.tool, max=most, min=least, of=of),) if most is not None or least is not None else ()
+
+    def drawing(self) -> tuple[Note, ...]:
+        """In the tool's node."""
+        return tuple(Note(self.tool, f"{word} {n}") for word, n in self._figures() if n is not None)
+
 
 class MaxCalls(Rule, tag="max_calls", frozen=True):
     """`count` with `max`."""
@@ -55,7 +102,33 @@ class MaxCalls(Rule, tag="max_calls", frozen=True):
 
     def compile(self, scope: Scope) -> Machine:
         """The machine that judges this rule."""
-        return CountMachine(Count(tool=self.tool, max=self.max), scope)
+        return self._as_count().compile(scope)
+
+    def _as_count(self) -> Count:
+        return Count(tool=self.tool, max=self.max, key=self.key)
+
+    def roles(self) -> Roles:
+        """As `count`."""
+        return self._as_count().roles()
+
+    def words(self) -> str:
+        """As `count`."""
+        return self._as_count().words()
+
+    def owes(self) -> None:
+        """Nothing."""
+
+    def caps(self) -> Iterator[Cap]:
+        """As `count`."""
+        return self._as_count().caps()
+
+    def outline(self) -> tuple[Rule, ...]:
+        """As `count`."""
+        return self._as_count().outline()
+
+    def drawing(self) -> tuple[Note, ...]:
+        """As `count`."""
+        return self._as_count().drawing()
 
 
 class State(NoState):
@@ -107,10 +180,10 @@ class CountMachine(Machine):
         number = self._used(state, call.turn) + (not self.attempts)
         if number <= self.max:
             return None
-        names = listed(self.slots[0].names)
+        tools = listed(self.slots[0].names)
         window = f" in {self.within} responses" if self.within else ""
         return Finding(
-            expected=f"at most {counted(self.max, f'{self.of} call')} of {names}{window}",
+            expected=f"at most {counted(self.max, f'{self.of} call')} of {tools}{window}",
             actual=f"`{call.name}` would be call number {number}",
             details={"max": self.max, "used": number - 1, "of": self.of},
             suggestion=f"stop after {self.max}, or raise `max`",
@@ -149,6 +222,13 @@ class CountMachine(Machine):
             state.turns[turn] = state.turns.get(turn, 0) + n
         for old in [seen for seen in state.turns if seen <= turn - self.within - BEHIND]:
             del state.turns[old]
+
+    def seen_from(self, state: State, now: int) -> Hashable:
+        """The figures up to where they make no difference, those of responses by their distance from the last."""
+        enough = max(self.max or 0, self.min or 0)
+        last = max(state.turns, default=0)
+        turns = sorted((last - turn, min(n, enough)) for turn, n in state.turns.items())
+        return (min(state.total, enough), min(state.attempts, enough), tuple(turns))
 
     def settle(self, state: State) -> Finding | None:
         """Violated if there were too few; `exact` also if there were others than so many."""

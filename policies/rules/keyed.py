@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from typing import Any
 
 import msgspec
@@ -179,6 +180,10 @@ class Keyed(Machine):
         return all(
             self.inner.closed(row, sure, maybe, state.counts.get(key, 0), ahead) for key, row in state.rows.items()
         )
+
+    def seen_from(self, state: KeyedState, now: int) -> Hashable:
+        """Where the instances stand, whatever their values."""
+        return frozenset(self.inner.seen_from(row, state.counts.get(key, 0)) for key, row in state.rows.items())
 
     def describe(self, state: KeyedState) -> str:
         """The instances in words."""

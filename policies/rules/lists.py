@@ -9,7 +9,8 @@ from ..language.record import Name
 from ..language.selectors import Scope, Slot, ToolWhere, selector_problems
 from ..values.complaints import Complaint
 from .machine import Ahead, Call, Finding, Judge, Machine, State, listed
-from .record import Rule
+from .record import Drawing, Roles, Rule
+from .wording import names
 
 Tools = Sequence[Name | ToolWhere]
 
@@ -29,6 +30,25 @@ class Allowlist(Rule, tag="allowlist", frozen=True):
         """The machine that judges this rule."""
         return AllowlistMachine(self.tools, scope)
 
+    def roles(self) -> Roles:
+        """It admits calls by their own names."""
+        return Roles(admits=(self.tools,))
+
+    def words(self) -> str:
+        """What it says."""
+        return f"only {names(self.tools)}"
+
+    def owes(self) -> None:
+        """Nothing."""
+
+    def outline(self) -> tuple[Rule, ...]:
+        """Itself."""
+        return (self,)
+
+    def drawing(self) -> Drawing:
+        """Nothing; it is said in words."""
+        return ()
+
 
 class Blocklist(Rule, tag="blocklist", frozen=True):
     """These tools may not be called."""
@@ -43,6 +63,25 @@ class Blocklist(Rule, tag="blocklist", frozen=True):
     def compile(self, scope: Scope) -> Machine:
         """The machine that judges this rule."""
         return BlocklistMachine(self.tools, scope)
+
+    def roles(self) -> Roles:
+        """What it lists it refuses."""
+        return Roles(restricts=(self.tools,))
+
+    def words(self) -> str:
+        """What it says."""
+        return f"no {names(self.tools)}"
+
+    def owes(self) -> None:
+        """Nothing."""
+
+    def outline(self) -> tuple[Rule, ...]:
+        """Itself."""
+        return (self,)
+
+    def drawing(self) -> Drawing:
+        """Nothing; it is said in words."""
+        return ()
 
 
 def keyless_problems(rule: Rule) -> Iterator[Complaint]:
@@ -76,18 +115,18 @@ class AllowlistMachine(Machine):
         """Refuse what no entry admits."""
         if mask & self.ADMITS:
             return None
-        names, only = self.slots[0].names, self.slots[0].conditions_on(call.names)
+        tools, only = self.slots[0].names, self.slots[0].conditions_on(call.names)
         if only:
             return Finding(
                 expected="an input that the allow list admits",
                 actual=f"`{call.name}` is allowed only where {', or '.join(only)}",
-                details={"allowed": list(names)},
+                details={"allowed": list(tools)},
                 suggestion="change the input, or the conditions of the allow list",
             )
         return Finding(
-            expected=f"one of {listed(names)}" if names else "no tool at all",
+            expected=f"one of {listed(tools)}" if tools else "no tool at all",
             actual=f"`{call.name}` is not in the allow list",
-            details={"allowed": list(names)},
+            details={"allowed": list(tools)},
             suggestion=f"add `{call.name}` to the allow list, or use one of its tools",
         )
 
@@ -108,11 +147,11 @@ class BlocklistMachine(Machine):
 
     def judge(self, state: State, call: Call, mask: int, now: int) -> Finding | None:
         """Refuse what an entry names."""
-        names, why = self.slots[0].names, self.slots[0].met_by(call.names, call)
+        tools, why = self.slots[0].names, self.slots[0].met_by(call.names, call)
         return Finding(
-            expected="no such call" if why else f"no call of {listed(names)}",
+            expected="no such call" if why else f"no call of {listed(tools)}",
             actual=f"`{call.name}` was asked for{why}",
-            details={"denied": list(names)},
+            details={"denied": list(tools)},
             suggestion=f"do without {'such a call' if why else f'`{call.name}`'}, or take it from the list",
         )
 

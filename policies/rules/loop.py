@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from typing import Annotated, TypeAlias
 
 from msgspec import Meta
@@ -10,9 +10,11 @@ from msgspec import Meta
 from ..language.record import Natural, Positive
 from ..language.selectors import Scope, Selector, selector_problems
 from ..values.complaints import Complaint
+from .count import Count
 from .machine import BOUND, Ahead, Call, Finding, Machine, Output, counted, slots_of
 from .machine import State as NoState
-from .record import Rule
+from .record import Drawing, Roles, Rule
+from .wording import calls, names, times
 
 Window: TypeAlias = Annotated[int, Meta(ge=1, le=BOUND)]
 _TURNS_KEPT = 64
@@ -38,6 +40,25 @@ class Loop(Rule, tag="loop", frozen=True):
     def compile(self, scope: Scope) -> Machine:
         """The machine that judges this rule."""
         return LoopMachine(self, scope)
+
+    def roles(self) -> Roles:
+        """It may refuse its tool's calls."""
+        return Roles(restricts=(self.tool,))
+
+    def words(self) -> str:
+        """What it says."""
+        return f"{names(self.tool)} with one input fewer than {times(self.threshold)} in {calls(self.window)}"
+
+    def owes(self) -> None:
+        """Nothing."""
+
+    def outline(self) -> tuple[Rule, ...]:
+        """No call at all, where one is too many; else another input will do."""
+        return (Count(tool=self.tool, max=0),) if self.threshold == 1 else ()
+
+    def drawing(self) -> Drawing:
+        """Nothing; it is said in words."""
+        return ()
 
 
 class LoopState(NoState):
@@ -87,6 +108,10 @@ class LoopMachine(Machine):
         if mask:
             state.recent.append((now + 1, call.loose_fingerprint()))
 
+    def seen_from(self, state: LoopState, now: int) -> Hashable:
+        """What is in the window, by its distance."""
+        return tuple((now - ordinal, mark) for ordinal, mark in state.recent if ordinal > now + 1 - self.window)
+
     def closed(self, state: LoopState, sure: int, maybe: int, now: int, ahead: Ahead) -> bool:
         """Not even one call is allowed."""
         return bool(sure) and self.threshold == 1
@@ -106,6 +131,25 @@ class MaxParallel(Rule, tag="max_parallel", frozen=True):
     def compile(self, scope: Scope) -> Machine:
         """The machine that judges this rule."""
         return MaxParallelMachine(self, scope)
+
+    def roles(self) -> Roles:
+        """It may refuse its tool's calls."""
+        return Roles(restricts=(self.tool,))
+
+    def words(self) -> str:
+        """What it says."""
+        return f"{names(self.tool)} at most {times(self.max)} in one response"
+
+    def owes(self) -> None:
+        """Nothing."""
+
+    def outline(self) -> tuple[Rule, ...]:
+        """No call at all, where none may come; else the next response will do."""
+        return (Count(tool=self.tool, max=0),) if self.max == 0 else ()
+
+    def drawing(self) -> Drawing:
+        """Nothing; it is said in words."""
+        return ()
 
 
 class ParallelState(NoState):
@@ -143,6 +187,10 @@ class MaxParallelMachine(Machine):
         while len(state.turns) > _TURNS_KEPT:
             del state.turns[next(iter(state.turns))]
 
+    def seen_from(self, state: ParallelState, now: int) -> Hashable:
+        """The last response's calls: those of others are done with, or as good as."""
+        return min(state.turns[max(state.turns)], self.max) if state.turns else 0
+
     def closed(self, state: ParallelState, sure: int, maybe: int, now: int, ahead: Ahead) -> bool:
         """Not even one call is allowed."""
         return bool(sure) and self.max == 0
@@ -163,6 +211,27 @@ class CircuitBreaker(Rule, tag="circuit_breaker", frozen=True):
     def compile(self, scope: Scope) -> Machine:
         """The machine that judges this rule."""
         return CircuitBreakerMachine(self, scope)
+
+    def roles(self) -> Roles:
+        """It looks at every call."""
+        return Roles()
+
+    def words(self) -> str:
+        """What it says."""
+        limits = ((self.consecutive, "in a row"), (self.total, "in all"))
+        said = " or ".join(f"{n} {word}" for n, word in limits if n is not None)
+        return f"nothing more after refusals and failures: {said}"
+
+    def owes(self) -> None:
+        """Nothing."""
+
+    def outline(self) -> tuple[Rule, ...]:
+        """A run in which all goes well never sees it."""
+        return ()
+
+    def drawing(self) -> Drawing:
+        """Nothing; it is said in words."""
+        return ()
 
 
 class BreakerState(NoState):
@@ -214,6 +283,10 @@ class CircuitBreakerMachine(Machine):
             details={"consecutive": state.consecutive, "total": state.total},
             suggestion="stop and look at what keeps failing",
         )
+
+    def seen_from(self, state: BreakerState, now: int) -> Hashable:
+        """The figures up to where it trips."""
+        return (min(state.consecutive, self.consecutive or 0), min(state.total, self.total or 0), state.open)
 
     def closed(self, state: BreakerState, sure: int, maybe: int, now: int, ahead: Ahead) -> bool:
         """It has tripped."""

@@ -10,7 +10,7 @@ data, so that every state can be snapshotted, copied and compared.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import islice
 from typing import Any, Protocol, TypeAlias
@@ -199,6 +199,12 @@ class Machine:
     def denied(self, state: Any, call: Call, mask: int) -> Finding | None:
         """A call was refused and never ran."""
 
+    def seen_from(self, state: Any, now: int) -> Hashable:
+        """What of a state makes a difference to the calls that come: equal where the same calls lead to the same
+        answers. `now` counted calls came before; figures that grow are kept no further than they matter.
+        """
+        return tuple(_frozen(value) for value in msgspec.structs.astuple(state))
+
     def due(self, state: Any, now: int) -> int | None:
         """The ordinal (from 1) of the next call that this rule must be asked about whatever its name."""
         return None
@@ -217,6 +223,14 @@ class Machine:
         """The state in words; "" where there is none."""
         fields = msgspec.structs.asdict(state)
         return ", ".join(f"{name}: {_shown(value)}" for name, value in fields.items())
+
+
+def _frozen(value: Any) -> Hashable:
+    if isinstance(value, dict):
+        return frozenset((key, _frozen(item)) for key, item in value.items())
+    if isinstance(value, set):
+        return frozenset(map(_frozen, value))
+    return tuple(map(_frozen, value)) if isinstance(value, list | tuple) else value
 
 
 def _shown(value: Any) -> Any:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 
 from ..language.record import Name
 from ..language.selectors import Scope, Selector, ToolWhere, selector_problems
 from ..values.complaints import Complaint
 from .machine import Ahead, Call, Finding, Judge, Machine, Spend, listed, slots_of
 from .machine import State as NoState
-from .record import Rule
+from .record import Cap, Link, Roles, Rule
+from .wording import names
 
 TRIGGER, FORBIDDEN = 1, 2
 
@@ -30,6 +31,29 @@ class NeverAfter(Rule, tag="never_after", frozen=True):
         """The machine that judges this rule."""
         return NeverAfterMachine(scope, self.trigger, self.forbidden, "never_after", lifted_by_failure=False)
 
+    def roles(self) -> Roles:
+        """It may refuse what is forbidden."""
+        return Roles(restricts=(self.forbidden,), others=(self.trigger,))
+
+    def words(self) -> str:
+        """What it says."""
+        return f"no {names(self.forbidden)} after {names(self.trigger)}"
+
+    def owes(self) -> None:
+        """Nothing."""
+
+    def caps(self) -> Iterator[Cap]:
+        """What forbids itself comes once."""
+        yield Cap((self.trigger, self.forbidden), 1, "started", each=True)
+
+    def outline(self) -> tuple[Rule, ...]:
+        """Itself; with a key, another value will do."""
+        return (self,) if self.key is None else ()
+
+    def drawing(self) -> tuple[Link, ...]:
+        """From the trigger to what is forbidden."""
+        return (Link("never after", (self.trigger,), self.forbidden, forbidden=True),)
+
 
 class ForbidsAfter(Rule, tag="forbids_after", frozen=True):
     """Once `tool` starts, `tools` are forbidden for the rest of the session; lifted if each such call failed."""
@@ -46,6 +70,29 @@ class ForbidsAfter(Rule, tag="forbids_after", frozen=True):
     def compile(self, scope: Scope) -> Machine:
         """The machine that judges this rule."""
         return NeverAfterMachine(scope, self.tool, self.tools, "forbids_after", lifted_by_failure=True)
+
+    def roles(self) -> Roles:
+        """It may refuse what is forbidden."""
+        return Roles(restricts=(self.tools,), others=(self.tool,))
+
+    def words(self) -> str:
+        """What it says."""
+        return f"no {names(self.tools)} after {names(self.tool)}"
+
+    def owes(self) -> None:
+        """Nothing."""
+
+    def caps(self) -> Iterator[Cap]:
+        """What forbids itself comes once."""
+        yield Cap((self.tool, self.tools), 1, "completed", each=True)
+
+    def outline(self) -> tuple[Rule, ...]:
+        """Itself; with a key, another value will do."""
+        return (self,) if self.key is None else ()
+
+    def drawing(self) -> tuple[Link, ...]:
+        """From the trigger to what is forbidden."""
+        return (Link("forbids", (self.tool,), self.tools, forbidden=True),)
 
 
 class State(NoState):
@@ -98,6 +145,10 @@ class NeverAfterMachine(Machine):
         if self.lifted_by_failure and mask & TRIGGER:
             state.standing -= 1
         return None
+
+    def seen_from(self, state: State, now: int) -> Hashable:
+        """Whether a trigger stands."""
+        return state.standing > 0
 
     def closed(self, state: State, sure: int, maybe: int, now: int, ahead: Ahead) -> bool:
         """A trigger stands."""

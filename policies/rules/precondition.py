@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from typing import Literal
 
 from msgspec import UNSET, UnsetType, field
@@ -13,9 +13,11 @@ from ..language.record import Natural, Record
 from ..language.selectors import Scope, Selector, selector_problems
 from ..values import paths, regexes
 from ..values.complaints import Complaint
+from .before import Before
 from .machine import Ahead, Call, Finding, Judge, Machine, Output, Spend, State, listed, slots_of
-from .prior import Evidence, PriorTest
-from .record import Rule
+from .prior import Evidence, PriorTest, without_references
+from .record import Fact, Link, Roles, Rule
+from .wording import items_of, names
 
 TOOL = 1
 
@@ -76,6 +78,51 @@ class Requirement(Record, frozen=True):
         if self.any_of is not UNSET and not self.any_of:
             yield ("any_of",), "`any_of` lists no requirement"
 
+    def words(self) -> str:
+        """What it asks for, in a few words."""
+        if self.any_of is not UNSET:
+            return " or ".join(inner.words() for inner in self.any_of)
+        if self.turns_gte is not UNSET:
+            return f"{self.turns_gte} responses"
+        return "a user message" if self.prior is UNSET else names(self.prior)
+
+    @property
+    def free(self) -> bool:
+        """Whether it can be met without an earlier call."""
+        return self.prior is UNSET if self.any_of is UNSET else any(inner.free for inner in self.any_of)
+
+    @property
+    def weakest(self) -> Literal["completed", "started"]:
+        """How far a call that meets it must have got at least."""
+        if self.any_of is UNSET:
+            return self.must
+        return "started" if any(inner.weakest == "started" for inner in self.any_of) else "completed"
+
+    @property
+    def link_word(self) -> str:
+        """The word of a picture between what it asks for and the tool."""
+        inner = (self,) if self.any_of is UNSET else self.any_of
+        same = ", of the same" if any(each.same for each in inner) else ""
+        return ("needs one of" if len(inner) > 1 else "needs") + same
+
+    def sources(self) -> Iterator[Selector | Fact]:
+        """What it asks for: calls, or a fact."""
+        if self.any_of is not UNSET:
+            for inner in self.any_of:
+                yield from inner.sources()
+        elif self.turns_gte is not UNSET:
+            yield Fact(f"{self.turns_gte} responses")
+        elif self.prior is not UNSET:
+            yield self.prior
+        else:
+            yield Fact(f"user said /{self.user_said}/")
+
+
+def _priors(requires: Iterable[Requirement]) -> Iterator[Selector]:
+    """The selectors of every `prior`, those in `any_of` too."""
+    for requirement in requires:
+        yield from (source for source in requirement.sources() if not isinstance(source, Fact))
+
 
 class Precondition(Rule, tag="precondition", frozen=True):
     """`tool` only where every requirement holds."""
@@ -93,6 +140,31 @@ class Precondition(Rule, tag="precondition", frozen=True):
     def compile(self, scope: Scope) -> Machine:
         """The machine that judges this rule."""
         return PreconditionMachine(self, scope)
+
+    def roles(self) -> Roles:
+        """Every `prior` is evidence for the tool."""
+        return Roles(restricts=(self.tool,), evidence=tuple(_priors(self.requires)))
+
+    def words(self) -> str:
+        """What it says."""
+        return f"{names(self.tool)} needs {', and '.join(requirement.words() for requirement in self.requires)}"
+
+    def owes(self) -> None:
+        """Nothing."""
+
+    def outline(self) -> tuple[Rule, ...]:
+        """For each requirement that only calls can meet, that one of them came; the values are taken to fit."""
+        found = []
+        for requirement in self.requires:
+            if not requirement.free:
+                priors = [item for prior in _priors([requirement]) for item in items_of(prior)]
+                first = tuple(without_references(item) for item in priors)
+                found.append(Before(first=first, then=self.tool, first_must=requirement.weakest))
+        return tuple(found)
+
+    def drawing(self) -> tuple[Link, ...]:
+        """For each requirement, from what it asks for to the tool."""
+        return tuple(Link(each.link_word, tuple(each.sources()), self.tool) for each in self.requires)
 
 
 class PreconditionState(State):
@@ -185,6 +257,12 @@ class PreconditionMachine(Machine):
             if mask & test.mask and (test.must == "completed") == (output is not None):
                 evidence = state.priors.setdefault(test.number, Evidence())
                 test.note(evidence, call, mask, output)
+
+    def seen_from(self, state: PreconditionState, now: int) -> Hashable:
+        """Which evidence there is."""
+        return frozenset(
+            (number, item.mask, item.good) for number, kept in state.priors.items() for item in kept.items.values()
+        )
 
     def closed(self, state: PreconditionState, sure: int, maybe: int, now: int, ahead: Ahead) -> bool:
         """Some requirement holds for no input."""

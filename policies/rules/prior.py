@@ -65,7 +65,7 @@ class PriorTest:
         self.must = requirement.must
         self.pick = requirement.pick
         self.same = requirement.same
-        self.slots = tuple(Slot(_settled(item), scope, permits=True) for item in items)
+        self.slots = tuple(Slot(without_references(item), scope, permits=True) for item in items)
         self.mask = sum(1 << (first_slot + n) for n in range(len(items)))
         wheres = {1 << (first_slot + n): _unsettled(item) for n, item in enumerate(items)}
         self._now = _Fitness(wheres, requirement.output, scope, ahead=False)
@@ -178,8 +178,8 @@ class _Fitness:
         return self.fits(item, call) and self.good(item, call)
 
 
-def _settled(item: str | ToolWhere) -> str | ToolWhere:
-    """An item without the conditions that depend on the judged call."""
+def without_references(item: str | ToolWhere) -> str | ToolWhere:
+    """An item of a selector without the conditions that depend on the judged call."""
     if isinstance(item, str):
         return item
     return ToolWhere(tool=item.tool, where=tuple(c for c in item.where if not has_references([c])))

@@ -13,7 +13,8 @@ from ..values import paths, regexes
 from ..values.complaints import Complaint
 from ..values.equality import asking, scalars_in, text_of
 from .machine import BOUND, Call, Finding, Judge, Machine, Output, State, captured, listed, slots_of
-from .record import Rule
+from .record import Fact, Link, Roles, Rule
+from .wording import names
 
 TOOL = 1
 
@@ -58,6 +59,26 @@ class Provenance(Rule, tag="provenance", frozen=True):
     def compile(self, scope: Scope) -> Machine:
         """The machine that judges this rule."""
         return ProvenanceMachine(self, scope)
+
+    def roles(self) -> Roles:
+        """The sources are evidence for the tool."""
+        return Roles(restricts=(self.tool,), evidence=tuple(s.tool for s in self.from_ if isinstance(s, Source)))
+
+    def words(self) -> str:
+        """What it says."""
+        return f"`{self.path}` of {names(self.tool)} from known sources"
+
+    def owes(self) -> None:
+        """Nothing."""
+
+    def outline(self) -> tuple[Rule, ...]:
+        """A call without the value needs no source."""
+        return ()
+
+    def drawing(self) -> tuple[Link, ...]:
+        """From the sources to the tool."""
+        sources = tuple(s.tool if isinstance(s, Source) else Fact("user message") for s in self.from_)
+        return (Link(f"supplies {self.path}", sources, self.tool),)
 
 
 class ProvenanceState(State):

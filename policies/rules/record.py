@@ -1,20 +1,119 @@
-"""What every rule shares: its record, and the actions it may ask for."""
+"""What every rule shares: its record, the actions it may ask for, and what it says of itself.
+
+Whoever looks at rules from outside - preflight, pictures, explanations - asks the rule. A family answers in its own
+file, so that a new one needs no other.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Literal, TypeAlias
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
+from typing import Literal, NamedTuple, TypeAlias
+
+import msgspec
 
 from ..language.conditions import Condition, when_problems
 from ..language.record import Base, Name
+from ..language.selectors import Scope, Selector
 from ..values import paths
 from ..values.complaints import Complaint
+from .machine import Machine
 
 RuleAction: TypeAlias = Literal["cancel", "deny", "request_approval", "warn", "halt"]
 """What a rule may ask for; `halt` is another spelling of `cancel`."""
+Of: TypeAlias = Literal["started", "completed", "attempted"]
+"""Which calls a figure counts."""
+
+LARGEST = 20
+"""The largest figure an outline keeps: a rule that allows more allows all, one that wants more wants so many."""
 
 
-class Rule(Base, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True, tag_field="type"):
+class Roles(NamedTuple):
+    """The selectors of a clause, by what their calls are to it.
+
+    `restricts`: calls it may refuse; `evidence`: calls that prove something to it; `others`: the rest. `admits`: the
+    calls it lets through, by their own names; it refuses all others.
+    """
+
+    restricts: tuple[Selector, ...] = ()
+    evidence: tuple[Selector, ...] = ()
+    others: tuple[Selector, ...] = ()
+    admits: tuple[Selector, ...] = ()
+
+    def all(self) -> tuple[Selector, ...]:
+        """Every selector."""
+        return (*self.admits, *self.others, *self.evidence, *self.restricts)
+
+
+class Owed(NamedTuple):
+    """Calls that must have come by the end: `least` of them; `after`: only if such a call came."""
+
+    tool: Selector
+    least: int = 1
+    of: Of = "started"
+    after: Selector | None = None
+
+
+class Cap(NamedTuple):
+    """No more than `most` calls that meet all of the selectors, counted over the last `within` responses.
+
+    `each`: so many of every tool by itself.
+    """
+
+    tools: tuple[Selector, ...]
+    most: int
+    of: Of = "started"
+    within: int | None = None
+    each: bool = False
+
+
+class Fact(msgspec.Struct, frozen=True):
+    """Something that is no call and stands before one."""
+
+    text: str
+
+
+class Link(msgspec.Struct, frozen=True):
+    """A rule drawn between calls: what comes first, the rule's word, and what follows or must not."""
+
+    word: str
+    sources: tuple[Selector | Fact, ...]
+    target: Selector
+    forbidden: bool = False
+
+
+class Note(msgspec.Struct, frozen=True):
+    """What a rule says of a tool alone, drawn in the tool's node."""
+
+    tool: Selector
+    text: str
+
+
+Drawing: TypeAlias = Sequence[Link | Note]
+"""A rule as a picture shows it; one that draws nothing is said in words."""
+
+
+class Statement(Base, frozen=True):
+    """What a clause of a policy says of itself: a rule, a tool rule, a net."""
+
+    @abstractmethod
+    def roles(self) -> Roles:
+        """Its selectors, by what their calls are to it."""
+
+    @abstractmethod
+    def words(self) -> str:
+        """What it says, in a few words."""
+
+    @abstractmethod
+    def owes(self) -> Owed | None:
+        """What must have been called by the end, whatever the values of its `key`; None if nothing."""
+
+    def caps(self) -> Iterator[Cap]:
+        """How many calls it lets through at most, where that is a figure."""
+        return iter(())
+
+
+class Rule(Statement, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True, tag_field="type"):
     """What every rule may carry; a family adds its own fields (one file each under `rules/`)."""
 
     id: Name | None = None
@@ -36,3 +135,18 @@ class Rule(Base, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_f
         yield from when_problems(self.when)
         if self.key is not None:
             yield from paths.problems(self.key, ("key",))
+
+    @abstractmethod
+    def compile(self, scope: Scope) -> Machine:
+        """The machine that judges this rule."""
+
+    @abstractmethod
+    def outline(self) -> Sequence[Rule]:
+        """This rule as far as the names of calls decide it, for preflight; none if they decide nothing.
+
+        Rules without a `key` that refuse nothing which this one lets through, and keep no figure above LARGEST.
+        """
+
+    @abstractmethod
+    def drawing(self) -> Drawing:
+        """What a picture of the policy shows of it."""

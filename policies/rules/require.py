@@ -9,7 +9,8 @@ from ..values.complaints import Complaint
 from .lists import keyless_problems
 from .machine import Call, Finding, Machine, listed, slots_of
 from .machine import State as NoState
-from .record import Rule
+from .record import Note, Owed, Roles, Rule
+from .wording import names
 
 
 class Require(Rule, tag="require", frozen=True):
@@ -25,6 +26,26 @@ class Require(Rule, tag="require", frozen=True):
     def compile(self, scope: Scope) -> Machine:
         """The machine that judges this rule."""
         return RequireMachine(self, scope)
+
+    def roles(self) -> Roles:
+        """It restricts the end of the run."""
+        return Roles(restricts=(self.tool,))
+
+    def words(self) -> str:
+        """What it says."""
+        return f"{names(self.tool)} must be called"
+
+    def owes(self) -> Owed | None:
+        """One call."""
+        return Owed(self.tool)
+
+    def outline(self) -> tuple[Rule, ...]:
+        """Itself."""
+        return (self,)
+
+    def drawing(self) -> tuple[Note, ...]:
+        """In the tool's node."""
+        return (Note(self.tool, "required"),)
 
 
 class State(NoState):
@@ -51,5 +72,5 @@ class RequireMachine(Machine):
         """Violated if the tool was never called."""
         if state.called:
             return None
-        names = listed(self.slots[0].names)
-        return Finding(f"a call of {names}", f"{names} was never called", suggestion=f"call {names} before the end")
+        tools = listed(self.slots[0].names)
+        return Finding(f"a call of {tools}", f"{tools} was never called", suggestion=f"call {tools} before the end")

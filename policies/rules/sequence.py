@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import itertools
+from collections.abc import Hashable, Iterator
 from typing import Literal
 
 from ..language.record import Name
@@ -10,7 +11,8 @@ from ..language.selectors import Scope, Slot, ToolWhere, VirtualName, selector_p
 from ..values.complaints import Complaint
 from .machine import Ahead, Call, Finding, Machine, slots_of
 from .machine import State as NoState
-from .record import Rule
+from .record import Drawing, Link, Note, Roles, Rule
+from .wording import chain
 
 Tools = tuple[Name | ToolWhere | tuple[Name | ToolWhere, ...], ...]
 
@@ -30,6 +32,25 @@ class Sequence(Rule, tag="sequence", frozen=True):
         """The machine that judges this rule."""
         return SequenceMachine(self, scope)
 
+    def roles(self) -> Roles:
+        """It may refuse its members."""
+        return Roles(restricts=self.tools)
+
+    def words(self) -> str:
+        """What it says."""
+        return f"in order {chain(self.tools)}"
+
+    def owes(self) -> None:
+        """Nothing, as long as none of it was begun."""
+
+    def outline(self) -> tuple[Rule, ...]:
+        """Itself; with a key, other values' calls may stand between."""
+        return (self if self.key is None else Sequence(tools=self.tools),)
+
+    def drawing(self) -> Drawing:
+        """From member to member."""
+        return _links(self.tools, "then next" if self.strict else "then", forbidden=False)
+
 
 class ForbiddenSequence(Rule, tag="forbidden_sequence", frozen=True):
     """The tools in this order must not happen: next to each other (`strict`), or with gaps (`any`)."""
@@ -46,12 +67,43 @@ class ForbiddenSequence(Rule, tag="forbidden_sequence", frozen=True):
         """The machine that judges this rule."""
         return ForbiddenSequenceMachine(self, scope)
 
+    def roles(self) -> Roles:
+        """It may refuse the last member."""
+        return Roles(restricts=self.sequence[-1:], others=self.sequence[:-1])
+
+    def words(self) -> str:
+        """What it says."""
+        return f"never {chain(self.sequence)}"
+
+    def owes(self) -> None:
+        """Nothing."""
+
+    def outline(self) -> tuple[Rule, ...]:
+        """Itself; with a key, another value will do, unless one call is the whole sequence."""
+        if self.key is not None:
+            return (ForbiddenSequence(sequence=self.sequence),) if len(self.sequence) == 1 else ()
+        return (self,)
+
+    def drawing(self) -> Drawing:
+        """From member to member; the last must not follow."""
+        return _links(self.sequence, "then next" if self.adjacency == "strict" else "then later", forbidden=True)
+
 
 def _member_problems(members: Tools, field: str) -> Iterator[Complaint]:
     if not members:
         yield (field,), "names no tool"
     for n, member in enumerate(members):
         yield from selector_problems(member, (field, n))
+
+
+def _links(members: Tools, word: str, *, forbidden: bool) -> Drawing:
+    if len(members) == 1:
+        return (Note(members[0], "never" if forbidden else "in order"),)
+    last = len(members) - 1
+    return tuple(
+        Link(f"{word} ({n}/{last})" if last > 1 else word, (first,), then, forbidden and n == last)
+        for n, (first, then) in enumerate(itertools.pairwise(members), 1)
+    )
 
 
 class SequenceState(NoState):
@@ -159,6 +211,10 @@ class ForbiddenSequenceMachine(Machine):
 
     def _prefixes(self, state: ForbiddenState, now: int) -> int:
         return 0 if self.strict and state.at != now else state.prefixes
+
+    def seen_from(self, state: ForbiddenState, now: int) -> Hashable:
+        """The prefixes that the next call may continue."""
+        return self._prefixes(state, now)
 
     def judge(self, state: ForbiddenState, call: Call, mask: int, now: int) -> Finding | None:
         """Refuse the call that completes the sequence."""

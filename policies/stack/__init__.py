@@ -1,8 +1,7 @@
 """Several policies merged left to right, and their clauses resolved once."""
 
 ROOMS = (
-    "wording",  # what a clause says, in a few words
-    "clauses",  # A stack as preflight looks at it
+    "clauses",  # the clauses of a stack, resolved once for compiling, preflight and drawing
     "ids",  # the name each rule of a stack is reported under
     "check",  # the stack a policy stands for, known to be sound
     "merge",  # several policies as one stack

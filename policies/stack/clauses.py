@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from ..language.selectors import Scope, Selector, ToolWhere, VirtualTool
+from ..language.selectors import Scope, Selector, VirtualTool
 from ..policy import Allow, Deny, OnViolation, Policy, members_of
-from ..rules.after import After, Eventually
-from ..rules.before import Before, ImmediatelyBefore
-from ..rules.lists import Allowlist, Blocklist
-from ..rules.loop import CircuitBreaker
+from ..rules.machine import Machine
+from ..rules.nets.machine import NetMachine
 from ..rules.nets.shorthand import net_of
 from ..rules.nets.written import Net, NetLine
-from ..rules.never_after import ForbidsAfter, NeverAfter
-from ..rules.precondition import Precondition, Requirement
-from ..rules.provenance import Provenance, Source
-from ..rules.record import Rule
-from ..rules.sequence import ForbiddenSequence, Sequence
+from ..rules.record import Roles, Rule
 from ..stream.calls import STRICTNESS
 from .actions import effective_action
 from .ids import rule_ids
@@ -33,6 +27,32 @@ class Clause(NamedTuple):
     action: OnViolation
     scope: Scope
     line: bool = False
+
+    @property
+    def roles(self) -> Roles:
+        """Its selectors, by what their calls are to it."""
+        return self.record.roles()
+
+    def patterns(self, *selectors: Selector) -> tuple[str, ...]:
+        """The names that selectors mean, aliases replaced."""
+        return self.scope.patterns(*selectors)
+
+    def machine(self) -> Machine:
+        """What judges it, whatever the values of its `key`."""
+        return (
+            NetMachine(self.record, self.scope) if isinstance(self.record, Net) else self.record.compile(self.scope)
+        )
+
+    def outlines(self) -> Iterator[Machine]:
+        """What judges it as far as the names of calls decide."""
+        if isinstance(self.record, Rule):
+            yield from (rule.compile(self.scope) for rule in self.record.outline())
+        elif not isinstance(self.record, Net) or self.record.followable:
+            yield self.machine()
+
+    def says(self) -> str:
+        """What it says in words, its id first."""
+        return f"`{self.id}`: {self.record.words()}"
 
     @property
     def refuses(self) -> bool:
@@ -78,76 +98,3 @@ def _clauses(policy: Policy) -> Iterator[Clause]:
             if isinstance(net := net_of(raw), Net):
                 action = effective_action(member, net.action, policy)
                 yield Clause(id, member.name, n, net, action, scope, isinstance(raw, str | NetLine))
-
-
-def items_of(selector: Any) -> tuple[str | ToolWhere, ...]:
-    """The items of a selector."""
-    return tuple(selector) if isinstance(selector, tuple | list) else (selector,)
-
-
-def evidence_of(record: Any) -> Iterator[Selector]:
-    """The selectors whose calls a clause takes as evidence that something was done."""
-    match record:
-        case Before() | ImmediatelyBefore():
-            yield record.first
-        case Precondition():
-            yield from priors_of(record.requires)
-        case Provenance():
-            yield from (source.tool for source in record.from_ if isinstance(source, Source))
-        case Net():
-            yield from (t.tools for t in record.transitions if t.tools and t.outputs)
-
-
-def priors_of(requires: Iterable[Requirement]) -> Iterator[Selector]:
-    """The selectors of every `prior`, those in `any_of` too."""
-    for requirement in requires:
-        if isinstance(requirement.any_of, tuple):
-            yield from priors_of(requirement.any_of)
-        elif isinstance(requirement.prior, str | ToolWhere | tuple):
-            yield requirement.prior
-
-
-def restricted_by(record: Any) -> Iterator[Selector]:
-    """The selectors whose calls a clause may refuse; none for one that looks at every call."""
-    match record:
-        case Deny() | Blocklist():
-            yield record.tools
-        case Before() | ImmediatelyBefore():
-            yield record.then
-        case NeverAfter():
-            yield record.forbidden
-        case ForbidsAfter():
-            yield record.tools
-        case After():
-            yield record.trigger
-        case Sequence():
-            yield from record.tools
-        case ForbiddenSequence():
-            yield from record.sequence[-1:]
-        case Net():
-            yield from (t.tools for t in record.transitions if t.tools)
-        case Allow() | Allowlist() | CircuitBreaker() | Eventually():
-            return
-        case _:
-            yield from filter(None, [getattr(record, "tool", None)])
-
-
-def selectors_of(record: Any) -> Iterator[Selector]:
-    """Every selector of a clause."""
-    match record:
-        case Allow() | Allowlist():
-            yield record.tools
-        case NeverAfter():
-            yield record.trigger
-        case ForbidsAfter():
-            yield record.tool
-        case After():
-            yield record.then
-        case Eventually():
-            yield record.tool
-        case ForbiddenSequence():
-            yield from record.sequence[:-1]
-        case Net():
-            yield record.free_tools
-    yield from evidence_of(record)
-    yield from restricted_by(record)

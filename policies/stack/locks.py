@@ -6,9 +6,8 @@ from collections.abc import Iterator
 
 import msgspec
 
-from ..language.selectors import Scope, Slot, VirtualTool
-from ..policy import Allow, Deny, Policy, Price, members_of
-from ..rules.nets.machine import NetMachine
+from ..language.selectors import Scope, VirtualTool
+from ..policy import Policy, Price, members_of
 from ..rules.nets.shorthand import net_of
 from ..rules.nets.written import Net
 from ..values.globs import matcher
@@ -127,22 +126,11 @@ def _names(locked: Policy, other: Policy) -> Iterator[tuple[str, str, str]]:
 def _names_used(policy: Policy) -> set[str]:
     """The tool names that a policy's clauses, aliases and virtual tools speak of."""
     names = [*policy.aliases, *(virtual.as_ for virtual in policy.virtual_tools)]
-    for clause in (*policy.tool_rules, *policy.rules):
-        for slot in _slots(clause):
-            names += slot.names
-    for net in policy.nets:
-        made = net_of(net)
-        names += [made.as_] if isinstance(made, VirtualTool) else [n for slot in _slots(made) for n in slot.names]
+    nets = [net_of(net) for net in policy.nets]
+    names += [net.as_ for net in nets if isinstance(net, VirtualTool)]
+    for clause in (*policy.tool_rules, *policy.rules, *(net for net in nets if isinstance(net, Net))):
+        names += _NO_NAMES.patterns(*clause.roles().all())
     return {name.casefold() for name in names}
 
 
 _NO_NAMES = Scope()
-
-
-def _slots(clause: object) -> tuple[Slot, ...]:
-    if isinstance(clause, Allow | Deny):
-        return (Slot(clause.tools, _NO_NAMES, permits=True),)
-    if isinstance(clause, Net):
-        return NetMachine(clause, _NO_NAMES).slots
-    machine = clause.compile(_NO_NAMES)  # type: ignore[attr-defined]
-    return tuple(machine.slots)

@@ -20,11 +20,10 @@ from proctor.policies import (
 from proctor.policies.preflight.alphabet.call_classes import Kinds
 from proctor.policies.preflight.alphabet.names import Names
 from proctor.policies.preflight.checks.order import find_orders
-from proctor.policies.preflight.search.needs import stated_needs
-from proctor.policies.preflight.search.net_model import NetModel
-from proctor.policies.preflight.search.net_search import walk
-from proctor.policies.preflight.search.order_judges import judges_of
-from proctor.policies.preflight.search.reachable import Possible
+from proctor.policies.preflight.search.growth import walk
+from proctor.policies.preflight.search.saturation import Saturation
+from proctor.policies.preflight.search.system import System, systems_of
+from proctor.policies.rules.nets.machine import NetMachine
 from proctor.policies.rules.nets.written import Transition, silent_cycle
 from proctor.policies.stack.clauses import clauses_of
 from proctor.policies.stream import events as ev
@@ -105,9 +104,10 @@ def judged(document: dict[str, Any]) -> tuple[CompiledPolicy, set[str]]:
     stack = merge_policies(parse_policies(document))
     clauses = clauses_of(stack)
     kinds = Kinds(stack, clauses)
-    possible = Possible(stated_needs(clauses, kinds), kinds)
-    assert list(find_orders(possible, judges_of(clauses, kinds, frozenset()))) == []
-    return compile_policy(stack), {kind.name for kind in possible.calls} & set(TOOLS)
+    systems = [system for system in systems_of(clauses, kinds, frozenset()) if system.clause.binds]
+    possible = Saturation(systems, kinds)
+    assert list(find_orders(possible, systems)) == []
+    return compile_policy(stack), {kind.name for kind in possible.found} & set(TOOLS)
 
 
 def step(monitor: Monitor, number: int, tool: str, ok: bool) -> bool:
@@ -188,58 +188,60 @@ def test_what_no_run_can_do_no_run_does(
     assert owed or not [finding for finding in refused if finding.severity == "refuse"]
 
 
-@quick
-@given(written_net, st.lists(st.tuples(tool, st.sampled_from(["ok", "failed", "open"])), max_size=12))
-def test_the_model_of_a_net_moves_as_the_net_does(net: dict[str, Any], trace: list[tuple[str, str]]) -> None:
-    """The same answer to each call, and the same marking after it."""
-    stack = merge_policies(parse_policies({**BASE, "nets": [net]}))
-    clauses = clauses_of(stack)
-    model = NetModel(clauses[0], Kinds(stack, clauses))
-    monitor = compile_policy(stack).monitor()
-    state = model.start()[0]
-    for n, (tool, ending) in enumerate(trace):
-        firing = model.firing(state, model.looks(tool, frozenset()))
-        decision = monitor.propose(ToolCall(id=f"c{n}", name=tool, turn=n + 1))
-
-        assert (firing is None) == (decision.action == "deny")
-        if firing is None:
-            continue
-        state = model.call(state, firing)[0]
-        if ending != "open":
-            for waiting in [t for t in firing if net["transitions"][t]["deferred"]]:
-                state = model.end(state, waiting, failed=ending == "failed")[0]
-            monitor.observe(
-                ev.ToolCallCompleted(tool_call_id=f"c{n}", tool_name=tool, tool_output=None)
-                if ending == "ok"
-                else ev.ToolCallFailed(tool_call_id=f"c{n}", tool_name=tool, error="boom")
-            )
-        marking = monitor.states[0].marking
-
-        assert state.marking == tuple(marking.get(place, 0) for place in net["places"])
+followable_net = written_net.filter(lambda net: all(t["tools"] for t in net["transitions"]))
+clause = st.one_of(
+    st.builds(lambda rule: {"rules": [rule]}, rule | demand),
+    st.builds(lambda line: {"nets": [line]}, line),
+    st.builds(lambda net: {"nets": [net]}, followable_net),
+)
 
 
-@quick
-@given(written_net, st.lists(st.tuples(tool, st.booleans()), max_size=30))
-def test_a_transition_that_is_called_dead_never_fires(net: dict[str, Any], trace: list[tuple[str, bool]]) -> None:
-    """And a net that is called bounded never holds more than was seen."""
-    stack = merge_policies(parse_policies({**BASE, "nets": [net]}))
+@settings(quick, max_examples=400)
+@given(clause, st.lists(st.tuples(tool | st.just(OTHER), st.booleans()), max_size=15))
+def test_the_system_of_a_rule_answers_as_the_rule_does(
+    document: dict[str, Any], trace: list[tuple[str, bool]]
+) -> None:
+    """To each call the same answer, whatever was let through before; at the end the same is owed."""
+    stack = merge_policies(parse_policies({**BASE, **document}))
     clauses = clauses_of(stack)
     kinds = Kinds(stack, clauses)
-    model = NetModel(clauses[0], kinds)
-    walked = walk(model, kinds)
+    (system,) = systems_of(clauses, kinds, frozenset())
+    unnamed = next((name for name in kinds.names.all if name not in kinds.names.plain), "")
+    monitor = compile_policy(stack).monitor()
+    state = system.start
+    for number, (name, ok) in enumerate(trace):
+        mask = system.mask(name if name in kinds.names.plain else unnamed, frozenset())
+        admitted = system.admits(state, mask)
+
+        assert step(monitor, number, name, ok) == admitted
+        if admitted:
+            state = system.after(state, mask, "completed" if ok else "failed")
+
+        assert system.may_end(state) == (system.machine.settle(monitor.states[0]) is None)
+
+
+@quick
+@given(written_net, st.lists(st.tuples(tool, st.sampled_from(["ok", "failed", "open"])), max_size=30))
+def test_a_transition_that_is_called_dead_never_fires(net: dict[str, Any], trace: list[tuple[str, str]]) -> None:
+    """And a net that is called bounded never holds more than was seen."""
+    stack = merge_policies(parse_policies({**BASE, "nets": [net]}))
+    (clause,) = clauses = clauses_of(stack)
+    kinds = Kinds(stack, clauses)
+    machine = clause.machine()
+    assert isinstance(machine, NetMachine)
+    system = System(clause, machine, kinds)
+    walked = walk(machine, {system.mask(*kind) for kind in kinds.all})
     if not walked.complete:
         return
-    state, fired = model.start()
-    for tool, ok in trace:
-        firing = model.firing(state, model.looks(tool, frozenset())) or ()
-        state, silent = model.call(state, firing)
-        fired += (*firing, *silent)
-        while state.waiting:
-            state, silent = model.end(state, state.waiting[0], failed=not ok)
-            fired += silent
+    state, fired = machine.begin()
+    for number, (tool, ending) in enumerate(trace):
+        fired += machine.fire(state, f"c{number}", system.mask(tool, frozenset()))
+        if ending != "open":
+            fired += machine.finish(state, f"c{number}", failed=ending == "failed")
+        most = dict(zip(net["places"], walked.highest, strict=True))
 
         assert set(fired) <= walked.fired
-        assert all(tokens <= most for tokens, most in zip(state.marking, walked.highest, strict=True))
+        assert all(tokens <= most[place] for place, tokens in state.marking.items())
 
 
 glob = st.text("ab*?", min_size=1, max_size=5) | st.sampled_from(["[ab]*", "*[!a]", "[!b]?", "a[a-c]"])

@@ -6,16 +6,17 @@ so that what is refused is refused for certain.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 
 from ...language.conditions import Condition, has_references
-from ...language.selectors import Selector, ToolWhere, VirtualName, VirtualTool
+from ...language.selectors import Scope, Selector, ToolWhere, VirtualName, VirtualTool
 from ...policy import Policy, members_of
 from ...rules.nets.shorthand import net_of
-from ...stack.clauses import Clause, items_of, selectors_of
+from ...rules.wording import items_of
+from ...stack.clauses import Clause
 from .names import Names
 
 Facet: TypeAlias = VirtualName | bytes
@@ -41,7 +42,7 @@ class Kinds:
 
     def __init__(self, policy: Policy, clauses: tuple[Clause, ...]) -> None:
         self.names = Names(_patterns(policy, clauses))
-        self._reaches: dict[tuple[int, int, bool], tuple[Reach, ...]] = {}
+        self._reaches: dict[tuple[Any, ...], tuple[Reach, ...]] = {}
         self._kept: list[Any] = []
         self.all = self._all(clauses)
         self._named: dict[str, list[Kind]] = {}
@@ -52,31 +53,38 @@ class Kinds:
     def _all(self, clauses: tuple[Clause, ...]) -> tuple[Kind, ...]:
         found = dict.fromkeys(Kind(name) for name in self.names.all)
         for clause in clauses:
-            for selector in selectors_of(clause.record):
-                for reach in self.reaches(selector, clause):
+            for selector in clause.roles.all():
+                for reach in self.reaches(selector, clause.scope):
                     if reach.facets:
                         found.update(dict.fromkeys(Kind(name, reach.facets) for name in sorted(reach.names)))
         return tuple(found)
 
-    def reaches(self, selector: Selector, clause: Clause, *, own_name: bool = False) -> tuple[Reach, ...]:
-        """What a selector of a clause means; `own_name` leaves virtual names out."""
-        key = (id(selector), id(clause.scope), own_name)
+    def reaches(
+        self,
+        selector: Selector,
+        scope: Scope,
+        *,
+        own: bool = True,
+        virtual_names: Sequence[VirtualName] | None = None,
+    ) -> tuple[Reach, ...]:
+        """What a selector means, by a call's own name and by virtual names: all of the scope's unless given."""
+        virtual = scope.virtual_names if virtual_names is None else tuple(virtual_names)
+        key = (id(selector), id(scope), own, virtual)
         if key not in self._reaches:
-            self._kept.append(selector)  # an id is only good while its object lives
-            found = [r for item in items_of(selector) for r in self._of_item(item, clause, own_name)]
+            self._kept += [selector, scope]  # an id is only good while its object lives
+            found = [r for item in items_of(selector) for r in self._of_item(item, scope, own, virtual)]
             self._reaches[key] = tuple(found)
         return self._reaches[key]
 
-    def _of_item(self, item: str | ToolWhere, clause: Clause, own_name: bool) -> Iterator[Reach]:
+    def _of_item(
+        self, item: str | ToolWhere, scope: Scope, own: bool, virtual_names: Sequence[VirtualName]
+    ) -> Iterator[Reach]:
         tools = item if isinstance(item, str) else item.tool
         where = _facets(item.where) if isinstance(item, ToolWhere) else frozenset()
-        patterns = clause.scope.expand(tools)
-        if names := self.names.matching(patterns):
-            yield Reach(names, where)
-        if own_name:
-            return
-        matched = self.names.matching(patterns)
-        for virtual in clause.scope.virtual_names:
+        matched = self.names.matching(scope.expand(tools))
+        if own and matched:
+            yield Reach(matched, where)
+        for virtual in virtual_names:
             if virtual.name.casefold() in matched:
                 of = frozenset(name for name in self.names.all if virtual.of_tool(name))
                 yield Reach(of, where | {virtual})
@@ -93,9 +101,17 @@ class Kinds:
             )
         return self._met[reaches]
 
-    def of(self, selector: Selector, clause: Clause, *, own_name: bool = False) -> frozenset[Kind]:
+    def of(self, selector: Selector, clause: Clause) -> frozenset[Kind]:
         """The kinds of which a selector means every call."""
-        return self.meeting(self.reaches(selector, clause, own_name=own_name))
+        return self.meeting(self.reaches(selector, clause.scope))
+
+    def within(self, kind: Kind) -> Sequence[Kind]:
+        """The kinds that every call of a kind is of, itself included."""
+        return [other for other in self._named[kind.name] if other.facets <= kind.facets]
+
+    def named(self, name: str) -> Sequence[Kind]:
+        """The kinds of a name."""
+        return self._named.get(name, ())
 
     def label(self, kind: Kind) -> str:
         """How a kind is shown: its virtual name, or its name; with conditions if it has some."""
@@ -107,9 +123,7 @@ class Kinds:
 
 def _patterns(policy: Policy, clauses: tuple[Clause, ...]) -> Iterator[str]:
     for clause in clauses:
-        for selector in selectors_of(clause.record):
-            for item in items_of(selector):
-                yield from clause.scope.expand(item if isinstance(item, str) else item.tool)
+        yield from clause.patterns(*clause.roles.all())
     for member in members_of(policy):
         lines = (net_of(net) for net in member.nets)
         for virtual in (*member.virtual_tools, *(net for net in lines if isinstance(net, VirtualTool))):

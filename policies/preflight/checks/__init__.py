@@ -5,6 +5,8 @@ ROOMS = (
     "allow_lists",  # allow lists that admit nothing, and entries of them that are denied
     "evasions",  # rules that hold less than they seem to
     "limits",  # limits of zero, costs without a price, and attempts to loosen what is locked
+    "never_satisfied",  # rules that want a tool called which can never be called
+    "never_callable",  # tools that no clause denies and that the clauses together never let through
     "nets",  # nets with transitions that never fire, that grow without bound, or that hold nothing back
     "obligations",  # demands that can be met one by one and not in one run
     "order",  # tools that need nothing impossible and still fit in no order of calls

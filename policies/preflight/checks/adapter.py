@@ -6,8 +6,8 @@ import difflib
 from collections.abc import Iterable, Iterator, Sequence
 
 from ...policy import Allow, Deny, Policy, members_of
-from ...rules.lists import Allowlist, Blocklist
-from ...stack.clauses import Clause, items_of, selectors_of
+from ...rules.wording import items_of
+from ...stack.clauses import Clause
 from ...stream.calls import Capabilities
 from ...values.globs import matcher
 from ..findings import PreflightFinding
@@ -64,20 +64,15 @@ def _only_observed(clauses: Iterable[Clause], capabilities: Capabilities) -> Ite
 
 def _compiled(clause: Clause, parts: Sequence[str]) -> bool:
     """Whether the adapter's own launch options can keep the calls out."""
-    match clause.record:
-        case Deny() | Blocklist():
-            kind = "deny"
-        case Allow() | Allowlist():
-            kind = "allow"
-        case _:
-            return False
+    if not isinstance(clause.record, Allow | Deny):
+        return False
     named = all(isinstance(item, str) for item in items_of(clause.record.tools))
-    return kind in parts and clause.always and named
+    return ("allow" if isinstance(clause.record, Allow) else "deny") in parts and clause.always and named
 
 
 def _unknown_names(clause: Clause, offered: Sequence[str]) -> Iterator[PreflightFinding]:
-    patterns = (pattern for selector in selectors_of(clause.record) for pattern in _patterns(selector, clause))
-    unknown = [pattern for pattern in dict.fromkeys(patterns) if not _offered(pattern, clause, offered)]
+    patterns = dict.fromkeys(clause.patterns(*clause.roles.all()))
+    unknown = [pattern for pattern in patterns if not _offered(pattern, clause, offered)]
     if not unknown:
         return
     close = [match for name in unknown for match in difflib.get_close_matches(name, offered, n=1)]
@@ -90,11 +85,6 @@ def _unknown_names(clause: Clause, offered: Sequence[str]) -> Iterator[Preflight
         witness=tuple(unknown),
         suggestion=f"did you mean {' or '.join(f'`{name}`' for name in dict.fromkeys(close))}?" if close else "",
     )
-
-
-def _patterns(selector: object, clause: Clause) -> Iterator[str]:
-    for item in items_of(selector):
-        yield from clause.scope.expand(item if isinstance(item, str) else item.tool)
 
 
 def _offered(pattern: str, clause: Clause, offered: Sequence[str]) -> bool:

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from typing import TypeAlias
 
 from ...language.selectors import ToolWhere
-from ...policy import Allow, Deny
-from ...rules.count import Count, MaxCalls
-from ...rules.lists import Allowlist, Blocklist
-from ...rules.nets.written import Net
-from ...stack.clauses import Clause, items_of
+from ...rules.wording import items_of
+from ...stack.clauses import Clause
 from ...stream.calls import rule_name
 from ..alphabet.call_classes import Kinds
 from ..findings import PreflightFinding
+from ..search.system import System
+
+Denials: TypeAlias = Sequence[tuple[Clause, frozenset[str]]]
+"""Clauses, each with the names that it denies whatever the input."""
 
 
-def allow_findings(clauses: tuple[Clause, ...], kinds: Kinds) -> Iterator[PreflightFinding]:
+def allow_findings(
+    clauses: tuple[Clause, ...], kinds: Kinds, systems: Sequence[System]
+) -> Iterator[PreflightFinding]:
     """What is wrong with the allow lists of a stack."""
-    lists = [clause for clause in clauses if isinstance(clause.record, Allow | Allowlist)]
+    lists = [clause for clause in clauses if clause.roles.admits]
     empty = [clause for clause in lists if not _tools(clause)]
     for clause in empty:
         yield PreflightFinding(
@@ -28,21 +32,26 @@ def allow_findings(clauses: tuple[Clause, ...], kinds: Kinds) -> Iterator[Prefli
             rule=clause.id,
             suggestion="list the tools that may be called",
         )
-    if not empty:
-        yield from _no_common_name([clause for clause in lists if clause.binds], kinds)
-    for clause in lists:
-        yield from _denied_entries(clause, clauses, kinds)
+    if empty or not kinds.names.complete:
+        return
+    denials = _denials(kinds, systems)
+    found = [finding for clause in lists for finding in _denied_entries(clause, denials, kinds)]
+    binding = [clause for clause in lists if clause.binds]
+    apart = list(_no_common_name(binding, kinds))
+    yield from apart
+    yield from found
+    if binding and not apart and not found:
+        yield from _nothing_left(binding, denials, kinds)
 
 
 def _tools(clause: Clause) -> Sequence[str | ToolWhere]:
-    record = clause.record
-    assert isinstance(record, Allow | Deny | Allowlist | Blocklist)
-    return record.tools
+    return [item for selector in clause.roles.admits for item in items_of(selector)]
 
 
 def _names(clause: Clause, kinds: Kinds, entry: str | ToolWhere | None = None) -> frozenset[str]:
     """The names that an allow list, or one entry of it, admits."""
-    reaches = kinds.reaches(_tools(clause) if entry is None else entry, clause, own_name=True)
+    wanted = clause.roles.admits if entry is None else (entry,)
+    reaches = [reach for selector in wanted for reach in kinds.reaches(selector, clause.scope, virtual_names=())]
     return frozenset(name for reach in reaches for name in reach.names)
 
 
@@ -69,39 +78,51 @@ def _listed(entries: Iterable[str | ToolWhere]) -> str:
     return ", ".join(f"`{entry if isinstance(entry, str) else entry.tool}`" for entry in entries)
 
 
-def _denied_entries(clause: Clause, clauses: tuple[Clause, ...], kinds: Kinds) -> Iterator[PreflightFinding]:
+def _denials(kinds: Kinds, systems: Sequence[System]) -> Denials:
+    """The names that clauses deny; allow lists aside."""
+    found: list[tuple[Clause, frozenset[str]]] = []
+    for system in systems:
+        if system.clause.binds and not system.clause.roles.admits:
+            barred = frozenset(name for name in system.names if all(map(system.bars, kinds.named(name))))
+            if barred:
+                found.append((system.clause, barred))
+    return found
+
+
+def _denied_entries(clause: Clause, denials: Denials, kinds: Kinds) -> Iterator[PreflightFinding]:
     """Entries of which the same or an earlier policy denies every name."""
-    denies = [(other, said) for other in clauses if other.member <= clause.member and (said := _denied_by(other))]
-    denied = {other.id: _unconditionally(other, said, kinds) for other, said in denies}
-    for entry in items_of(_tools(clause)):
+    earlier = [(other, denied) for other, denied in denials if other.member <= clause.member]
+    for entry in _tools(clause):
         names = _names(clause, kinds, entry)
-        if not names or not kinds.names.complete or not names <= frozenset().union(*denied.values()):
+        if not names or not names <= frozenset().union(*(denied for _, denied in earlier)):
             continue
-        by = tuple((rule_name(o.policy, o.id), said) for o, said in denies if denied[o.id] & names)
+        by = [other for other, denied in earlier if denied & names]
         yield PreflightFinding(
             code="denied_allow_entry",
             severity="refuse",
-            message=f"{_listed([entry])} is allowed and denied by {_listed(name for name, _ in by)}",
+            message=f"{_listed([entry])} is allowed and denied by {_listed(rule_name(o.policy, o.id) for o in by)}",
             policy=clause.policy,
             rule=clause.id,
-            witness=tuple(f"{name}: {_listed(said)}" for name, said in by),
+            witness=tuple(f"{rule_name(o.policy, o.id)}: {_denied(o)}" for o in by),
             suggestion="take it out of one of the two",
         )
 
 
-def _denied_by(clause: Clause) -> tuple[str | ToolWhere, ...]:
-    """What a clause denies by naming it: a list, none of which may be called, or a net `block X`."""
-    if not clause.binds:
-        return ()
-    match clause.record:
-        case Deny(tools=tools) | Blocklist(tools=tools) | MaxCalls(max=0, tool=tools) | Count(max=0, tool=tools):
-            return items_of(tools)
-        case Net(transitions=(only,)) as net if clause.line and only.inputs and not net.initial_marking:
-            return only.tools
-    return ()
+def _nothing_left(lists: Sequence[Clause], denials: Denials, kinds: Kinds) -> Iterator[PreflightFinding]:
+    """Lists of which later policies deny all that is in every one."""
+    left = frozenset(kinds.names.all).intersection(*(_names(clause, kinds) for clause in lists))
+    by = [other for other, denied in denials if denied & left]
+    if left <= frozenset().union(*(denied for _, denied in denials)):
+        yield PreflightFinding(
+            code="nothing_left",
+            severity="refuse",
+            message=f"no tool is left: all are denied by {_listed(rule_name(o.policy, o.id) for o in by)}",
+            policy=lists[0].policy,
+            rule=lists[0].id,
+            witness=tuple(f"{rule_name(o.policy, o.id)}: {_denied(o)}" for o in by),
+            suggestion="leave one tool, or set `max_tool_calls: 0`",
+        )
 
 
-def _unconditionally(clause: Clause, denied: tuple[str | ToolWhere, ...], kinds: Kinds) -> frozenset[str]:
-    """The names that a deny refuses whatever the input."""
-    found = kinds.of(denied, clause)
-    return frozenset(kind.name for kind in found if not kind.facets)
+def _denied(clause: Clause) -> str:
+    return _listed(item for selector in clause.roles.restricts for item in items_of(selector))

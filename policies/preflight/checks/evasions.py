@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from ...rules.sequence import ForbiddenSequence
-from ...stack.clauses import Clause, evidence_of, items_of
-from ...stack.wording import names
+from ...rules.wording import names
+from ...stack.clauses import Clause
 from ...values.globs import matcher
 from ..findings import PreflightFinding
 
@@ -35,13 +35,7 @@ def _adjacency(clause: Clause) -> Iterator[PreflightFinding]:
 
 def _virtual_evidence(clause: Clause) -> Iterator[PreflightFinding]:
     """A virtual name says that a text was found, not that it was done: `echo git test` matches `git test`."""
-    patterns = [
-        pattern
-        for selector in evidence_of(clause.record)
-        for item in items_of(selector)
-        for pattern in clause.scope.expand(item if isinstance(item, str) else item.tool)
-    ]
-    matches = matcher(patterns)
+    matches = matcher(clause.patterns(*clause.roles.evidence))
     found = dict.fromkeys(virtual.name for virtual in clause.scope.virtual_names if matches(virtual.name))
     if found:
         yield PreflightFinding(

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from ...rules.nets.machine import NetMachine
 from ...rules.nets.written import Net
+from ...rules.wording import names
 from ...stack.clauses import Clause
-from ...stack.wording import names
 from ..alphabet.call_classes import Kinds
 from ..findings import PreflightFinding
-from ..search.net_model import NetModel
-from ..search.net_search import MAX_STATES, Walked, walk
+from ..search.growth import MAX_STATES, Walked, walk
+from ..search.system import System
 
 
 def net_findings(clauses: Iterable[Clause], kinds: Kinds) -> Iterator[PreflightFinding]:
@@ -21,7 +22,9 @@ def net_findings(clauses: Iterable[Clause], kinds: Kinds) -> Iterator[PreflightF
         if clause.line:
             yield from _idle(clause, clause.record, kinds)
         else:
-            yield from _found(clause, clause.record, walk(NetModel(clause, kinds), kinds))
+            machine = NetMachine(clause.record, clause.scope)
+            system = System(clause, machine, kinds)
+            yield from _found(clause, clause.record, walk(machine, {system.mask(*kind) for kind in kinds.all}))
 
 
 def _idle(clause: Clause, net: Net, kinds: Kinds) -> Iterator[PreflightFinding]:

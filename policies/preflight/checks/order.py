@@ -7,24 +7,24 @@ from collections.abc import Iterator
 from ...stack.clauses import Clause
 from ..alphabet.call_classes import Kind
 from ..findings import PreflightFinding
-from ..search.derivation import way_to
-from ..search.order_judges import Judge
-from ..search.order_search import GaveUp, OrderSearch
-from ..search.reachable import Possible
+from ..search.product import GaveUp, Product
+from ..search.saturation import Saturation
+from ..search.system import System
 
 
-def find_orders(possible: Possible, judges: list[Judge]) -> Iterator[PreflightFinding]:
+def find_orders(possible: Saturation, systems: list[System]) -> Iterator[PreflightFinding]:
     """Look for an order in which each kind of call is let through; those without one are excluded.
 
     Returns what could not be told, as a finding.
     """
-    if all(judge.lasting for judge in judges):
-        return  # what is met once stays met: needs say it all
+    systems = [system for system in systems if system.restrains]
+    if all(system.lasting for system in systems):
+        return  # what is met once stays met: each clause by itself says it all
     settled: set[Kind] = set()
     gave_up: list[Kind] = []
     work = 0
     while True:
-        search = OrderSearch(judges, possible.kinds, possible.found, work)
+        search = Product(systems, possible.kinds, possible.found, work)
         cores = _first_without_order(possible, search, settled, gave_up)
         work = search.work
         if not cores:
@@ -43,7 +43,7 @@ def find_orders(possible: Possible, judges: list[Judge]) -> Iterator[PreflightFi
 
 
 def _first_without_order(
-    possible: Possible, search: OrderSearch, settled: set[Kind], gave_up: list[Kind]
+    possible: Saturation, search: Product, settled: set[Kind], gave_up: list[Kind]
 ) -> dict[Kind, list[Clause]]:
     """Kinds that come in no order, with the clauses that leave none; what others need is looked at first."""
     for alike in _unproven(possible, search, settled):
@@ -58,17 +58,17 @@ def _first_without_order(
     return {}
 
 
-def _unproven(possible: Possible, search: OrderSearch, settled: set[Kind]) -> list[list[Kind]]:
+def _unproven(possible: Saturation, search: Product, settled: set[Kind]) -> list[list[Kind]]:
     """The kinds for which calling just what they need does not do; together those that every clause sees alike."""
     groups: dict[object, list[Kind]] = {}
-    for kind in possible.calls:
+    for kind in possible.found:
         if search.concerned(kind):
             groups.setdefault(search.sight(kind), []).append(kind)
     unproven = []
     for alike in sorted(groups.values(), key=lambda group: -possible.found[group[0]]):
         if settled.intersection(alike):
             continue
-        way = [node for node in way_to(alike[0], possible.stated.needs, possible.found) if isinstance(node, Kind)]
+        way = possible.way_to(alike[0])
         if search.goes(way):
             settled.update(way)
         else:

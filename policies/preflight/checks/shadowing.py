@@ -6,37 +6,32 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from ...policy import Allow, Deny
-from ...rules.count import Count, MaxCalls
-from ...rules.lists import Allowlist, Blocklist
 from ...rules.nets.written import Net
-from ...stack.clauses import Clause, restricted_by, selectors_of
-from ...stack.wording import says
+from ...stack.clauses import Clause
 from ...stream.calls import STRICTNESS
 from ..alphabet.call_classes import Kind, Kinds, Reach
 from ..findings import PreflightFinding
+from ..search.system import System
 
 WORDS = ("id", "reason", "description", "tell_model", "action")
 """Fields that do not change what a rule is about."""
-OWING = ("after", "eventually", "require", "sequence", "circuit_breaker", "check")
-"""Families that do more than refuse some calls of the tools they restrict."""
 
 
-def shadow_findings(clauses: Sequence[Clause], kinds: Kinds) -> Iterator[PreflightFinding]:
+def shadow_findings(clauses: Sequence[Clause], kinds: Kinds, systems: Sequence[System]) -> Iterator[PreflightFinding]:
     """The rules that never decide anything, each with the first one that does so for it."""
     if not kinds.names.complete:
         return
-    shadows = _Shadows(clauses, kinds)
+    shadows = _Shadows(clauses, kinds, systems)
     for n, clause in enumerate(clauses):
         for m, other in enumerate(clauses):
             if n != m and shadows.covers(m, n) and not (n < m and shadows.covers(n, m)):
                 yield PreflightFinding(
                     code="shadowed",
                     severity="report",
-                    message=f"it never decides anything: {says(other)} refuses the same calls",
+                    message=f"it never decides anything: {other.says()} refuses the same calls",
                     policy=clause.policy,
                     rule=clause.id,
-                    witness=(says(clause), says(other)),
+                    witness=(clause.says(), other.says()),
                     suggestion="take it away",
                 )
                 break
@@ -45,11 +40,14 @@ def shadow_findings(clauses: Sequence[Clause], kinds: Kinds) -> Iterator[Preflig
 class _Shadows:
     """What each clause refuses, by its number."""
 
-    def __init__(self, clauses: Sequence[Clause], kinds: Kinds) -> None:
+    def __init__(self, clauses: Sequence[Clause], kinds: Kinds, systems: Sequence[System]) -> None:
         self._clauses = clauses
         self._kinds = kinds
-        self._shut = [_shut(clause, kinds) for clause in clauses]
-        self._open = [_restricted(clause, kinds) for clause in clauses]
+        self._systems: dict[str, list[System]] = {clause.id: [] for clause in clauses}
+        for system in systems:
+            self._systems[system.clause.id].append(system)
+        self._shut = [self._barred(clause) for clause in clauses]
+        self._open = [self._restricted(clause) for clause in clauses]
         self._subject = [_subject(clause, kinds) for clause in clauses]
 
     def covers(self, m: int, n: int) -> bool:
@@ -62,60 +60,47 @@ class _Shadows:
         if not other.always:
             return False
         restricted = self._open[n]
-        return (restricted is not None and restricted <= self._shut[m]) or _tighter(other, clause, self._kinds)
+        return (restricted is not None and restricted <= self._shut[m]) or self._tighter(other, clause)
 
+    def _barred(self, clause: Clause) -> frozenset[Kind]:
+        """The kinds of calls that a clause refuses, whatever came before."""
+        systems = self._systems[clause.id]
+        named = ((system, kind) for system in systems for name in system.names for kind in self._kinds.named(name))
+        return frozenset(kind for system, kind in named if system.bars(kind))
 
-def _shut(clause: Clause, kinds: Kinds) -> frozenset[Kind]:
-    """The kinds of calls that a list refuses, whatever came before."""
-    match clause.record:
-        case Deny() | Blocklist():
-            return kinds.of(clause.record.tools, clause)
-        case Allow() | Allowlist():
-            reaches = kinds.reaches(clause.record.tools, clause, own_name=True)
-            admitted = {name for reach in reaches if not reach.facets for name in reach.names}
-            return frozenset(kind for kind in kinds.all if kind.name not in admitted)
-    return frozenset()
+    def _restricted(self, clause: Clause) -> frozenset[Kind] | None:
+        """The kinds of calls that a clause may refuse; None if it does more than that, or there are none."""
+        if isinstance(clause.record, Net) or clause.record.owes() is not None:
+            return None
+        if any(not system.may_end(state) for system in self._systems[clause.id] for state in system.states):
+            return None
+        if admits := clause.roles.admits:
+            reaches = [
+                reach for tools in admits for reach in self._kinds.reaches(tools, clause.scope, virtual_names=())
+            ]
+            return frozenset(self._kinds.all) - self._kinds.meeting(tuple(reaches)) or None
+        reached = [self._kinds.of(selector, clause) for selector in clause.roles.restricts]
+        return frozenset().union(*reached) if reached and all(reached) else None
 
-
-def _restricted(clause: Clause, kinds: Kinds) -> frozenset[Kind] | None:
-    """The kinds of calls that a clause may refuse; None if it does more than that, or there are none."""
-    record = clause.record
-    if isinstance(record, Net) or getattr(record, "type", "") in OWING:
-        return None
-    if isinstance(record, Count) and (record.min is not None or record.exact is not None):
-        return None
-    if isinstance(record, Allow | Allowlist):
-        return _shut(clause, kinds) or None
-    reached = [kinds.of(selector, clause) for selector in restricted_by(record)]
-    return frozenset().union(*reached) if reached and all(reached) else None
+    def _tighter(self, other: Clause, clause: Clause) -> bool:
+        """Whether both count the same calls, and the other one to no more."""
+        mine, others = list(clause.record.caps()), list(other.record.caps())
+        if len(mine) != 1 or len(others) != 1 or mine[0].each or self._open[self._clauses.index(clause)] is None:
+            return False
+        keys = {getattr(each.record, "key", None) for each in (clause, other)}
+        if len(keys) > 1 or mine[0].most < others[0].most or mine[0][2:] != others[0][2:]:
+            return False
+        tools = [
+            [self._kinds.of(tool, c) for tool in cap.tools] for c, cap in ((clause, mine[0]), (other, others[0]))
+        ]
+        return tools[0] == tools[1]
 
 
 def _subject(clause: Clause, kinds: Kinds) -> tuple[object, ...] | None:
     """What a rule is about, whatever it is called: equal for rules that judge alike."""
-    if isinstance(clause.record, Net) or getattr(clause.record, "type", "") == "check":
+    if isinstance(clause.record, Net):
         return None
     record = msgspec.structs.asdict(clause.record)
     fields = tuple((name, value) for name, value in record.items() if name not in WORDS)
-    reaches: tuple[tuple[Reach, ...], ...] = tuple(kinds.reaches(s, clause) for s in selectors_of(clause.record))
+    reaches: tuple[tuple[Reach, ...], ...] = tuple(kinds.reaches(s, clause.scope) for s in clause.roles.all())
     return (type(clause.record), fields, reaches)
-
-
-def _tighter(other: Clause, clause: Clause, kinds: Kinds) -> bool:
-    """Whether both count the same calls, and the other one to no more."""
-    mine, others = _most(clause), _most(other)
-    if isinstance(clause.record, Count) and clause.record.min is not None:
-        return False
-    if mine is None or others is None or mine[0] < others[0] or mine[1:] != others[1:]:
-        return False
-    assert isinstance(clause.record, Count | MaxCalls)
-    assert isinstance(other.record, Count | MaxCalls)
-    return kinds.of(clause.record.tool, clause) == kinds.of(other.record.tool, other)
-
-
-def _most(clause: Clause) -> tuple[int, str, int | None, str | None] | None:
-    match clause.record:
-        case MaxCalls(max=most, key=key):
-            return (most, "started", None, key)
-        case Count(max=int(most), exact=None, of=of, within_turns=within, key=key):
-            return (most, of, within, key)
-    return None

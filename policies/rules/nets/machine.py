@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from functools import reduce
-from operator import or_
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from typing import Any, NamedTuple, TypeAlias
 
 from ...language.selectors import Scope, Slot, VirtualName
 from ..machine import EVERY_SLOT, Ahead, Call, Finding, Judge, Machine, Output, State
+from ..record import LARGEST
 from .written import Net, Transition
 
 Validator: TypeAlias = Callable[[Call, Transition, "NetState"], bool | str | None]
 """False, or a text that says why, blocks the call; `state.meta` is the validator's to keep."""
 OnResult: TypeAlias = Callable[[Call, Transition, Output, "NetState"], None]
+Tell: TypeAlias = Callable[[Transition], None]
 
 
 class NetState(State):
@@ -25,14 +25,13 @@ class NetState(State):
 
 
 class _View(NamedTuple):
-    """A net under one name of a call: masks that say whether the name is free, which transitions name it,
-    and which of them admit it.
+    """A net under one name of a call: masks that say whether the name is free, whether transitions name it, and which
+    of them admit it.
     """
 
     free: int
-    names: tuple[int, ...]
-    admits: tuple[int, ...]
     named: int
+    admits: tuple[int, ...]
 
 
 class NetMachine(Machine):
@@ -58,7 +57,7 @@ class NetMachine(Machine):
         virtual = [self._view(scope, virtual_names=(name,)) for name in scope.virtual_names]
         self._views = [*self._by_name, *virtual]
         self.slots = tuple(self._slots)
-        self.restricts = reduce(or_, (view.named for view in self._views))
+        self.restricts = sum(view.named for view in self._views)
 
     def _view(
         self, scope: Scope, *, own: bool = False, acts: bool = False, virtual_names: tuple[VirtualName, ...] = ()
@@ -71,19 +70,22 @@ class NetMachine(Machine):
             return 1 << (len(self._slots) - 1)
 
         free = slot(self.net.free_tools, permits=True)
-        names = tuple(slot(t.tools, permits=False) for t in self.net.transitions)
+        named = sum(slot(t.tools, permits=False) for t in self.net.transitions)
         admits = tuple(slot(t.tools, permits=True) for t in self.net.transitions)
-        return _View(free, names, admits, reduce(or_, names, 0))
+        return _View(free, named, admits)
 
     def fresh(self) -> NetState:
         """The initial marking, with what fires by itself fired."""
+        return self.begin()[0]
+
+    def begin(self) -> tuple[NetState, list[int]]:
+        """The state of a session that has just begun, and the transitions that have fired by themselves."""
         state = NetState(marking={p: n for p, n in self.net.initial_marking.items() if n})
-        self._advance(state.marking)
-        return state
+        return state, list(self._advance(state.marking))
 
     def judge(self, state: NetState, call: Call, mask: int, now: int) -> Finding | None:
         """Refuse the call that a name blocks; ask for the one that a manual transition covers."""
-        firing = self._firing(state.marking, mask)
+        firing = self.firing(state.marking, mask)
         if firing is None:
             return self._blocked(state, call)
         manual = [self.net.transitions[n].name for n in firing if self.net.transitions[n].type == "manual"]
@@ -111,7 +113,7 @@ class NetMachine(Machine):
 
     def _validated(self, state: NetState, call: Call, mask: int, now: int) -> Finding | None:
         assert self.validate is not None
-        transitions = [self.net.transitions[n] for n in self._firing(state.marking, mask) or ()]
+        transitions = [self.net.transitions[n] for n in self.firing(state.marking, mask) or ()]
         if any(t.type == "manual" for t in transitions) and not call.approved:
             return None
         for transition in transitions:
@@ -121,7 +123,7 @@ class NetMachine(Machine):
                 return Finding(f"transition `{transition.name}` to be valid", why, {"net": self.net.name})
         return None
 
-    def _firing(self, marking: Mapping[str, int], mask: int) -> list[int] | None:
+    def firing(self, marking: Mapping[str, int], mask: int) -> list[int] | None:
         """The transitions a call fires, or None if a name of it is blocked."""
         firing: list[int] = []
         left = dict(marking)
@@ -153,7 +155,7 @@ class NetMachine(Machine):
             tokens = marking.get(place, 0) + 1
             marking[place] = min(tokens, self.net.capacity.get(place, tokens))
 
-    def _advance(self, marking: dict[str, int]) -> None:
+    def _advance(self, marking: dict[str, int]) -> Iterator[int]:
         """Fire what names no tool while exactly one such transition is enabled; the reader refuses circles."""
         silent = [n for n, t in enumerate(self.net.transitions) if not t.tools]
         while silent:
@@ -162,33 +164,49 @@ class NetMachine(Machine):
                 return
             self._take(marking, enabled[0])
             self._give(marking, self.net.transitions[enabled[0]].outputs)
+            yield enabled[0]
 
-    def started(self, state: NetState, call: Call, mask: int, now: int) -> None:
-        """Fire; deferred transitions take their inputs now and give their outputs on completion."""
+    def fire(self, state: NetState, id: str, mask: int) -> list[int]:
+        """A call starts: deferred transitions take their inputs now and give their outputs on completion.
+
+        Returns the transitions that fire, those by themselves too.
+        """
         # A call of an earlier run may have had the same id: what waited for that waits for ever.
-        state.waiting.pop(call.id, None)
-        for n in self._firing(state.marking, mask) or ():
+        state.waiting.pop(id, None)
+        fired = self.firing(state.marking, mask) or []
+        for n in fired:
             self._take(state.marking, n)
             if self.net.transitions[n].deferred:
-                state.waiting.setdefault(call.id, []).append(n)
+                state.waiting.setdefault(id, []).append(n)
             else:
                 self._give(state.marking, self.net.transitions[n].outputs)
-        self._advance(state.marking)
+        return [*fired, *self._advance(state.marking)]
+
+    def finish(self, state: NetState, id: str, *, failed: bool, tell: Tell | None = None) -> list[int]:
+        """A call ends: what it deferred gives its outputs, or puts its inputs back.
+
+        Returns the transitions that fire by themselves then.
+        """
+        for n in state.waiting.pop(id, ()):
+            transition = self.net.transitions[n]
+            self._give(state.marking, transition.inputs if failed else transition.outputs)
+            if tell is not None:
+                tell(transition)
+        return list(self._advance(state.marking))
+
+    def started(self, state: NetState, call: Call, mask: int, now: int) -> None:
+        """Fire."""
+        self.fire(state, call.id, mask)
 
     def completed(self, state: NetState, call: Call, mask: int, output: Output) -> None:
         """Give the outputs of what was deferred."""
-        for n in state.waiting.pop(call.id, ()):
-            transition = self.net.transitions[n]
-            self._give(state.marking, transition.outputs)
-            if self.on_result is not None:
-                self.on_result(call, transition, output, state)
-        self._advance(state.marking)
+        on_result = self.on_result
+        tell = None if on_result is None else lambda transition: on_result(call, transition, output, state)
+        self.finish(state, call.id, failed=False, tell=tell)
 
     def failed(self, state: NetState, call: Call, mask: int) -> Finding | None:
         """Put back the inputs of what was deferred."""
-        for n in state.waiting.pop(call.id, ()):
-            self._give(state.marking, self.net.transitions[n].inputs)
-        self._advance(state.marking)
+        self.finish(state, call.id, failed=True)
         return None
 
     def closed(self, state: NetState, sure: int, maybe: int, now: int, ahead: Ahead) -> bool:
@@ -199,6 +217,11 @@ class NetMachine(Machine):
         if maybe & view.free or not sure & view.named:
             return False
         return not any(maybe & view.admits[n] and self._enabled(state.marking, n) for n in self._order)
+
+    def seen_from(self, state: NetState, now: int) -> Hashable:
+        """The tokens of each place as far as they are few, and the transitions that calls in flight hold back."""
+        marking = tuple(min(state.marking.get(place, 0), LARGEST) for place in self.net.places)
+        return (marking, tuple(sorted(n for waiting in state.waiting.values() for n in waiting)))
 
     def ended(self, state: NetState) -> bool:
         """Whether a terminal place holds a token: the net has run to its end."""

@@ -9,7 +9,7 @@ from ...language.conditions import Condition, when_problems
 from ...language.record import Name, Natural, Positive, Record
 from ...language.selectors import ToolWhere, selector_problems
 from ...values.complaints import Complaint
-from ..record import RuleAction
+from ..record import Cap, Roles, RuleAction, Statement
 
 
 class Transition(Record, frozen=True):
@@ -33,7 +33,7 @@ class Transition(Record, frozen=True):
                 yield ("deferred",), "a deferred transition names the tools it waits for"
 
 
-class Net(Record, frozen=True):
+class Net(Statement, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
     """A Petri net over tools; a token that a place has no `capacity` for is dropped."""
 
     name: Name
@@ -59,6 +59,33 @@ class Net(Record, frozen=True):
             yield from selector_problems(self.free_tools, ("free_tools",))
         if cycle := silent_cycle(self.transitions):
             yield ("transitions",), f"transitions without tools go round in a circle: {' -> '.join(cycle)}"
+
+    def roles(self) -> Roles:
+        """Transitions restrict their tools; those that put tokens somewhere take them as evidence."""
+        named = [t for t in self.transitions if t.tools]
+        free = (self.free_tools,) if self.free_tools else ()
+        return Roles(tuple(t.tools for t in named), tuple(t.tools for t in named if t.outputs), free)
+
+    def words(self) -> str:
+        """What it says."""
+        return f"net `{self.name}`"
+
+    def owes(self) -> None:
+        """Nothing."""
+
+    def caps(self) -> Iterator[Cap]:
+        """Tools of one transition only, each firing of which takes tokens that nothing gives back."""
+        named = [t for t in self.transitions if t.tools]
+        given = {place for t in self.transitions for place in t.outputs}
+        if len(named) != 1 or self.free_tools or named[0].deferred:
+            return
+        for place in sorted(set(named[0].inputs) - given):
+            yield Cap((named[0].tools,), self.initial_marking.get(place, 0) // named[0].inputs.count(place))
+
+    @property
+    def followable(self) -> bool:
+        """Whether nothing is lost by looking only at calls that end before the next one comes."""
+        return all(t.tools for t in self.transitions) or not any(t.deferred for t in self.transitions)
 
     def _missing_places(self) -> Iterator[Complaint]:
         places = set(self.places)

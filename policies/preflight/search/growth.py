@@ -1,0 +1,198 @@
+"""What a net can do by itself, whatever is called: which transitions ever fire, and whether its tokens are bounded.
+
+The markings are walked through breadth first. Where one grows out of an earlier one, the steps between are repeated
+until every growing place holds more than any transition looks for: if they still can be repeated then, they always
+can (Karp and Miller's argument, kept true for priorities, capacities and silent transitions).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple, TypeAlias
+
+import msgspec
+
+from ...rules.nets.machine import NetMachine, NetState
+from ...rules.nets.written import Net
+
+MAX_STATES = 3_000
+IN_FLIGHT = 2
+"""How many calls of deferred transitions are looked at at once, beyond as many as there are tokens to take."""
+
+Marking: TypeAlias = tuple[int, ...]
+"""Tokens by place, in the order of the net's places."""
+
+
+class Look(NamedTuple):
+    """What of a state matters: its tokens, and the deferred transitions of each call in flight."""
+
+    marking: Marking
+    waiting: tuple[tuple[int, ...], ...]
+
+
+class Ask(NamedTuple):
+    """A call, as the slots of the net that it meets."""
+
+    mask: int
+
+
+class End(NamedTuple):
+    """The end of a call in flight that these deferred transitions wait for."""
+
+    waiting: tuple[int, ...]
+    failed: bool
+
+
+Move: TypeAlias = Ask | End
+
+
+class Walked(msgspec.Struct):
+    """`fired`: the transitions that ever fire. `highest`: the most tokens seen in each place.
+
+    `growth`: transitions that can be repeated for ever with tokens growing in `growing`, after those in `lead`.
+    `complete` is False if there were too many markings.
+    """
+
+    fired: set[int]
+    highest: list[int]
+    lead: tuple[str, ...] = ()
+    growth: tuple[str, ...] = ()
+    growing: tuple[str, ...] = ()
+    complete: bool = True
+
+
+class _Reached(NamedTuple):
+    before: _Reached | None
+    move: Move | None
+    state: NetState
+    look: Look
+    fired: tuple[int, ...]
+
+    def path(self) -> Iterator[_Reached]:
+        """The steps up to here, the last one first."""
+        at: _Reached | None = self
+        while at is not None:
+            yield at
+            at = at.before
+
+
+def walk(machine: NetMachine, masks: Iterable[int]) -> Walked:
+    """Everything the net can do, whatever is called; `masks` are the slots that calls meet."""
+    asks = [Ask(mask) for mask in sorted(set(masks)) if mask]
+    state, fired = machine.begin()
+    first = _Reached(None, None, state, _look(machine, state), tuple(fired))
+    seen, queue = {first.look}, deque([first])
+    walked = Walked(fired=set(fired), highest=list(first.look.marking))
+    while queue:
+        at = queue.popleft()
+        for move in (*asks, *_ends(at.look)):
+            reached = _moved(machine, at, move)
+            if reached is None or reached.look in seen:
+                if reached is not None:
+                    walked.fired.update(reached.fired)
+                continue
+            seen.add(reached.look)
+            _note(walked, reached)
+            if _grows(machine, reached, walked) or len(seen) > MAX_STATES:
+                walked.complete = False
+                return walked
+            queue.append(reached)
+    return walked
+
+
+def _look(machine: NetMachine, state: NetState) -> Look:
+    marking = tuple(state.marking.get(place, 0) for place in machine.net.places)
+    return Look(marking, tuple(sorted(tuple(waiting) for waiting in state.waiting.values())))
+
+
+def _ends(look: Look) -> Iterator[Move]:
+    for waiting in dict.fromkeys(look.waiting):
+        yield End(waiting, failed=False)
+        yield End(waiting, failed=True)
+
+
+def _moved(machine: NetMachine, at: _Reached, move: Move) -> _Reached | None:
+    """What a move leads to; None if it cannot be made."""
+    if isinstance(move, Ask) and machine.firing(at.state.marking, move.mask) is None:
+        return None
+    state = NetState(marking=dict(at.state.marking), waiting=dict(at.state.waiting))
+    if isinstance(move, End):
+        call = next((id for id, waiting in state.waiting.items() if tuple(waiting) == move.waiting), None)
+        if call is None:
+            return None
+        fired = machine.finish(state, call, failed=move.failed)
+    else:
+        fired = machine.fire(state, _new_id(state), move.mask)
+        waiting = [n for some in state.waiting.values() for n in some]
+        tokenless = sum(not machine.net.transitions[n].inputs for n in waiting)
+        if tokenless > IN_FLIGHT or len(waiting) - tokenless > IN_FLIGHT + _tokens(machine.net):
+            return None
+    return _Reached(at, move, state, _look(machine, state), tuple(fired))
+
+
+def _tokens(net: Net) -> int:
+    """How many tokens there may be for calls in flight to take."""
+    return sum(net.initial_marking.values()) + sum(net.capacity.values())
+
+
+def _weight(net: Net) -> int:
+    """The most tokens that a transition looks for in one place."""
+    return max((t.inputs.count(place) for t in net.transitions for place in t.inputs), default=1)
+
+
+def _new_id(state: NetState) -> str:
+    return next(id for id in map(str, range(len(state.waiting) + 1)) if id not in state.waiting)
+
+
+def _note(walked: Walked, reached: _Reached) -> None:
+    walked.fired.update(reached.fired)
+    walked.highest = [max(pair) for pair in zip(walked.highest, reached.look.marking, strict=True)]
+
+
+def _grows(machine: NetMachine, reached: _Reached, walked: Walked) -> bool:
+    """Whether the steps from an earlier, smaller marking to this one can be repeated for ever."""
+    steps: list[_Reached] = []
+    for earlier in reached.path():
+        if earlier is not reached and _covers(reached.look, earlier.look):
+            gain = tuple(new - old for new, old in zip(reached.look.marking, earlier.look.marking, strict=True))
+            if _may_grow(machine, gain) and _repeats(machine, reached, list(reversed(steps)), gain):
+                lead = [step for step in earlier.path() if step.fired]
+                walked.lead = _names(machine, list(reversed(lead)))
+                walked.growth = _names(machine, list(reversed(steps)))
+                walked.growing = tuple(p for p, more in zip(machine.net.places, gain, strict=True) if more)
+                return True
+        steps.append(earlier)
+    return False
+
+
+def _may_grow(machine: NetMachine, gain: Marking) -> bool:
+    """Whether no place that gains tokens has a capacity."""
+    return not any(
+        more and place in machine.net.capacity for place, more in zip(machine.net.places, gain, strict=True)
+    )
+
+
+def _covers(state: Look, earlier: Look) -> bool:
+    pairs = zip(state.marking, earlier.marking, strict=True)
+    return state.waiting == earlier.waiting and all(new >= old for new, old in pairs)
+
+
+def _repeats(machine: NetMachine, reached: _Reached, steps: list[_Reached], gain: Marking) -> bool:
+    """Whether the steps fire the same, with the same gain, until more tokens make no difference."""
+    at = reached
+    for _ in range(_weight(machine.net) + 2):
+        before = at.look.marking
+        for step in steps:
+            assert step.move is not None
+            moved = _moved(machine, at, step.move)
+            if moved is None or moved.fired != step.fired:
+                return False
+            at = moved
+        if tuple(new - old for new, old in zip(at.look.marking, before, strict=True)) != gain:
+            return False
+    return True
+
+
+def _names(machine: NetMachine, steps: list[_Reached]) -> tuple[str, ...]:
+    return tuple(machine.net.transitions[n].name for step in steps for n in step.fired)
