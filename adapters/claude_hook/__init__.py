@@ -1,19 +1,22 @@
 """A person's own Claude Code under policies, through the hooks of its settings.
 
-Each hook is a process of its own, so importing this package imports nothing else.
+The client starts a small program for each hook (`knock`), which asks the one process that judges (`resident`).
 """
 
 ROOMS = (
-    "__main__",  # one hook, as the client starts it
-    "hook",  # one hook, from input to answer
-    "deciding",  # what one hook means for its session
+    "__main__",  # the process that judges, as it is started
+    "resident",  # answers hooks on a private socket
+    "judging",  # hooks one after another, their sessions kept in between
+    "hook",  # what one hook tells its run's machine, and what the client is told
+    "session",  # the machine of a session's latest run, and what carries out its commands
+    "judge",  # a monitor for a client that asks its person itself
+    "rules",  # policy files, read again when they change
     "answers",  # what the client is told
-    "keeping",  # what a hook adds to the record; runs begin and end
-    "record",  # the session's record, one hook at a time
-    "session",  # a session folded from its record
+    "record",  # the store, one session's record at a time
     "settings",  # the client's settings file
     "asked",  # what the client tells a hook
     "usage",  # what the client's log says was used
     "log_lines",  # what one line of the client's log says was used
+    "knock",  # one hook as the client starts it; imports nothing of this package
 )
 """Top first: each imports only those below it."""

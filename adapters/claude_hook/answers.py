@@ -38,6 +38,6 @@ def said(answer: Answer, hook: str) -> dict[str, Any]:
             "permissionDecision": answer.verdict,
             "permissionDecisionReason": answer.reason,
         }
-    elif answer.verdict == "deny" and hook == "UserPromptSubmit":
+    elif answer.verdict == "deny" and hook in ("UserPromptSubmit", "ConfigChange"):
         told |= {"decision": "block", "reason": answer.reason}
     return told

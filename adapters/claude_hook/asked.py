@@ -18,6 +18,7 @@ EVENTS = (
     "PostToolBatch",
     "Stop",
     "SessionEnd",
+    "ConfigChange",
 )
 """The hooks that are needed; a prompt that is not seen begins its run with its first call."""
 CAN_STOP = (GATING, "PostToolUse", "PostToolUseFailure", "PostToolBatch")
@@ -49,6 +50,7 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     tool_calls: tuple[BatchCall, ...] = ()
     last_assistant_message: str | None = None
     reason: str = ""
+    source: str = ""
 
 
 _decoder = msgspec.json.Decoder(Asked)

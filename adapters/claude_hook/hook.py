@@ -1,43 +1,259 @@
-"""One hook, from the client's input to its answer."""
+"""One hook: what it tells the machine of its session's run, and what the client is told."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from datetime import UTC, datetime
-from pathlib import Path
+from collections.abc import Callable, Iterator
+from datetime import datetime
+from typing import Any
 
-import msgspec
+from proctor.policies import ToolCall
+from proctor.policies.errors import EventError
+from proctor.policies.stack.limits import figure
+from proctor.policies.stream.calls import input_digest, tell_model_default
+from proctor.policies.stream.events import (
+    BudgetWarned,
+    Event,
+    PolicyViolated,
+    RunCompleted,
+    ToolCallCompleted,
+    ToolCallFailed,
+    ToolCallStarted,
+    TurnCompleted,
+    at_ms,
+)
+from proctor.supervisor.machine import commands, inputs
+from proctor.supervisor.ports import ApprovalAnswer, ApprovalRequest
 
-from proctor.policies import RunContext, compile_policy, load_policies, merge_policies
-from proctor.supervisor.errors import UsageError
-
-from . import record
+from ..kit.uncountable_limits import USAGE
+from . import usage
 from .answers import Answer
-from .asked import read_asked
-from .deciding import Deciding
-from .keeping import PROVIDER
-from .session import Session
+from .asked import CAN_STOP, GATING, Asked
+from .record import Record
+from .session import HookedSession
+from .usage import UsageLog
+
+BY = "claude-code"
+USAGE_NOTE = "usage"
+_KEY = 1
+"""Of the only proposal there can be while one hook is handled."""
+SETTINGS_CHANGED = "settings that change during a session hold from the next one on"
 
 
-def read_context(text: str) -> RunContext:
-    """What rules ask for in `when`, as the command line has it. Raises UsageError."""
-    try:
-        return msgspec.json.decode(text, type=RunContext)
-    except (msgspec.MsgspecError, RecursionError) as error:
-        raise UsageError(f"the hook's `--context` cannot be read: {error}; install it anew") from None
+class Hook:
+    """One hook of one session, answered once.
 
-
-def answered(data: bytes, files: Sequence[str], store: Path, context: RunContext) -> tuple[Answer, str]:
-    """Judge one hook and record it; gives the answer and the hook's name.
-
-    Raises EventError, PolicyError, StoreError: then nothing is recorded, and whoever asked must be refused.
+    Args:
+        asked: what the client said.
+        session: the session so far.
+        record: where what follows is written.
+        at: now.
     """
-    asked = read_asked(data)
-    policy = merge_policies([policy for file in files for policy in load_policies(file)])
-    known = msgspec.structs.replace(context, provider=PROVIDER, session_id=asked.session_id)
-    compiled = compile_policy(policy)
-    with record.opened(store, asked.session_id) as kept:
-        session = Session(compiled, known, kept.past())
-        deciding = Deciding(asked, session, kept, datetime.now(UTC), policy)
-        answer = deciding.answer()
-    return answer, asked.hook_event_name
+
+    def __init__(self, asked: Asked, session: HookedSession, record: Record, at: datetime) -> None:
+        self._asked = asked
+        self._session = session
+        self._record = record
+        self._at = at
+        self._recorded: list[Event] = []
+        self._wanted: list[commands.Command] = []
+
+    def answer(self) -> Answer:
+        """Record what follows from the hook and say what the client is told."""
+        handler = _HANDLERS.get(self._asked.hook_event_name)
+        if handler is None:
+            return Answer()
+        if self._goes_on:
+            self._count_usage()
+        if self._goes_on:
+            self._tell(inputs.Ticked(now_ms=self._now))
+        verdict, reason = handler(self)
+        cancelled = any(isinstance(command, commands.CancelAdapter) for command in self._wanted)
+        refused = any(isinstance(c, commands.Answer) and c.answer.stop for c in self._wanted)
+        stop = self._asked.hook_event_name in CAN_STOP and (cancelled or refused)
+        return Answer(verdict=verdict, reason=reason, stop=stop, notes=tuple(self._notes()))
+
+    @property
+    def _now(self) -> int:
+        return at_ms(self._at)
+
+    @property
+    def _goes_on(self) -> bool:
+        """Whether there is a run and it has not ended."""
+        return self._session.runs > 0 and not self._session.machine.ended
+
+    def _tell(self, told: inputs.Input) -> None:
+        """Tell the machine; a run that it cancels is over, as the client is told so."""
+        recorded, wanted = self._session.tell(told, self._record)
+        self._recorded += recorded
+        self._wanted += wanted
+        if any(isinstance(command, commands.CancelAdapter) for command in wanted):
+            self._tell(inputs.AdapterEnded(now_ms=self._now))
+
+    def _report(self, event: Event) -> None:
+        self._tell(inputs.Reported(now_ms=self._now, event=event))
+
+    def _prompted(self) -> Verdict:
+        self._complete(None)
+        self._begin(self._asked.prompt)
+        return _ALLOWED
+
+    def _proposed(self) -> Verdict:
+        asked, session = self._asked, self._session
+        call = ToolCall(id=asked.tool_use_id, name=asked.tool_name, input=asked.tool_input, turn=session.machine.turn)
+        refuses_on = session.cancelled and session.prompt_id == asked.prompt_id
+        if not self._goes_on and not refuses_on:
+            self._begin(None)
+            self._count_usage()
+        with session.judge.supposing(session.machine.requests):
+            self._tell(inputs.Proposed(now_ms=self._now, key=_KEY, call=call))
+        for command in self._wanted:
+            if isinstance(command, commands.Answer):
+                answer = command.answer
+                return _ALLOWED if answer.allowed else ("deny", answer.tell_model or tell_model_default(call.name))
+        if self._waiting(call.id) is None:
+            return "deny", tell_model_default(call.name)
+        decision = session.judge.latest
+        return "ask", (decision and decision.tell_model) or tell_model_default(call.name)
+
+    def _ran(self) -> None:
+        """See that the record says the call ran, with the input it ran with."""
+        asked, session = self._asked, self._session
+        if not self._goes_on:
+            return
+        known = session.machine.open_call(asked.tool_use_id)
+        tool_input = asked.tool_input or (known.input if known else {})
+        if waiting := self._waiting(asked.tool_use_id):
+            self._answered(waiting, granted=input_digest(tool_input) == waiting.input_digest)
+        started = ToolCallStarted(
+            tool_call_id=asked.tool_use_id,
+            tool_name=asked.tool_name,
+            tool_input=tool_input,
+            turn=session.machine.turn,
+        )
+        if known is not None and not known.same(started.tool_name, tool_input):
+            self._tell(inputs.RanOtherwise(now_ms=self._now, event=started))
+        else:
+            self._report(started)
+
+    def _completed(self) -> Verdict:
+        self._ran()
+        asked = self._asked
+        outcome = ToolCallCompleted(
+            tool_call_id=asked.tool_use_id, tool_name=asked.tool_name, tool_output=asked.tool_response
+        )
+        if self._goes_on:
+            self._report(outcome)
+        return _ALLOWED
+
+    def _failed(self) -> Verdict:
+        self._ran()
+        asked = self._asked
+        if self._goes_on:
+            error = asked.error
+            self._report(ToolCallFailed(tool_call_id=asked.tool_use_id, tool_name=asked.tool_name, error=error))
+        return _ALLOWED
+
+    def _batch(self) -> Verdict:
+        """A response's calls are over: one without an outcome never ran, whoever refused it."""
+        for call in self._asked.tool_calls:
+            if not self._goes_on:
+                break
+            known = self._session.machine.open_call(call.tool_use_id)
+            if waiting := self._waiting(call.tool_use_id):
+                self._answered(waiting, granted=False)
+            elif known is not None and known.stage == "started":
+                error = "the client did not run it"
+                self._report(ToolCallFailed(tool_call_id=call.tool_use_id, tool_name=known.name, error=error))
+        if self._goes_on and self._asked.agent_id is None:
+            self._report(TurnCompleted(turn=self._session.machine.turn))
+        return _ALLOWED
+
+    def _stopped(self) -> Verdict:
+        if self._goes_on:
+            self._report(TurnCompleted(turn=self._session.machine.turn))
+        self._complete(self._asked.last_assistant_message)
+        return _ALLOWED
+
+    def _session_over(self) -> Verdict:
+        if self._goes_on:
+            reason = f"the session ended: {self._asked.reason or 'no reason given'}"
+            self._tell(inputs.CancelAsked(now_ms=self._now, reason=reason))
+        return _ALLOWED
+
+    def _settings_changed(self) -> Verdict:
+        """A repository's settings, or the agent, could take the hooks out."""
+        return _ALLOWED if self._asked.source == "policy_settings" else ("deny", SETTINGS_CHANGED)
+
+    def _waiting(self, call_id: str) -> ApprovalRequest | None:
+        """What the person is being asked about this call, if anything."""
+        if not self._session.runs:
+            return None
+        return next((r for r in self._session.machine.requests if r.call.id == call_id), None)
+
+    def _answered(self, request: ApprovalRequest, *, granted: bool) -> None:
+        answer = ApprovalAnswer(granted=granted, by=BY)
+        self._tell(inputs.Answered(now_ms=self._now, approval_id=request.approval_id, answer=answer))
+
+    def _begin(self, prompt: str | None) -> None:
+        told: dict[str, Any] = {"prompt_id": self._asked.prompt_id, "cwd": self._asked.cwd}
+        self._recorded += self._session.begin_run(self._record, self._at, told, prompt)
+
+    def _complete(self, output: str | None) -> None:
+        if self._goes_on:
+            self._report(RunCompleted(output=output))
+        if self._goes_on:
+            self._tell(inputs.AdapterEnded(now_ms=self._now))
+
+    def _count_usage(self) -> None:
+        """Take in what the client's log says was used.
+
+        Raises EventError for a call that a limit on usage is to judge, when the log cannot be read.
+        """
+        asked, session = self._asked, self._session
+        state = self._record.note(USAGE_NOTE)
+        log = UsageLog(asked.transcript_path, state, session.run_at or self._at)
+        limited = asked.hook_event_name == GATING and bool(session.rules.limits & USAGE)
+        awaited: dict[str, Any] = {}
+        if limited:
+            awaited = {"call_id": asked.tool_use_id, "wait_s": usage.WAIT_S}
+        elif asked.hook_event_name == "Stop":
+            awaited = {"said": asked.last_assistant_message or "", "wait_s": usage.WAIT_AT_THE_END_S}
+        try:
+            news = log.news(may_be_missing=not session.called, **awaited)
+        except EventError:
+            if limited:
+                raise
+            return
+        for event in news:
+            if self._goes_on:
+                self._report(event)
+        if log.state != state:
+            self._record.keep(USAGE_NOTE, log.state)
+
+    def _notes(self) -> Iterator[str]:
+        """What the person should know: all that only warns and, at the end, whatever was found."""
+        at_the_end = self._asked.hook_event_name == "Stop"
+        for event in self._recorded:
+            if isinstance(event, PolicyViolated) and (at_the_end or event.action == "warn"):
+                yield f"policy `{event.policy}`: {event.message}"
+            elif isinstance(event, BudgetWarned):
+                yield f"`{event.limit}`: {figure(event.used)} of {figure(event.max)} used"
+        unpriced = self._session.judge.metadata.get("unpriced") if at_the_end else None
+        if unpriced and "max_cost_usd" in self._session.rules.limits:
+            models = ", ".join(f"`{model}`" for model in unpriced)
+            yield f"no price of {models} is known, so `max_cost_usd` does not hold; say one in `prices`"
+
+
+Verdict = tuple[Any, str]
+"""`allow`, `ask` or `deny`, and the public reason."""
+_ALLOWED: Verdict = ("allow", "")
+_HANDLERS: dict[str, Callable[[Hook], Verdict]] = {
+    "UserPromptSubmit": Hook._prompted,
+    "PreToolUse": Hook._proposed,
+    "PostToolUse": Hook._completed,
+    "PostToolUseFailure": Hook._failed,
+    "PostToolBatch": Hook._batch,
+    "Stop": Hook._stopped,
+    "SessionEnd": Hook._session_over,
+    "ConfigChange": Hook._settings_changed,
+}

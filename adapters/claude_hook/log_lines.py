@@ -32,12 +32,17 @@ class Tokens(msgspec.Struct, array_like=True):
 
 
 class Used(msgspec.Struct, frozen=True):
-    """What a response used as far as one of its lines says; `message` is "" where the line does not name it."""
+    """What a response used as far as one of its lines says; `message` is "" where the line does not name it.
+
+    `calls` are the ids of those it asks for in this line, `text` what it says there.
+    """
 
     message: str
     model: str
     tokens: Tokens
     at: datetime | None
+    calls: tuple[str, ...] = ()
+    text: str = ""
 
 
 class _Details(msgspec.Struct):
@@ -52,10 +57,17 @@ class _Usage(msgspec.Struct):
     output_tokens_details: _Details | None = None
 
 
+class _Block(msgspec.Struct):
+    type: str = ""
+    id: str | None = None
+    text: str = ""
+
+
 class _Message(msgspec.Struct):
     id: str | None = None
     model: str | None = None
     usage: _Usage | None = None
+    content: list[_Block] | str | None = None
 
 
 class _Line(msgspec.Struct):
@@ -78,7 +90,10 @@ def used(line: bytes) -> Used | None:
     message = _messages.decode(record.message)
     if message.usage is None or message.model == _SYNTHETIC:
         return None
-    return Used(message.id or "", message.model or "", _tokens(message.usage), record.timestamp)
+    blocks = message.content if isinstance(message.content, list) else ()
+    calls = tuple(block.id for block in blocks if block.type == "tool_use" and block.id)
+    text = "".join(block.text for block in blocks if block.type == "text")
+    return Used(message.id or "", message.model or "", _tokens(message.usage), record.timestamp, calls, text)
 
 
 def _tokens(usage: _Usage) -> Tokens:

@@ -1,48 +1,87 @@
-"""The record of a session, opened by one hook at a time: read, judged and written within one transaction.
+"""The store as hooks use it: one session's record at a time, read, judged and written within one transaction.
 
-The store is the one everything else of the project reads; its file is locked from the reading of the past
-to the commit, so that two hooks at once cannot both find the same room in a budget.
+The store is the one everything else of the project reads; its file is locked from the first look to the commit, so
+that two processes cannot both find the same room in a budget.
 """
 
 from __future__ import annotations
 
+import os
 import sqlite3
+import uuid
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 from proctor.policies.stream.events import Event
+from proctor.supervisor.errors import StoreError
 from proctor.supervisor.ports import RunInfo
 
 from ..stores.sqlite.failures import store_error
 from ..stores.sqlite.opening import open_for_writing
-from ..stores.sqlite.queries import events_after
+from ..stores.sqlite.queries import events_after, session_info
 from ..stores.sqlite.recording import Recorder
 from ..stores.sqlite.rows import Batch
 
 BUSY_S = 10.0
+_WHOLE = ""
+"""The session under which notes on the store itself are kept."""
+
+
+def store_id(path: Path) -> str:
+    """The id by which a store is known again; the store is made, and given one, if need be. Raises StoreError."""
+    connection = _connection(path)
+    try:
+        connection.execute("BEGIN IMMEDIATE")
+        found = _note(connection, _WHOLE, "store_id") or uuid.uuid4().hex.encode()
+        _keep(connection, _WHOLE, "store_id", found)
+        connection.execute("COMMIT")
+    except sqlite3.Error as error:
+        raise store_error(error, path) from error
+    finally:
+        connection.close()
+    return found.decode()
 
 
 class Record:
     """One session's record while this hook has it."""
 
-    def __init__(self, connection: sqlite3.Connection, session_id: str) -> None:
+    def __init__(self, connection: sqlite3.Connection, recorder: Recorder, session_id: str) -> None:
         self._connection = connection
-        self._recorder = Recorder(connection)
-        self._session_id = session_id
-        self._recorder.begin()
+        self._recorder = recorder
+        self.session_id = session_id
+
+    def of(self, line: str) -> Record:
+        """The record that hooks of this command line keep of the client's session.
+
+        The first line to record a session has it under the client's id; another, with policies of its own, judges
+        the session by a record of its own.
+        """
+        known = self.note("line")
+        if known is None:
+            self.keep("line", line.encode())
+        if known is None or known == line.encode():
+            return self
+        return Record(self._connection, self._recorder, f"{self.session_id}.{line}")
+
+    @property
+    def seq(self) -> int:
+        """That of the latest event, 0 when there is none."""
+        found = session_info(self._connection, self.session_id)
+        return 0 if found is None else found.last_seq
 
     def past(self) -> Iterator[Event]:
         """The events so far."""
         after = 0
-        while page := events_after(self._session_id, after, None)(self._connection):
+        while page := events_after(self.session_id, after, None)(self._connection):
             yield from page
             after = page[-1].seq
 
-    def begin_run(self, run_id: str, provider: str, at: datetime) -> None:
+    def begin_run(self, run_id: str, provider: str, at: datetime, spec: dict[str, Any]) -> None:
         """Register a run of the session."""
-        run = RunInfo(run_id=run_id, session_id=self._session_id, provider=provider, created_at=at)
+        run = RunInfo(run_id=run_id, session_id=self.session_id, provider=provider, created_at=at, spec=spec)
         self._recorder.create_run(run)
 
     def append(self, events: Sequence[Event]) -> None:
@@ -51,32 +90,85 @@ class Record:
 
     def note(self, name: str) -> bytes | None:
         """What is kept under this name beside the record, if anything is."""
-        row = self._connection.execute(
-            "SELECT data FROM notes WHERE session_id = ? AND name = ?", (self._session_id, name)
-        ).fetchone()
-        return row and bytes(row[0])
+        return _note(self._connection, self.session_id, name)
 
     def keep(self, name: str, data: bytes) -> None:
         """Keep something beside the record; durable together with what is appended."""
-        self._connection.execute("INSERT OR REPLACE INTO notes VALUES (?, ?, ?)", (self._session_id, name, data))
-
-    def commit(self) -> None:
-        """Make it durable and let the next hook in."""
-        self._recorder.commit()
+        _keep(self._connection, self.session_id, name, data)
 
 
-@contextmanager
-def opened(path: Path, session_id: str) -> Iterator[Record]:
-    """The record, for this hook alone; what was added is durable when it is left, or not there at all.
+class HookStore:
+    """The one store whose id a hook's command line has. It is never made here: one that is gone refuses."""
 
-    Raises StoreError when the file cannot be used, or others do not let it go within `BUSY_S` seconds.
-    """
-    connection = open_for_writing(path, synchronous="FULL", busy_timeout_s=BUSY_S, max_bytes=None)
+    def __init__(self, path: Path, known_as: str) -> None:
+        self._path = path
+        self._known_as = known_as
+        self._open: tuple[sqlite3.Connection, Recorder, tuple[int, int]] | None = None
+
+    @contextmanager
+    def record(self, session_id: str) -> Iterator[Record]:
+        """A session's record, for this hook alone; what was added is durable when it is left, or not there at all.
+
+        Raises StoreError when the file is not the store it was, cannot be used, or others do not let it go within
+        `BUSY_S` seconds.
+        """
+        try:
+            connection, recorder = self._opened()
+            recorder.begin()
+            yield Record(connection, recorder, session_id)
+            recorder.commit()
+        except BaseException as error:
+            self.close()
+            if isinstance(error, sqlite3.Error):
+                raise store_error(error, self._path) from error
+            raise
+
+    def close(self) -> None:
+        """Let the file go; what was not committed is undone."""
+        if self._open is not None:
+            with suppress(sqlite3.Error):
+                self._open[0].close()
+            self._open = None
+
+    def _opened(self) -> tuple[sqlite3.Connection, Recorder]:
+        file = _identity(self._path)
+        if self._open is not None and self._open[2] != file:
+            self.close()
+        if self._open is None:
+            connection = _connection(self._path)
+            if (_note(connection, _WHOLE, "store_id") or b"").decode() != self._known_as:
+                connection.close()
+                raise StoreError(
+                    f"`{self._path}` is not the store the hooks were installed with, so what was used is not known; "
+                    "put it back, or install the hooks anew",
+                    kind="not_a_store",
+                )
+            self._open = connection, Recorder(connection), file
+        return self._open[:2]
+
+
+def _identity(path: Path) -> tuple[int, int]:
+    """Which file it is. Raises StoreError when there is none."""
     try:
-        record = Record(connection, session_id)
-        yield record
-        record.commit()
-    except sqlite3.Error as error:
-        raise store_error(error, path) from error
-    finally:
-        connection.close()
+        found = os.stat(path)
+    except OSError:
+        raise StoreError(
+            f"there is no store at `{path}` any more, so what was used is not known; "
+            "put it back, or install the hooks anew",
+            kind="unwritable",
+        ) from None
+    return found.st_dev, found.st_ino
+
+
+def _connection(path: Path) -> sqlite3.Connection:
+    return open_for_writing(path, synchronous="FULL", busy_timeout_s=BUSY_S, max_bytes=None)
+
+
+def _note(connection: sqlite3.Connection, session_id: str, name: str) -> bytes | None:
+    sql = "SELECT data FROM notes WHERE session_id = ? AND name = ?"
+    row = connection.execute(sql, (session_id, name)).fetchone()
+    return row and bytes(row[0])
+
+
+def _keep(connection: sqlite3.Connection, session_id: str, name: str, data: bytes) -> None:
+    connection.execute("INSERT OR REPLACE INTO notes VALUES (?, ?, ?)", (session_id, name, data))

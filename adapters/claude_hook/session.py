@@ -1,122 +1,105 @@
-"""A session of the client, folded from its record: the monitor's state, and which calls are open."""
+"""One session of the client: the machine of its latest run, and what carries out its commands."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import datetime
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
-from proctor.policies import CompiledPolicy, RunContext, ToolCall
-from proctor.policies.stream.calls import input_digest
-from proctor.policies.stream.events import (
-    Event,
-    RunCancelled,
-    RunCompleted,
-    RunFailed,
-    RunStarted,
-    ToolApprovalDenied,
-    ToolApprovalGranted,
-    ToolApprovalRequested,
-    ToolCallCompleted,
-    ToolCallDenied,
-    ToolCallFailed,
-    ToolCallRequested,
-    ToolCallStarted,
-    TurnCompleted,
-)
+from proctor.policies.policy import Approval
+from proctor.policies.stream.events import Event, RunCancelled, RunStarted, SessionStarted, ToolEvent, TurnEvent
+from proctor.supervisor.machine import commands, inputs
+from proctor.supervisor.machine.judge import Judge
+from proctor.supervisor.machine.machine import RunMachine
+from proctor.supervisor.machine.run_state import Identity
+
+from .judge import AskingJudge
+from .record import Record
+from .rules import Rules
+
+PROVIDER = "claude"
+ASKS = "claude"
+"""In a run's spec: who asks its person, so that nobody else's answer counts."""
+_NEVER = Approval(timeout_s=10.0 * 365 * 24 * 3600)
+"""The client's question to its person does not expire."""
 
 
-class OpenCall(msgspec.Struct):
-    """A call that is not over; `approval` is set while the client asks its person about it."""
+class HookedSession:
+    """A session as its record has it, the client's id and the record's for it.
 
-    call: ToolCall
-    started: bool = False
-    approval: ToolApprovalRequested | None = None
-
-
-class Session:
-    """What the record says of a session so far.
-
-    `run_id` is that of the latest run, "" before the first; `run_at` when it began, `ended` how it ended, if
-    it has.
+    `judge` and `machine` are those of its latest run, which began at `run_at`; `runs` is their number, `prompt_id`
+    the client's name for what began it, `cancelled` whether it was; `called`: there was a call in this session.
     """
 
-    def __init__(self, compiled: CompiledPolicy, context: RunContext, past: Iterable[Event]) -> None:
-        self.monitor = compiled.monitor(context)
-        self.open: dict[str, OpenCall] = {}
-        self.over: set[str] = set()
-        self.run_id = ""
-        self.prompt_id = ""
+    def __init__(self, client_id: str, session_id: str, rules: Rules, past: Iterable[Event]) -> None:
+        self.client_id = client_id
+        self.session_id = session_id
+        self.rules = rules
+        self.context = msgspec.structs.replace(rules.context, provider=PROVIDER, session_id=session_id)
+        self.judge = AskingJudge(rules.compiled, rules.compiled.monitor(self.context))
         self.runs = 0
-        self.turn = 1
+        self.prompt_id = ""
         self.run_at: datetime | None = None
-        self.ended: type[Event] | None = None
-        for event in past:
-            self.take(event)
-        self.monitor.warnings()  # those were handed over by the hooks that came near their limits
+        self.cancelled = False
+        self.called = False
+        self._turns = 0
+        self._stored = 0
+        past = list(past)
+        self._learn(past)
+        self.machine = RunMachine.resume(self._identity(), self._judge, past, approval=_NEVER)
 
-    def take(self, event: Event) -> list[Any]:
-        """One more event of the record; returns what it violates."""
-        self._follow(event)
-        return list(self.monitor.observe(event))
+    def begin_run(self, record: Record, at: datetime, metadata: dict[str, Any], prompt: str | None) -> list[Event]:
+        """A run begins where the one before has ended; gives what was recorded."""
+        self.runs += 1
+        identity = self._identity(self._turns, self.machine.seq)
+        record.begin_run(identity.run_id, PROVIDER, at, {"asks": ASKS, **({"prompt": prompt} if prompt else {})})
+        told = {**metadata, **self.rules.told, "context": msgspec.to_builtins(self.context)}
+        self.machine = RunMachine(identity, self._judge, approval=_NEVER)
+        self._stored = 0
+        now = round(at.timestamp() * 1000)
+        begin = inputs.Begin(now_ms=now, prompt=prompt, first=self.runs == 1, metadata=told)
+        named = inputs.Reported(now_ms=now, event=SessionStarted(provider_session_id=self.client_id))
+        return [event for told_one in (begin, named) for event in self.tell(told_one, record)[0]]
 
-    def suppose_answered(self) -> None:
-        """Judge from here on as if the person agreed to every call the client asks about just now.
+    def tell(self, told: inputs.Input, record: Record) -> tuple[list[Event], list[commands.Command]]:
+        """Tell the machine; gives what it recorded and what it wants done.
 
-        It is no part of the record: two questions at once could otherwise both be answered yes and together
-        spend more than there is.
+        The record counts as durable here: nobody is answered before it is.
         """
-        for waiting in self.open.values():
-            if waiting.approval is not None:
-                call = waiting.call
-                self.monitor.observe(granted(waiting.approval))
-                self.monitor.observe(started(call))
+        wanted = [*self.machine.handle(told)]
+        recorded: list[Event] = []
+        while events := self.machine.take_record():
+            record.append(events)
+            recorded += events
+            self._stored += len(events)
+            wanted += self.machine.handle(inputs.Stored(now_ms=told.now_ms, count=self._stored))
+        self._learn(recorded)
+        return recorded, wanted
 
-    def _follow(self, event: Event) -> None:
-        match event:
-            case RunStarted():
-                self.run_id, self.run_at, self.ended = event.run_id, event.at, None
-                self.prompt_id = str(event.metadata.get("prompt_id", ""))
-                self.runs += 1
-                self.open.clear()
-            case RunCompleted() | RunFailed() | RunCancelled():
-                self.ended = type(event)
-                self.open.clear()
-            case TurnCompleted():
-                self.turn = max(self.turn, event.turn + 1)
-            case ToolCallRequested():
-                call = ToolCall(id=event.tool_call_id, name=event.tool_name, input=event.tool_input, turn=event.turn)
-                self.open[call.id] = OpenCall(call)
-            case ToolCallStarted():
-                if event.tool_call_id in self.open:
-                    self.open[event.tool_call_id].started = True
-            case ToolApprovalRequested():
-                if event.tool_call_id in self.open:
-                    self.open[event.tool_call_id].approval = event
-            case ToolApprovalGranted() | ToolApprovalDenied():
-                if event.tool_call_id in self.open:
-                    self.open[event.tool_call_id].approval = None
-            case ToolCallCompleted() | ToolCallFailed() | ToolCallDenied():
-                self.open.pop(event.tool_call_id, None)
-                self.over.add(event.tool_call_id)
+    @property
+    def _judge(self) -> Judge:
+        return cast(Judge, self.judge)
 
+    def _identity(self, turns_before: int = 0, events_before: int = 0) -> Identity:
+        return Identity(
+            run_id=f"{self.session_id}-{self.runs}",
+            session_id=self.session_id,
+            provider=PROVIDER,
+            gates_all=True,
+            turns_before=turns_before,
+            events_before=events_before,
+        )
 
-def granted(asked: ToolApprovalRequested) -> ToolApprovalGranted:
-    """The record that the person agreed, in the client."""
-    return ToolApprovalGranted(
-        approval_id=asked.approval_id,
-        tool_call_id=asked.tool_call_id,
-        tool_name=asked.tool_name,
-        tool_input=asked.tool_input,
-        input_digest=input_digest(asked.tool_input),
-        policy_name=asked.policy_name,
-        violation_kind=asked.violation_kind,
-        by="claude-code",
-    )
-
-
-def started(call: ToolCall) -> ToolCallStarted:
-    """The record that a call runs."""
-    return ToolCallStarted(tool_call_id=call.id, tool_name=call.name, tool_input=call.input, turn=call.turn)
+    def _learn(self, events: Iterable[Event]) -> None:
+        for event in events:
+            if isinstance(event, (TurnEvent, ToolEvent)):
+                self._turns = max(self._turns, event.turn)
+                self.called = self.called or isinstance(event, ToolEvent)
+            elif isinstance(event, RunStarted):
+                self.runs = max(self.runs, int(event.run_id.rpartition("-")[2]))
+                self.prompt_id, self.run_at = str(event.metadata.get("prompt_id", "")), event.at
+                self.cancelled = False
+            elif isinstance(event, RunCancelled):
+                self.cancelled = True

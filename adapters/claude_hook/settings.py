@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shlex
@@ -20,33 +21,47 @@ from .asked import EVENTS
 
 TIMEOUT_S = 120
 """The client lets a call run when its hook takes longer; a hook ends itself long before."""
-MODULE = "proctor.adapters.claude_hook"
-_REFUSING = ("PreToolUse", "UserPromptSubmit")
+KNOCK = Path(__file__).with_name("knock.py")
+_REFUSING = ("PreToolUse", "UserPromptSubmit", "ConfigChange")
+_NEVER_SET = ("LD_PRELOAD", "LD_LIBRARY_PATH", "LD_AUDIT", "DYLD_INSERT_LIBRARIES", "BASH_ENV", "ENV")
+"""Variables by which a settings file could put code of its own into a hook; Python's own are ignored as it is."""
+_OURS = ("/claude_hook/knock.py ", " -m proctor.adapters.claude_hook ")
+"""What a line of ours has in it; the latter is how it was written once."""
 
 
-def command(policies: Sequence[Path], store: Path, context: RunContext) -> str:
-    """The shell command of a hook; the paths absolute, as hooks start in any folder."""
-    words = [sys.executable, "-m", MODULE]
+def command(policies: Sequence[Path], store: Path, store_id: str, context: RunContext) -> str:
+    """The shell command of a hook; the paths absolute, as hooks start in any folder.
+
+    Python is told to ignore the folder it starts in and its environment, which are the agent's and the repository's.
+    """
+    options: list[str] = []
     for policy in policies:
-        words += ["--policy", os.fspath(policy.absolute())]
-    words += ["--store", os.fspath(store.absolute())]
+        options += ["--policy", os.fspath(policy.absolute())]
+    options += ["--store", os.fspath(store.absolute()), "--store-id", store_id]
     said = msgspec.json.encode(context).decode()
     if said != "{}":
-        words += ["--context", said]
-    return shlex.join(words)
+        options += ["--context", said]
+    digest = hashlib.sha256("\0".join([sys.executable, *options]).encode()).hexdigest()[:12]
+    folder = f"{os.fspath(store.absolute())}-hook-{digest}"
+    return shlex.join([sys.executable, "-I", "-S", os.fspath(KNOCK), folder, *options])
 
 
-def hooks(policies: Sequence[Path], store: Path, context: RunContext) -> dict[str, Any]:
-    """The `hooks` of a settings file.
+def hooks(policies: Sequence[Path], store: Path, store_id: str, context: RunContext) -> dict[str, Any]:
+    """The `hooks` of a settings file; `store_id` is what the store is known by (see `record.store_id`).
 
     The client goes on after any exit code but 2, so a hook that cannot even be started is made to exit so.
     """
-    line = command(policies, store, context)
+    line = command(policies, store, store_id, context)
     found: dict[str, Any] = {}
     for event in EVENTS:
         run = f"{line} || exit 2" if event in _REFUSING else line
         found[event] = [{"hooks": [{"type": "command", "command": run, "timeout": TIMEOUT_S}]}]
     return found
+
+
+def managed(wanted: dict[str, Any]) -> dict[str, Any]:
+    """Managed settings with these hooks: no others run, and no other settings put code of their own into these."""
+    return {"allowManagedHooksOnly": True, "env": dict.fromkeys(_NEVER_SET, ""), "hooks": wanted}
 
 
 def settings_path(*, user: bool, folder: Path) -> Path:
@@ -94,7 +109,7 @@ def _without_ours(hooks: Any, path: Path) -> dict[str, list[Any]]:
 def _is_ours(entry: Any) -> bool:
     runs = entry.get("hooks") if isinstance(entry, dict) else None
     commands = [run.get("command", "") for run in runs or () if isinstance(run, dict)]
-    return bool(commands) and all(f" -m {MODULE} " in str(line) for line in commands)
+    return bool(commands) and all(any(mark in str(line) for mark in _OURS) for line in commands)
 
 
 def _read(path: Path) -> dict[str, Any]:

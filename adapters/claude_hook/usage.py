@@ -7,6 +7,7 @@ written as several lines with one message id, each with the usage so far: the mo
 from __future__ import annotations
 
 import stat
+import time
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
@@ -20,15 +21,24 @@ from proctor.policies.stream.events import TokenUsageUpdated
 from .log_lines import Tokens, used
 
 _REMEMBERED = 32
+_CALLS_REMEMBERED = 256
+WAIT_S = 1.0
+"""The client writes a response into its log and starts the hooks of its calls at the same time: seconds the log may
+take until the call is in it, and with it what the response used."""
+WAIT_AT_THE_END_S = 0.25
+"""The same for the last response of a run, which nothing is decided on."""
+_LOOK_S = 0.002
 _CHUNK = 1024 * 1024
 
 
 class OneLog(msgspec.Struct):
-    """How far one log was read, what it said so far by model, and its latest messages."""
+    """How far one log was read, what it said so far by model, its latest messages, calls and words."""
 
     offset: int = 0
     totals: dict[str, Tokens] = {}
     latest: dict[str, Tokens] = {}
+    calls: list[str] = []
+    said: str = ""
 
 
 class _State(msgspec.Struct):
@@ -58,17 +68,39 @@ class UsageLog:
         """How far everything was read."""
         return _encoder.encode(self._state)
 
-    def news(self, *, may_be_missing: bool) -> list[TokenUsageUpdated]:
-        """What was used since it was read last, one event a model. Raises EventError when that cannot be known."""
-        main, before = self._main, self._totals()
-        if main is None or not main.exists():
-            if may_be_missing:
-                return []
-            raise EventError(f"there is no log of the session at `{main or ''}`, so what it used is not known")
-        for log in (main, *sorted((main.with_suffix("") / "subagents").rglob("*.jsonl"))):
-            self._read(log, str(log.relative_to(main.parent)))
+    def news(
+        self, *, may_be_missing: bool, call_id: str = "", said: str = "", wait_s: float = 0.0
+    ) -> list[TokenUsageUpdated]:
+        """What was used since it was read last, one event a model. Raises EventError when that cannot be known.
+
+        With `call_id` or `said` the log is waited for, up to `wait_s` seconds, until it has that call or the
+        session's latest words are these.
+        """
+        before = self._totals()
+        deadline = time.monotonic() + wait_s
+        self._read_all(may_be_missing=may_be_missing or wait_s > 0)
+        while not self._has(call_id, said) and time.monotonic() < deadline:
+            time.sleep(_LOOK_S)
+            self._read_all(may_be_missing=True)
+        if wait_s and not may_be_missing:
+            self._read_all(may_be_missing=False)
         found = ((model, total.less(before.get(model, Tokens()))) for model, total in self._totals().items())
         return [_event(model, added) for model, added in found if added != Tokens()]
+
+    def _has(self, call_id: str, said: str) -> bool:
+        logs = self._state.logs
+        if call_id:
+            return any(call_id in log.calls for log in logs.values())
+        main = self._main and logs.get(self._main.name)
+        return not said or (isinstance(main, OneLog) and main.said == _start(said))
+
+    def _read_all(self, *, may_be_missing: bool) -> None:
+        main = self._main
+        if main is not None and main.exists():
+            for log in (main, *sorted((main.with_suffix("") / "subagents").rglob("*.jsonl"))):
+                self._read(log, str(log.relative_to(main.parent)))
+        elif not may_be_missing:
+            raise EventError(f"there is no log of the session at `{main or ''}`, so what it used is not known")
 
     def _totals(self) -> dict[str, Tokens]:
         totals: dict[str, Tokens] = {}
@@ -100,6 +132,8 @@ class UsageLog:
         found = used(line)
         if found is None or (found.at is not None and found.at.tzinfo is not None and found.at < self._state.since):
             return
+        log.calls = [*log.calls, *found.calls][-_CALLS_REMEMBERED:]
+        log.said = _start(found.text) or log.said
         before = log.latest.pop(found.message, Tokens()) if found.message else Tokens()
         now = found.tokens.most(before)
         log.totals[found.model] = log.totals.get(found.model, Tokens()).plus(now.less(before))
@@ -118,6 +152,11 @@ def _whole_lines(file: BinaryIO, log: OneLog) -> Iterator[bytes]:
         for line in lines:
             log.offset += len(line) + 1
             yield line
+
+
+def _start(text: str) -> str:
+    """As much of a text as it is known by."""
+    return text.strip()[:200]
 
 
 def _event(model: str, tokens: Tokens) -> TokenUsageUpdated:

@@ -20,6 +20,9 @@ LIMITS = frozenset(Limits.__struct_fields__)
 REFUSES_LATER = LIMITS | {"circuit_breaker"}
 """Kinds whose violation refuses every later call: with a gate, a deny needs no cancel."""
 
+SUPERVISION = "supervision"
+"""Stands for a policy in what no policy has to ask for: that what is judged is what runs."""
+
 Reach = Literal["record", "signal", "cancel", "escalate"]
 
 
@@ -69,6 +72,21 @@ def requested(call: ToolCall) -> ToolCallRequested:
 def started(call: ToolCall) -> ToolCallStarted:
     """The record that a call was permitted."""
     return ToolCallStarted(**_described(call))
+
+
+def input_changed(ran: ToolCallStarted) -> Violation:
+    """The violation of whoever changed a call's input after it was judged."""
+    return Violation(
+        policy=SUPERVISION,
+        stack=SUPERVISION,
+        rule="input_changed",
+        kind="input_changed",
+        action="cancel",
+        enforcement="observed",
+        message=f"`{ran.tool_name}` ran with another input than was judged",
+        tool_call_id=ran.tool_call_id,
+        tool_name=ran.tool_name,
+    )
 
 
 def denied(call: ToolCall, decision: str, tell_model: str) -> ToolCallDenied:

@@ -8,7 +8,7 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 
 from proctor.policies.stream.calls import ToolCall
-from proctor.policies.stream.events import Event
+from proctor.policies.stream.events import Event, ToolCallStarted
 
 from ..ports import ApprovalAnswer, ApprovalRequest
 
@@ -18,9 +18,9 @@ class _Input(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Begin(_Input, frozen=True, kw_only=True):
-    """The run starts; `first` is false when the session had runs before."""
+    """The run starts; `first` is false when the session had runs before, `prompt` None where none was seen."""
 
-    prompt: str
+    prompt: str | None
     first: bool = True
     model: str | None = None
     tools: tuple[str, ...] | None = None
@@ -31,6 +31,12 @@ class Reported(_Input, frozen=True, kw_only=True, gc=False):
     """The provider reported an event."""
 
     event: Event
+
+
+class RanOtherwise(_Input, frozen=True, kw_only=True):
+    """A call that was let through ran with another input, changed by somebody who may not: `event` is what ran."""
+
+    event: ToolCallStarted
 
 
 class Proposed(_Input, frozen=True, kw_only=True):
@@ -108,6 +114,7 @@ class Retried(_Input, frozen=True, kw_only=True):
 Input: TypeAlias = (
     Begin
     | Reported
+    | RanOtherwise
     | Proposed
     | Checked
     | Withdrawn

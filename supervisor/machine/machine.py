@@ -221,11 +221,16 @@ class RunMachine:
         record(SessionCreated() if told.first else SessionResumed())
         self._core.begun = True
         record(RunStarted(model=told.model, tools=told.tools, metadata=told.metadata))
-        record(MessageSent(content=told.prompt))
+        if told.prompt is not None:
+            record(MessageSent(content=told.prompt))
 
     def _reported(self, told: inputs.Reported) -> None:
         if self._ending is None:
             self._reports.take(told.event)
+
+    def _ran_otherwise(self, told: inputs.RanOtherwise) -> None:
+        if self._ending is None:
+            self._reports.ran_otherwise(told.event)
 
     def _proposed(self, told: inputs.Proposed) -> None:
         self._gate.proposed(told.key, told.call)
@@ -282,6 +287,7 @@ _MOVES_NO_DEADLINE_NEARER = frozenset(
 _HANDLERS: dict[type, Callable[[RunMachine, Any], None]] = {
     inputs.Begin: RunMachine._begin,
     inputs.Reported: RunMachine._reported,
+    inputs.RanOtherwise: RunMachine._ran_otherwise,
     inputs.Proposed: RunMachine._proposed,
     inputs.Checked: RunMachine._checked,
     inputs.Withdrawn: RunMachine._withdrawn,

@@ -27,6 +27,7 @@ from proctor.policies.stream.events import (
     TurnStarted,
 )
 
+from .enforcement import input_changed
 from .event_checks import flaw_in
 from .open_calls import OpenCalls
 from .run_state import RunCore
@@ -117,6 +118,11 @@ class Reports:
             return  # the gate recorded it when it permitted it
         self._calls.put(id, name, input, "started")
         self._core.record(self._core.numbered(event))
+
+    def ran_otherwise(self, event: ToolCallStarted) -> None:
+        """Record the start of a call whose input somebody changed, judge it as it ran, and end the run for it."""
+        self._started(event)
+        self._core.follow([input_changed(event)])
 
     def _outcome(self, event: ToolCallCompleted | ToolCallFailed) -> None:
         if not self._calls.was_refused(event.tool_call_id):

@@ -46,12 +46,18 @@ def install(
 @policy_option
 @store_option
 @context_option
+@click.option("--managed", "as_managed", is_flag=True, help="As managed settings, which no other settings undo.")
 @json_option
-def settings(policies: tuple[str, ...], store: str | None, context: tuple[str, ...], as_json: bool) -> None:
+def settings(
+    policies: tuple[str, ...], store: str | None, context: tuple[str, ...], as_managed: bool, as_json: bool
+) -> None:
     """Print the hooks as they stand in the client's settings; with --json on one line."""
     import msgspec
 
-    wanted = {"hooks": _wanted(policies, store, context)}
+    from proctor.adapters.claude_hook.settings import managed
+
+    found = _wanted(policies, store, context)
+    wanted = managed(found) if as_managed else {"hooks": found}
     if as_json:
         say_json(wanted)
     else:
@@ -77,8 +83,8 @@ def remove(user: bool, as_json: bool) -> None:
 
 def _wanted(policies: tuple[str, ...], store: str | None, context: tuple[str, ...]) -> dict[str, Any]:
     """The hooks, once the policies are known to be good and the store to be one."""
+    from proctor.adapters.claude_hook.record import store_id
     from proctor.adapters.claude_hook.settings import hooks
-    from proctor.adapters.stores import SQLiteStore
     from proctor.policies import Capabilities, merge_policies, preflight
     from proctor.supervisor.errors import UsageError
 
@@ -90,16 +96,5 @@ def _wanted(policies: tuple[str, ...], store: str | None, context: tuple[str, ..
     read = read_policies(policies)
     preflight(merge_policies(read), Capabilities(gate="all", usage="per_turn")).check()
     path = store_path(store)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    return hooks([Path(file) for file in policies], _checked(SQLiteStore, path), read_context(context))
-
-
-def _checked(store: Any, path: Path) -> Path:
-    """The path, once a store could be opened there."""
-    from ..common import run_async
-
-    async def look() -> None:
-        await store(path).aclose()
-
-    run_async(look)
-    return path
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    return hooks([Path(file) for file in policies], path, store_id(path), read_context(context))

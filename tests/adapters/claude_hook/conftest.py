@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hook_processes import HookProcesses, end_residents
 
+from proctor.adapters.claude_hook import usage
 from proctor.adapters.claude_hook.answers import Answer
-from proctor.adapters.claude_hook.hook import answered
+from proctor.adapters.claude_hook.judging import HookJudge, Line
+from proctor.adapters.claude_hook.record import store_id
 from proctor.adapters.stores import SQLiteStore
-from proctor.policies import RunContext
 
 
 class HookedSession:
-    """A session of the client, as its hooks see it."""
+    """A session of the client, as its hooks see it. `forgetful`: each hook is judged from the record alone, as
+    after the process that judges was ended.
+    """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, forgetful: bool) -> None:
+        self._forgetful = forgetful
+        self._judge: HookJudge | None = None
         self.policy = folder / "policy.yaml"
         self.store = folder / "store.db"
         self.log = folder / "log" / "s.jsonl"
@@ -28,7 +35,25 @@ class HookedSession:
         """One hook's answer."""
         data = {"session_id": "s", "hook_event_name": name, "prompt_id": self.prompt_id, **fields}
         data.setdefault("transcript_path", str(self.log))
-        return answered(json.dumps(data).encode(), [str(self.policy)], self.store, RunContext())[0]
+        return self.raw(json.dumps(data).encode())
+
+    def raw(self, data: bytes) -> Answer:
+        """The answer to what the client sent, whatever it is."""
+        if self._judge is None or self._forgetful:
+            self.end()
+            self._judge = HookJudge(self.line())
+        return self._judge.answered(data)[0]
+
+    def line(self, name: str = "one", policy: Path | None = None) -> Line:
+        """A hook's command line here."""
+        policies = (str(policy or self.policy),)
+        return Line(name=name, policies=policies, store=self.store, store_id=store_id(self.store))
+
+    def end(self) -> None:
+        """The process that judges ends."""
+        if self._judge is not None:
+            self._judge.close()
+            self._judge = None
 
     def pre(self, id: str, tool: str = "Bash", **tool_input: Any) -> Answer:
         """A call is about to run."""
@@ -48,11 +73,14 @@ class HookedSession:
         self.prompt_id = prompt_id
         return self.hook("UserPromptSubmit", prompt=text)
 
-    def used(self, message: str, *, log: str = "", model: str = "claude-sonnet-4-5", **usage: Any) -> None:
+    def used(
+        self, message: str, *, log: str = "", model: str = "claude-sonnet-4-5", call: str = "", **usage: Any
+    ) -> None:
         """The client writes a line of a response into its log, or into that of a sub-agent."""
         path = self.log.with_suffix("") / "subagents" / f"{log}.jsonl" if log else self.log
         path.parent.mkdir(parents=True, exist_ok=True)
-        said = {"id": message, "role": "assistant", "model": model, "content": [], "usage": usage}
+        said: dict[str, Any] = {"id": message, "role": "assistant", "model": model, "usage": usage}
+        said["content"] = [{"type": "tool_use", "id": call, "name": "Bash", "input": {}}] if call else []
         line = {"type": "assistant", "timestamp": datetime.now(UTC).isoformat(), "message": said}
         with path.open("a") as file:
             file.write(json.dumps(line) + "\n")
@@ -64,6 +92,23 @@ class HookedSession:
 
 
 @pytest.fixture
-def session(tmp_path: Path) -> HookedSession:
+def hooked(tmp_path: Path) -> Iterator[HookProcesses]:
+    """A hook under a policy that forbids nothing."""
+    hooked = HookProcesses(tmp_path)
+    yield hooked
+    end_residents(hooked.store)
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No test in this process waits for a log that nobody writes."""
+    monkeypatch.setattr(usage, "WAIT_S", 0.0)
+    monkeypatch.setattr(usage, "WAIT_AT_THE_END_S", 0.0)
+
+
+@pytest.fixture(params=[False, True], ids=["kept", "forgetful"])
+def session(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[HookedSession]:
     """A session with no events yet."""
-    return HookedSession(tmp_path)
+    session = HookedSession(tmp_path, forgetful=request.param)
+    yield session
+    session.end()

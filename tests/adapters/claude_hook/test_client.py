@@ -7,12 +7,15 @@ import shlex
 import sqlite3
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hook_processes import end_residents
 
-from proctor.adapters.claude_hook.settings import hooks, installed, settings_path
+from proctor.adapters.claude_hook.record import store_id
+from proctor.adapters.claude_hook.settings import KNOCK, hooks, installed, settings_path
 from proctor.adapters.matrix.hooked import HOOKED
 from proctor.policies import RunContext
 from proctor.supervisor.testing.adapters.evidence import Evidence
@@ -21,19 +24,20 @@ pytestmark = pytest.mark.claude
 
 
 @pytest.fixture
-def governed(claude: Any, tmp_path: Path) -> Any:
+def governed(claude: Any, tmp_path: Path) -> Iterator[Any]:
     """The client in a folder whose settings hold it to a policy; `govern(text)` writes that policy."""
     file, store = tmp_path / "policy.yaml", tmp_path / "store.db"
 
     def govern(policy: str, **permissions: Any) -> None:
         file.write_text(policy)
         path = settings_path(user=False, folder=claude.cwd)
-        installed(path, hooks([file], store, RunContext()))
+        installed(path, hooks([file], store, store_id(store), RunContext()))
         settings = json.loads(path.read_text())
         path.write_text(json.dumps({**settings, "permissions": permissions or {"allow": ["Bash"]}}))
 
     claude.govern, claude.store = govern, store
-    return claude
+    yield claude
+    end_residents(store)
 
 
 def recorded(store: Path, *types: str) -> list[str]:
@@ -70,6 +74,7 @@ class TestHooks(Evidence):
             "session_created",
             "run_started",
             "message_sent",
+            "session_started",
             "tool_call_requested",
             "policy_violation",
             "tool_call_denied",
@@ -252,11 +257,11 @@ def test_the_printed_settings_hold_as_the_client_takes_them(claude: Any, tmp_pat
 
 def test_a_hook_is_one_line_of_shell_that_ends_with_2_if_it_cannot_start(tmp_path: Path) -> None:
     """Paths with blanks and quotes are kept whole."""
-    found = hooks([tmp_path / "a policy's.yaml"], tmp_path / "s.db", RunContext(tenant="a b"))
+    found = hooks([tmp_path / "a policy's.yaml"], tmp_path / "s.db", "id", RunContext(tenant="a b"))
     line = found["PreToolUse"][0]["hooks"][0]["command"]
 
     assert line.endswith(" || exit 2")
     words = shlex.split(line.removesuffix(" || exit 2"))
-    assert words[:4] == [sys.executable, "-m", "proctor.adapters.claude_hook", "--policy"]
-    assert words[4] == str(tmp_path / "a policy's.yaml")
+    assert words[:4] == [sys.executable, "-I", "-S", str(KNOCK)]
+    assert words[5:7] == ["--policy", str(tmp_path / "a policy's.yaml")]
     assert json.loads(words[-1]) == {"tenant": "a b"}

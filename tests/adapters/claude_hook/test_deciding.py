@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from proctor.adapters.claude_hook.answers import Answer
-from proctor.adapters.claude_hook.hook import answered
-from proctor.adapters.claude_hook.settings import TIMEOUT_S
-from proctor.policies import EventError, RunContext
+from proctor.adapters.claude_hook.judging import HookJudge
+from proctor.adapters.claude_hook.settings import KNOCK, TIMEOUT_S
+from proctor.policies import EventError
 
 
 def test_a_limit_counts_each_prompt_and_one_of_the_session_all(session: Any) -> None:
@@ -69,25 +71,84 @@ def test_a_call_that_never_ran_is_no_evidence(session: Any) -> None:
     assert (refused.verdict, allowed.verdict) == ("deny", "allow")
 
 
-def test_the_same_call_asked_twice_counts_once_and_its_id_serves_no_other(session: Any) -> None:
-    """A hook started twice for one call spends one; another call under that id is refused."""
-    session.policy.write_text("{name: p, limits: {max_tool_calls: {max: 1, action: deny}}}")
-    again = [session.pre("t1", command="a").verdict for _ in range(2)]
-    other = session.pre("t1", command="b").verdict
+def test_an_id_whose_call_runs_serves_no_other(session: Any) -> None:
+    """No call runs unjudged under an id that was let through once."""
+    session.policy.write_text("{name: p, limits: {max_tool_calls: {max: 2, action: deny}}}")
+    running = [session.pre("t1", command=command).verdict for command in ("a", "a", "b")]
 
-    assert again == ["allow", "allow"]
-    assert other == "deny"
+    assert running == ["allow", "deny", "deny"]
 
 
-def test_an_input_another_hook_rewrote_is_judged_when_it_has_run(session: Any) -> None:
-    """What ran is not what was allowed: too late to refuse, so the response is ended."""
-    rule = "{tool: Bash, where: [{path: $.command, regex: rm}]}"
-    session.policy.write_text(f"{{name: p, on_violation: deny, tool_rules: [{{deny: [{rule}]}}]}}")
+@pytest.mark.parametrize("command", ["a", "b"])
+def test_a_call_that_waits_for_a_person_is_never_allowed_when_asked_again(session: Any, command: str) -> None:
+    """With the same input or another, the hook says no more than that it waits."""
+    session.policy.write_text("{name: p, tool_rules: [{deny: [Bash], action: request_approval}]}")
+    first = session.pre("t1", command="a").verdict
+    again = session.pre("t1", command=command).verdict
+    session.post("t1", command="a")
+
+    assert (first, again) == ("ask", "deny")
+
+
+@pytest.mark.anyio
+async def test_two_lines_over_one_store_each_judge_the_session(session: Any, tmp_path: Path) -> None:
+    """A person's own policy and a project's: neither takes the other's record for its own."""
+    session.policy.write_text("{name: lax}")
+    strict = tmp_path / "strict.yaml"
+    strict.write_text("{name: strict, limits: {max_tool_calls: {max: 1, action: deny}}}")
+    other = HookJudge(session.line("two", strict))
+    verdicts = []
+    for id in ("t1", "t2"):
+        call = {"session_id": "s", "hook_event_name": "PreToolUse", "prompt_id": "p1", "tool_use_id": id}
+        data = json.dumps({**call, "tool_name": "Bash"}).encode()
+        verdicts.append((session.pre(id).verdict, other.answered(data)[0].verdict))
+    other.close()
+
+    assert verdicts == [("allow", "allow"), ("allow", "deny")]
+    assert len(await session.events("tool_call_started")) == 2
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    "allowed", ["{name: p}", "{name: p, on_violation: warn, rules: [{type: blocklist, tools: [Read]}]}"]
+)
+async def test_an_input_another_hook_rewrote_ends_the_response_whatever_it_became(session: Any, allowed: str) -> None:
+    """What ran is not what was judged; it is judged now, and that alone is a violation."""
+    session.policy.write_text(allowed)
     before = session.pre("t1", command="ls")
-    after = session.post("t1", command="rm x")
+    after = session.post("t1", command="ls -l")
+    sibling = session.pre("t2", command="ls")
+    [found] = await session.events("policy_violation")
+    started = await session.events("tool_call_started")
 
     assert before.verdict == "allow"
+    assert (after.stop, sibling.verdict) == (True, "deny")
+    assert (found.rule, found.action, found.enforcement) == ("input_changed", "cancel", "interrupted")
+    assert [event.tool_input for event in started] == [{"command": "ls"}, {"command": "ls -l"}]
+
+
+@pytest.mark.anyio
+async def test_an_input_rewritten_to_a_denied_one_breaks_that_rule_too(session: Any) -> None:
+    """The record names the rule that the input would have been refused by."""
+    rule = "{tool: Bash, where: [{path: $.command, regex: rm}]}"
+    session.policy.write_text(f"{{name: p, on_violation: deny, tool_rules: [{{deny: [{rule}]}}]}}")
+    session.pre("t1", command="ls")
+    after = session.post("t1", command="rm x")
+    found = await session.events("policy_violation")
+
     assert after.stop
+    assert {event.policy for event in found} == {"p", "supervision"}
+
+
+@pytest.mark.anyio
+async def test_a_person_s_yes_to_one_input_is_none_to_another(session: Any) -> None:
+    """What ran after the question is not what was asked about: the approval is not granted, the run ends."""
+    session.policy.write_text("{name: p, tool_rules: [{deny: [Bash], action: request_approval}]}")
+    session.pre("t1", command="ls")
+    after = session.post("t1", command="rm x")
+
+    assert after.stop
+    assert await session.events("tool_approval_granted") == []
 
 
 @pytest.mark.anyio
@@ -141,35 +202,29 @@ def test_what_is_no_hook_is_refused(session: Any, data: bytes) -> None:
     """Nothing is recorded of it."""
     session.policy.write_text("{name: p}")
     with pytest.raises(EventError):
-        answered(data, [str(session.policy)], session.store, RunContext())
+        session.raw(data)
 
-    assert not session.store.exists()
+    assert sqlite3.connect(session.store).execute("SELECT count(*) FROM events").fetchone() == (0,)
 
 
-def test_a_hook_process_refuses_in_public_words(session: Any) -> None:
+def test_a_hook_process_refuses_in_public_words(hooked: Any) -> None:
     """Exit code 2 for what is no hook; for a call, a refusal whose reason says nothing of the policy."""
-    session.policy.write_text("{name: secret, rules: 7}")
-    command = [sys.executable, "-m", "proctor.adapters.claude_hook", "--policy", str(session.policy)]
-    command += ["--store", str(session.store)]
+    hooked.policy.write_text("{name: secret, rules: 7}")
     call = {"session_id": "s", "hook_event_name": "PreToolUse", "tool_use_id": "t", "tool_name": "Bash"}
-    garbage = subprocess.run(command, input="garbage", capture_output=True, text=True)
-    refused = subprocess.run(command, input=json.dumps(call), capture_output=True, text=True)
+    garbage = hooked.run(b"garbage")
+    told = hooked.told(call)
 
-    told = json.loads(refused.stdout)
-    assert (garbage.returncode, garbage.stdout) == (2, "")
-    assert "Traceback" not in garbage.stderr
+    assert (garbage.returncode, garbage.stdout) == (2, b"")
+    assert b"Traceback" not in garbage.stderr
     assert told["hookSpecificOutput"]["permissionDecision"] == "deny"
     assert "rules" not in told["hookSpecificOutput"]["permissionDecisionReason"]
     assert "rules" in told["systemMessage"]
 
 
 def test_a_hook_that_hangs_is_ended_before_the_client_gives_up_on_it() -> None:
-    """The client would let the call run; an alarm is set before anything slow is imported."""
-    code = (
-        "import signal, sys, proctor.adapters.claude_hook.__main__; print(signal.alarm(0), 'msgspec' in sys.modules)"
-    )
-    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    left, slow = ended.stdout.split()
+    """The client would let the call run; the alarm is set before anything is read or asked."""
+    code = f"import sys; sys.path.insert(0, {str(KNOCK.parent)!r}); import knock, signal;"
+    code += "knock.refuse = lambda *_: print(signal.alarm(0)); knock.main([])"
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, input="")
 
-    assert 0 < int(left) < TIMEOUT_S
-    assert slow == "False"
+    assert 0 < int(ended.stdout) < TIMEOUT_S

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sqlite3
 import subprocess
 import sys
 import tempfile
@@ -12,51 +13,24 @@ from typing import Any
 
 import pytest
 
+from proctor.adapters.claude_hook.record import store_id
+
 REFUSED = "This could not be checked against the policy, so it is refused."
 CALL = {"session_id": "s", "hook_event_name": "PreToolUse", "tool_use_id": "t", "tool_name": "Bash"}
 
-AS_NOBODY = """
-import os, sys
-import proctor.adapters.claude_hook.answers, proctor.adapters.claude_hook.hook
-from proctor.adapters.claude_hook.__main__ import main
-if os.geteuid() == 0:
-    os.setuid(65534)
-sys.exit(main(sys.argv[1:]))
-"""
+
+def recorded(store: Path) -> int:
+    """How many events are stored."""
+    [count] = sqlite3.connect(store).execute("SELECT count(*) FROM events").fetchone()
+    return int(count)
 
 
-class Hooked:
-    """A hook's command line in a folder, and what came of it."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.policy = folder / "policy.yaml"
-        self.policy.write_text("{name: secret}")
-        self.store = folder / "store.db"
-        self.more: tuple[str, ...] = ()
-        self.program: tuple[str, ...] = ("-m", "proctor.adapters.claude_hook")
-
-    def run(self, data: bytes | dict[str, Any]) -> subprocess.CompletedProcess[bytes]:
-        """One hook, as the client would start it."""
-        command = [sys.executable, *self.program, "--policy", str(self.policy)]
-        command += ["--store", str(self.store), *self.more]
-        given = data if isinstance(data, bytes) else json.dumps(data).encode()
-        return subprocess.run(command, input=given, capture_output=True, timeout=60)
-
-    def refusal(self, call: dict[str, Any]) -> str:
-        """What the person is told of a call that is refused in public words."""
-        ended = self.run(call)
-        told = json.loads(ended.stdout)
-        decision = {"permissionDecision": "deny", "permissionDecisionReason": REFUSED}
-        assert (ended.returncode, ended.stderr) == (0, b"")
-        assert told["hookSpecificOutput"] == {"hookEventName": "PreToolUse", **decision}
-        return str(told["systemMessage"])
-
-
-@pytest.fixture
-def hooked(tmp_path: Path) -> Hooked:
-    """A hook under a policy that forbids nothing."""
-    return Hooked(tmp_path)
+def refusal(hooked: Any, call: dict[str, Any]) -> str:
+    """What the person is told of a call that is refused in public words."""
+    told = hooked.told(call)
+    decision = {"permissionDecision": "deny", "permissionDecisionReason": REFUSED}
+    assert told["hookSpecificOutput"] == {"hookEventName": "PreToolUse", **decision}
+    return str(told["systemMessage"])
 
 
 @pytest.mark.parametrize(
@@ -73,13 +47,13 @@ def hooked(tmp_path: Path) -> Hooked:
     ],
     ids=["nothing", "text", "bytes", "null", "list", "no fields", "a list for a name", "nested without end"],
 )
-def test_what_is_no_hook_is_refused_by_the_exit_code(hooked: Hooked, data: bytes) -> None:
+def test_what_is_no_hook_is_refused_by_the_exit_code(hooked: Any, data: bytes) -> None:
     """By 2 the client refuses whatever it was; one sentence, and nothing is recorded."""
     ended = hooked.run(data)
 
     assert (ended.returncode, ended.stdout) == (2, b"")
     assert ended.stderr.decode() == f"{REFUSED}\n"
-    assert not hooked.store.exists()
+    assert recorded(hooked.store) == 0
 
 
 @pytest.mark.parametrize(
@@ -96,16 +70,16 @@ def test_what_is_no_hook_is_refused_by_the_exit_code(hooked: Hooked, data: bytes
         {"tool_name": "\ud800"},
     ],
 )
-def test_a_call_of_another_shape_is_refused(hooked: Hooked, wrong: dict[str, Any]) -> None:
+def test_a_call_of_another_shape_is_refused(hooked: Any, wrong: dict[str, Any]) -> None:
     """The person is told what is wrong with it."""
-    told = hooked.refusal({**CALL, **wrong})
+    told = refusal(hooked, {**CALL, **wrong})
 
     assert told.startswith("proctor: ")
     assert "\n" not in told
-    assert not hooked.store.exists()
+    assert recorded(hooked.store) == 0
 
 
-def test_a_hook_of_a_name_that_is_not_known_says_nothing(hooked: Hooked) -> None:
+def test_a_hook_of_a_name_that_is_not_known_says_nothing(hooked: Any) -> None:
     """The client may come to have more hooks; none of them is a call."""
     ended = hooked.run({"session_id": "s", "hook_event_name": "BrandNew", "tool_input": 7, "more": [1]})
     fine = hooked.run({"session_id": "s", "hook_event_name": "BrandNew", "more": [1]})
@@ -115,7 +89,7 @@ def test_a_hook_of_a_name_that_is_not_known_says_nothing(hooked: Hooked) -> None
     assert (fine.returncode, fine.stdout, fine.stderr) == (0, b"", b"")
 
 
-def test_a_call_of_many_megabytes_is_judged_like_any_other(hooked: Hooked) -> None:
+def test_a_call_of_many_megabytes_is_judged_like_any_other(hooked: Any) -> None:
     """It is allowed, and its record is whole."""
     ended = hooked.run({**CALL, "tool_input": {"content": "x" * 20_000_000}})
 
@@ -128,28 +102,29 @@ def test_a_call_of_many_megabytes_is_judged_like_any_other(hooked: Hooked) -> No
     [
         ("no policy", "policy.yaml: cannot read the file"),
         ("bad policy", "policy.yaml:2:8: expected a list"),
-        ("no folder", "does not exist"),
+        ("no folder", "there is no store at"),
         ("folder", "is a directory"),
         ("no store", "is not a proctor store"),
-        ("context", "`--context` cannot be read"),
-        ("option", "install it anew"),
+        ("context", "install the hook anew"),
+        ("option", "install the hook anew"),
     ],
 )
-def test_surroundings_that_are_broken_refuse_calls_and_prompts(hooked: Hooked, broken: str, why: str) -> None:
+def test_surroundings_that_are_broken_refuse_calls_and_prompts(hooked: Any, broken: str, why: str) -> None:
     """Each is named to the person, and not to the model."""
     if broken == "no policy":
         hooked.policy.unlink()
     elif broken == "bad policy":
         hooked.policy.write_text("name: secret\nrules: 7\n")
     elif broken == "no folder":
-        hooked.store = hooked.folder / "nowhere" / "store.db"
+        hooked.store.unlink()
     elif broken == "folder":
-        hooked.store = hooked.folder
+        hooked.store.unlink()
+        hooked.store.mkdir()
     elif broken == "no store":
         hooked.store.write_text("no database, whatever else it may be\n" * 100)
     else:
         hooked.more = ("--context", "{") if broken == "context" else ("--frobnicate", "x")
-    told = hooked.refusal(CALL)
+    told = refusal(hooked, CALL)
     prompted = hooked.run({"session_id": "s", "hook_event_name": "UserPromptSubmit", "prompt": "go"})
 
     assert why in told
@@ -158,20 +133,36 @@ def test_surroundings_that_are_broken_refuse_calls_and_prompts(hooked: Hooked, b
     assert why in json.loads(prompted.stdout)["reason"]
 
 
+AS_NOBODY = """
+import json, os, sys
+from pathlib import Path
+from proctor.adapters.claude_hook.judging import HookJudge, Line
+policy, store, known_as, call = sys.argv[1:]
+judge = HookJudge(Line(name="one", policies=(policy,), store=Path(store), store_id=known_as))
+judge.answered(json.dumps({"session_id": "s", "hook_event_name": "Stop"}).encode())
+judge.close()
+Path(store).chmod(0o444)
+Path(store).parent.chmod(0o555)
+if os.geteuid() == 0:
+    os.setuid(65534)
+try:
+    judge.answered(call.encode())
+except Exception as error:
+    print(error)
+"""
+
+
 @pytest.mark.skipif(not hasattr(os, "geteuid"), reason="needs users")
-def test_a_store_that_may_only_be_read_refuses(hooked: Hooked) -> None:
+def test_a_store_that_may_only_be_read_refuses(hooked: Any) -> None:
     """For a user who is not root; nothing could be recorded of the call."""
-    hooked.run(CALL)
     with tempfile.TemporaryDirectory() as directory:
         there = Path(directory)
-        for file in (hooked.policy, hooked.store):
-            (there / file.name).write_bytes(file.read_bytes())
-            (there / file.name).chmod(0o444)
-        there.chmod(0o555)
-        hooked.policy, hooked.store = there / "policy.yaml", there / "store.db"
-        hooked.program = ("-c", AS_NOBODY)
-        told = hooked.refusal({**CALL, "tool_use_id": "t2"})
+        store = there / "store.db"
+        known_as = store_id(store)
+        command = [sys.executable, "-c", AS_NOBODY, str(hooked.policy), str(store), known_as, json.dumps(CALL)]
+        hooked.policy.parent.chmod(0o755)
+        why = subprocess.run(command, capture_output=True, text=True, check=True).stdout
         there.chmod(0o755)
 
-    assert "store.db" in told
-    assert "\n" not in told
+    assert "store.db" in why
+    assert "read-only" in why or "cannot be opened" in why

@@ -25,7 +25,7 @@ THEIRS: dict[str, Any] = {
 
 def wanted(folder: Path) -> dict[str, Any]:
     """Our hooks for one policy."""
-    return hooks([folder / "policy.yaml"], folder / "store.db", RunContext())
+    return hooks([folder / "policy.yaml"], folder / "store.db", "id", RunContext())
 
 
 def test_hooks_go_in_once_and_come_out_again(tmp_path: Path) -> None:
@@ -47,7 +47,7 @@ def test_another_policy_takes_the_place_of_the_first(tmp_path: Path) -> None:
     """Installing anew does not leave two policies at work."""
     path = tmp_path / ".claude" / "settings.json"
     installed(path, wanted(tmp_path))
-    installed(path, hooks([tmp_path / "other.yaml"], tmp_path / "store.db", RunContext()))
+    installed(path, hooks([tmp_path / "other.yaml"], tmp_path / "store.db", "id", RunContext()))
     text = path.read_text()
 
     assert "other.yaml" in text

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import time
 from typing import Any
 
 import pytest
 
+from proctor.adapters.claude_hook import usage
 from proctor.policies import EventError
 
 pytestmark = pytest.mark.anyio
@@ -180,3 +182,16 @@ async def test_a_limit_that_only_warns_is_told_to_the_person_once(session: Any) 
 
     assert (first.verdict, second.verdict) == ("allow", "allow")
     assert (len(first.notes), len(second.notes)) == (1, 0)
+
+
+def test_a_call_waits_for_what_its_own_response_used(session: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The client starts the hook while it writes the response into its log: the limit sees that response."""
+    session.policy.write_text("{name: p, limits: {max_total_tokens: {max: 100, action: deny}}}")
+    session.prompt("p1")
+    session.used("m1", call="t1", input_tokens=60)
+    first = session.pre("t1")
+    monkeypatch.setattr(usage, "WAIT_S", 60.0)
+    monkeypatch.setattr(time, "sleep", lambda _: session.used("m2", call="t2", input_tokens=60))
+    second = session.pre("t2")
+
+    assert (first.verdict, second.verdict) == ("allow", "deny")

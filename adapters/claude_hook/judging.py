@@ -1,0 +1,95 @@
+"""Hooks judged one after another, their sessions kept in memory between them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+
+import msgspec
+
+from proctor.policies import RunContext
+from proctor.supervisor.errors import StoreError, UsageError
+
+from .answers import Answer
+from .asked import Asked, read_asked
+from .hook import Hook
+from .record import HookStore, Record
+from .rules import RuleFiles
+from .session import HookedSession
+
+KEPT_S = 900.0
+"""A session that says nothing for so many seconds is read from its record when it goes on."""
+
+
+def read_context(text: str) -> RunContext:
+    """What rules ask for in `when`, as the command line has it. Raises UsageError."""
+    try:
+        return msgspec.json.decode(text, type=RunContext)
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise UsageError(f"the hook's `--context` cannot be read: {error}; install it anew") from None
+
+
+class Line(msgspec.Struct, frozen=True, kw_only=True):
+    """What a hook's command line says: the files, the store and its id, what rules ask for in `when`.
+
+    `name` tells lines apart that share a store.
+    """
+
+    name: str
+    policies: tuple[str, ...]
+    store: Path
+    store_id: str
+    context: RunContext = RunContext()
+
+
+class HookJudge:
+    """Judges every hook of one command line.
+
+    # INVARIANT: a session in memory is what the store has of it: it is dropped where anything goes wrong, and read
+    # again where anybody else has written.
+    """
+
+    def __init__(self, line: Line, clock: Callable[[], float] = time.monotonic) -> None:
+        self._line = line
+        self._rules = RuleFiles(line.policies, line.context)
+        self._store = HookStore(line.store, line.store_id)
+        self._clock = clock
+        self._sessions: dict[str, tuple[HookedSession, float]] = {}
+
+    def answered(self, data: bytes) -> tuple[Answer, str]:
+        """Judge one hook and record it; gives the answer and the hook's name.
+
+        Raises EventError, PolicyError, StoreError: then nothing is recorded, and whoever asked must be refused.
+        """
+        asked = read_asked(data)
+        known = self._sessions.pop(asked.session_id, None)
+        with self._store.record(asked.session_id) as whole:
+            record = whole.of(self._line.name)
+            session = self._session(asked, record, known and known[0])
+            answer = Hook(asked, session, record, datetime.now(UTC)).answer()
+        self._keep(asked, session)
+        return answer, asked.hook_event_name
+
+    def close(self) -> None:
+        """Let the store go."""
+        self._store.close()
+
+    def _session(self, asked: Asked, record: Record, known: HookedSession | None) -> HookedSession:
+        rules = self._rules.current()
+        seq = record.seq
+        if known is not None and seq < known.machine.seq:
+            raise StoreError(
+                "the store has lost events of this session, so what was used is not known", kind="corrupt"
+            )
+        if known is None or known.rules is not rules or seq != known.machine.seq:
+            return HookedSession(asked.session_id, record.session_id, rules, record.past())
+        return known
+
+    def _keep(self, asked: Asked, session: HookedSession) -> None:
+        now = self._clock()
+        for id in [id for id, (_, last) in self._sessions.items() if now - last > KEPT_S]:
+            del self._sessions[id]
+        if asked.hook_event_name != "SessionEnd":
+            self._sessions[asked.session_id] = session, now

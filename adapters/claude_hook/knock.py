@@ -1,0 +1,161 @@
+"""One hook as the client starts it: `python -I -S knock.py FOLDER ARGUMENTS... < input`.
+
+It hands its input to the process that judges (`resident`), through a socket in FOLDER, and prints what that answers.
+The process is started where there is none. This file is run by its path, in Python's isolated mode without
+site-packages: it imports little, nothing of the working folder, and nothing of this package.
+
+Whatever goes wrong, a call is refused: by the answer, or by an exit code, which `settings` makes a 2. An alarm ends
+this process before the client's own timeout, which would let the call run.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import stat
+import struct
+import sys
+import time
+
+ALARM_S = 25
+"""Seconds a hook may take in all; far below `settings.TIMEOUT_S`."""
+START_S = 20.0
+"""Seconds the process that judges has to come up."""
+ATTEMPTS = 5
+RESIDENT = "proctor.adapters.claude_hook"
+SOCKET = "socket"
+REFUSED = "This could not be checked against the policy, so it is refused."
+_KEPT = ("HOME", "LANG", "PATH", "TMPDIR", "TZ", "XDG_CACHE_HOME")
+"""What the process that judges sees of the environment, which a repository's settings can add to."""
+
+
+class UnansweredError(Exception):
+    """Nobody judged."""
+
+
+class GoneError(UnansweredError):
+    """Whoever was to judge went away."""
+
+
+def main(arguments: list[str]) -> int:
+    """Have the hook on standard input judged; the exit code."""
+    if hasattr(signal, "alarm"):
+        signal.alarm(ALARM_S)
+    data = b""
+    try:
+        data = sys.stdin.buffer.read()
+        answer = asked(arguments[0], arguments[1:], data)
+    except Exception as error:
+        return refuse(data, str(error) or type(error).__name__)
+    if answer[:1] == b"!":
+        return refuse(data, answer[1:].decode())
+    sys.stdout.buffer.write(answer[1:])
+    sys.stdout.buffer.flush()
+    return 0
+
+
+def asked(folder: str, arguments: list[str], data: bytes) -> bytes:
+    """What the process that judges answers: `=` and what the client is told, or `!` and why nothing was judged.
+
+    One that goes away unheard (nobody had asked for long, or it is of another version) is started again.
+    """
+    check_private(folder)
+    os.chdir(folder)  # a socket's path may have no more than a hundred letters
+    for attempt in range(ATTEMPTS):
+        try:
+            return exchanged(connected([folder, *arguments]), data)
+        except GoneError:
+            if attempt == ATTEMPTS - 1:
+                raise
+            time.sleep(0.02)
+    raise AssertionError
+
+
+def check_private(folder: str) -> None:
+    """Raises UnansweredError for a folder that somebody else could put a socket into."""
+    if not os.path.lexists(folder):
+        os.mkdir(folder, 0o700)
+    found = os.lstat(folder)
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
+        raise UnansweredError(f"`{folder}` is not a folder of this user's own")
+
+
+def connected(arguments: list[str]) -> socket.socket:
+    """A connection to the process that judges, which is started if need be."""
+    started = None
+    deadline = time.monotonic() + START_S
+    while True:
+        door = socket.socket(socket.AF_UNIX)
+        try:
+            door.connect(SOCKET)
+        except (FileNotFoundError, ConnectionRefusedError):
+            door.close()
+        else:
+            check_peer(door)
+            return door
+        if started is None or (started.poll() is not None and started.returncode == 0):
+            started = start(arguments)  # one that ended well found another there, which may have ended since
+        elif started.poll() is not None or time.monotonic() > deadline:
+            raise UnansweredError("the process that judges does not start; install the hook anew")
+        time.sleep(0.005)
+
+
+def check_peer(door: socket.socket) -> None:
+    """Raises UnansweredError when another user listens, where the system tells."""
+    if hasattr(socket, "SO_PEERCRED"):
+        _, user, _ = struct.unpack("3i", door.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+        if user != os.geteuid():
+            raise UnansweredError("another user's process listens where the one that judges should")
+
+
+def start(arguments: list[str]):  # type: ignore[no-untyped-def]  # its type would have to be imported
+    """Start the process that judges, in a session of its own, without this one's environment."""
+    import subprocess
+
+    environment = {name: os.environ[name] for name in _KEPT if name in os.environ}
+    command = [sys.executable, "-I", "-m", RESIDENT, *arguments]
+    quiet = subprocess.DEVNULL
+    return subprocess.Popen(command, stdin=quiet, stdout=quiet, stderr=quiet, env=environment, start_new_session=True)
+
+
+def exchanged(door: socket.socket, data: bytes) -> bytes:
+    """Send the hook, read the answer."""
+    parts = []
+    with door:
+        try:
+            door.sendall(data)
+            door.shutdown(socket.SHUT_WR)
+            while part := door.recv(65536):
+                parts.append(part)
+        except OSError as error:
+            raise GoneError(f"the process that judges went away: {error}") from error
+    answer = b"".join(parts)
+    if answer[:1] not in (b"=", b"!"):
+        raise GoneError("the process that judges went away")
+    return answer
+
+
+def refuse(data: bytes, why: str) -> int:
+    """Refuse what nobody judged: the model reads public words, the person the reason."""
+    import json
+
+    try:
+        hook = json.loads(data)["hook_event_name"]
+    except Exception:
+        hook = None
+    told: dict[str, object] = {"systemMessage": f"proctor: {why}"}
+    if hook == "PreToolUse":
+        decision = {"permissionDecision": "deny", "permissionDecisionReason": REFUSED}
+        told["hookSpecificOutput"] = {"hookEventName": hook, **decision}
+    elif hook in ("UserPromptSubmit", "ConfigChange"):
+        told = {"decision": "block", "reason": f"proctor: {why}"}
+    elif not isinstance(hook, str):  # whatever the client sent, it is no hook: the exit code has to do
+        print(REFUSED, file=sys.stderr)
+        return 2
+    print(json.dumps(told), flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,65 @@
+"""What hooks are judged by: policy files, read again when they have changed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import msgspec
+
+from proctor.policies import CompiledPolicy, Policy, RunContext, compile_policy, load_policies, merge_policies
+from proctor.policies.policy import members_of
+from proctor.supervisor.launch.plan import written
+
+State: TypeAlias = tuple[tuple[str, int, int, int], ...]
+"""Of each file its path, inode, size and time of change."""
+
+
+class Rules(msgspec.Struct, frozen=True):
+    """One reading of the files; `limits` are the names of those that are set, `told` what each run's record keeps."""
+
+    policy: Policy
+    compiled: CompiledPolicy
+    context: RunContext
+    limits: frozenset[str]
+    told: dict[str, Any]
+
+
+class RuleFiles:
+    """The files and the context that a hook's command line names."""
+
+    def __init__(self, files: Sequence[str], context: RunContext) -> None:
+        self._files = files
+        self._context = context
+        self._read: tuple[State, Rules] | None = None
+
+    def current(self) -> Rules:
+        """The rules as the files have them now; the same object as long as they do not change. Raises PolicyError."""
+        state = tuple(_states(self._files))
+        if self._read is None or self._read[0] != state:
+            self._read = None
+            self._read = state, _rules(self._files, self._context)
+        return self._read[1]
+
+
+def _rules(files: Sequence[str], context: RunContext) -> Rules:
+    policy = merge_policies([policy for file in files for policy in load_policies(file)])
+    members = members_of(policy)
+    limits = frozenset(name for member in members for name, _ in member.limits.given())
+    told: dict[str, Any] = {"policy": policy.name, "policies": written(members)}
+    return Rules(policy, compile_policy(policy), context, limits, told)
+
+
+def _states(files: Sequence[str]) -> Iterator[tuple[str, int, int, int]]:
+    """What changes when a file, or one in a folder of files, does; a file that is not there is left to its reader."""
+    for file in files:
+        path = Path(file)
+        for one in (path, *sorted(path.rglob("*"))) if path.is_dir() else (path,):
+            try:
+                found = os.stat(one)
+            except OSError:
+                yield str(one), 0, 0, 0
+            else:
+                yield str(one), found.st_ino, found.st_size, found.st_mtime_ns

@@ -1,0 +1,116 @@
+"""What one hook of an interactive client costs in processor time, early and late in a long session.
+
+Counted are the program that the client starts and, as its share, the process that judges.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import shlex
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+
+from proctor.adapters.claude_hook.knock import RESIDENT
+from proctor.adapters.claude_hook.record import store_id
+from proctor.adapters.claude_hook.settings import command
+from proctor.policies import RunContext
+
+from .rows import Row, Size
+
+MOST_MS = 60.0
+FLAT = 1.2
+POLICY = """
+name: bench
+on_violation: deny
+limits: {max_tool_calls: 1000000, max_duration_ms: 36000000}
+tool_rules:
+  - deny: [WebFetch]
+  - deny: [{tool: Bash, where: [{path: $.command, regex: "git +push"}]}]
+rules:
+  - {type: count, tool: Write, max: 50}
+  - {type: before, first: Read, then: Edit}
+  - {type: loop, window: 10, threshold: 5}
+  - {type: never_after, trigger: WebSearch, forbidden: Write}
+"""
+
+
+def run(size: Size) -> list[Row]:
+    """Milliseconds of a hook: the median over the calls measured, after ten calls and after many."""
+    with tempfile.TemporaryDirectory() as directory:
+        folder = Path(directory)
+        (folder / "policy.yaml").write_text(POLICY)
+        store = folder / "store.db"
+        words = shlex.split(command([folder / "policy.yaml"], store, store_id(store), RunContext()))
+        with _ended(store):
+            calls = _Calls(words, folder / "log.jsonl")
+            calls.go(10)
+            early = calls.go(size.of(100, 3))
+            calls.go(size.of(1000, 5))
+            late = calls.go(size.of(100, 3))
+    return [
+        Row("one hook after 10 calls", early, "ms", MOST_MS),
+        Row(f"one hook after {size.of(1000, 5) + size.of(110, 13)} calls", late, "ms", MOST_MS),
+        Row("late / early", late / early, "x", FLAT),
+    ]
+
+
+class _Calls:
+    """Calls of one session, each asked about before and told after."""
+
+    def __init__(self, words: list[str], log: Path) -> None:
+        self._words = words
+        self._log = log
+        self._count = 0
+
+    def go(self, count: int) -> float:
+        """Make so many calls; the milliseconds of processor time of a hook."""
+        before = _children() + _judging(self._words[4])
+        for _ in range(count):
+            self._count += 1
+            call: dict[str, object] = {
+                "session_id": "s",
+                "prompt_id": "p",
+                "transcript_path": str(self._log),
+                "tool_name": "Bash",
+            }
+            call |= {"tool_use_id": f"t{self._count}", "tool_input": {"command": f"ls {self._count}"}}
+            self._hook({"hook_event_name": "PreToolUse", **call})
+            self._hook({"hook_event_name": "PostToolUse", **call, "tool_response": {"stdout": "a\nb\n"}})
+        spent = _children() + _judging(self._words[4]) - before
+        return spent * 1000 / (2 * count)
+
+    def _hook(self, data: dict[str, object]) -> None:
+        ended = subprocess.run(self._words, input=json.dumps(data).encode(), capture_output=True, check=True)
+        if ended.stdout:
+            raise RuntimeError(f"the hook said {ended.stdout!r}")
+
+
+def _children() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def _judging(place: str) -> float:
+    """Seconds of processor time of the process that judges there."""
+    spent = 0.0
+    for process in psutil.process_iter(["cmdline", "cpu_times"]):
+        if RESIDENT in (words := process.info["cmdline"] or ()) and place in words:
+            spent += process.info["cpu_times"].user + process.info["cpu_times"].system
+    return spent
+
+
+@contextmanager
+def _ended(store: Path) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        for process in psutil.process_iter(["cmdline"]):
+            if RESIDENT in (words := process.info["cmdline"] or ()) and os.fspath(store) in words:
+                process.kill()

@@ -1,0 +1,136 @@
+"""The hook of a person's own Claude Code runs nothing of the folder it starts in, and knows its store again."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hook_processes import HookProcesses, end_residents
+
+from proctor.adapters.claude_hook.record import store_id
+
+CALL = {"session_id": "s", "hook_event_name": "PreToolUse", "tool_use_id": "t", "tool_name": "Bash"}
+MARK = "open({mark!r}, 'a').write(__name__ + '\\n')\n"
+IMPORTED = """
+import sys
+before = set()
+{code}
+print("\\n".join(sorted({{name.partition(".")[0] for name in sys.modules}})))
+"""
+
+
+def modules(code: str, *flags: str) -> set[str]:
+    """The top-level modules that are imported when this code has run."""
+    ran = subprocess.run([sys.executable, *flags, "-c", IMPORTED.format(code=code)], capture_output=True, text=True)
+    return set(ran.stdout.split())
+
+
+@pytest.fixture
+def hooked(tmp_path: Path) -> Iterator[HookProcesses]:
+    """A hook under a policy that forbids nothing."""
+    hooked = HookProcesses(tmp_path)
+    yield hooked
+    end_residents(hooked.store)
+
+
+@pytest.fixture
+def poisoned(hooked: Any, tmp_path: Path) -> Any:
+    """The hook in a folder that has a module of its own for every one that either of its processes imports."""
+    names = modules("import proctor.adapters.claude_hook.__main__")
+    names |= modules("import os, signal, socket, stat, struct, time, json, subprocess", "-I", "-S")
+    folder, mark = tmp_path / "repository", tmp_path / "mark"
+    folder.mkdir()
+    for name in names - {"__main__", "sys", "builtins"}:
+        (folder / f"{name}.py").write_text(MARK.format(mark=str(mark)))
+    (folder / "sitecustomize.py").write_text(MARK.format(mark=str(mark)))
+    (folder / "usercustomize.py").write_text(MARK.format(mark=str(mark)))
+    hooked.cwd, hooked.mark = folder, mark
+    hooked.policy.write_text("{name: p, on_violation: deny, tool_rules: [{deny: [Bash]}]}")
+    assert {"json", "socket", "msgspec", "yaml", "proctor"} <= {path.stem for path in folder.iterdir()}
+    return hooked
+
+
+def verdict(hooked: Any) -> str:
+    """What the hook answers to a call that is denied."""
+    told: dict[str, Any] = hooked.told(CALL)
+    return str(told["hookSpecificOutput"]["permissionDecisionReason"])
+
+
+def test_modules_in_the_working_folder_are_not_imported(poisoned: Any) -> None:
+    """Not one of those that the hook, or the process that judges, imports."""
+    assert verdict(poisoned) == "Tool 'Bash' is not available in this context."
+    assert not poisoned.mark.exists()
+
+
+@pytest.mark.parametrize("name", ["PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP", "PYTHONUSERBASE", "PYTHONWARNINGS"])
+def test_pythons_environment_changes_nothing(poisoned: Any, name: str) -> None:
+    """A repository's settings can set variables for hooks."""
+    given = {"PYTHONSTARTUP": str(poisoned.cwd / "json.py"), "PYTHONWARNINGS": "error"}
+    poisoned.env = {name: given.get(name, str(poisoned.cwd))}
+
+    assert verdict(poisoned) == "Tool 'Bash' is not available in this context."
+    assert not poisoned.mark.exists()
+
+
+@pytest.mark.parametrize("name", ["PROCTOR_STORE", "LD_LIBRARY_PATH", "SSL_CERT_FILE", "XDG_STATE_HOME"])
+def test_the_process_that_judges_starts_without_the_environment(poisoned: Any, name: str) -> None:
+    """Only where a home, temporary files and a locale are is handed on to it."""
+    poisoned.env = {name: str(poisoned.cwd)}
+    verdict(poisoned)
+    [pid] = poisoned.residents()
+
+    assert f"{name}=".encode() not in Path(f"/proc/{pid}/environ").read_bytes()
+
+
+def remove(store: Path) -> None:
+    """Remove a store with the log beside it, which would bring it back."""
+    for suffix in ("", "-wal", "-shm"):
+        store.with_name(f"{store.name}{suffix}").unlink(missing_ok=True)
+
+
+def test_a_store_that_is_gone_or_another_refuses(hooked: Any) -> None:
+    """An empty store in its place would forget what was used and what was done."""
+    first = hooked.run({**CALL, "tool_use_id": "t1"})
+    remove(hooked.store)
+    gone = hooked.told({**CALL, "tool_use_id": "t2"})
+    other = hooked.folder / "other.db"
+    store_id(other)
+    other.rename(hooked.store)
+    replaced = hooked.told({**CALL, "tool_use_id": "t3"})
+
+    assert first.stdout == b""
+    assert "there is no store" in gone["systemMessage"]
+    assert "is not the store the hooks were installed with" in replaced["systemMessage"]
+    for told in (gone, replaced):
+        assert told["hookSpecificOutput"]["permissionDecision"] == "deny"
+
+
+def test_an_older_copy_of_the_store_refuses(hooked: Any) -> None:
+    """It has the right id and lacks what the process that judges knows was recorded."""
+    hooked.policy.write_text("{name: p, limits: {max_tool_calls: {max: 2, action: deny}}}")
+    copy = hooked.store.read_bytes()
+    allowed = hooked.run({**CALL, "tool_use_id": "t1"}).stdout
+    remove(hooked.store)
+    hooked.store.write_bytes(copy)
+    told = hooked.told({**CALL, "tool_use_id": "t2"})
+
+    assert allowed == b""
+    assert "has lost events" in told["systemMessage"]
+
+
+def test_the_socket_is_the_users_own(hooked: Any) -> None:
+    """Nobody else reaches it; a folder that others may write to is not used."""
+    hooked.run(CALL)
+    modes = [path.lstat().st_mode & 0o777 for path in (hooked.place, hooked.place / "socket", hooked.place / "lock")]
+    hooked.place.chmod(0o770)
+    told = hooked.told({**CALL, "tool_use_id": "t2"})
+
+    assert modes[0] == 0o700
+    assert all(mode & 0o077 == 0 for mode in modes[1:])
+    assert "is not a folder of this user's own" in told["systemMessage"]
+    assert json.dumps(told["hookSpecificOutput"]).count("deny") == 1

@@ -1,0 +1,73 @@
+"""Hooks of Claude Code as processes, without the client."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import signal
+import subprocess
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from proctor.adapters.claude_hook.knock import RESIDENT
+from proctor.adapters.claude_hook.record import store_id
+from proctor.adapters.claude_hook.settings import command
+from proctor.policies import RunContext
+
+
+def residents(store: Path) -> list[int]:
+    """The processes that judge hooks by this store."""
+    found = ((process.pid, process.info["cmdline"] or ()) for process in psutil.process_iter(["cmdline"]))
+    return [pid for pid, words in found if RESIDENT in words and str(store) in words]
+
+
+def end_residents(store: Path) -> None:
+    """End the processes that judge hooks by this store."""
+    for pid in residents(store):
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
+class HookProcesses:
+    """A hook's command line in a folder, as the client runs it, and the process that judges behind it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.policy = folder / "policy.yaml"
+        self.policy.write_text("{name: secret}")
+        self.store = folder / "store.db"
+        self.store_id = store_id(self.store)
+        self.more: tuple[str, ...] = ()
+        self.cwd: Path | None = None
+        self.env: dict[str, str] = {}
+
+    @property
+    def place(self) -> Path:
+        """The folder of the socket."""
+        return Path(self.command[4])
+
+    @property
+    def command(self) -> list[str]:
+        """The words of the hook's line, as `settings` writes them."""
+        return [*shlex.split(command([self.policy], self.store, self.store_id, RunContext())), *self.more]
+
+    def run(self, data: bytes | dict[str, Any]) -> subprocess.CompletedProcess[bytes]:
+        """One hook, as the client would start it."""
+        given = data if isinstance(data, bytes) else json.dumps(data).encode()
+        env = {**os.environ, **self.env}
+        return subprocess.run(self.command, input=given, capture_output=True, timeout=60, cwd=self.cwd, env=env)
+
+    def told(self, data: dict[str, Any]) -> dict[str, Any]:
+        """What the client is told by one hook that says something."""
+        ended = self.run(data)
+        assert (ended.returncode, ended.stderr) == (0, b"")
+        found: dict[str, Any] = json.loads(ended.stdout)
+        return found
+
+    def residents(self) -> list[int]:
+        """The processes that judge here."""
+        return residents(self.store)
