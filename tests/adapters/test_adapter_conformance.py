@@ -17,6 +17,7 @@ from proctor.policies.stream.events import (
     MessageReceived,
     TokenUsageUpdated,
     ToolCallCompleted,
+    ToolCallFailed,
     ToolCallStarted,
     TurnStarted,
 )
@@ -42,6 +43,7 @@ class TestScriptedAdapter(Placed):
 
     row: str | None = "scripted"
     gated = True
+    without = frozenset({"delegating", "offering"})
 
     def making(self, *files: str, together: bool = False) -> Agent:
         """A shell command for each file."""
@@ -65,6 +67,10 @@ class TestScriptedAdapter(Placed):
         ]
         return self._agent(steps), Usage(input_tokens=20, output_tokens=2, cache_read_tokens=4, cost_usd=0.5)
 
+    def erring(self) -> Agent:
+        """A command that fails."""
+        return self._agent([{"call": "bash", "input": {"command": "exit 3"}}])
+
     def failing(self) -> Agent:
         """A script that fails."""
         return self._agent([{"say": "x"}, {"fail": "no more"}])
@@ -87,6 +93,7 @@ class TestShellAdapter(Placed):
 
     row: str | None = "shell"
     all_or_nothing = True
+    without = frozenset({"delegating", "failing", "offering", "silent", "using"})
 
     def making(self, *files: str, together: bool = False) -> Agent:
         """One command for each file."""
@@ -95,6 +102,10 @@ class TestShellAdapter(Placed):
     def staying(self) -> Agent:
         """A line that never ends."""
         return Agent(ShellAdapter(cwd=self.workspace), STAY)
+
+    def erring(self) -> Agent:
+        """A line that fails."""
+        return Agent(ShellAdapter(cwd=self.workspace), "false")
 
     async def test_what_is_seen_only_when_it_runs_needs_an_allow_list_that_names_it(self) -> None:
         """Otherwise it does not run, though the gate allows everything."""
@@ -115,6 +126,7 @@ class TestReplayAdapter(Placed):
     row: str | None = "replay"
     acts = False
     gated = True
+    without = frozenset({"failing", "offering", "silent", "staying"})
 
     def making(self, *files: str, together: bool = False) -> Agent:
         """The recording of such an agent."""
@@ -127,6 +139,14 @@ class TestReplayAdapter(Placed):
             events.append(ToolCallCompleted(tool_call_id=file, tool_name="bash", tool_output=""))
         return Agent(ReplayAdapter(events, gated=self.gated))
 
+    def erring(self) -> Agent:
+        """The recording of a call that failed."""
+        events = [
+            ToolCallStarted(tool_call_id="c", tool_name="bash", tool_input={"command": "x"}, turn=1),
+            ToolCallFailed(tool_call_id="c", tool_name="bash", error="boom"),
+        ]
+        return Agent(ReplayAdapter(events, gated=self.gated))
+
     def delegating(self, file: str) -> Agent | None:
         """The recording of a call inside another."""
         calls = [("task", None), (file, "task")]
@@ -136,7 +156,7 @@ class TestReplayAdapter(Placed):
         ]
         return Agent(ReplayAdapter(events)) if self.gated else None
 
-    async def test_a_cancel_finds_no_process_to_end(self) -> None:
+    async def test_it_can_be_cancelled_while_a_call_runs(self) -> None:
         """A recording starts none."""
         before = psutil.Process().children(recursive=True)
         held: list[psutil.Process] = []
@@ -163,5 +183,6 @@ class TestReplayAdapter(Placed):
 class TestObservingReplayAdapter(TestReplayAdapter):
     """The same, only reporting."""
 
+    without = TestReplayAdapter.without | {"delegating"}
     row = None
     gated = False

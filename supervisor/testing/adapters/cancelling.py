@@ -47,15 +47,16 @@ class CancellingChecks(AdapterChecks):
             await anyio.sleep_forever()
             raise AssertionError
 
-        await self._cancelled(agent, held.wait, answer=hold)
+        done = await self._cancelled(agent, held.wait, answer=hold)
 
         assert self.made() == []
+        assert not any(isinstance(event, RunCompleted) for event in done.events), "the cancel was swallowed"
 
     async def test_it_can_be_cancelled_while_a_call_runs(self) -> None:
         """Processes that ignore signals and left their session are gone; the call has not completed."""
         agent = self.staying()
         if agent is None:
-            return
+            return self.lacking("staying", declares=self.making("alpha").adapter.capabilities.cancel_kills_children)
         done = await self._cancelled(agent, self.up)
 
         assert completed(done) == []
@@ -65,7 +66,7 @@ class CancellingChecks(AdapterChecks):
         """In the middle of a response that never ends; no event has to arrive for that."""
         agent = self.silent()
         if agent is None:
-            return
+            return self.lacking("silent")
         said = anyio.Event()
 
         def watch(event: Event) -> bool:
@@ -111,20 +112,40 @@ class CancellingChecks(AdapterChecks):
 
         assert self.processes() == []
 
-    async def test_one_instance_serves_two_runs_at_once(self) -> None:
-        """Nothing is shared between them."""
-        agent = self.making("alpha")
-        done: list[Driven] = []
+    async def test_leaving_the_context_by_a_cancel_releases_everything(self) -> None:
+        """Clean-up goes on though whoever opened the session is cancelled himself."""
+        agent = self.staying()
+        if agent is None:
+            return self.lacking("staying")
+        launch = Launch(run_id=f"cut-{uuid4().hex}", session_id="s", prompt=agent.prompt, gate=_allow)
+        await agent.adapter.prepare()
 
-        async def one() -> None:
-            done.append(await Drive(agent.adapter).run(agent.prompt))
+        async def opened() -> None:
+            async with agent.adapter.open(launch) as provider:
+                await _read(provider)
 
         with anyio.fail_after(PATIENCE_S):
             async with anyio.create_task_group() as tasks:
-                for _ in range(2):
-                    tasks.start_soon(one)
+                tasks.start_soon(opened)
+                await self.up()
+                tasks.cancel_scope.cancel()
 
-        assert [one.types[-1] for one in done] == ["run_completed"] * 2
+        assert self.processes() == []
+
+    async def test_one_instance_serves_two_runs_at_once(self) -> None:
+        """Nothing is shared between them, and each asks its own gate."""
+        agent = self.making("alpha")
+        gated = agent.adapter.capabilities.gate != "none"
+        one, other = Drive(agent.adapter), Drive(agent.adapter)
+
+        with anyio.fail_after(PATIENCE_S):
+            async with anyio.create_task_group() as tasks:
+                for drive in (one, other):
+                    tasks.start_soon(drive.run, agent.prompt)
+
+        assert [drive.done.types[-1] for drive in (one, other)] == ["run_completed"] * 2
+        assert [bool(drive.done.asked) for drive in (one, other)] == [gated] * 2
+        assert len(one.done.asked) == len(other.done.asked)
 
     async def _cancelled(self, agent: Agent, moment: Callable[[], Awaitable[object]], **gate: object) -> Driven:
         drive = Drive(agent.adapter, **gate)  # type: ignore[arg-type]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import unittest
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +39,8 @@ class AdapterChecks(Evidence):
     Set `workspace` to an empty directory. `acts` is false when the agent's calls have no effect of their
     own (a replay); `all_or_nothing` is true when one refused call keeps its siblings from running;
     `in_order` is false when the client itself asks about parallel calls in whatever order; `has_client` is
-    true when the agent is a process of its own that works in the workspace.
+    true when the agent is a process of its own that works in the workspace. `without` names the agents below
+    that there can be none of; what is neither there nor named so is shown as skipped.
     """
 
     workspace: Path
@@ -46,6 +48,18 @@ class AdapterChecks(Evidence):
     all_or_nothing = False
     in_order = True
     has_client = False
+    without: frozenset[str] = frozenset()
+
+    def lacking(self, agent: str, *, declares: bool = False) -> None:
+        """Leave a test out for want of an agent; one that shows what an adapter declares cannot be left out.
+
+        Raises:
+            AssertionError: `declares`: the adapter says that it can do what only this agent shows.
+            unittest.SkipTest: nobody has said that there can be no such agent.
+        """
+        assert not declares, f"declared, and nothing shows it: provide `{agent}`"
+        if agent not in self.without:
+            raise unittest.SkipTest(f"left out: provide `{agent}`, or name it in `without`")
 
     def making(self, *files: str, together: bool = False) -> Agent:
         """An agent that makes these files in the workspace, a call for each, and then completes; `together`
@@ -63,6 +77,10 @@ class AdapterChecks(Evidence):
         """An agent that starts a sub-agent, by a call, which makes the file by another; None if its client has
         no sub-agents, or does not tell of them.
         """
+        return None
+
+    def erring(self) -> Agent | None:
+        """An agent whose one call, asked about where any is, runs and fails; None if its calls cannot fail."""
         return None
 
     def staying(self) -> Agent | None:

@@ -52,7 +52,7 @@ class CompilingChecks(AdapterChecks):
         """As far as a client counts them over a run; a cap on each response shows nothing here."""
         reporting = self.using()
         if reporting is None:
-            return
+            return self.lacking("using")
         agent, _ = reporting
         limits = {
             "max_total_tokens": Limits(max_total_tokens=1),

@@ -38,4 +38,6 @@ class AdapterConformance(
     CompilingChecks,
     SupervisingChecks,
 ):
-    """All the tests. An agent that is not provided (None) leaves out the tests that need it."""
+    """All the tests. One whose agent is not provided (None) is shown as skipped, unless `without` names the agent; it
+    fails where only that agent could show what the adapter declares.
+    """

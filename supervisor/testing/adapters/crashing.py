@@ -22,9 +22,11 @@ class CrashingChecks(AdapterChecks):
 
     async def test_a_client_killed_in_the_middle_of_a_response_has_failed(self) -> None:
         """Said once, in bounded time."""
+        if not self.has_client:
+            return None
         agent = self.silent()
-        if agent is None or not self.has_client:
-            return
+        if agent is None:
+            return self.lacking("silent")
         begun = anyio.Event()
 
         def watch(event: Event) -> bool:
@@ -54,9 +56,11 @@ class CrashingChecks(AdapterChecks):
 
     async def test_a_client_killed_while_a_call_runs_leaves_no_process(self) -> None:
         """What it had started is ended though nobody is left to ask for that."""
+        if not self.has_client:
+            return None
         agent = self.staying()
-        if agent is None or not self.has_client:
-            return
+        if agent is None:
+            return self.lacking("staying")
         done = await self._killed(agent, self.up)
 
         assert completed(done) == []
@@ -65,7 +69,7 @@ class CrashingChecks(AdapterChecks):
         """Never in silence: a run that completes has done everything."""
         agent = self.garbling("alpha", "beta")
         if agent is None:
-            return
+            return self.lacking("garbling") if self.has_client else None
         done = await self.run(agent)
 
         if any(isinstance(event, RunCompleted) for event in done.events):
@@ -85,7 +89,7 @@ class CrashingChecks(AdapterChecks):
     async def _cut(self, *, lives: bool) -> None:
         agent = self.truncating(lives=lives)
         if agent is None:
-            return
+            return self.lacking("truncating") if self.has_client else None
         assert has_failed(await self.run(agent))
         assert self.processes() == []
 

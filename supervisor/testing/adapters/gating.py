@@ -10,6 +10,7 @@ from proctor.policies.stream.events import (
     RunCompleted,
     ToolCallDenied,
     ToolCallStarted,
+    TurnStarted,
 )
 from proctor.supervisor.ports import GateAnswer
 
@@ -53,7 +54,8 @@ class GatingChecks(AdapterChecks):
         agent = self.mixing("alpha")
         if agent is None:
             gate = self.making("alpha").adapter.capabilities.gate
-            assert gate != "some", "a gate that is `some` is shown by `mixing`"
+            if gate == "some":
+                self.lacking("mixing", declares=True)
             return
         done = await self.run(agent)
 
@@ -69,8 +71,22 @@ class GatingChecks(AdapterChecks):
         """By an error or by its last event, never by a completion."""
         agent = self.failing()
         if agent is None:
-            return
+            return self.lacking("failing")
         assert has_failed(await self.run(agent))
+
+    async def test_a_call_that_fails_is_told_as_failed_once(self) -> None:
+        """Never as completed, and never left without an outcome."""
+        agent = self.erring()
+        if agent is None:
+            return self.lacking("erring")
+        done = await self.run(agent)
+
+        begun = [call.id for call in done.asked] or [call.tool_call_id for call in unasked(done)]
+        assert begun
+        assert [[each.type for each in done.outcomes(call_id)] for call_id in begun] == [["tool_call_failed"]] * len(
+            begun
+        )
+        assert ends_once(done)
 
     def _assert_in_order(self, done: Driven, files: list[str]) -> None:
         """A call for each file, in their order, with unique ids and rising turns; each outcome after its call."""
@@ -79,6 +95,8 @@ class GatingChecks(AdapterChecks):
         assert len(set(ids)) == len(ids)
         turns = [call.turn for call in begun]
         assert turns == sorted(turns)
+        if any(isinstance(event, TurnStarted) for event in done.events):
+            assert min(turns) > 0, "the adapter reports turns, and its calls say 0"
         outcomes = [done.outcomes(call_id) for call_id in ids]
         if self.all_or_nothing:  # calls stand beside the one that they are parts of
             assert any(outcomes)
@@ -88,3 +106,6 @@ class GatingChecks(AdapterChecks):
         for call, found in zip(begun, outcomes, strict=True):
             assert [outcome.type for outcome in found] in ([], ["tool_call_completed"])
             assert all(done.log.index(call) < done.log.index(outcome) for outcome in found)
+        if len({call.turn for call in begun}) == len(begun) > 1:  # one call a response: each is over before the next
+            for found, later in zip(outcomes, begun[1:], strict=False):
+                assert all(done.log.index(outcome) < done.log.index(later) for outcome in found)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-from proctor.policies.stream.events import Event, RunCompleted, SessionStarted, TokenUsageUpdated
+from proctor.policies.stream.events import Event, RunCompleted, SessionStarted, TokenUsageUpdated, TurnStarted
 from proctor.supervisor.ports import Adapter
 
 from .checks import AdapterChecks, ends_once, total
@@ -26,13 +26,17 @@ class ShowingChecks(AdapterChecks):
         reporting = self.using()
         if reporting is None:
             self.saw(self.making("alpha").adapter.capabilities, usage="none", reports_cost=False)
-            return
+            return self.lacking("using")
         agent, expected = reporting
         done = await self.run(agent)
 
         assert total(done) == expected
         reports = [event for event in done.events if isinstance(event, TokenUsageUpdated)]
         counting = [event for event in reports if event.input_tokens or event.output_tokens]
+        turns = [event for event in done.events if isinstance(event, TurnStarted)]
+        if agent.adapter.capabilities.usage == "per_turn" and len(turns) > 1:
+            first, last = done.log.index(counting[0]), done.log.index(turns[-1])
+            assert first < last, "declared `per_turn`, and nothing was reported before the last response"
         kind: Literal["per_turn", "at_end"] = "per_turn" if len(counting) > 1 else "at_end"
         costs = any(event.cost_usd is not None for event in reports)
         self.saw(agent.adapter.capabilities, usage=kind if counting else "none", reports_cost=costs)
@@ -55,7 +59,7 @@ class ShowingChecks(AdapterChecks):
         """A tool that no call could pass is hidden where the adapter narrows."""
         offering = self.offering()
         if offering is None:
-            return
+            return self.lacking("offering", declares=self.making("alpha").adapter.capabilities.narrow)
         agent, offered = offering
 
         def without_hidden(tools: Sequence[str]) -> list[str]:

@@ -70,7 +70,7 @@ class SupervisingChecks(AdapterChecks):
         """The call that starts it, asked about or not, is the one that is allowed; the next says who it is for."""
         agent = self.delegating("alpha")
         if agent is None:
-            return
+            return self.lacking("delegating")
         result = await _supervised(agent, ONE_CALL)
 
         calls = [event for event in result.events if isinstance(event, (ToolCallRequested, ToolCallStarted))]
@@ -84,8 +84,10 @@ class SupervisingChecks(AdapterChecks):
     async def test_tokens_past_the_limit_interrupt_the_run(self) -> None:
         """Wherever tokens are reported at all."""
         reporting = self.using()
-        if reporting is None or reporting[0].adapter.capabilities.usage == "none":
-            return
+        if reporting is None:
+            return self.lacking("using")
+        if reporting[0].adapter.capabilities.usage == "none":
+            return None
         report = (await _supervised(reporting[0], FRUGAL)).policy
 
         found = [(violation.kind, violation.enforcement) for violation in report.violations]

@@ -107,6 +107,7 @@ class FindingChecks(StoreChecks):
 
             assert [run.run_id for run in await store.runs(limit=3)] == ["r5", "r4", "r3"]
             assert [run.run_id for run in await store.runs(session_id="s0")] == ["r4", "r2", "r0"]
+            assert [run.run_id for run in await store.runs(session_id="s0", limit=2)] == ["r4", "r2"]
             assert await store.runs(session_id="other") == []
             assert [run.run_id for run in await store.runs(limit=2, before="r3")] == ["r2", "r1"]
             assert [run.run_id for run in await store.runs(session_id="s0", before="r3")] == ["r2", "r0"]

@@ -36,6 +36,27 @@ class LifetimeChecks(StoreChecks):
                 for timeout_s in (0, 0.01):
                     token = await store.wait(token, timeout_s)
 
+    async def test_wait_waits_for_something_to_be_stored(self) -> None:
+        """With the latest token it does not come back before that."""
+        async with self.open_store() as store:
+            token = await store.wait(0, 0)
+            woken = False
+
+            async def wait() -> None:
+                nonlocal woken
+                await store.wait(token, 3600)
+                woken = True
+
+            with anyio.fail_after(PATIENCE_S):
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(wait)
+                    await anyio.wait_all_tasks_blocked()
+                    await store.wait(token, 0.01)  # one that does not wait has come back by then
+                    assert not woken
+                    await store.append([message("s", "a")])
+
+            assert woken
+
     async def test_wait_wakes_everybody_for_everything_stored(self) -> None:
         """An event, a message and a new run; a waiter that is cancelled takes nobody with it."""
         async with self.open_store() as store:

@@ -44,7 +44,7 @@ def test_a_picture_shows_tools_rules_nets_tokens_and_what_is_said_in_words() -> 
     """All that the policy holds."""
     shown = texts(draw_svg(policy()))
 
-    assert {"a", "b", "c", "z", "before", "never after", "at most 2", "ready", "7", "max_turns: 5 (deny)"} <= shown
+    assert {"a", "b", "c", "z", "before", "never after", "at most 2", "ready", "7", "max_turns: 5 (cancel)"} <= shown
     assert {"refuses", "ends the run"} <= shown
 
 

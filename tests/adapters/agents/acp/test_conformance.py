@@ -29,6 +29,7 @@ class ScriptedAgent(AdapterChecks):
     """Commands, each asked about."""
 
     has_client = True
+    without = frozenset({"delegating", "offering", "using"})
     traits: AgentTraits | None = None
 
     @pytest.fixture(autouse=True)
@@ -39,6 +40,10 @@ class ScriptedAgent(AdapterChecks):
     def making(self, *files: str, together: bool = False) -> Agent:
         """A command for each file."""
         return self._agent(self._commands(*files, together=together))
+
+    def erring(self) -> Agent:
+        """A command that fails."""
+        return self._agent([{"call": "bad", "run": "exit 3"}])
 
     def staying(self) -> Agent:
         """A command that never ends."""

@@ -21,6 +21,7 @@ class RealAgent(AdapterConformance):
     """
 
     has_client = True
+    without = frozenset({"delegating", "erring", "garbling", "offering", "truncating", "using"})
     name: ClassVar[str]
     shell: ClassVar[str]
     looks: ClassVar[list[Any]]

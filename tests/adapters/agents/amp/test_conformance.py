@@ -26,6 +26,7 @@ class TestAmpAdapter(AdapterConformance):
 
     row = "amp"
     has_client = True
+    without = frozenset({"offering"})
 
     @pytest.fixture(autouse=True)
     def place(self, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
@@ -46,6 +47,10 @@ class TestAmpAdapter(AdapterConformance):
         """A task, and a command that is of it."""
         task = {"use": ["task", "Task", {"prompt": "x"}]}
         return self._agent([task, self._use(file, f"touch {file}", parent="task")])
+
+    def erring(self) -> Agent:
+        """A command that fails."""
+        return self._agent([self._use("bad", "exit 3")])
 
     def staying(self) -> Agent:
         """A command that never ends."""

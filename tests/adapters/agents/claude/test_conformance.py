@@ -66,6 +66,7 @@ class Claude(AdapterChecks):
     """Agents that run real commands."""
 
     has_client = True
+    without = frozenset({"offering"})
 
     @pytest.fixture(autouse=True)
     def place(self, bench: Any, tmp_path: Path) -> None:
@@ -85,6 +86,10 @@ class Claude(AdapterChecks):
         start = {"description": "d", "prompt": inner, "subagent_type": "general-purpose", "run_in_background": False}
         outer = self.scenes.add([lambda: api.reply(api.tool("Agent", **start))])
         return Agent(self.bench.adapter("Bash", "Agent"), outer)
+
+    def erring(self) -> Agent:
+        """A command that fails."""
+        return self._agent([lambda: self.bench.api.reply(self.bench.api.bash("exit 3"))])
 
     def staying(self) -> Agent:
         """A command that never ends."""

@@ -82,6 +82,7 @@ class Codex(AdapterChecks):
 
     has_client = True
     in_order = False
+    without = frozenset({"offering"})
 
     @pytest.fixture(autouse=True)
     def place(self, bench: Any, tmp_path: Path) -> None:
@@ -114,6 +115,10 @@ class Codex(AdapterChecks):
     def saw_sub_agents(self, declared: Capabilities) -> None:
         """The row is of the adapter as it is without them."""
         super().saw_sub_agents(msgspec.structs.replace(declared, gate=self.bench.adapter().capabilities.gate))
+
+    def erring(self) -> Agent:
+        """A command that fails."""
+        return self._agent(Script(_asking(self.bench.api.shell("c1", "exit 3"))))
 
     def staying(self) -> Agent:
         """A command that never ends."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import anyio
@@ -19,6 +20,7 @@ class TestFunctionAdapter(AdapterConformance):
     """A loop whose tool makes files."""
 
     row = "function"
+    without = frozenset({"delegating", "staying"})
 
     @pytest.fixture(autouse=True)
     def place(self, tmp_path: Path) -> None:
@@ -72,6 +74,18 @@ class TestFunctionAdapter(AdapterConformance):
             await gate.usage(input_tokens=25, output_tokens=4, cache_read_tokens=5, cumulative=True)
 
         return Agent(FunctionAdapter(loop)), Usage(input_tokens=25, output_tokens=4, cache_read_tokens=5)
+
+    def erring(self) -> Agent:
+        """A tool that raises; the loop goes on."""
+
+        async def burst() -> None:
+            raise RuntimeError("burst")
+
+        async def loop(gate: LoopGate, prompt: str) -> None:
+            with suppress(RuntimeError):
+                await gate.tool(burst)()
+
+        return Agent(FunctionAdapter(loop))
 
     def failing(self) -> Agent:
         """A loop that raises."""

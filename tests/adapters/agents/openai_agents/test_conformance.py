@@ -26,6 +26,7 @@ class TestOpenAIAgentsAdapter(AdapterConformance):
     row: str | None = "openai-agents"
 
     stream = False
+    without = frozenset({"offering", "staying"})
 
     @pytest.fixture(autouse=True)
     def place(self, tmp_path: Path, api: Any) -> None:
@@ -46,6 +47,11 @@ class TestOpenAIAgentsAdapter(AdapterConformance):
         self.api.scripts["make"] = [self.api.calls((file, "make", {"path": file})), self.api.text("all of it")]
         tool = self._maker(instructions="make").as_tool("ask_maker", "makes files")
         return self._adapted(self._maker(tools=[tool]))
+
+    def erring(self) -> Agent:
+        """A tool that raises, which the SDK makes a text of."""
+        self.api.script = [self.api.calls(("b", "burst", {})), self.api.text("so be it")]
+        return self._agent()
 
     def silent(self) -> Agent:
         """A tool that never ends."""
@@ -79,9 +85,13 @@ class TestOpenAIAgentsAdapter(AdapterConformance):
             await anyio.sleep_forever()
             raise AssertionError
 
+        @agents.function_tool  # type: ignore[untyped-decorator]
+        async def burst() -> str:
+            raise RuntimeError("burst")
+
         client = openai.AsyncOpenAI(base_url=self.api.url, api_key="none", max_retries=0)
         model = agents.OpenAIResponsesModel(model="gpt-5.5", openai_client=client)
-        return agents.Agent(**{"name": "maker", "tools": [make, wait], "model": model, **more})
+        return agents.Agent(**{"name": "maker", "tools": [make, wait, burst], "model": model, **more})
 
 
 @pytest.mark.anyio

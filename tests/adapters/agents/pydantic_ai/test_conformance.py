@@ -38,6 +38,7 @@ class TestPydanticAIAdapter(AdapterConformance):
     """An agent whose tool makes files."""
 
     row = "pydantic-ai"
+    without = frozenset({"offering", "staying"})
 
     @pytest.fixture(autouse=True)
     def place(self, tmp_path: Path) -> None:
@@ -59,6 +60,10 @@ class TestPydanticAIAdapter(AdapterConformance):
             return str((await inner.run("sub", usage=ctx.usage)).output)
 
         return Agent(PydanticAIAdapter(outer, sub_agents=[inner]))
+
+    def erring(self) -> Agent:
+        """A tool that raises, which ends the run."""
+        return self._agent(ModelResponse(parts=[ToolCallPart("burst", {}, tool_call_id="b")]))
 
     def silent(self) -> Agent:
         """A tool that never ends."""
@@ -91,6 +96,10 @@ class TestPydanticAIAdapter(AdapterConformance):
         async def wait() -> str:
             await anyio.sleep_forever()
             raise AssertionError
+
+        @agent.tool_plain
+        async def burst() -> str:
+            raise RuntimeError("burst")
 
         return agent
 

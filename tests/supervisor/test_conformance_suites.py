@@ -1,0 +1,423 @@
+"""The shipped conformance suites catch broken adapters and stores, and pass what is not broken."""
+
+from __future__ import annotations
+
+import inspect
+import unittest
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from msgspec.structs import replace
+
+from proctor.adapters import FunctionAdapter, LoopGate, ToolRefused
+from proctor.policies.stream.calls import Capabilities, ToolCall, Usage
+from proctor.policies.stream.events import Event, ToolCallCompleted, ToolCallFailed, ToolOutcome
+from proctor.supervisor.ports import GateAnswer, Launch, Provider, RunInfo, Store
+from proctor.supervisor.store.memory import MemoryStore
+from proctor.supervisor.testing.adapters.conformance import AdapterConformance, Agent
+from proctor.supervisor.testing.stores.conformance import StoreConformance
+
+Gate = Callable[[ToolCall], Any]
+Stream = AsyncIterator[Event]
+
+
+class Wrapped:
+    """An adapter with something of it replaced: its gate, its stream, what it declares."""
+
+    def __init__(self, inner: FunctionAdapter, **broken: Any) -> None:
+        self._inner = inner
+        self._broken = broken
+        self.name = inner.name
+        self.gates: list[Gate] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What it declares."""
+        return replace(self._inner.capabilities, **self._broken.get("declares", {}))
+
+    @asynccontextmanager
+    async def open(self, launch: Launch) -> AsyncIterator[Provider]:
+        """Start the loop behind what is broken."""
+        self.gates.append(launch.gate)
+        gate = self._broken.get("gate")
+        if gate is not None:
+            real = launch.gate
+            launch = replace(launch, gate=lambda call: gate(self, real, call))
+        async with self._inner.open(launch) as provider:
+            stream = self._broken.get("stream")
+            yield provider if stream is None else _Streaming(provider, stream)
+
+
+class _Streaming:
+    def __init__(self, provider: Provider, stream: Callable[[Stream], Stream]) -> None:
+        self._provider = provider
+        self._stream = stream
+        self.ladder = provider.ladder
+
+    def events(self) -> Stream:
+        return self._stream(self._provider.events())
+
+
+class Loops(AdapterConformance):
+    """Loops that make files, behind whatever is broken."""
+
+    without = frozenset({"delegating", "staying"})
+    broken: dict[str, Any]
+
+    def making(self, *files: str, together: bool = False) -> Agent:
+        """A call for each file, each in a response of its own unless `together`."""
+
+        async def make(gate: LoopGate, file: str) -> None:
+            try:
+                await gate.tool(name="make")(self._touch)(file)
+            except ToolRefused:
+                await gate.message("then not")
+
+        async def loop(gate: LoopGate, prompt: str) -> None:
+            await gate.turn()
+            if together:
+                async with anyio.create_task_group() as tasks:
+                    for file in files:
+                        tasks.start_soon(make, gate, file)
+                return
+            for file in files:
+                await make(gate, file)
+                await gate.turn()
+
+        return self._agent(loop)
+
+    def erring(self) -> Agent:
+        """A tool that raises."""
+
+        async def burst() -> None:
+            raise RuntimeError("burst")
+
+        async def loop(gate: LoopGate, prompt: str) -> None:
+            try:
+                await gate.tool(burst)()
+            except RuntimeError:
+                await gate.message("so be it")
+
+        return self._agent(loop)
+
+    def silent(self) -> Agent:
+        """Silence for ever."""
+
+        async def loop(gate: LoopGate, prompt: str) -> None:
+            await gate.message("hm")
+            await anyio.sleep_forever()
+
+        return self._agent(loop)
+
+    def failing(self) -> Agent:
+        """A loop that raises."""
+
+        async def loop(gate: LoopGate, prompt: str) -> None:
+            await gate.message("x")
+            raise RuntimeError("no more")
+
+        return self._agent(loop)
+
+    def using(self) -> tuple[Agent, Usage]:
+        """Two responses."""
+
+        async def loop(gate: LoopGate, prompt: str) -> None:
+            await gate.usage(input_tokens=10, output_tokens=2)
+            await gate.turn()
+            await gate.usage(input_tokens=5, output_tokens=1)
+
+        return self._agent(loop), Usage(input_tokens=15, output_tokens=3)
+
+    def offering(self) -> tuple[Agent, list[str]]:
+        """A loop that asks what could be called."""
+        offered: list[str] = []
+
+        async def loop(gate: LoopGate, prompt: str) -> None:
+            offered.extend(gate.narrow(["kept", "hidden"]))
+
+        return self._agent(loop), offered
+
+    def _agent(self, loop: Any) -> Agent:
+        return Agent(Wrapped(FunctionAdapter(loop), **self.broken))
+
+    def _touch(self, path: str) -> str:
+        (self.workspace / path).touch()
+        return path
+
+
+def found_by(suite: type[Any], prepare: Callable[[Any], None]) -> tuple[list[str], list[str]]:
+    """The tests of a suite that fail, and those that are left out."""
+    failed, skipped = [], []
+    for name, test in inspect.getmembers(suite, inspect.isfunction):
+        if not name.startswith("test_"):
+            continue
+        instance = suite()
+        prepare(instance)
+        try:
+            if inspect.iscoroutinefunction(test):
+                anyio.run(test, instance)
+            else:
+                test(instance)
+        except unittest.SkipTest:
+            skipped.append(name)
+        except Exception:
+            failed.append(name)
+    return failed, skipped
+
+
+def loops(tmp_path: Path, **broken: Any) -> list[str]:
+    """The tests that find what is broken of the loops."""
+    count = iter(range(1000))
+
+    def prepare(suite: Loops) -> None:
+        suite.broken = broken
+        suite.workspace = tmp_path / str(next(count))
+        suite.workspace.mkdir()
+
+    return found_by(Loops, prepare)[0]
+
+
+def test_what_is_not_broken_passes(tmp_path: Path) -> None:
+    """Otherwise the tests below would show nothing."""
+    assert loops(tmp_path) == []
+
+
+async def other_input(self: Wrapped, real: Gate, call: ToolCall) -> GateAnswer:
+    """The gate is shown another input than what runs."""
+    answer: GateAnswer = await real(replace(call, input={"path": "harmless"}))
+    return answer
+
+
+async def shared_gate(self: Wrapped, real: Gate, call: ToolCall) -> GateAnswer:
+    """Every run asks the gate of the run that was started last."""
+    answer: GateAnswer = await self.gates[-1](call)
+    return answer
+
+
+async def first_gate(self: Wrapped, real: Gate, call: ToolCall) -> GateAnswer:
+    """Every run asks the gate of the run that was started first."""
+    answer: GateAnswer = await self.gates[0](call)
+    return answer
+
+
+async def turnless(self: Wrapped, real: Gate, call: ToolCall) -> GateAnswer:
+    """All calls are of turn 0, though turns are reported."""
+    answer: GateAnswer = await real(replace(call, turn=0))
+    return answer
+
+
+async def swallowing(self: Wrapped, real: Gate, call: ToolCall) -> GateAnswer:
+    """A cancel that comes while a call is held is taken for a refusal, and the run completes."""
+    try:
+        answer: GateAnswer = await real(call)
+    except BaseException:
+        return GateAnswer(allowed=False, tell_model="no")
+    return answer
+
+
+async def without_failures(events: Stream) -> Stream:
+    """Calls that failed have no outcome."""
+    async for event in events:
+        if not isinstance(event, ToolCallFailed):
+            yield event
+
+
+async def failures_as_completions(events: Stream) -> Stream:
+    """Calls that failed are told as completed."""
+    async for event in events:
+        if isinstance(event, ToolCallFailed):
+            yield ToolCallCompleted(tool_call_id=event.tool_call_id, tool_name=event.tool_name, tool_output="")
+        else:
+            yield event
+
+
+async def late_outcomes(events: Stream) -> Stream:
+    """All outcomes come at the end."""
+    kept: list[Event] = []
+    async for event in events:
+        if isinstance(event, ToolOutcome):
+            kept.append(event)
+        elif event.type == "run_completed":
+            for outcome in kept:
+                yield outcome
+            yield event
+        else:
+            yield event
+
+
+async def reversed_outcomes(events: Stream) -> Stream:
+    """Outcomes come at the end, the last first."""
+    kept: list[Event] = []
+    async for event in events:
+        if isinstance(event, ToolOutcome):
+            kept.insert(0, event)
+        elif event.type == "run_completed":
+            for outcome in kept:
+                yield outcome
+            yield event
+        else:
+            yield event
+
+
+async def usage_at_the_end(events: Stream) -> Stream:
+    """Usage comes at the end, though `per_turn` is declared."""
+    kept: list[Event] = []
+    async for event in events:
+        if event.type == "token_usage_updated":
+            kept.append(event)
+        elif event.type == "run_completed":
+            for report in kept:
+                yield report
+            yield event
+        else:
+            yield event
+
+
+async def two_ends(events: Stream) -> Stream:
+    """Two terminal events."""
+    async for event in events:
+        yield event
+        if event.type == "run_completed":
+            yield event
+
+
+@pytest.mark.parametrize(
+    "gate", [other_input, shared_gate, first_gate, turnless, swallowing], ids=lambda gate: gate.__name__
+)
+def test_an_adapter_whose_gate_is_broken_is_caught(tmp_path: Path, gate: Any) -> None:
+    """Each asks for something else than what happens, or asks somebody else."""
+    assert loops(tmp_path, gate=gate) != []
+
+
+@pytest.mark.parametrize(
+    "stream",
+    [
+        without_failures,
+        failures_as_completions,
+        late_outcomes,
+        reversed_outcomes,
+        usage_at_the_end,
+        two_ends,
+    ],
+    ids=lambda stream: stream.__name__,
+)
+def test_an_adapter_whose_stream_is_broken_is_caught(tmp_path: Path, stream: Any) -> None:
+    """Each says something that did not happen so, or says it at another time."""
+    assert loops(tmp_path, stream=stream) != []
+
+
+@pytest.mark.parametrize(
+    "declares",
+    [
+        {"narrow": False},
+        {"cancel_kills_children": True},
+        {"gate": "some"},
+        {"gate": "none"},
+        {"rewrite": False},
+        {"usage": "at_end"},
+        {"usage": "none"},
+        {"reports_cost": True},
+        {"deny_ends_turn": True},
+        {"resume": True},
+        {"compiles": ("deny",)},
+    ],
+    ids=str,
+)
+def test_an_adapter_that_declares_what_is_not_so_is_caught(tmp_path: Path, declares: dict[str, Any]) -> None:
+    """More than it does, or less; a capability that nothing shows fails too."""
+    assert loops(tmp_path, declares=declares) != []
+
+
+class OnlyMaking(Loops):
+    """An author who gives nothing but `making`."""
+
+    without = frozenset()
+    broken: dict[str, Any] = {}
+
+    def erring(self) -> None:  # type: ignore[override]
+        """Not provided."""
+
+    def silent(self) -> None:  # type: ignore[override]
+        """Not provided."""
+
+    def failing(self) -> None:  # type: ignore[override]
+        """Not provided."""
+
+    def using(self) -> None:  # type: ignore[override]
+        """Not provided."""
+
+    def offering(self) -> None:  # type: ignore[override]
+        """Not provided."""
+
+
+def test_what_an_author_left_out_is_shown_as_skipped_or_fails(tmp_path: Path) -> None:
+    """Nothing that started nothing counts as passed; what is declared and not shown fails."""
+    count = iter(range(1000))
+
+    def prepare(suite: Loops) -> None:
+        suite.workspace = tmp_path / str(next(count))
+        suite.workspace.mkdir()
+
+    failed, skipped = found_by(OnlyMaking, prepare)
+
+    assert "test_the_model_is_offered_what_could_be_called_or_everything" in failed
+    assert "test_usage_reports_add_up" in failed
+    assert "test_a_call_that_fails_is_told_as_failed_once" in skipped
+    assert "test_it_can_be_cancelled_while_a_call_runs" in skipped
+    assert len(skipped) >= 6
+
+
+class Torn(MemoryStore):
+    """A cancelled append stores one event of three."""
+
+    async def append(self, events: Sequence[Event]) -> list[Event]:
+        """Store the first, wait, store the rest."""
+        first = await super().append(events[:1])
+        await anyio.lowlevel.checkpoint()
+        return first + await super().append(events[1:])
+
+
+class LimitFirst(MemoryStore):
+    """A limit is applied before the session's filter."""
+
+    async def runs(self, **asked: Any) -> list[RunInfo]:
+        """The latest, and of those the session's."""
+        session_id = asked.pop("session_id", None)
+        found = await super().runs(**asked)
+        return [run for run in found if session_id in (None, run.session_id)]
+
+
+class Hasty(MemoryStore):
+    """`wait` returns at once."""
+
+    async def wait(self, token: int, timeout_s: float) -> int:
+        """Do not wait."""
+        return await super().wait(token, 0)
+
+
+def stores(made: Callable[[], Store]) -> list[str]:
+    """The tests that find what is broken of a store."""
+
+    class Suite(StoreConformance):
+        def open_store(self) -> AbstractAsyncContextManager[Store]:
+            return made()  # type: ignore[return-value]
+
+    return found_by(Suite, lambda suite: None)[0]
+
+
+def test_the_store_in_memory_passes() -> None:
+    """Otherwise the tests below would show nothing."""
+    assert stores(MemoryStore) == []
+
+
+@pytest.mark.parametrize("broken", [Torn, LimitFirst, Hasty])
+def test_a_broken_store_is_caught(broken: type[MemoryStore]) -> None:
+    """By at least one of the suite's tests."""
+    assert stores(broken) != []
