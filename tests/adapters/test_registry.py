@@ -82,13 +82,21 @@ def test_the_listed_names_are_those_that_can_be_imported() -> None:
         (
             "ScriptedAdapter",
             (
-                "tree_sitter",
+                "proctor.policies.commands.parse",
                 "claude_agent_sdk",
                 "proctor.adapters.agents.shell.adapter",
                 "proctor.adapters.agents.replay",
             ),
         ),
-        ("ReplayAdapter", ("tree_sitter", "psutil", "claude_agent_sdk", "proctor.adapters.agents.scripted.adapter")),
+        (
+            "ReplayAdapter",
+            (
+                "proctor.policies.commands.parse",
+                "psutil",
+                "claude_agent_sdk",
+                "proctor.adapters.agents.scripted.adapter",
+            ),
+        ),
         (
             "ShellAdapter",
             ("claude_agent_sdk", "proctor.adapters.agents.scripted.adapter", "proctor.adapters.agents.replay"),

@@ -101,7 +101,7 @@ HEAVY = {
     "FunctionAdapter": set(),
     "ReplayAdapter": set(),
     "ScriptedAdapter": set(),
-    "ShellAdapter": {"tree_sitter", "tree_sitter_bash"},
+    "ShellAdapter": set(),
 }
 """What an adapter may import of third parties, beside what the supervisor needs."""
 LOOK = """

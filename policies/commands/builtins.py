@@ -1,0 +1,163 @@
+"""Builtins of the shell that evaluate their words: which uses of them are understood.
+
+Bash evaluates a subscript wherever a builtin takes the name of a variable (`read 'a[$(rm x)]'`), and some
+options change how the rest of a line is read. What is not listed here as understood is dynamic.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import msgspec
+
+from .cursor import Shell
+from .variables import steers
+from .words import NUMBER, Word, split
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_DECLARED = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(?:\+?=(.*))?", re.DOTALL)
+
+
+class _Use(msgspec.Struct, frozen=True):
+    """Options that stand alone, that take a value, that take a name; and what the operands are."""
+
+    alone: str = ""
+    taking: str = ""
+    naming: str = ""
+    operands: str = "names"
+
+
+_USES = {
+    "read": _Use("rse", "dinNptu", "a"),
+    "mapfile": _Use("t", "dnOsu"),
+    "readarray": _Use("t", "dnOsu"),
+    "unset": _Use("fvn"),
+    "wait": _Use("fn", operands="plain"),
+    "jobs": _Use("lnprs", operands="plain"),
+    "hash": _Use("r", operands="plain"),
+    "export": _Use("pnf", operands="assigned"),
+    "readonly": _Use("paAf", operands="assigned"),
+    **dict.fromkeys(("declare", "typeset", "local"), _Use("aAfFgprxlu", operands="assigned")),
+}
+_NEVER = split("let . source alias enable bind compgen complete compopt fc history")
+_OF_ZSH = split("autoload emulate sched setopt unsetopt zle zmodload")
+_TEST_OPERATORS = split("= == != < > -nt -ot -ef")
+_NUMERIC_OPERATORS = split("-eq -ne -lt -le -gt -ge")
+_TEXT_FORMAT = re.compile(r"(?:[^%]|%[-0-9.]*[sbqc%])*", re.DOTALL)
+_SET_LETTERS = re.compile(r"[-+][euxvfC]+")
+_SET_OPTIONS = split("errexit nounset pipefail xtrace noclobber noglob verbose")
+_SHOPT_OPTIONS = split(
+    "nullglob globstar dotglob failglob nocaseglob nocasematch inherit_errexit lastpipe checkwinsize"
+)
+
+
+def evaluates(name: str, words: Sequence[Word], shell: Shell, *, direct: bool) -> str | None:
+    """Why nobody can see what a builtin, given these words, makes the shell do; None if it is understood.
+
+    `direct` says that the shell itself reads the words, with no command before the name.
+    """
+    why = f"`{name}` evaluates its words"
+    if name in _NEVER or name in _OF_ZSH:
+        return why
+    if name in _USES:
+        return None if _is_understood(_USES[name], words, splits=direct and shell == "bash") else why
+    check = {"test": _test, "[": _bracket, "set": _set, "shopt": _shopt, "printf": _printf, "getopts": _getopts}
+    return None if name not in check or check[name](words) else why
+
+
+def _is_understood(use: _Use, words: Sequence[Word], *, splits: bool) -> bool:
+    rest = list(words)
+    while rest and (text := rest[0].text) is not None and text.startswith("-") and text != "-":
+        rest.pop(0)
+        if text == "--":
+            break
+        letters = re.fullmatch(rf"-[-{use.alone}]*([\0{use.taking}{use.naming}]?)(.*)", text, re.DOTALL)
+        if letters is None or (letters[2] and not letters[1]):
+            return False
+        if letters[1] and not letters[2] and (not rest or not rest[0].single):
+            return False
+        if letters[1]:
+            value = letters[2] or rest.pop(0).text
+            if letters[1] in use.naming and not _is_free_name(value):
+                return False
+    match use.operands:
+        case "names":
+            return all(_is_free_name(word.text) for word in rest)
+        case "assigned":
+            return all(_is_assigned(word, splits=splits) for word in rest)
+        case _:
+            return not any(word.could_be_option() for word in rest)
+
+
+def _is_free_name(text: str | None) -> bool:
+    return text is not None and _NAME.fullmatch(text) is not None and not steers(text, None)
+
+
+def _is_assigned(word: Word, *, splits: bool) -> bool:
+    written = _DECLARED.fullmatch(word.source if word.text is None else word.text)
+    if written is None or not (word.single or splits):
+        return False
+    value = None if word.text is None else written[2]
+    return not steers(written[1], value)
+
+
+def _bracket(words: Sequence[Word]) -> bool:
+    return bool(words) and words[-1].text == "]" and _test(words[:-1])
+
+
+def _test(words: Sequence[Word]) -> bool:
+    """No word is looked up as a variable, and none that the shell works out can become the operator that does."""
+    texts = [word.text for word in words]
+    if "-v" in texts or "-R" in texts:
+        return False
+    if None not in texts:
+        return True
+    if not all(word.single for word in words):
+        return False
+    if texts[0] == "!" and len(texts) in (3, 4):
+        words, texts = words[1:], texts[1:]
+    match texts:
+        case [_] | [str(), _]:
+            return True
+        case [_, operator, _] if operator in _NUMERIC_OPERATORS:
+            return all(word.text is not None or word.shape == NUMBER for word in words)  # ksh and zsh evaluate them
+        case [_, operator, _]:
+            return operator in _TEST_OPERATORS
+        case _:
+            return False
+
+
+def _set(words: Sequence[Word]) -> bool:
+    rest = list(words)
+    while rest:
+        word = rest.pop(0)
+        if word.text in ("--", "-"):
+            return True
+        if word.text is None or word.text[:1] not in ("-", "+"):
+            return word.start[:1] not in ("", "-", "+")
+        letters, named = re.fullmatch(r"(.*?)(o?)", word.text, re.DOTALL).groups()  # type: ignore[union-attr]
+        if letters not in ("-", "+") and not _SET_LETTERS.fullmatch(letters):
+            return False
+        if named and (not rest or rest.pop(0).text not in _SET_OPTIONS):
+            return False
+    return True
+
+
+def _shopt(words: Sequence[Word]) -> bool:
+    return all(word.text in ("-s", "-u", "-q", "-p") or word.text in _SHOPT_OPTIONS for word in words)
+
+
+def _printf(words: Sequence[Word]) -> bool:
+    if words and words[0].text == "-v":
+        return len(words) > 1 and _is_free_name(words[1].text)
+    rest = words[1:] if words and words[0].text == "--" else words
+    if not rest or all(word.text is not None for word in rest):
+        return True
+    if rest[0].text is None:
+        return len(rest) == 1 and rest[0].single and not rest[0].could_be_option()
+    return _TEXT_FORMAT.fullmatch(rest[0].text) is not None  # zsh evaluates what it prints as a number
+
+
+def _getopts(words: Sequence[Word]) -> bool:
+    return len(words) > 1 and words[0].single and not words[0].could_be_option() and _is_free_name(words[1].text)

@@ -1,0 +1,11 @@
+"""What each program runs besides itself."""
+
+ROOMS = (
+    "table",  # every program known to run others, and how it is read
+    "git",  # its verbs
+    "carrying",  # options that carry a command
+    "interpreters",  # files, modules, and code that nobody reads
+    "code",  # awk's and sed's
+    "wrappers",  # where the command among a program's words begins
+)
+"""Top first: each imports only those below it."""

@@ -1,0 +1,240 @@
+"""Command lines: no spelling runs a program that the reading neither names nor calls dynamic.
+
+`red` is the program that must not run. Each spelling is shown to run it in the real shell, and then to be found.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from proctor.adapters import ShellAdapter
+from proctor.policies.commands.cursor import Shell
+from proctor.policies.commands.parse import read_commands
+from proctor.policies.stream.events import RunFailed
+from proctor.supervisor.testing.adapters.driving import Drive
+from tests.fuzz.shells import Room
+
+BASH = ("/bin/bash", "--norc", "--noprofile", "-c")
+DASH = ("/bin/dash", "-c")
+
+IN_BOTH = [
+    # quotes, paths, and what the shell takes away
+    "red", '"red"', "r\\ed", "'r'ed", "\\red", "r''ed", "red\tx", "X=1 red", "> f red", "2>&1 red x", "! red",
+    # lists and compound commands
+    "(red)", "{ red; }", "if red; then :; fi", "while red; do break; done", "until :; do :; done; red",
+    "for i in 1; do red; done", "case x in x) red;; esac", "f() { red; }; f", "red & wait", "echo | red", ": && red",
+    # substitutions, wherever they stand
+    "echo $(red)", "echo `red`", 'echo "$(red)"', 'echo "`red`"', "echo ${x:-$(red)}", "echo ${x:-`red`}",
+    'echo "${x:-$(red)}"', 'echo "${x:-`red`}"', ": ${x:=`red`}", "y=1; echo ${y#`red`}", "cat <<E\n$(red)\nE",
+    "cat <<E\n`red`\nE", "cat <<E\n${x:-`red`}\nE", "cat <<-E\n\t$(red)\n\tE", "x=$(red)", "x=`red` :",
+    "case `red` in *) :;; esac", "for i in `red`; do :; done", "echo > `red; echo f`", "echo $(echo `red`)",
+    # the name is worked out
+    "x=red; $x", "f() { $1; }; f red", "set -- red; \"$@\"", "$(echo red)", "`echo red`", "r${none}ed",
+    # the shell is told to read text
+    "eval red", "eval 'red x'", 'eval "red"', "eval r''ed", "x=red; eval $x", "eval eval red", "trap red EXIT",
+    "trap 'red' 0", "sh -c red", "sh -ec 'red'", "bash -c red", "echo red | sh", "sh <<E\nred\nE", "sh f", ". ./f",
+    # a wrapper before it
+    "env red", "env A=1 red", "env -u A -- red", "nice red", "nice -n 1 red", "nohup red", "timeout 5 red",
+    "timeout -s 9 5 red", "setsid -w red", "stdbuf -o0 red", "command red", "exec red", "taskset 3 red",
+    "taskset -c 0 red", "setarch x86_64 red", "setpriv red", "chrt -o 0 red", "prlimit red", "ionice -c 3 red",
+    "flock f red", "flock f -c red", "env env nice red", "xargs red < /dev/null", "echo x | xargs -n1 red",
+    "echo red | xargs env", "echo red | xargs -I@ env @", "echo red | xargs -I@ sh -c @", "echo red | xargs nice",
+    "find . -name a -exec red {} \\;", "find . -name a -exec env red {} +",
+    "x=-exec; find . -name a $x red {} \\;", "find . -name a \"-exec\" red \\;", "find . -name a -e\\xec red \\;",
+    "x='-name a -exec red ;'; find . $x", "touch -- -exec; find . -name a `echo -exec` red \\;",
+    # a program in its words
+    "awk 'BEGIN { system(\"red\") }'", "awk 'BEGIN { \"red\" | getline }'", "awk 'BEGIN { print | \"red\" }'",
+    "sed '1e red' f", "sed 's/red/red/e' f", "echo 1e red | sed -f - f", "sed -n 's/.*/red/ep' f",
+    # the lookup is changed
+    "PATH=./d; ls", "PATH=./d ls", "for PATH in ./d; do ls; done", "read PATH <<E\n./d\nE\nls", "export PATH=./d; ls",
+    "unset PATH; : ${PATH:=./d}; ls", "env PATH=./d ls", "readonly PATH=./d; ls", "f() { PATH=./d; }; f; ls",
+]  # fmt: skip
+IN_BASH = [
+    "$'red'", "$'\\x72ed'", "{red,x}", "echo <(red)", "echo x > >(red)", "cat <<< $(red)", "cat <<< `red`",
+    "select i in 1; do red; break; done <<< 1", "function f { red; }; f", "red |& cat", "coproc red; wait",
+    "coproc N { red; }; wait", "[[ -n $(red) ]]", "[[ x ]] && red", "time red", "time -p red", "time -- red",
+    "! time red", "(( 1 )) && red", "builtin eval red", "builtin command red", "eval -- red", "eval -- 'red x'",
+    "trap -- red EXIT", "jobs -x red", "mapfile -C red -c 1 a < f", "readarray -C 'red' -c1 a < f",
+    "x='a[$(red)]'; ((x))", "x='a[$(red)]'; echo $((x))", "x='a[$(red)]'; [[ $x -eq 1 ]]", "x='a[$(red)]'; let x",
+    "[ -v 'a[$(red)]' ]", "test -v 'a[$(red)]'", "[[ -v 'a[$(red)]' ]]", "x=-v; [ $x 'a[$(red)]' ]",
+    "x='-v a[$(red)]'; [ $x ]", "read 'a[$(red)]' <<< x", "printf -v 'a[$(red)]' x",
+    "x='-va[$(red)]'; printf \"$x\" 1", "a=(1); unset 'a[$(red)]'", ": & wait -n -p 'a[$(red)]'",
+    "declare -i x='a[$(red)]'", "declare 'a[$(red)]=1'", "a['$(red)']=1", "a[$(red)]=1",
+    "a=(['$(red)']=1)", "a=([`red`]=1)", "echo ${a['$(red)']}", "echo ${a[$(red)]}", "x='a[$(red)]'; echo ${!x}",
+    "x='$(red)'; echo \"${x@P}\"", "y=1; x='a[$(red)]'; echo ${y:x}", "y=1; x='a[$(red)]'; echo ${y:$x}",
+    "RANDOM='a[$(red)]'", "OPTIND='a[$(red)]'", "for RANDOM in 'a[$(red)]'; do :; done",
+    "read RANDOM <<< 'a[$(red)]'", "read OPTIND <<< 'a[$(red)]'",
+    "select RANDOM in 'a[$(red)]'; do break; done <<< 1",
+    "declare -n r='a[$(red)]'; r=1", "declare -n r='a[$(red)]'; echo $r",
+    "select PATH in ./d; do ls; break; done <<< 1", "hash -p ./d/ls x; x",
+    "printf -v PATH ./d; ls",
+    "declare -n P=PATH; P=./d; ls", "BASH_ENV=f bash -c :",
+    "PS4='$(red)'; set -x; :", "shopt -s expand_aliases; alias x=red\nx", "bash -O extglob -c red", "bash -s <<< red",
+    "complete -C red x; compgen -C red", "compgen -W '$(red)'", "enable -n echo; red", "set -k; red x=1",
+    "command_not_found_handle() { red; }; nobody", "for ((i=0; i<1; i++)); do red; done", "x+=1 red", "a=(1 2) red",
+    "source f", "source <(echo red)", "exec {fd}>f red", "12>f red",
+    ": >&\"\\$(red)\"", "x='$(red)'; : >&$x", "trap red DEBUG; :", "trap red ERR; false",
+    "f() { :; }; trap red RETURN; . /dev/null", "wait -p x; red", "case x in x) ;& y) red;; esac",
+    "bash <<'E'\nread -N 5 x\necho red\nE", "bash <<'E'\ncat f > /dev/null; read -N 5\necho red\nE",
+]  # fmt: skip
+"""Bash only."""
+IN_DASH = [
+    "function f { red; }", "[[ x && red ]]", "[[ x || red ]]",
+    "[[ -f x ; red", ": &> f red", "a[0]=1; red", "f & > x red",
+    "x='y PATH=./d'; f() { local a=$x; ls; }; f", "alias x=red\nx", "$'x'; red", "echo $'a\\'; red #'",
+    "echo <<< x; red", "12>f red", "((red))", "select x in 1; red", "echo |& red",
+]  # fmt: skip
+"""Where dash reads something else than bash does; some of it dash refuses."""
+
+
+@pytest.fixture(scope="module")
+def room(tmp_path_factory: pytest.TempPathFactory) -> Room:
+    """Real shells among stubs."""
+    return Room(tmp_path_factory.mktemp("room"))
+
+
+def found(line: str, shell: Shell) -> bool:
+    """Whether the reading names `red` or says that it cannot tell."""
+    read = read_commands(line, shell)
+    return read.dynamic is not None or any(part.name == "red" for part in read.parts)
+
+
+@pytest.mark.parametrize("line", IN_BOTH + IN_BASH)
+def test_every_spelling_of_bash_is_found(line: str) -> None:
+    """Named, or dynamic."""
+    assert found(line, "bash")
+
+
+@pytest.mark.parametrize("line", IN_BOTH + IN_BASH + IN_DASH)
+def test_every_spelling_is_found_where_the_shell_may_be_either(line: str) -> None:
+    """Where bash and dash differ in what runs, it is dynamic."""
+    assert found(line, "sh")
+
+
+@pytest.mark.parametrize("spelled", [f"sh -c '{line}'" for line in IN_DASH if "'" not in line])
+def test_a_line_for_sh_within_one_for_bash_is_found(spelled: str) -> None:
+    """What `sh` is here, nobody knows."""
+    assert found(spelled, "bash")
+
+
+def test_the_spellings_run_what_they_hide(room: Room) -> None:
+    """The real shells do run `red` by them; the few that need what is not here are counted."""
+    spelled = {BASH: IN_BOTH + IN_BASH, DASH: IN_BOTH}
+    ran = {shell: room.ran(shell, lines, timeout_s=120, forks=False) for shell, lines in spelled.items()}
+
+    silent = [
+        line
+        for shell in spelled
+        for line, names in zip(spelled[shell], ran[shell], strict=True)
+        if "red" not in names
+    ]
+    assert silent == []
+
+
+CARRYING = [
+    *("python -c x", "python3 -", "python3", "python3.11 -uc x", "python -m timeit x", "python -im x", "pypy3 -c x"),
+    *("perl -e x", "perl -ne x", "perl", "ruby -e x", "node -e x"),
+    *("node --eval x", "node -p x", "php -r x", "lua -e x"),
+    *("deno eval x", "bun -e x", "Rscript -e x", "julia -e x"),
+    *("tclsh f", "awk -f f", "awk \"$x\"", "gawk '@load \"x\"'"),
+    *("vim -c '!red' f", "vi f", "ed f", "emacs --batch --eval x", "less f", "man -P red x", "m4 f", "dc f", "gdb f"),
+    *("tar -cf f --to-command=red a", "tar -I red -cf f a"),
+    *("tar --checkpoint=1 --checkpoint-action=exec=red -cf f a",),
+    *("tar cIf red f", "tar -x --to-com red", 'tar -xf "$x"', "rsync -e red a b:"),
+    *("rsync --rsh=red a b:", "scp -S red a b:"),
+    *("git -c alias.x='!red' x", "git -c core.pager=red log", "git x", "git --exec-path=. log", "git bisect run red"),
+    *("git rebase -x red", "git rebase --ex red", "git submodule foreach red", "git config alias.x '!red'", "git $x"),
+    *("git clone -u red x", "git fetch --upload-pack=red"),
+    *("git grep -Ored x", "git difftool -x red", "git filter-branch"),
+    *("make CC=red", "make -f f", "make --eval=x", "make SHELL=red x"),
+    *("cmake -E env red", "cmake -P f", "ninja -C x; make -C d"),
+    *("env -S 'red x'", "env --split-string=red", "sudo -s"),
+    *("sudo -i red", "su -c red", "runuser -u x red", "doas -s"),
+    *("ssh host red", "docker run x red", "docker exec x red"),
+    *("kubectl exec x -- red", "podman run x", "vagrant ssh -c red"),
+    *("parallel red ::: x", "watch red", "script -c red"),
+    *("script -qc red f", "strace red", "ltrace red", "perf stat red"),
+    *("unshare red", "nsenter -t 1 red", "chroot . red"),
+    *("bwrap red", "firejail red", "systemd-run red", "sg x -c red"),
+    *("setarch -R red", "linux64 red", "setpriv --reuid 1 red"),
+    *("chrt 1 red", "prlimit --nofile=1 red", "numactl red"),
+    *("/lib64/ld-linux-x86-64.so.2 ./red", "ld.so ./red", "/lib/ld-musl-x86_64.so.1 red", "qemu-x86_64 ./red"),
+    *("screen -dm red", "tmux new red", "at now", "crontab f"),
+    *("xargs sh -c", "xargs bash", "xargs find", "xargs git"),
+    *("find . -exec {} \\;", "find . -exec sh -c '{}' \\;"),
+    *("find $x", 'find "$x" red ";"', "find . -exec red", "find *"),
+    *("xargs -I % % red", "xargs -I % sh -c 'x %'", "fd x -x red", "rg --pre red x"),
+    *("sort --compress-program=red", "split --filter=red f"),
+    *("zip -T -TT red f a", "nc -e red x 1", "ncat -c red x 1"),
+    *("sqlite3 x '.shell red'", "psql -c x", "expect -c x"),
+    *("socat a exec:red", "busybox sh", "busybox nc -e red x 1"),
+    *("npm exec -c red", "npx -c red", "uv run --script=x red"),
+    *("poetry shell", "nix-shell --run red", "zsh -c red", "fish -c red"),
+    *("noglob env $x", "Env $x", "SUDO -s", "repeat 3 red", "- red", "=red", "tcpdump -z red", "gcc -wrapper red f"),
+    *("GIT_PAGER=red git log", "PAGER=red man x", "EDITOR=red git commit"),
+    *("LESSOPEN='|red' cat f", "env GIT_SSH=red git fetch"),
+    *("LD_PRELOAD=./x ls", "env LD_PRELOAD=./x ls", "BASH_ENV=f sh x"),
+    *("IFS=x PATH=. ls", "HOME=. git log", "MAKEFLAGS=x make"),
+    *("NODE_OPTIONS=--require=./x node f", "PERL5OPT=-Mx perl f"),
+    *("RUSTC_WRAPPER=red cargo build", "LC_ALL=ja_JP.SJIS ls"),
+    *("export GIT_PAGER=red", "readonly PATH=.", "sudo A=1 -u x red"),
+    *("env A=1 -u x red", "time -f %e red", "nice -5 red"),
+    *("bash", "bash f", "sh -s", "bash -i", "bash -o posix -c red", "bash -O extglob -c red", "dash -x f", "ash f"),
+]  # fmt: skip
+"""Programs that are given a command or code in a way that is not read."""
+
+
+@pytest.mark.parametrize("line", CARRYING)
+def test_what_a_program_is_given_to_run_is_read_or_dynamic(line: str) -> None:
+    """Never passed over."""
+    assert found(line, "bash")
+    assert found(line, "sh")
+
+
+READ = [
+    ("python -m pip install x", ["python", "pip"]),
+    ("python3 x.py -c y", ["python3"]), ("uv run red x", ["uv", "red"]),
+    ("npx -y red x", ["npx", "red"]), ("git -C d push", ["git"]), ("git commit -m \"$(cat f)\"", ["git", "cat"]),
+    ("git log \"$x\"", ["git"]), ("git config user.name x", ["git"]),
+    ("make -j8 test", ["make"]), ("tar -xzf f", ["tar"]),
+    ("awk -F: '{ print $1 || $2 }' f", ["awk"]), ("sed -n '1,20p' f", ["sed"]), ("sed -i 's/a/b/g; 5d' f", ["sed"]),
+    ("find . -name '*.py' -not -path './x/*'", ["find"]),
+    ("find \"$HOME/x\" -type f", ["find"]), ("ls *.py | head -n 5", ["ls", "head"]),
+    ("cd x && npm test 2>&1 | tail -20", ["cd", "npm", "tail"]),
+    ("set -euo pipefail", ["set"]), ("LC_ALL=C sort f", ["sort"]),
+    ("while IFS= read -r x; do echo \"$x\"; done < f", ["read",
+    "echo"]), ("if [ -n \"$x\" ]; then ls; fi", ["test", "ls"]),
+    ("[[ -f x && $y == z* ]]", ["test"]), ("[ $? -eq 0 ]", ["test"]),
+    ("for f in *.py; do wc -l \"$f\"; done", ["wc"]),
+    ("cat > f <<'EOF'\n$(x) `y`\nEOF", ["cat", "redirect"]),
+    ("export A=$(date)", ["export", "date"]), ("echo $((1 + 2))", ["echo"]),
+    ("printf '%s\\n' \"$x\"", ["printf"]),
+    ("a=(1 2); echo ${a[0]} ${#a[@]} \"${a[@]}\"", ["echo"]), ("sudo -u x ls", ["sudo", "ls"]),
+    ("timeout 60 python -m pytest -x", ["timeout", "python",
+    "pytest"]), ("x=${y:-z}; echo ${x%.*} ${x//a/b}", ["echo"]),
+    ("echo x | xargs -n1 -I{} cp {} d/", ["echo", "xargs", "cp"]),
+    ("docker ps", ["docker"]), ("bash -lc 'ls -l'", ["bash", "ls"]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("line", "expected"), READ)
+def test_what_agents_write_every_day_is_read(line: str, expected: list[str]) -> None:
+    """Refusing what nobody hides anything in helps nobody."""
+    read = read_commands(line)
+
+    assert ([part.name for part in read.parts], read.dynamic) == (expected, None)
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("line", [*IN_BOTH, *IN_BASH])
+async def test_no_spelling_runs_under_a_deny(room: Room, tmp_path: Path, line: str) -> None:
+    """Through the adapter, with real bash: the line is refused before anything of it runs."""
+    trace = tmp_path / "trace"
+    adapter = ShellAdapter(cwd=room.place(tmp_path / "work"), env={**room.environment, "TRACE": str(trace)})
+
+    done = await Drive(adapter, refuse={"red"}).run(line)
+
+    assert isinstance(done.events[-1], RunFailed)
+    assert not trace.exists()

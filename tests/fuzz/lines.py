@@ -1,0 +1,270 @@
+"""Command lines: some that a grammar makes, some that are spelled to get past, and all of them mangled.
+
+Programs are named by colours; each is a stub that writes down that it ran.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import Final
+
+STUBS: Final = ("red", "green", "blue", "white", "black")
+ROUTES: Final = (
+    *(
+        "env",
+        "nice",
+        "nohup",
+        "timeout",
+        "setsid",
+        "stdbuf",
+        "xargs",
+        "find",
+        "taskset",
+        "ionice",
+        "bash",
+        "sh",
+        "dash",
+    ),
+    *("cat", "setarch", "chrt", "setpriv", "prlimit", "flock", "awk", "sed", "time"),
+)
+"""Real programs that a line may use to run a stub."""
+
+_WORDS = (
+    *(
+        "x",
+        "'x y'",
+        '"x"',
+        "$X",
+        '"$X"',
+        "a\\ b",
+        "${X:-y}",
+        "x#y",
+        "'#'",
+        "{}",
+        "\\;",
+        '"\\""',
+        "=",
+        "*",
+        "~",
+        "./a",
+    ),
+    *(
+        "-e",
+        "-c",
+        "--",
+        "A=1",
+        "$'x'",
+        "${#X}",
+        "$?",
+        "$#",
+        "$@",
+        '"$@"',
+        "{a,b}",
+        "[x]",
+        "%s",
+        "1",
+        "-v",
+        "$((1+1))",
+    ),
+    *(
+        '"${X:-z}"',
+        "${X%y}",
+        "'$(red)'",
+        '"\\$(red)"',
+        "\\`red\\`",
+        "a$X",
+        "!",
+        "}",
+        "{",
+        "]]",
+        "]",
+        "+",
+        "a=b",
+        "-n",
+    ),
+)
+_REDIRECTIONS = ("> /dev/null", "2>&1", "<<<x", "> f", "< /dev/null", ">> f", "&> f", ">| f", "2> f", "<> f", ">&2")
+_JOINED = ("{} && {}", "{} || {}", "{}; {}", "{} | {}", "{}\n{}", "{} & {}", "if {}; then {}; fi", "{} |& {}")
+_WRAPPED = (
+    *("({})", "( {}\n)", "{{ {}; }}", "! {}", "$({})", "red $({})", 'red "$({})"', "red `{}`", 'red "`{}`"'),
+    *("X=$({})", "X=`{}` green", "for i in 1 2; do {}; done", "while {}; do break; done", "until {}; do break; done"),
+    *("case x in x) {};; esac", "case $X in a|x) {} ;; *) blue;; esac", "f() {{ {}; }}; f", "f() ( {} ); f x"),
+    *("red <({})", "red > >({})", "cat <<E\n$({})\nE\n", "cat <<'E'\n$({})\nE\n", "cat <<E\n`{}`\nE\n", "<<<$({})"),
+    *("red ${{Y:-$({})}}", 'red "${{Y:-$({})}}"', "red ${{Y:-`{}`}}", 'red "${{Y:-`{}`}}"', ": ${{Y:=$({})}}"),
+    *("[[ -n $({}) ]]", "[[ x ]] && {}", "[ -n x ] && {}", "[[ -f x && {} ]]", "time {}", "time -p {}", "coproc {}"),
+    *("env {}", "env A=1 {}", "env -u B {}", "nice {}", "nice -n 1 {}", "timeout 5 {}", "setsid -w {}", "nohup {}"),
+    *("stdbuf -o0 {}", "taskset 3 {}", "command {}", "exec {}", "builtin {}", "ionice -c 3 {}", "echo x | xargs {}"),
+    *("echo x | xargs -I@ {} @", "echo red | xargs env {}", "find . -name a -exec {} \\;", "find . -exec {} {{}} +"),
+    *(
+        'bash -c "{}"',
+        "bash -c '{}'",
+        "sh -c '{}'",
+        'dash -c "{}"',
+        "eval '{}'",
+        'eval "{}"',
+        "eval {}",
+        "eval -- {}",
+    ),
+    *("trap '{}' EXIT", 'trap "{}" 0', "echo $((1)) {}", "! ! {}", "{} &", "{}\n", "  {}", "{} # c", "# c\n{}"),
+    *(
+        "function f {{ {}; }}; f",
+        "{} <<E\nx\nE\n",
+        "a=(1 2) {}",
+        "X=1 {}",
+        "local x; {}",
+        "export X=$({})",
+        "x+=1 {}",
+    ),
+    *("select i in 1; do {}; break; done < /dev/null", "if {}\nthen green\nelif blue\nthen red\nelse white\nfi"),
+    *("awk 'BEGIN{{}}' && {}", "set -- {}", "printf %s {}", "read x <<< '{}'; $x", "mapfile -t a <<< '{}'", "\\{}"),
+    *("(({}))", "$(({}))", "echo ${{!X}} {}", "{} | while read l; do red; done", "{{ {}\n}} > f", "nice nice env {}"),
+    *(
+        "sed -n 1p f {}",
+        "setarch x86_64 {}",
+        "chrt -o 0 {}",
+        "setpriv {}",
+        "prlimit {}",
+        "flock f {}",
+        "flock f -c '{}'",
+    ),
+    *("for X in 'a[$(red)]'; do {}; done", "x='a[$(red)]'; [[ $x -eq 1 ]]; {}", "RANDOM='a[$(red)]'; {}", "let {}"),
+)
+_PIECES = (
+    *("x", "-e", "-c", "--", "A=1", "+=", "'red'", "$X", "${Y:-", "${X#", "}", "x=(red green)", "function f", "f()"),
+    *(
+        ";",
+        "|",
+        "&&",
+        "||",
+        "|&",
+        "(",
+        ")",
+        "{",
+        "!",
+        "time",
+        "if",
+        "then",
+        "else",
+        "fi",
+        "case x in",
+        "x)",
+        "esac",
+        "&",
+    ),
+    *(
+        "$(",
+        "`",
+        '"',
+        "'",
+        "$'",
+        '$"',
+        "<(",
+        ">(",
+        "[[",
+        "]]",
+        "((",
+        "))",
+        "$((",
+        "#",
+        "\\",
+        "\\\n",
+        "\n",
+        "\n\\",
+        "\t",
+    ),
+    *(
+        "< f",
+        "> f",
+        "&>",
+        ">&2",
+        "2>&1",
+        "<<<",
+        "<<E",
+        "<<'E'",
+        "<<-E",
+        "\nE\n",
+        "\n\tE\n",
+        "bash -c",
+        "env",
+        "command",
+    ),
+    *(
+        "eval",
+        "coproc",
+        "xargs",
+        "nice",
+        "timeout 1",
+        "builtin",
+        "trap",
+        " ",
+        " ",
+        ";;",
+        ";&",
+        "do",
+        "done",
+        "for i in",
+    ),
+    *(
+        "in",
+        "{red,green}",
+        "a[0]=",
+        "$[",
+        "@(",
+        "!(",
+        "?(",
+        "-exec",
+        "\\;",
+        "{}",
+        "+",
+        "1>",
+        "12>",
+        "{fd}>",
+        "$#",
+        "*",
+    ),
+    *("declare", "export", "read", "select x", "while", "until", "break", "~", "=", "[", "]", "-v", "-eq", "%", "//"),
+    *STUBS,
+)
+
+
+class Lines:
+    """An endless source of lines, the same for the same seed."""
+
+    def __init__(self, seed: int) -> None:
+        self._random = random.Random(seed)
+
+    def line(self) -> str:
+        """The next line."""
+        kind = self._random.random()
+        if kind < 0.15:
+            return self._soup()
+        made = self._made(self._random.choice((1, 1, 2, 2, 3, 4)))
+        return made if kind < 0.45 else self._mangled(made)
+
+    def _simple(self) -> str:
+        words = self._random.choices(_WORDS, k=self._random.choice((0, 0, 1, 1, 2, 3)))
+        if self._random.random() < 0.15:
+            words.insert(self._random.randint(0, len(words)), self._random.choice(_REDIRECTIONS))
+        return " ".join([self._random.choice(STUBS), *words])
+
+    def _made(self, depth: int) -> str:
+        if depth == 0 or self._random.random() < 0.1:
+            return self._simple()
+        if self._random.random() < 0.3:
+            return self._random.choice(_JOINED).format(self._made(depth - 1), self._made(depth - 1))
+        return self._random.choice(_WRAPPED).format(self._made(depth - 1))
+
+    def _mangled(self, line: str) -> str:
+        for _ in range(self._random.choice((1, 1, 1, 2, 3))):
+            at = self._random.randint(0, len(line))
+            end = min(len(line), at + self._random.choice((0, 0, 0, 1, 1, 2, 5)))
+            piece = self._random.choice(_PIECES) if self._random.random() < 0.75 else ""
+            if self._random.random() < 0.1:
+                other = self._made(2)
+                piece = other[self._random.randint(0, len(other)) :]
+            line = line[:at] + piece + line[end:]
+        return line
+
+    def _soup(self) -> str:
+        pieces = self._random.choices(_PIECES, k=self._random.randint(1, 9))
+        return "".join(piece + self._random.choice(("", " ", " ")) for piece in pieces)

@@ -1,0 +1,18 @@
+"""A short, seeded part of the long run of command lines."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.fuzz.command_lines import run_share
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_real_shells_run_nothing_that_the_reading_does_not_see(number: int) -> None:
+    """The same lines each time; the last result of the long run is in docs/shell.md."""
+    outcome = run_share(0, number, lines=250)
+
+    assert (outcome.past, outcome.hung) == ([], 0)
+    assert outcome.bash > 80
+    assert outcome.dash > 60
+    assert outcome.programs > 150
