@@ -1,0 +1,184 @@
+"""A rule family that the product does not have, in one file: nothing else is touched, and everything knows it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import jsonschema
+import pytest
+
+from proctor.policies import (
+    PolicyError,
+    ToolCall,
+    compile_policy,
+    events,
+    merge_policies,
+    parse_policies,
+    preflight,
+)
+from proctor.policies.drawing import draw
+from proctor.policies.language.selectors import Scope, Selector, selector_problems
+from proctor.policies.policy import Policy
+from proctor.policies.preflight import Findings
+from proctor.policies.reading.schema import json_schema
+from proctor.policies.rules import RULES
+from proctor.policies.rules.machine import Ahead, Call, Finding, Machine, Output, State, slots_of
+from proctor.policies.rules.record import Link, Owed, Roles, Rule
+from proctor.policies.rules.wording import names
+from proctor.policies.values.complaints import Complaint
+
+TOOL, BY = 1, 2
+
+
+class Confirmed(Rule, tag="confirmed", frozen=True):
+    """Each call of `tool` that succeeds is confirmed by one of `by` before the next, and before the end."""
+
+    tool: Selector
+    by: Selector
+
+    def problems(self) -> Iterator[Complaint]:
+        """What is wrong beyond the types."""
+        yield from super().problems()
+        yield from selector_problems(self.tool, ("tool",))
+        yield from selector_problems(self.by, ("by",))
+
+    def compile(self, scope: Scope) -> Machine:
+        """The machine that judges this rule."""
+        return ConfirmedMachine(self, scope)
+
+    def roles(self) -> Roles:
+        """A confirmation is evidence for the next call."""
+        return Roles(restricts=(self.tool,), evidence=(self.by,))
+
+    def words(self) -> str:
+        """What it says."""
+        return f"{names(self.tool)} confirmed by {names(self.by)}"
+
+    def owes(self) -> Owed | None:
+        """A confirmation, once there is something to confirm."""
+        return Owed(self.by, of="completed", after=self.tool)
+
+    def outline(self) -> Sequence[Rule]:
+        """Itself; with a key, another value will do."""
+        return (self,) if self.key is None else ()
+
+    def drawing(self) -> Sequence[Link]:
+        """From the tool to its confirmation."""
+        return (Link("confirmed by", (self.tool,), self.by),)
+
+
+class ConfirmedState(State):
+    """Whether a call waits to be confirmed."""
+
+    waits: bool = False
+
+
+class ConfirmedMachine(Machine):
+    """Looks at how calls end."""
+
+    kind = "confirmed"
+    state_type = ConfirmedState
+    restricts = TOOL
+    outcomes = TOOL | BY
+
+    def __init__(self, rule: Confirmed, scope: Scope) -> None:
+        self.slots = slots_of(scope, (rule.tool, False), (rule.by, True))
+
+    def judge(self, state: ConfirmedState, call: Call, mask: int, now: int) -> Finding | None:
+        """Refuse the next call while one waits."""
+        return (
+            Finding("a confirmation first", "the last call is not confirmed") if mask & TOOL and state.waits else None
+        )
+
+    def completed(self, state: ConfirmedState, call: Call, mask: int, output: Output) -> None:
+        """A confirmation ends the wait, a call begins one."""
+        state.waits = bool(mask & TOOL)
+
+    def settle(self, state: ConfirmedState) -> Finding | None:
+        """Violated if a call waits."""
+        return Finding("a confirmation", "the session ended without one") if state.waits else None
+
+    def closed(self, state: ConfirmedState, sure: int, maybe: int, now: int, ahead: Ahead) -> bool:
+        """A call waits."""
+        return bool(sure & TOOL) and state.waits
+
+
+@pytest.fixture(autouse=True)
+def registered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The one line of the registry."""
+    monkeypatch.setitem(RULES, "confirmed", Confirmed)
+
+
+RULE = {"type": "confirmed", "id": "c", "tool": "pay", "by": "receipt"}
+
+
+def policy(*rules: dict[str, Any], **more: Any) -> Policy:
+    return merge_policies(
+        parse_policies({"version": 1, "name": "p", "on_violation": "deny", "rules": [*rules], **more})
+    )
+
+
+def found(*rules: dict[str, Any], **more: Any) -> Findings:
+    return preflight(policy(RULE, *rules, **more))
+
+
+def test_it_is_read_and_checked() -> None:
+    """A missing field and a bad pattern are named."""
+    with pytest.raises(PolicyError, match="by"):
+        policy({"type": "confirmed", "tool": "pay"})
+    with pytest.raises(PolicyError, match=r"rules\[0\]\.by"):
+        policy({"type": "confirmed", "tool": "pay", "by": []})
+
+
+def test_it_is_in_the_schema() -> None:
+    """With its fields."""
+    validator = jsonschema.Draft202012Validator(json_schema())
+
+    assert validator.is_valid({"name": "p", "rules": [RULE]})
+    assert not validator.is_valid({"name": "p", "rules": [{**RULE, "bye": "x"}]})
+
+
+def test_it_is_judged_explained_narrowed_and_settled() -> None:
+    """By the outcome of calls, with or without a key; the report knows what is owed."""
+    for rule in (RULE, {**RULE, "key": "$.id"}):
+        compiled = compile_policy(policy(rule))
+        monitor = compiled.monitor(explain=True)
+        assert monitor.propose(ToolCall(id="1", name="pay", turn=1)).action == "allow"
+        monitor.observe(events.ToolCallCompleted(tool_call_id="1", tool_name="pay", tool_output=None))
+        monitor = compiled.restore(monitor.snapshot(), explain=True)
+        refused = monitor.propose(ToolCall(id="2", name="pay", turn=2))
+
+        assert refused.action == "deny"
+        assert "c: deny, the last call is not confirmed" in refused.explain()
+        assert monitor.narrow(["pay", "receipt"]) == (["receipt"] if rule is RULE else ["pay", "receipt"])
+        assert monitor.finish().rules["c"].status == "violated"
+
+
+def test_it_is_drawn() -> None:
+    """With its own word."""
+    (section,) = draw(policy(RULE)).sections
+
+    assert [node.text for node in section.nodes] == ["pay", "receipt", "confirmed by"]
+    assert [node.notes for node in section.nodes][-1] == ("c",)
+
+
+def test_preflight_knows_what_it_needs_and_owes() -> None:
+    """Alone, together with others, and where its evidence is a virtual name."""
+    paid = {"type": "count", "tool": "pay", "of": "completed"}
+    closing = {"type": "never_after", "id": "n", "trigger": "pay", "forbidden": "receipt"}
+    opening = {**closing, "trigger": "receipt", "forbidden": "pay"}
+    virtual = [{"tool": "bash", "path": "$.command", "match": "receipt", "as": "receipt"}]
+
+    assert found() == []
+    assert [f.code for f in found(tool_rules=[{"deny": ["receipt"]}])] == ["never_satisfied"]
+    for impossible in ([{**paid, "min": 1}, closing], [{**paid, "exact": 2}, opening]):
+        (refusal,) = found(*impossible).refusals
+        assert "`c`: `pay` confirmed by `receipt`" in refusal.witness
+    for possible in (
+        [{**paid, "min": 2}],
+        [{**paid, "exact": 1}, opening],
+        [{"type": "require", "tool": "pay"}, closing],
+    ):
+        assert found(*possible).refusals == ()
+    assert [f.code for f in found(virtual_tools=virtual)] == ["virtual_evidence"]
