@@ -3,12 +3,54 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Literal
+from typing import Literal, NamedTuple, TypeAlias
 
 import msgspec
 
 from ..errors import PolicyViolationError
+from ..stack.clauses import Clause
 from ..stream.calls import rule_name
+
+Severity: TypeAlias = Literal["refuse", "report"]
+
+
+class Code(NamedTuple):
+    """What a code stands for, and what comes of it unless a finding says otherwise."""
+
+    severity: Severity
+    says: str
+
+
+CODES = {
+    "cannot_gate": Code("refuse", "`enforcement: required`, and the adapter does not hold every call"),
+    "context_missing": Code("refuse", "the run's context leaves out a field that a `when` asks for"),
+    "dead_transition": Code("refuse", "a transition of a net can never fire"),
+    "denied_allow_entry": Code("refuse", "the same or an earlier policy denies all that an allow entry names"),
+    "disjoint_allow_lists": Code("refuse", "no tool is in every allow list"),
+    "empty_allow_list": Code("refuse", "an allow list without an entry"),
+    "evaded_by_one_call": Code("report", "one other call in between evades the rule"),
+    "gave_up": Code("report", "there is too much to look at to tell"),
+    "idle_net": Code("report", "a net of one line that holds nothing back"),
+    "limit_effect": Code("report", "what a limit will do on this adapter"),
+    "loosened": Code("report", "something that would loosen a locked policy, and has no effect"),
+    "loosened_limit": Code("report", "a limit that would loosen a locked one, and has no effect"),
+    "never_callable": Code("refuse", "no clause denies the tool, and together they never let it through"),
+    "never_satisfied": Code(
+        "refuse", "something must be called that never can be, or not so often, or not all in one run"
+    ),
+    "nothing_left": Code("refuse", "all that is allowed is denied"),
+    "only_observed": Code("report", "rules that the adapter cannot keep a call from breaking"),
+    "shadowed": Code("report", "another rule refuses the same calls"),
+    "unbounded_net": Code("refuse", "the tokens of a net grow without bound"),
+    "uncounted_limit": Code("report", "a limit on something that the adapter does not report"),
+    "unknown_input": Code("report", "no tool of the agent has the input"),
+    "unknown_model": Code("report", "whether there is a price is only known later"),
+    "unknown_tool": Code("report", "the agent has no tool of the name"),
+    "unpriced": Code("refuse", "`unpriced: reject`, and no price is known"),
+    "virtual_evidence": Code("report", "a name found by search counts as evidence"),
+    "zero_limit": Code("refuse", "no tokens, no turns or no time"),
+}
+"""Every code, with what comes of it by default."""
 
 
 class PreflightFinding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -19,7 +61,7 @@ class PreflightFinding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
     """
 
     code: str
-    severity: Literal["refuse", "report"]
+    severity: Severity
     message: str
     policy: str = ""
     rule: str = ""
@@ -30,6 +72,28 @@ class PreflightFinding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
         place = rule_name(self.policy, self.rule)
         hint = f"; {self.suggestion}" if self.suggestion else ""
         return f"{place + ': ' if place else ''}{self.message}{hint}"
+
+
+def finding(
+    code: str,
+    about: Clause | tuple[str, str],
+    message: str,
+    *,
+    witness: Iterable[str] = (),
+    suggestion: str = "",
+    severity: Severity | None = None,
+) -> PreflightFinding:
+    """A finding of one of CODES about a clause, or about a policy and something else in it by name."""
+    policy, rule = (about.policy, about.id) if isinstance(about, Clause) else about
+    return PreflightFinding(
+        code=code,
+        severity=severity or CODES[code].severity,
+        message=message,
+        policy=policy,
+        rule=rule,
+        witness=tuple(witness),
+        suggestion=suggestion,
+    )
 
 
 class Findings(list[PreflightFinding]):

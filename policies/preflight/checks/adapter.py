@@ -10,7 +10,7 @@ from ...rules.wording import items_of
 from ...stack.clauses import Clause
 from ...stream.calls import Capabilities
 from ...values.globs import matcher
-from ..findings import PreflightFinding
+from ..findings import PreflightFinding, finding
 
 
 def adapter_findings(
@@ -30,11 +30,10 @@ def adapter_findings(
 def _required(policy: Policy, gate: str) -> Iterator[PreflightFinding]:
     for member in members_of(policy):
         if member.enforcement == "required":
-            yield PreflightFinding(
-                code="cannot_gate",
-                severity="refuse",
-                message=f"`enforcement: required`, but the adapter holds {_held(gate)} before they run",
-                policy=member.name,
+            yield finding(
+                "cannot_gate",
+                (member.name, ""),
+                f"`enforcement: required`, but the adapter holds {_held(gate)} before they run",
                 witness=(f"gate: {gate}",),
                 suggestion="use an adapter that gates every call, or say `enforcement: best_effort`",
             )
@@ -52,12 +51,11 @@ def _only_observed(clauses: Iterable[Clause], capabilities: Capabilities) -> Ite
             found.setdefault((clause.policy, clause.refuses), []).append(clause.id)
     for (policy, refuses), ids in found.items():
         effect = "end the run once they see it" if refuses else "only signal: the run goes on"
-        yield PreflightFinding(
-            code="only_observed",
-            severity="report",
-            message=f"the adapter holds {_held(capabilities.gate)} before they run; these rules can {effect}: "
+        yield finding(
+            "only_observed",
+            (policy, ""),
+            f"the adapter holds {_held(capabilities.gate)} before they run; these rules can {effect}: "
             + ", ".join(f"`{id}`" for id in ids),
-            policy=policy,
             witness=tuple(ids),
         )
 
@@ -76,12 +74,10 @@ def _unknown_names(clause: Clause, offered: Sequence[str]) -> Iterator[Preflight
     if not unknown:
         return
     close = [match for name in unknown for match in difflib.get_close_matches(name, offered, n=1)]
-    yield PreflightFinding(
-        code="unknown_tool",
-        severity="report",
-        message=f"the adapter offers no tool that is named {' or '.join(f'`{name}`' for name in unknown)}",
-        policy=clause.policy,
-        rule=clause.id,
+    yield finding(
+        "unknown_tool",
+        clause,
+        f"the adapter offers no tool that is named {' or '.join(f'`{name}`' for name in unknown)}",
         witness=tuple(unknown),
         suggestion=f"did you mean {' or '.join(f'`{name}`' for name in dict.fromkeys(close))}?" if close else "",
     )

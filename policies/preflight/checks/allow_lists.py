@@ -10,7 +10,7 @@ from ...rules.wording import items_of
 from ...stack.clauses import Clause
 from ...stream.calls import rule_name
 from ..alphabet.call_classes import Kinds
-from ..findings import PreflightFinding
+from ..findings import PreflightFinding, finding
 from ..search.system import System
 
 Denials: TypeAlias = Sequence[tuple[Clause, frozenset[str]]]
@@ -24,12 +24,10 @@ def allow_findings(
     lists = [clause for clause in clauses if clause.roles.admits]
     empty = [clause for clause in lists if not _tools(clause)]
     for clause in empty:
-        yield PreflightFinding(
-            code="empty_allow_list",
-            severity="refuse",
-            message="the allow list is empty: no tool could be called",
-            policy=clause.policy,
-            rule=clause.id,
+        yield finding(
+            "empty_allow_list",
+            clause,
+            "the allow list is empty: no tool could be called",
             suggestion="list the tools that may be called",
         )
     if empty or not kinds.names.complete:
@@ -62,12 +60,10 @@ def _no_common_name(lists: list[Clause], kinds: Kinds) -> Iterator[PreflightFind
         common &= _names(clause, kinds)
         if not common and kinds.names.complete:
             shown = tuple(f"{rule_name(c.policy, c.id)}: {_listed(_tools(c))}" for c in lists[: n + 1])
-            yield PreflightFinding(
-                code="disjoint_allow_lists",
-                severity="refuse",
-                message=f"no tool is in all allow lists: {' | '.join(shown)}",
-                policy=clause.policy,
-                rule=clause.id,
+            yield finding(
+                "disjoint_allow_lists",
+                clause,
+                f"no tool is in all allow lists: {' | '.join(shown)}",
                 witness=shown,
                 suggestion="a call must be in every allow list of the stack; leave one list, or let them overlap",
             )
@@ -97,12 +93,10 @@ def _denied_entries(clause: Clause, denials: Denials, kinds: Kinds) -> Iterator[
         if not names or not names <= frozenset().union(*(denied for _, denied in earlier)):
             continue
         by = [other for other, denied in earlier if denied & names]
-        yield PreflightFinding(
-            code="denied_allow_entry",
-            severity="refuse",
-            message=f"{_listed([entry])} is allowed and denied by {_listed(rule_name(o.policy, o.id) for o in by)}",
-            policy=clause.policy,
-            rule=clause.id,
+        yield finding(
+            "denied_allow_entry",
+            clause,
+            f"{_listed([entry])} is allowed and denied by {_listed(rule_name(o.policy, o.id) for o in by)}",
             witness=tuple(f"{rule_name(o.policy, o.id)}: {_denied(o)}" for o in by),
             suggestion="take it out of one of the two",
         )
@@ -113,12 +107,10 @@ def _nothing_left(lists: Sequence[Clause], denials: Denials, kinds: Kinds) -> It
     left = frozenset(kinds.names.all).intersection(*(_names(clause, kinds) for clause in lists))
     by = [other for other, denied in denials if denied & left]
     if left <= frozenset().union(*(denied for _, denied in denials)):
-        yield PreflightFinding(
-            code="nothing_left",
-            severity="refuse",
-            message=f"no tool is left: all are denied by {_listed(rule_name(o.policy, o.id) for o in by)}",
-            policy=lists[0].policy,
-            rule=lists[0].id,
+        yield finding(
+            "nothing_left",
+            lists[0],
+            f"no tool is left: all are denied by {_listed(rule_name(o.policy, o.id) for o in by)}",
             witness=tuple(f"{rule_name(o.policy, o.id)}: {_denied(o)}" for o in by),
             suggestion="leave one tool, or set `max_tool_calls: 0`",
         )

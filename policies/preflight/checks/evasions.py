@@ -8,7 +8,7 @@ from ...rules.sequence import ForbiddenSequence
 from ...rules.wording import names
 from ...stack.clauses import Clause
 from ...values.globs import matcher
-from ..findings import PreflightFinding
+from ..findings import PreflightFinding, finding
 
 
 def evasion_findings(clauses: Iterable[Clause]) -> Iterator[PreflightFinding]:
@@ -22,12 +22,10 @@ def _adjacency(clause: Clause) -> Iterator[PreflightFinding]:
     match clause.record:
         case ForbiddenSequence(adjacency="strict", sequence=members) if len(members) > 1:
             chain = [names(member) for member in members]
-            yield PreflightFinding(
-                code="evaded_by_one_call",
-                severity="report",
-                message=f"{' -> '.join(chain)} is only refused with nothing between: one other call evades it",
-                policy=clause.policy,
-                rule=clause.id,
+            yield finding(
+                "evaded_by_one_call",
+                clause,
+                f"{' -> '.join(chain)} is only refused with nothing between: one other call evades it",
                 witness=(*chain[:-1], "any other call", chain[-1]),
                 suggestion="say `adjacency: any`",
             )
@@ -38,13 +36,11 @@ def _virtual_evidence(clause: Clause) -> Iterator[PreflightFinding]:
     matches = matcher(clause.patterns(*clause.roles.evidence))
     found = dict.fromkeys(virtual.name for virtual in clause.scope.virtual_names if matches(virtual.name))
     if found:
-        yield PreflightFinding(
-            code="virtual_evidence",
-            severity="report",
-            message=f"{', '.join(f'`{name}`' for name in found)} is found by search in a call's input: as evidence "
+        yield finding(
+            "virtual_evidence",
+            clause,
+            f"{', '.join(f'`{name}`' for name in found)} is found by search in a call's input: as evidence "
             "it is only as good as its pattern (`echo git test` matches `git test`)",
-            policy=clause.policy,
-            rule=clause.id,
             witness=tuple(found),
             suggestion="anchor the pattern, or take a tool of its own as evidence",
         )

@@ -10,7 +10,7 @@ from ...stack.limits import effective_limits
 from ...stack.locks import loosened
 from ...stack.price_tables import price_tables
 from ...stream.calls import Capabilities
-from ..findings import PreflightFinding
+from ..findings import PreflightFinding, finding
 
 KEPT_AT_ZERO = ("max_tool_calls", "max_cost_usd")
 """A run that only talks, and one that is free; without tokens, turns or time there is no run."""
@@ -21,12 +21,10 @@ def limit_findings(policy: Policy, capabilities: Capabilities | None) -> Iterato
     limits = effective_limits(policy)
     for entry in limits:
         if entry.limit.max == 0 and entry.name not in KEPT_AT_ZERO:
-            yield PreflightFinding(
-                code="zero_limit",
-                severity="refuse",
-                message=f"`{entry.name}` is 0: nothing could be done",
-                policy=entry.policy,
-                rule=entry.name,
+            yield finding(
+                "zero_limit",
+                (entry.policy, entry.name),
+                f"`{entry.name}` is 0: nothing could be done",
                 suggestion="give it a number above 0, or leave it out",
             )
     yield from _loosened(policy)
@@ -39,13 +37,11 @@ def _loosened(policy: Policy) -> Iterator[PreflightFinding]:
     """What would loosen a locked policy, and has no effect."""
     for attempt in loosened(policy):
         limit = attempt.name in Limits.__struct_fields__
-        yield PreflightFinding(
-            code="loosened_limit" if limit else "loosened",
-            severity="report",
-            message=f"`{attempt.name}: {attempt.given}` has no effect: `{attempt.locked_policy}` is locked"
+        yield finding(
+            "loosened_limit" if limit else "loosened",
+            (attempt.policy, attempt.name),
+            f"`{attempt.name}: {attempt.given}` has no effect: `{attempt.locked_policy}` is locked"
             f"{' at' if limit else ', and there it is'} {attempt.holds}",
-            policy=attempt.policy,
-            rule=attempt.name,
             suggestion=f"stay at or below {attempt.holds}" if limit else "",
         )
 
@@ -56,20 +52,16 @@ def _unpriced(policy: Policy, member: str, capabilities: Capabilities | None) ->
         return
     model = capabilities.model if capabilities is not None else None
     if model is None and policy.prices:
-        yield PreflightFinding(
-            code="unknown_model",
-            severity="report",
-            message="`unpriced: reject`: whether the model has a price is only known once it has answered",
-            policy=member,
-            rule="max_cost_usd",
+        yield finding(
+            "unknown_model",
+            (member, "max_cost_usd"),
+            "`unpriced: reject`: whether the model has a price is only known once it has answered",
         )
     elif model is None or PriceBook(price_tables(policy)).source(model) is None:
-        yield PreflightFinding(
-            code="unpriced",
-            severity="refuse",
-            message="`unpriced: reject`, and no price is known" + (f" for `{model}`" if model else ""),
-            policy=member,
-            rule="max_cost_usd",
+        yield finding(
+            "unpriced",
+            (member, "max_cost_usd"),
+            "`unpriced: reject`, and no price is known" + (f" for `{model}`" if model else ""),
             witness=(model,) if model else (),
             suggestion="add the model to `prices`, or say `unpriced: warn`",
         )

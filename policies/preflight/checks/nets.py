@@ -9,7 +9,7 @@ from ...rules.nets.written import Net
 from ...rules.wording import names
 from ...stack.clauses import Clause
 from ..alphabet.call_classes import Kinds
-from ..findings import PreflightFinding
+from ..findings import PreflightFinding, finding
 from ..search.growth import MAX_STATES, Walked, walk
 from ..search.system import System
 
@@ -33,12 +33,10 @@ def _idle(clause: Clause, net: Net, kinds: Kinds) -> Iterator[PreflightFinding]:
     for transition in net.transitions:
         held = kinds.of(transition.tools, clause)
         if transition.inputs and any(held <= free for free in always):
-            yield PreflightFinding(
-                code="idle_net",
-                severity="report",
-                message=f"`{net.name}` holds nothing back: a call of {names(transition.tools)} lets itself through",
-                policy=clause.policy,
-                rule=clause.id,
+            yield finding(
+                "idle_net",
+                clause,
+                f"`{net.name}` holds nothing back: a call of {names(transition.tools)} lets itself through",
                 witness=(f"{names(transition.tools)} is its own condition",),
                 suggestion="name another tool",
             )
@@ -47,35 +45,29 @@ def _idle(clause: Clause, net: Net, kinds: Kinds) -> Iterator[PreflightFinding]:
 def _found(clause: Clause, net: Net, walked: Walked) -> Iterator[PreflightFinding]:
     if walked.growth:
         trace = " -> ".join(walked.growth)
-        yield PreflightFinding(
-            code="unbounded_net",
-            severity="refuse",
-            message=f"net `{net.name}` grows without bound: {trace} can be repeated for ever, and "
+        yield finding(
+            "unbounded_net",
+            clause,
+            f"net `{net.name}` grows without bound: {trace} can be repeated for ever, and "
             f"{', '.join(f'`{place}`' for place in walked.growing)} gains tokens each time",
-            policy=clause.policy,
-            rule=clause.id,
             witness=(*walked.lead, *walked.growth),
             suggestion=f"give `{walked.growing[0]}` a `capacity`",
         )
     elif not walked.complete:
-        yield PreflightFinding(
-            code="gave_up",
-            severity="report",
-            message=f"net `{net.name}` has more than {MAX_STATES:,} markings: not all were looked at",
-            policy=clause.policy,
-            rule=clause.id,
+        yield finding(
+            "gave_up",
+            clause,
+            f"net `{net.name}` has more than {MAX_STATES:,} markings: not all were looked at",
         )
     else:
         for n, transition in enumerate(net.transitions):
             if n in walked.fired:
                 continue
             seen = ", ".join(f"{p}: {most}" for p, most in zip(net.places, walked.highest, strict=True))
-            yield PreflightFinding(
-                code="dead_transition",
-                severity="refuse",
-                message=f"transition `{transition.name}` of net `{net.name}` can never fire",
-                policy=clause.policy,
-                rule=clause.id,
+            yield finding(
+                "dead_transition",
+                clause,
+                f"transition `{transition.name}` of net `{net.name}` can never fire",
                 witness=(f"takes from {', '.join(transition.inputs) or 'nothing'}", f"at most {seen}"),
                 suggestion="give a place it takes from a token, or take the transition away",
             )

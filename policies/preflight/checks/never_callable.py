@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from ...stack.clauses import Clause
 from ..alphabet.call_classes import Kind
 from ..alphabet.names import ANY_OTHER
-from ..findings import PreflightFinding
+from ..findings import PreflightFinding, finding
 from ..search.saturation import Saturation, Step
 
 
@@ -26,12 +26,10 @@ def never_callable(possible: Saturation) -> Iterator[PreflightFinding]:
             continue
         told.update([label, *map(possible.kinds.label, circle)])
         core = possible.cores.get(kind)
-        yield PreflightFinding(
-            code="never_callable",
-            severity="refuse",
-            message=f"`{label}` can never be called: {why(possible, steps)}",
-            policy=steps[0].clause.policy,
-            rule=steps[0].clause.id,
+        yield finding(
+            "never_callable",
+            steps[0].clause,
+            f"`{label}` can never be called: {why(possible, steps)}",
             witness=witness(possible, steps),
             suggestion=_advice(label, bool(circle), core),
         )

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from ...rules.wording import names
 from ...stack.clauses import Clause
-from ..findings import PreflightFinding
+from ..findings import PreflightFinding, finding
 from ..search.saturation import Saturation, Step
 from .never_callable import why, witness
 
@@ -22,14 +22,13 @@ def never_satisfied(clauses: Iterable[Clause], possible: Saturation) -> Iterator
             continue
         when = "" if owed.after is None else f" after {names(owed.after)}"
         steps = possible.why_never(min(kinds, key=lambda kind: (len(kind.facets), kind.name)))
-        yield PreflightFinding(
-            code="never_satisfied",
-            severity="report" if when else "refuse",
-            message=f"{names(owed.tool)} must be called{when} and can never be: {why(possible, steps)}",
-            policy=clause.policy,
-            rule=clause.id,
+        yield finding(
+            "never_satisfied",
+            clause,
+            f"{names(owed.tool)} must be called{when} and can never be: {why(possible, steps)}",
             witness=witness(possible, steps),
             suggestion=_ways_out(possible, steps, clause),
+            severity="report" if when else "refuse",
         )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from ..alphabet.call_classes import Kind
-from ..findings import PreflightFinding
+from ..findings import PreflightFinding, finding
 from ..search.product import END, GaveUp, Product
 from ..search.saturation import Saturation
 from ..search.system import System
@@ -22,22 +22,19 @@ def demand_findings(possible: Saturation, systems: Sequence[System]) -> Iterator
     try:
         core = search.core(END)
     except GaveUp:
-        yield PreflightFinding(
-            code="gave_up",
-            severity="report",
-            message="there are too many orders of calls to tell whether one run can do all that must be done",
-            policy=demands[0].clause.policy,
+        yield finding(
+            "gave_up",
+            (demands[0].clause.policy, ""),
+            "there are too many orders of calls to tell whether one run can do all that must be done",
             witness=tuple(demand.clause.says() for demand in demands),
         )
         return
     if core is not None:
         said = tuple(clause.says() for clause in core)
-        yield PreflightFinding(
-            code="never_satisfied",
-            severity="refuse",
-            message=f"no run can do all of this: {'; '.join(said)}",
-            policy=core[0].policy,
-            rule=core[0].id,
+        yield finding(
+            "never_satisfied",
+            core[0],
+            f"no run can do all of this: {'; '.join(said)}",
             witness=said,
             suggestion=f"take {' or '.join(f'`{clause.id}`' for clause in core)} away",
         )

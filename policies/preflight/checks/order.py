@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from ...stack.clauses import Clause
 from ..alphabet.call_classes import Kind
-from ..findings import PreflightFinding
+from ..findings import PreflightFinding, finding
 from ..search.product import GaveUp, Product
 from ..search.saturation import Saturation
 from ..search.system import System
@@ -32,12 +32,11 @@ def find_orders(possible: Saturation, systems: list[System]) -> Iterator[Preflig
         possible.exclude(cores)
     if gave_up:
         labels = tuple(dict.fromkeys(possible.kinds.label(kind) for kind in gave_up))
-        yield PreflightFinding(
-            code="gave_up",
-            severity="report",
-            message="there are too many orders of calls to tell whether these can ever be called: "
+        yield finding(
+            "gave_up",
+            (search.concerned(gave_up[0])[0].clause.policy, ""),
+            "there are too many orders of calls to tell whether these can ever be called: "
             + ", ".join(f"`{label}`" for label in labels),
-            policy=search.concerned(gave_up[0])[0].clause.policy,
             witness=labels,
         )
 

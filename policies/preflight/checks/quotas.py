@@ -12,7 +12,7 @@ from ...stack.clauses import Clause
 from ...stack.limits import effective_limits
 from ...stream.calls import STRICTNESS
 from ..alphabet.call_classes import Kind, Kinds
-from ..findings import PreflightFinding
+from ..findings import PreflightFinding, finding
 from ..search.saturation import Saturation
 
 COVERS: dict[Of, tuple[Of, ...]] = {
@@ -72,14 +72,13 @@ def _finding(crowd: list[Want], quota: Quota) -> PreflightFinding:
     wanted = " and ".join(f"{names(want.owed.tool)} must be called {_often(want.owed.least)}" for want in crowd)
     they = ", and together they" if len(crowd) > 1 else " and"
     of_run = "" if quota.lasting else " in one run"
-    return PreflightFinding(
-        code="never_satisfied",
-        severity="refuse" if quota.lasting else "report",
-        message=f"{wanted}{they} may be called at most {times(quota.most)}{of_run} ({quota.says})",
-        policy=crowd[0].clause.policy,
-        rule=crowd[0].clause.id,
+    return finding(
+        "never_satisfied",
+        crowd[0].clause,
+        f"{wanted}{they} may be called at most {times(quota.most)}{of_run} ({quota.says})",
         witness=(*(want.clause.says() for want in crowd), quota.says),
         suggestion=f"raise `{quota.id}`, or ask for less",
+        severity="refuse" if quota.lasting else "report",
     )
 
 

@@ -10,7 +10,7 @@ from ...rules.nets.written import Net
 from ...stack.clauses import Clause
 from ...stream.calls import STRICTNESS
 from ..alphabet.call_classes import Kind, Kinds, Reach
-from ..findings import PreflightFinding
+from ..findings import PreflightFinding, finding
 from ..search.system import System
 
 WORDS = ("id", "reason", "description", "tell_model", "action")
@@ -25,12 +25,10 @@ def shadow_findings(clauses: Sequence[Clause], kinds: Kinds, systems: Sequence[S
     for n, clause in enumerate(clauses):
         for m, other in enumerate(clauses):
             if n != m and shadows.covers(m, n) and not (n < m and shadows.covers(n, m)):
-                yield PreflightFinding(
-                    code="shadowed",
-                    severity="report",
-                    message=f"it never decides anything: {other.says()} refuses the same calls",
-                    policy=clause.policy,
-                    rule=clause.id,
+                yield finding(
+                    "shadowed",
+                    clause,
+                    f"it never decides anything: {other.says()} refuses the same calls",
                     witness=(clause.says(), other.says()),
                     suggestion="take it away",
                 )
