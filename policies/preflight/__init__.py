@@ -2,28 +2,33 @@
 
 from ..errors import wrong_type
 from ..policy import Policy
-from ..stream.calls import Capabilities
+from ..stream.calls import Capabilities, RunContext
 from .findings import Findings, PreflightFinding
 
 __all__ = ["Findings", "PreflightFinding", "preflight"]
 
 
-def preflight(policy: Policy, capabilities: Capabilities | None = None) -> Findings:
+def preflight(
+    policy: Policy, capabilities: Capabilities | None = None, context: RunContext | None = None
+) -> Findings:
     """What would keep a run under this policy, or stack, from doing its work; `.check()` raises if it must not start.
 
     Args:
         policy: one policy, or what `merge_policies` gave.
         capabilities: what the adapter can do; None leaves out what depends on it.
+        context: what the run will say of itself, as `when` asks for it; None leaves out what depends on it.
 
     Raises:
         PolicyError: the policy is wrong in itself.
-        ValueError: the capabilities are none.
+        ValueError: the capabilities or the context are something else.
     """
     if not isinstance(capabilities, Capabilities | None):
         raise ValueError(wrong_type("the capabilities of an adapter", capabilities))
+    if not isinstance(context, RunContext | None):
+        raise ValueError(wrong_type("a run context", context))
     from .run import findings_of  # who only judges needs none of it
 
-    return findings_of(policy, capabilities)
+    return findings_of(policy, capabilities, context)
 
 
 ROOMS = (

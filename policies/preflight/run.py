@@ -5,12 +5,13 @@ from __future__ import annotations
 from ..policy import Policy
 from ..stack.check import checked_stack
 from ..stack.clauses import clauses_of
-from ..stream.calls import Capabilities
+from ..stream.calls import Capabilities, RunContext
 from .alphabet.call_classes import Kinds
 from .checks.adapter import adapter_findings
 from .checks.allow_lists import allow_findings
 from .checks.evasions import evasion_findings
 from .checks.limits import limit_findings
+from .checks.missing_context import context_findings
 from .checks.nets import net_findings
 from .checks.never_callable import never_callable
 from .checks.never_satisfied import never_satisfied
@@ -18,12 +19,13 @@ from .checks.obligations import demand_findings
 from .checks.order import find_orders
 from .checks.quotas import quota_findings
 from .checks.shadowing import shadow_findings
+from .checks.unknown_names import unknown_names
 from .findings import Findings
 from .search.saturation import Saturation
 from .search.system import systems_of
 
 
-def findings_of(policy: Policy, capabilities: Capabilities | None) -> Findings:
+def findings_of(policy: Policy, capabilities: Capabilities | None, context: RunContext | None) -> Findings:
     """The findings of every check; see `preflight`."""
     stack = checked_stack(policy)
     clauses = clauses_of(stack)
@@ -43,13 +45,15 @@ def findings_of(policy: Policy, capabilities: Capabilities | None) -> Findings:
     return Findings(
         [
             *adapter_findings(stack, clauses, capabilities),
+            *context_findings(clauses, context),
             *limit_findings(stack, capabilities),
+            *unknown_names(stack, clauses, capabilities),
             *allow_findings(clauses, kinds, systems),
             *nets,
             *given_up,
             *alone,
             *(() if refused else demand_findings(possible, binding)),
             *shadow_findings(clauses, kinds, systems),
-            *evasion_findings(clauses),
+            *evasion_findings(clauses, kinds, systems),
         ]
     )

@@ -152,6 +152,15 @@ class Precondition(Rule, tag="precondition", frozen=True):
     def owes(self) -> None:
         """Nothing."""
 
+    def inputs(self) -> Iterator[tuple[Selector, str]]:
+        """What its calls are bound by, and its key."""
+        yield from super().inputs()
+        for requirement in self.requires:
+            for same in requirement.same:
+                yield self.tool, same.path
+                if requirement.prior is not UNSET and not same.of_output:
+                    yield requirement.prior, same.prior_path or same.path
+
     def outline(self) -> tuple[Rule, ...]:
         """For each requirement that only calls can meet, that one of them came; the values are taken to fit."""
         found = []

@@ -71,6 +71,11 @@ class Provenance(Rule, tag="provenance", frozen=True):
     def owes(self) -> None:
         """Nothing."""
 
+    def inputs(self) -> Iterator[tuple[Selector, str]]:
+        """The value it follows, and its key."""
+        yield from super().inputs()
+        yield self.tool, self.path
+
     def outline(self) -> tuple[Rule, ...]:
         """A call without the value needs no source."""
         return ()

@@ -108,6 +108,10 @@ class Statement(Base, frozen=True):
     def owes(self) -> Owed | None:
         """What must have been called by the end, whatever the values of its `key`; None if nothing."""
 
+    def inputs(self) -> Iterator[tuple[Selector, str]]:
+        """The paths into calls' inputs that it looks at, each with the tools; those of selectors aside."""
+        return iter(())
+
     def caps(self) -> Iterator[Cap]:
         """How many calls it lets through at most, where that is a figure."""
         return iter(())
@@ -135,6 +139,11 @@ class Rule(Statement, frozen=True, kw_only=True, omit_defaults=True, forbid_unkn
         yield from when_problems(self.when)
         if self.key is not None:
             yield from paths.problems(self.key, ("key",))
+
+    def inputs(self) -> Iterator[tuple[Selector, str]]:
+        """The paths into calls' inputs that it looks at, each with the tools; those of selectors aside."""
+        if self.key is not None:
+            yield from ((selector, self.key) for selector in self.roles().restricts)
 
     @abstractmethod
     def compile(self, scope: Scope) -> Machine:

@@ -165,8 +165,8 @@ def test_it_is_drawn() -> None:
 
 def test_preflight_knows_what_it_needs_and_owes() -> None:
     """Alone, together with others, and where its evidence is a virtual name."""
-    paid = {"type": "count", "tool": "pay", "of": "completed"}
-    closing = {"type": "never_after", "id": "n", "trigger": "pay", "forbidden": "receipt"}
+    paid: dict[str, Any] = {"type": "count", "tool": "pay", "of": "completed"}
+    closing: dict[str, Any] = {"type": "never_after", "id": "n", "trigger": "pay", "forbidden": "receipt"}
     opening = {**closing, "trigger": "receipt", "forbidden": "pay"}
     virtual = [{"tool": "bash", "path": "$.command", "match": "receipt", "as": "receipt"}]
 

@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from proctor.policies import Capabilities, PolicyViolationError, merge_policies, parse_policies, preflight
+from proctor.policies import (
+    Capabilities,
+    PolicyViolationError,
+    RunContext,
+    merge_policies,
+    parse_policies,
+    preflight,
+)
 from proctor.policies.preflight import Findings, PreflightFinding
+from proctor.policies.preflight.findings import CODES
+from proctor.policies.stream.tools import tool
 
 
 def found(*documents: dict[str, Any], capabilities: Capabilities | None = None) -> Findings:
@@ -593,3 +604,190 @@ def test_aliases_that_differ_only_in_case_stand_for_all_their_tools_at_judging_a
 
     assert refused(document) == []
     assert refused({**document, "tool_rules": [{"deny": ["check", "verify"]}]}) == ["never_callable"]
+
+
+WHEN = {"tool_rules": [{"deny": ["x"], "when": [TENANT, {"any_of": [{"path": "$.labels.env", "equals": "prod"}]}]}]}
+
+
+@pytest.mark.parametrize(
+    ("context", "missing"),
+    [
+        ({}, ("$.tenant", "$.labels.env")),
+        ({"tenant": None}, ("$.labels.env",)),
+        ({"tenant": "x", "labels": {}}, ("$.labels.env",)),
+        ({"labels": {"env": None}}, ("$.tenant",)),
+        ({"tenant": None, "labels": {"env": None}}, ()),
+    ],
+)
+def test_a_context_that_leaves_out_what_a_rule_asks_for_is_refused(
+    context: dict[str, Any], missing: tuple[str, ...]
+) -> None:
+    """Whatever the condition says of it; None is an answer."""
+    stack = merge_policies(parse_policies({"version": 1, "name": "p", **WHEN}))
+    findings = preflight(stack, context=RunContext(**context))
+
+    assert preflight(stack) == []
+    assert [(f.code, f.rule, f.witness) for f in findings.refusals] == (
+        [("context_missing", "deny-1", missing)] if missing else []
+    )
+
+
+LIMITS = {"limits": {"max_total_tokens": 9, "max_cost_usd": 1, "max_turns": {"max": 3, "action": "deny"}}}
+
+
+@pytest.mark.parametrize(
+    ("capabilities", "uncounted"),
+    [
+        (Capabilities(gate="all"), ["max_total_tokens", "max_cost_usd"]),
+        (Capabilities(gate="all", reports_cost=True), ["max_total_tokens"]),
+        (Capabilities(gate="all", usage="at_end"), []),
+        (Capabilities(gate="none", usage="per_turn"), []),
+    ],
+)
+def test_of_each_limit_it_is_said_what_it_will_do_and_which_cannot_be_counted(
+    capabilities: Capabilities, uncounted: list[str]
+) -> None:
+    """Once the adapter is known."""
+    findings = found(LIMITS, capabilities=capabilities)
+    effects = {f.rule: f.message for f in findings if f.code == "limit_effect"}
+
+    assert found(LIMITS) == []
+    assert findings.refusals == ()
+    assert [f.rule for f in findings if f.code == "uncounted_limit"] == uncounted
+    assert sorted([*effects, *uncounted]) == ["max_cost_usd", "max_total_tokens", "max_turns"]
+    assert "later calls refused" in effects["max_turns"] or "every later call refused" in effects["max_turns"]
+    if capabilities.gate == "none":
+        assert "ends the run where one is not" in effects["max_turns"]
+
+
+DENIERS = [
+    {"tool_rules": [{"deny": ["bash"]}]},
+    {"nets": ["block bash"]},
+    {"nets": ["limit bash to 0 per session"]},
+    rules({"type": "blocklist", "tools": ["bash"]}),
+    rules({"type": "count", "tool": "bash", "max": 0}),
+    rules({"type": "count", "tool": "bash", "exact": 0}),
+    rules({"type": "count", "tool": "bash", "max": 0, "of": "attempted", "within_turns": 2, "key": "$.x"}),
+    rules({"type": "max_calls", "tool": "bash", "max": 0}),
+    rules({"type": "max_parallel", "tool": "bash", "max": 0}),
+    rules({"type": "loop", "tool": "bash", "threshold": 1, "window": 3}),
+    rules({"type": "forbidden_sequence", "sequence": ["bash"]}),
+    rules({"type": "forbidden_sequence", "sequence": ["bash"], "adjacency": "any", "key": "$.x"}),
+]
+
+
+@pytest.mark.parametrize("denier", DENIERS)
+def test_what_counts_as_denied_is_one_answer(denier: dict[str, Any]) -> None:
+    """However it is written: an allow entry it denies is refused, a tool it denies is not called impossible, and what
+    only needs that tool is.
+    """
+    allowing = {"tool_rules": [*denier.get("tool_rules", ()), {"allow": ["bash", "read"]}]}
+    needing = rules(*denier.get("rules", ()), before("bash", "push"))
+
+    assert refused({**denier, **allowing}) == ["denied_allow_entry"]
+    assert refused(denier, {"tool_rules": [{"allow": ["bash", "read"]}]}) == ["denied_allow_entry"]
+    assert refused({"tool_rules": [{"allow": ["bash", "read"]}]}, denier) == []
+    assert refused(denier) == []
+    assert the("never_callable", found({**denier, **needing})).witness[1].startswith("`bash` is kept out")
+
+
+@pytest.mark.parametrize("denier", DENIERS)
+def test_an_allow_list_of_which_later_policies_leave_no_tool_is_refused(denier: dict[str, Any]) -> None:
+    """Some tool of it left is narrowing; a list that only warns, or a deny that asks, leaves all."""
+    only = {"tool_rules": [{"allow": ["bash"]}]}
+
+    assert refused(only, denier) == ["nothing_left"]
+    assert refused({"tool_rules": [{"allow": ["bash", "read"]}]}, {"tool_rules": [{"allow": ["bash"]}]}, denier) == [
+        "nothing_left"
+    ]
+    assert refused({"tool_rules": [{"allow": ["bash"], "action": "warn"}]}, denier) == []
+    assert refused(only, {"tool_rules": [{"deny": ["bash"], "action": "request_approval"}]}) == []
+    assert refused(only, {"tool_rules": [{"deny": [{"tool": "bash", "where": [WHERE]}]}]}) == []
+
+
+@pytest.mark.parametrize("more", [{"key": "$.id"}, {"of": "attempted"}])
+def test_a_minimum_that_refused_attempts_or_no_value_at_all_meet_is_not_called_unsatisfiable(
+    more: dict[str, Any],
+) -> None:
+    """A key of which no value ever comes owes nothing; an attempt counts, refused or not."""
+    wanted = {"type": "count", "tool": "a", "min": 2, **more}
+
+    assert refused(rules(wanted, tool_rules=[{"deny": ["a"]}])) == []
+    assert refused(rules(wanted, {"type": "max_calls", "tool": "a", "max": 1})) == []
+    assert refused(rules({"type": "count", "tool": "a", "min": 2}, tool_rules=[{"deny": ["a"]}])) != []
+
+
+def test_every_code_of_a_finding_is_in_the_table() -> None:
+    """And no other: the sources name each code of the table once or more, and none beside it."""
+    sources = Path(__file__).parents[2] / "policies" / "preflight" / "checks"
+    text = "".join(path.read_text() for path in sources.glob("*.py"))
+
+    assert set(re.findall(r'finding\(\s*"(\w+)"', text)) | {"loosened", "loosened_limit"} == set(CODES)
+
+
+AGENT = (
+    tool("Bash", "bash", "command", "timeout"),
+    tool("Read", "read", path="$.file_path"),
+    tool("TodoWrite", "", "todos"),
+    "mcp__x__search",
+)
+
+
+@pytest.mark.parametrize(
+    ("document", "code", "suggestion"),
+    [
+        ({"tool_rules": [{"deny": ["bahs"]}]}, "unknown_tool", "did you mean `bash`?"),
+        ({"tool_rules": [{"deny": [{"tool": "read", "where": [{"path": "$.pth", "exists": True}]}]}]},
+         "unknown_input", "did you mean `path`?"),
+        ({"tool_rules": [{"deny": [{"tool": "Bash", "where": [{"not": [{"path": "$.comand", "equals": 1}]}]}]}]},
+         "unknown_input", "did you mean `command`?"),
+        (rules({"type": "max_calls", "tool": "read", "max": 2, "key": "$.pat"}),
+         "unknown_input", "did you mean `path`?"),
+        (rules({"type": "provenance", "tool": "bash", "path": "$['comand']", "from": ["user_message"]}),
+         "unknown_input", "did you mean `command`?"),
+        (rules(needs("bash", {"prior": "read", "same": [{"path": "$.command", "prior_path": "$.file"}]})),
+         "unknown_input", "did you mean `file_path`?"),
+        (rules(before("TodoWrit", "bash")), "unknown_tool", "did you mean `TodoWrite`?"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("others", [False, True])
+def test_a_name_that_no_tool_of_a_known_agent_has_is_reported_with_the_nearest(
+    document: dict[str, Any], code: str, suggestion: str, others: bool
+) -> None:
+    """And refused where enforcement is required; other tools there may be do not hide a misspelt name."""
+    agent = Capabilities(gate="all", tools=AGENT, other_tools=others)
+    finding = the(code, found(document, capabilities=agent))
+
+    assert (finding.severity, finding.suggestion) == ("report", suggestion)
+    assert refused({**document, "enforcement": "required"}, capabilities=agent) == [code]
+    assert found(document, capabilities=Capabilities(gate="all")) == found(document)
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        {"tool_rules": [{"deny": ["bash", "READ", "todowrite", "mcp__x__*"]}]},
+        {"tool_rules": [{"deny": [{"tool": "read", "where": [{"path": "$.path", "within": "."}]}]}]},
+        {"tool_rules": [{"deny": [{"tool": "Read", "where": [{"path": "$.file_path", "within": "."}]}]}]},
+        {"tool_rules": [{"deny": [{"tool": "mcp__x__search", "where": [WHERE]}]}]},
+        rules(
+            before("push", "bash"), virtual_tools=[{"tool": "bash", "path": "$.command", "match": "p", "as": "push"}]
+        ),
+        rules(before("Look", "bash"), aliases={"Look": ["read"]}),
+    ],
+)
+def test_names_of_the_client_portable_ones_and_virtual_ones_are_known(document: dict[str, Any]) -> None:
+    """So are their inputs; of a tool of which no more than the name is known every input may be."""
+    findings = found(document, capabilities=Capabilities(gate="all", tools=AGENT))
+
+    assert [f.code for f in findings if f.code.startswith("unknown")] == []
+
+
+def test_where_there_may_be_other_tools_a_strange_name_is_not_called_unknown() -> None:
+    """It may be one of theirs; where all tools are known it is none."""
+    document = {"tool_rules": [{"deny": ["issue_refund", "mcp__y__*", "glob"]}]}
+
+    assert found(document, capabilities=Capabilities(gate="all", tools=AGENT, other_tools=True)) == []
+    assert the("unknown_tool", found(document, capabilities=Capabilities(gate="all", tools=AGENT))).witness == (
+        "issue_refund", "mcp__y__*", "glob",
+    )  # fmt: skip

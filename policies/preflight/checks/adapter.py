@@ -1,15 +1,13 @@
-"""What the adapter cannot do: names it does not offer, calls it does not hold."""
+"""Calls that the adapter does not hold."""
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Iterator, Sequence
 
 from ...policy import Allow, Deny, Policy, members_of
 from ...rules.wording import items_of
 from ...stack.clauses import Clause
 from ...stream.calls import Capabilities
-from ...values.globs import matcher
 from ..findings import PreflightFinding, finding
 
 
@@ -22,9 +20,6 @@ def adapter_findings(
     if capabilities.gate != "all":
         yield from _required(policy, capabilities.gate)
         yield from _only_observed(clauses, capabilities)
-    if capabilities.offered is not None:
-        for clause in clauses:
-            yield from _unknown_names(clause, capabilities.offered)
 
 
 def _required(policy: Policy, gate: str) -> Iterator[PreflightFinding]:
@@ -66,25 +61,3 @@ def _compiled(clause: Clause, parts: Sequence[str]) -> bool:
         return False
     named = all(isinstance(item, str) for item in items_of(clause.record.tools))
     return ("allow" if isinstance(clause.record, Allow) else "deny") in parts and clause.always and named
-
-
-def _unknown_names(clause: Clause, offered: Sequence[str]) -> Iterator[PreflightFinding]:
-    patterns = dict.fromkeys(clause.patterns(*clause.roles.all()))
-    unknown = [pattern for pattern in patterns if not _offered(pattern, clause, offered)]
-    if not unknown:
-        return
-    close = [match for name in unknown for match in difflib.get_close_matches(name, offered, n=1)]
-    yield finding(
-        "unknown_tool",
-        clause,
-        f"the adapter offers no tool that is named {' or '.join(f'`{name}`' for name in unknown)}",
-        witness=tuple(unknown),
-        suggestion=f"did you mean {' or '.join(f'`{name}`' for name in dict.fromkeys(close))}?" if close else "",
-    )
-
-
-def _offered(pattern: str, clause: Clause, offered: Sequence[str]) -> bool:
-    """Whether a name is a tool's, or a virtual name of a tool's calls."""
-    matches = matcher([pattern])
-    virtual = (v for v in clause.scope.virtual_names if matches(v.name))
-    return any(map(matches, offered)) or any(v.of_tool(tool) for v in virtual for tool in offered)

@@ -4,30 +4,43 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from ...rules.sequence import ForbiddenSequence
-from ...rules.wording import names
+import msgspec
+
+from ...rules.record import Rule
 from ...stack.clauses import Clause
 from ...values.globs import matcher
+from ..alphabet.call_classes import Kinds
 from ..findings import PreflightFinding, finding
+from ..search.system import System, systems_of
 
 
-def evasion_findings(clauses: Iterable[Clause]) -> Iterator[PreflightFinding]:
-    """Rules that can be got round."""
+def evasion_findings(
+    clauses: Iterable[Clause], kinds: Kinds, systems: Iterable[System]
+) -> Iterator[PreflightFinding]:
+    """Rules that can be got round; those with a key by calls of one value."""
+    by_clause: dict[str, list[System]] = {}
+    for system in systems:
+        by_clause.setdefault(system.clause.id, []).append(system)
     for clause in clauses:
-        yield from _adjacency(clause)
+        if isinstance(clause.record, Rule):
+            keyless = clause._replace(record=msgspec.structs.replace(clause.record, key=None))
+            keyed = clause.record.key is not None
+            of_clause = systems_of([keyless], kinds, ()) if keyed else by_clause.get(clause.id, ())
+            yield from _adjacency(clause, clause.record, of_clause)
         yield from _virtual_evidence(clause)
 
 
-def _adjacency(clause: Clause) -> Iterator[PreflightFinding]:
-    match clause.record:
-        case ForbiddenSequence(adjacency="strict", sequence=members) if len(members) > 1:
-            chain = [names(member) for member in members]
+def _adjacency(clause: Clause, rule: Rule, systems: Iterable[System]) -> Iterator[PreflightFinding]:
+    """Rules that refuse a call only right after another one."""
+    for system in systems:
+        if way := system.evasion():
+            chain = [system.said(mask) for mask in way]
             yield finding(
                 "evaded_by_one_call",
                 clause,
                 f"{' -> '.join(chain)} is only refused with nothing between: one other call evades it",
                 witness=(*chain[:-1], "any other call", chain[-1]),
-                suggestion="say `adjacency: any`",
+                suggestion="say `adjacency: any`" if hasattr(rule, "adjacency") else "",
             )
 
 

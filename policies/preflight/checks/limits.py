@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from ...monitor.prices import PriceBook
 from ...policy import Limits, Policy
-from ...stack.limits import effective_limits
+from ...stack.limits import LimitEntry, effective_limits, figure
 from ...stack.locks import loosened
 from ...stack.price_tables import price_tables
 from ...stream.calls import Capabilities
@@ -14,6 +14,20 @@ from ..findings import PreflightFinding, finding
 
 KEPT_AT_ZERO = ("max_tool_calls", "max_cost_usd")
 """A run that only talks, and one that is free; without tokens, turns or time there is no run."""
+
+
+USAGE = ("max_total_tokens", "max_input_tokens", "max_output_tokens", "max_cost_usd")
+"""Limits on what a model uses, which only the agent can say."""
+AHEAD = ("max_tool_calls", "max_turns")
+"""Limits that are judged before the call that would exceed them."""
+EFFECTS = {
+    "warn": "is reported",
+    "request_approval": "has a person asked about every later call",
+    "deny": "has every later call refused",
+    "cancel": "ends the run",
+}
+"""What comes of a limit, by its action."""
+UNGATED = "has later calls refused where they are held, and ends the run where one is not"
 
 
 def limit_findings(policy: Policy, capabilities: Capabilities | None) -> Iterator[PreflightFinding]:
@@ -28,9 +42,27 @@ def limit_findings(policy: Policy, capabilities: Capabilities | None) -> Iterato
                 suggestion="give it a number above 0, or leave it out",
             )
     yield from _loosened(policy)
+    if capabilities is not None:
+        for entry in limits:
+            yield _effect(entry, capabilities)
     capped = next((entry for entry in limits if entry.name == "max_cost_usd"), None)
     if capped is not None and policy.unpriced == "reject":
         yield from _unpriced(policy, capped.policy, capabilities)
+
+
+def _effect(entry: LimitEntry, capabilities: Capabilities) -> PreflightFinding:
+    """What a limit will do where this adapter runs."""
+    about = (entry.policy, entry.name)
+    limit = f"`{entry.name}: {figure(entry.limit.max)}`"
+    used = entry.name in USAGE
+    if used and capabilities.usage == "none" and not (entry.name == "max_cost_usd" and capabilities.reports_cost):
+        why = "the adapter does not report what the model uses"
+        hint = "limit calls, turns or time as well"
+        return finding("uncounted_limit", about, f"{limit} will not hold: {why}", suggestion=hint)
+    late = " once the run is over and its usage known" if used and capabilities.usage == "at_end" else ""
+    does = EFFECTS[entry.action] if entry.action != "deny" or capabilities.gate == "all" else UNGATED
+    before = " before the call that would exceed it" if entry.name in AHEAD and capabilities.gate == "all" else ""
+    return finding("limit_effect", about, f"{limit}, once reached, {does}{before}{late}")
 
 
 def _loosened(policy: Policy) -> Iterator[PreflightFinding]:

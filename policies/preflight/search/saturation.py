@@ -137,7 +137,7 @@ class Saturation:
             return False
         reached = self._reached[system]
         before = len(reached)
-        letters = [(Kind("other"), 0), *self._letters(system)]
+        letters = [*([(Kind("other"), 0)] if system.unnamed else []), *self._letters(system)]
         states = list(reached)
         for state in states:
             for kind, mask in letters:

@@ -17,6 +17,7 @@ from ...language.facts import Surroundings
 from ...language.naming import Names
 from ...rules.machine import Machine
 from ...rules.nets.written import Net
+from ...rules.wording import names
 from ...stack.clauses import Clause
 from ..alphabet.call_classes import Facet, Kind, Kinds, Reach
 
@@ -81,7 +82,11 @@ class Move(NamedTuple):
 
 
 class System:
-    """What a clause lets through and what it remembers. `start` is the state of a session that has just begun."""
+    """What a clause lets through and what it remembers.
+
+    `start` is the state of a session that has just begun; `names` are the tools it names, `unnamed` says that there
+    are others.
+    """
 
     def __init__(self, clause: Clause, machine: Machine, kinds: Kinds) -> None:
         self.clause = clause
@@ -93,6 +98,7 @@ class System:
         reaches = [reach for slot in self._slots for reach in slot]
         every = kinds.names.all if machine.every_call else ()
         self.names = frozenset(every).union(*(reach.names for reach in reaches))
+        self.unnamed = not self.names.issuperset(kinds.names.all)
         self._facets = [(reach.names, reach.facets) for reach in reaches if reach.facets]
         self._masks: dict[tuple[str, frozenset[Facet]], int] = {}
         self._numbers: dict[Hashable, int] = {}
@@ -166,7 +172,8 @@ class System:
     @cached_property
     def moves(self) -> Sequence[Move] | None:
         """All that calls can do to it, those it refuses too; None if that is too much to look at."""
-        masks = {0} | {self.mask(name, some) for name in self.names for some in self.letters(name, frozenset())}
+        masks = {self.mask(name, some) for name in self.names for some in self.letters(name, frozenset())}
+        masks |= {0} if self.unnamed else set()
         found: dict[Move, None] = {}
         queue, seen = deque([self.start]), {self.start}
         while queue:
@@ -218,6 +225,29 @@ class System:
         ]
         alike = all(completed == failed for _, completed, failed in pairs)
         return not alike and not (self.lasting and all(before == failed for before, _, failed in pairs))
+
+    def evasion(self) -> tuple[int, ...] | None:
+        """Calls of which the last is refused, and would not be if a call that is not named came before it."""
+        queue: deque[tuple[int, tuple[int, ...]]] = deque([(self.start, ())])
+        seen = {self.start}
+        masks = sorted({move.mask for move in self.moves or ()} - {0}) if self.unnamed else []
+        while queue:
+            state, way = queue.popleft()
+            for mask in masks:
+                after = self.next(state, mask, "completed")
+                if after is None:
+                    between = self.next(state, 0, "completed")
+                    if way and between is not None and self.admits(between, mask):
+                        return (*way, mask)
+                elif after not in seen:
+                    seen.add(after)
+                    queue.append((after, (*way, mask)))
+        return None
+
+    def said(self, mask: int) -> str:
+        """The calls of a mask in words, by the first slot they meet."""
+        first = next(n for n in range(len(self._slots)) if mask & 1 << n)
+        return names(self.machine.slots[first].selector)
 
     @property
     def awaits(self) -> bool:

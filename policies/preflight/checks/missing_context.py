@@ -1,0 +1,42 @@
+"""Fields of the run's context that a `when` asks for and nobody gave."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import msgspec
+from msgspec import UNSET
+
+from ...language.conditions import Condition
+from ...stack.clauses import Clause
+from ...stream.calls import RunContext
+from ...values.paths import compile_path
+from ..findings import PreflightFinding, finding
+
+
+def context_findings(clauses: Iterable[Clause], context: RunContext | None) -> Iterator[PreflightFinding]:
+    """The rules of which nobody can say whether they hold for the run; None is a value like any other."""
+    if context is None:
+        return
+    document = msgspec.to_builtins(context)
+    for clause in clauses:
+        missing = [path for path in dict.fromkeys(_paths(clause.record.when)) if not compile_path(path)(document)]
+        if missing:
+            fields = " and ".join(f"`{path}`" for path in missing)
+            yield finding(
+                "context_missing",
+                clause,
+                f"its `when` asks for {fields}, which the run's context leaves out",
+                witness=missing,
+                suggestion="give it, or None for none",
+            )
+
+
+def _paths(conditions: Sequence[Condition]) -> Iterator[str]:
+    """The paths that conditions look at."""
+    for condition in conditions:
+        if condition.path is not UNSET:
+            yield condition.path
+        for inner in (condition.any_of, condition.not_):
+            if inner is not UNSET:
+                yield from _paths(inner)

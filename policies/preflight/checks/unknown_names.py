@@ -1,0 +1,125 @@
+"""Names of tools, and of their inputs, that the agent does not have."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from msgspec import UNSET
+
+from ...language.conditions import Condition
+from ...language.selectors import Selector, ToolWhere
+from ...policy import Policy, members_of
+from ...rules.wording import items_of
+from ...stack.clauses import Clause
+from ...stream.calls import Capabilities
+from ...stream.tools import PORTABLE, Tool
+from ...values.globs import is_plain, matcher
+from ..findings import PreflightFinding, Severity, finding
+
+ALIKE = 0.7
+"""How much a name must be like a known one to be taken for it, where there may be others."""
+_FIRST_KEY = re.compile(r"""\$(?:\.|\[\s*['"])([^.\[\]'"]+)""")
+
+
+def unknown_names(
+    policy: Policy, clauses: Iterable[Clause], capabilities: Capabilities | None
+) -> Iterator[PreflightFinding]:
+    """What clauses name that no tool of a known agent has; a policy that requires enforcement is refused for it."""
+    if capabilities is None or not capabilities.table:
+        return
+    members = members_of(policy)
+    for clause in clauses:
+        required = members[clause.member].enforcement == "required"
+        yield from _tools(clause, capabilities, required)
+        yield from _inputs(clause, capabilities, "refuse" if required else None)
+
+
+def _tools(clause: Clause, capabilities: Capabilities, required: bool) -> Iterator[PreflightFinding]:
+    """The names that are no tool's; where there may be other tools, only those that look misspelt."""
+    tools = capabilities.table
+    unknown = [p for p in dict.fromkeys(clause.patterns(*clause.roles.all())) if not _meant(p, clause, tools)]
+    near = {name: _nearest(name, _names(tools), ALIKE if capabilities.other_tools else 0.6) for name in unknown}
+    if capabilities.other_tools:
+        unknown = [name for name in unknown if near[name] and is_plain(name) and name.casefold() not in PORTABLE]
+    if unknown:
+        close = list(dict.fromkeys(name for each in unknown for name in near[each]))
+        certain = required and any(is_plain(name) and name.casefold() not in PORTABLE for name in unknown)
+        yield finding(
+            "unknown_tool",
+            clause,
+            f"the adapter offers no tool that is named {_listed(unknown)}",
+            witness=unknown,
+            suggestion=f"did you mean {_listed(close)}?" if close else "",
+            severity="refuse" if certain else None,
+        )
+
+
+def _inputs(clause: Clause, capabilities: Capabilities, severity: Severity | None) -> Iterator[PreflightFinding]:
+    """The inputs that none of the tools meant has."""
+    for selector, path in _asked(clause):
+        key = _FIRST_KEY.match(path)
+        patterns = clause.scope.patterns(selector)
+        if key is None or (capabilities.other_tools and not all(map(is_plain, patterns))):
+            continue
+        meant = {tool.name: tool for pattern in patterns for tool in _meant(pattern, clause, capabilities.table)}
+        known = [_known_inputs(tool) for tool in meant.values()]
+        if known and all(known) and not any(key[1] in names for names in known):
+            close = _nearest(key[1], {name for names in known for name in names})
+            yield finding(
+                "unknown_input",
+                clause,
+                f"{_listed(meant)} has no input `{key[1]}`",
+                witness=(path,),
+                suggestion=f"did you mean {_listed(close)}?" if close else "",
+                severity=severity,
+            )
+
+
+def _asked(clause: Clause) -> Iterator[tuple[Selector, str]]:
+    """The paths into inputs that a clause looks at, each with the tools whose input it is."""
+    yield from clause.record.inputs()
+    for selector in clause.roles.all():
+        for item in items_of(selector):
+            if isinstance(item, ToolWhere):
+                yield from ((item.tool, path) for path in _paths(item.where))
+
+
+def _paths(conditions: Sequence[Condition]) -> Iterator[str]:
+    for condition in conditions:
+        if condition.path is not UNSET:
+            yield condition.path
+        for inner in (condition.any_of, condition.not_):
+            if inner is not UNSET:
+                yield from _paths(inner)
+
+
+def _meant(pattern: str, clause: Clause, tools: Sequence[Tool]) -> list[Tool]:
+    """The tools that a name means, by their own names, by what they do, or by a virtual name of their calls."""
+    matches = matcher([pattern])
+    virtual = [v.of_tool for v in clause.scope.virtual_names if matches(v.name)]
+    return [tool for tool in tools if any(_goes_by(tool, each) for each in (matches, *virtual))]
+
+
+def _goes_by(tool: Tool, matches: Callable[[str], bool]) -> bool:
+    return any(map(matches, (tool.name, *tool.acts, *tool.acts_where)))
+
+
+def _names(tools: Iterable[Tool]) -> set[str]:
+    return {name for tool in tools for name in (tool.name, *tool.acts, *tool.acts_where)}
+
+
+def _known_inputs(tool: Tool) -> set[str]:
+    """The inputs of a tool by any name; none where they are not known."""
+    portable = [name for act in (*tool.acts, *tool.acts_where) for name in PORTABLE.get(act, ())]
+    return {*tool.takes, *tool.inputs, *portable}
+
+
+def _nearest(name: str, known: Iterable[str], alike: float = 0.6) -> list[str]:
+    folded = {each.casefold(): each for each in sorted(known)}
+    return [folded[each] for each in difflib.get_close_matches(name.casefold(), folded, n=1, cutoff=alike)]
+
+
+def _listed(names: Iterable[str]) -> str:
+    return " or ".join(f"`{name}`" for name in names)
