@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from proctor.policies.preflight.checks.missing_context import missing_context
 from proctor.policies.stream.calls import Capabilities, RunContext
 
 from ..arguments import check_named, check_order
@@ -63,10 +64,13 @@ def run_info(
 
 
 async def launched(order: Order, around: Surroundings) -> tuple[RunActor, Begin]:
-    """The actor of a run and what starts it. Raises UsageError when the session cannot be continued so."""
+    """The actor of a run and what starts it. Raises UsageError when the session cannot be continued
+    so, PolicyViolationError when the context leaves out what a rule asks for.
+    """
     info, adapter, plan = order.info, order.adapter, order.plan
     can_do = adapter.capabilities
     context = _context(order, can_do)
+    missing_context(plan.policy, context).check()
     judge: Judge = plan.compiled.monitor(context)
     history = await read_history(around.store, info.session_id, judge)
     taken_up = continued(history, order.continuation, can_resume=can_do.resume, provider=adapter.name)

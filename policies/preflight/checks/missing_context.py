@@ -8,10 +8,17 @@ import msgspec
 from msgspec import UNSET
 
 from ...language.conditions import Condition
-from ...stack.clauses import Clause
+from ...policy import Policy, members_of
+from ...stack.clauses import Clause, clauses_of
 from ...stream.calls import RunContext
 from ...values.paths import compile_path
-from ..findings import PreflightFinding, finding
+from ..findings import Findings, PreflightFinding, finding
+
+
+def missing_context(policy: Policy, context: RunContext) -> Findings:
+    """What a run's context leaves out that its policy asks for; the rest of preflight is the same for every run."""
+    written = (c for m in members_of(policy) for c in (*m.tool_rules, *m.rules, *m.nets) if not isinstance(c, str))
+    return Findings(context_findings(clauses_of(policy), context) if any(c.when for c in written) else ())
 
 
 def context_findings(clauses: Iterable[Clause], context: RunContext | None) -> Iterator[PreflightFinding]:
