@@ -1,7 +1,6 @@
 """What every adapter stands on, ours and those of third parties."""
 
 ROOMS = (
-    "gate",  # the gate as an adapter asks it that has no other way to hear of its failure
     "jsonable",  # values of a program as records hold them
     "launch_options",  # the parts of a policy by name
     "local_work",  # a provider that works in this process and runs commands
@@ -13,6 +12,8 @@ ROOMS = (
     "subprocesses",  # shell commands that really run, bounded
     "process_tree",  # ends whole process trees; the last rungs of the cancel ladder
     "task_provider",  # a provider whose agent is a task of this process
+    "gate",  # how the calls of a client reach the gate
+    "log",  # where adapters log
     "event_stream",  # the events of an adapter whose work runs in tasks of its own
     "tasks",  # helper tasks beside a body of code that must not notice them
     "transcript",  # a session's events as a model would be shown them

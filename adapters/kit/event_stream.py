@@ -3,22 +3,30 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
+from typing import Final
 
 import anyio
 
 from proctor.policies.stream.events import Event
 
+BACKLOG: Final = 1024
+"""Events that may wait for the reader before `put` waits for it too."""
+
 
 class EventStream:
     """Hands events, in order, to the one who iterates the stream.
 
-    `emit` returns when the reader has come back for more, so what an agent does next (ask the gate, run a
-    call) comes after everything it said before was dealt with.
+    `put` slows down a client that reports faster than it is supervised. `emit` returns when the reader has come
+    back for more, so what an agent does next (ask the gate, run a call) comes after everything it said before.
+
+    Args:
+        backlog: how many events may wait for the reader before `put` waits.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, backlog: int = BACKLOG) -> None:
         self._waiting: deque[tuple[Event, anyio.Event]] = deque()
+        self._backlog = backlog
         self._wake = anyio.Event()
         self._error: Exception | None = None
         self.closed = False
@@ -28,8 +36,15 @@ class EventStream:
         self.post(event)
         await self.settled()
 
+    async def put(self, events: Iterable[Event]) -> None:
+        """Hand over events; while more of them wait than may, wait for the reader."""
+        for event in events:
+            self.post(event)
+            if len(self._waiting) >= self._backlog:
+                await self.settled()
+
     def post(self, event: Event) -> None:
-        """Hand over one event; after the end of the stream, drop it."""
+        """Hand over one event without waiting; after the end of the stream, drop it."""
         if not self.closed:
             self._waiting.append((event, anyio.Event()))
             self._wake.set()
@@ -38,11 +53,6 @@ class EventStream:
         """Return when everything handed over so far was dealt with, or the reader has left."""
         if self._waiting:
             await self._waiting[-1][1].wait()
-
-    @property
-    def backlog(self) -> int:
-        """How many events wait for the reader."""
-        return len(self._waiting)
 
     def close(self, error: Exception | None = None) -> None:
         """End the stream after what was emitted, by raising `error` if given; only the first close counts."""

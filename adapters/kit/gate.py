@@ -1,31 +1,100 @@
-"""The gate as an adapter asks it that has no other way to hear of its failure."""
+"""How the calls of a client reach the gate: in their order, after all that came before them, and failing closed."""
 
 from __future__ import annotations
 
-from proctor.policies.stream.calls import ToolCall
+from collections.abc import Callable, Iterable
+
+import anyio
+import msgspec
+
+from proctor.policies.stream.calls import ToolCall, tell_model_default
+from proctor.policies.stream.events import Event, RunCompleted, ToolCallFailed
 from proctor.supervisor.errors import ProviderError
-from proctor.supervisor.ports import Gate, GateAnswer
+from proctor.supervisor.ports import GateAnswer, Launch
 
 from .event_stream import EventStream
+from .log import run_logger, trace_of
+
+OTHER_INPUT = "the client cannot run a call with another input"
+CANCELLED = "the run is being cancelled"
 
 
-class StrictGate:
-    """Puts calls to the gate; `stopped` says whether an answer was the last one.
+class GateLink:
+    """Puts a client's calls to the gate, and takes what the client reports beside them.
 
-    A gate that fails permits nothing, and the run cannot go on without it: the stream ends with why.
+    Calls are judged in the order in which they are asked about, each on everything that was reported before. A gate
+    that fails permits nothing, and the run cannot go on without it: it ends with why. `stopped` once an answer said
+    that the run is being cancelled, or `stop` was called.
+
+    Args:
+        launch: the run, with its gate.
+        stream: where the client's events go.
+        rewrites: whether the client can run a call with another input than it asked for.
+        on_failure: ends the run of a gate that failed; by default the stream ends with the error.
     """
 
-    def __init__(self, gate: Gate, stream: EventStream) -> None:
-        self._gate = gate
+    def __init__(
+        self,
+        launch: Launch,
+        stream: EventStream,
+        *,
+        rewrites: bool = False,
+        on_failure: Callable[[ProviderError], None] | None = None,
+    ) -> None:
+        self._gate = launch.gate
         self._stream = stream
+        self._rewrites = rewrites
+        self._on_failure = on_failure or stream.close
+        self._order = anyio.Lock()
+        self._log = run_logger(launch)
         self.stopped = False
 
-    async def __call__(self, call: ToolCall) -> GateAnswer:
-        """The gate's answer."""
-        try:
-            answer = await self._gate(call)
-        except Exception as error:
-            self._stream.close(ProviderError(f"the gate failed: {error}"))
-            answer = GateAnswer(allowed=False, stop=True)
+    async def ask(self, call: ToolCall) -> GateAnswer:
+        """The gate's answer for one call; an answer the client cannot carry out refuses it."""
+        async with self._order:
+            await self._stream.settled()
+        if self.stopped:
+            return _worded(GateAnswer(allowed=False, stop=True), call)
+        answer = await self._judged(call)
         self.stopped = self.stopped or answer.stop
+        if not answer.allowed:
+            return _worded(answer, call)
+        if self.stopped:
+            return self.not_run(call, CANCELLED)
+        if answer.input is not None and answer.input != call.input and not self._rewrites:
+            return self.not_run(call, OTHER_INPUT)
         return answer
+
+    def not_run(self, call: ToolCall, why: str) -> GateAnswer:
+        """Refuse a call that the gate allowed and that cannot run after all; it is reported as failed."""
+        failed = ToolCallFailed(tool_call_id=call.id, tool_name=call.name, error={"message": f"not run: {why}"})
+        self._stream.post(failed)
+        return _worded(GateAnswer(allowed=False, stop=self.stopped), call)
+
+    def stop(self) -> None:
+        """Permit nothing any more."""
+        self.stopped = True
+
+    async def report(self, events: Iterable[Event]) -> None:
+        """Hand over what the client reports. A client that was told to stop has not completed its run."""
+        await self._stream.put(event for event in events if not (self.stopped and isinstance(event, RunCompleted)))
+
+    async def _judged(self, call: ToolCall) -> GateAnswer:
+        try:
+            return await self._gate(call)
+        except Exception as error:
+            # INVARIANT: a gate without an answer permits nothing, and its error never reaches the model
+            self._log.error("gate.failed", tool_name=call.name, tool_call_id=call.id, error=trace_of(error))
+            self._on_failure(_failure(error))
+            return GateAnswer(allowed=False, stop=True)
+
+
+def _failure(error: Exception) -> ProviderError:
+    failed = ProviderError(f"the gate failed: {error}")
+    failed.__cause__ = error
+    return failed
+
+
+def _worded(answer: GateAnswer, call: ToolCall) -> GateAnswer:
+    """A refusal that says something to the model."""
+    return answer if answer.tell_model else msgspec.structs.replace(answer, tell_model=tell_model_default(call.name))

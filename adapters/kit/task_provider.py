@@ -8,19 +8,18 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import anyio
-import structlog
 
-from proctor.policies.stream.calls import ToolCall, tell_model_default
+from proctor.policies.stream.calls import ToolCall
 from proctor.policies.stream.events import Event
 from proctor.supervisor.errors import ProviderError, UsageError
-from proctor.supervisor.ports import Gate, GateAnswer, Rung
+from proctor.supervisor.ports import GateAnswer, Launch, Rung
 
 from .event_stream import EventStream
+from .gate import GateLink
 from .tasks import helpers
 
 INTERRUPT_S = 5.0
 GIVE_UP_S = 1.0
-_log = structlog.get_logger("proctor.adapters.kit.task_provider")
 
 
 class TaskProvider:
@@ -29,9 +28,9 @@ class TaskProvider:
     A tool that blocks its thread cannot be ended from here: the stream ends without it.
     """
 
-    def __init__(self, stream: EventStream, gate: Gate) -> None:
+    def __init__(self, stream: EventStream, launch: Launch) -> None:
         self._stream = stream
-        self._gate = gate
+        self._gate = GateLink(launch, stream, rewrites=True, on_failure=self.fail)
         self.scope = anyio.CancelScope()
         self.failure: Exception | None = None
         self._thread = threading.get_ident()
@@ -53,17 +52,9 @@ class TaskProvider:
         The job goes on until it next waits, so that it can still hear that the call is refused.
         """
         self.check_thread()
-        try:
-            answer = await self._gate(call)
-        except Exception as error:
-            # INVARIANT: a gate without an answer permits nothing, and its error never reaches the model
-            _log.exception("gate.failed", tool_name=call.name, tool_call_id=call.id)
-            self.fail(error)
-            answer = GateAnswer(allowed=False, stop=True)
+        answer = await self._gate.ask(call)
         if answer.stop:
             self.scope.cancel()
-        if not answer.allowed and not answer.tell_model:
-            return GateAnswer(allowed=False, stop=answer.stop, tell_model=tell_model_default(call.name))
         return answer
 
     def check_thread(self) -> None:

@@ -84,11 +84,11 @@ class Plans:
     KEPT = 64
 
     def __init__(self) -> None:
-        self._plans: dict[tuple[int, ...], Plan] = {}
+        self._plans: dict[tuple[object, ...], Plan] = {}
 
     def get(self, adapter: Adapter, policies: tuple[Policy, ...]) -> Plan:
-        """The plan for these very objects; the plan holds them, so their ids stay theirs."""
-        key = (id(adapter), *map(id, policies))
+        """The plan for these very objects, which it holds, so that ids stay theirs, and what the adapter can do."""
+        key = (id(adapter), adapter.capabilities, *map(id, policies))
         plan = self._plans.get(key)
         if plan is None:
             plan = make_plan(adapter, policies)

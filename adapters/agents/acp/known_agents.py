@@ -17,7 +17,8 @@ class AgentTraits(msgspec.Struct, frozen=True, kw_only=True):
     `gate` is `all` only where the agent asks before every call, which its own settings decide.
     `deny_ends_turn`: a refusal ends the agent's turn. `loads`: it takes up its earlier sessions.
     `partial_usage`: the tokens it tells are not all that it used; they are not reported. `switches`: members of
-    JSON objects in its environment that turn off what would act unasked and unseen.
+    JSON objects in its environment that turn off what would act unasked and unseen. `environment`: variables that
+    keep it from the settings of the workspace, where the environment does not say otherwise.
     """
 
     gate: Literal["all", "some", "none"] = "some"
@@ -27,12 +28,13 @@ class AgentTraits(msgspec.Struct, frozen=True, kw_only=True):
     reports_cost: bool = False
     loads: bool = False
     switches: dict[str, dict[str, Any]] = {}
+    environment: dict[str, str] = {}
 
 
 KNOWN: Final[dict[str, AgentTraits]] = {
     "claude-agent-acp": AgentTraits(usage="at_end", reports_cost=True, loads=True),
     "codex-acp": AgentTraits(deny_ends_turn=True, usage="at_end", loads=True),
-    "gemini": AgentTraits(usage="at_end", loads=True),
+    "gemini": AgentTraits(usage="at_end", loads=True, environment={"GEMINI_CLI_TRUST_WORKSPACE": "false"}),
     "opencode": AgentTraits(
         deny_ends_turn=True,
         # of the tokens of a prompt it only tells those of the last model response
@@ -41,13 +43,18 @@ KNOWN: Final[dict[str, AgentTraits]] = {
         loads=True,
         # it neither asks about a sub-agent's calls nor tells of them
         switches={"OPENCODE_PERMISSION": {"task": "deny"}},
+        environment={
+            "OPENCODE_DISABLE_CLAUDE_CODE": "1",
+            "OPENCODE_DISABLE_EXTERNAL_SKILLS": "1",
+            "OPENCODE_DISABLE_PROJECT_CONFIG": "1",
+        },
     ),
 }
 """Agents by the name of their executable."""
 
 
 def switched(env: Mapping[str, str], traits: AgentTraits) -> dict[str, str]:
-    """An agent's environment with its switches set. Raises UsageError where one holds no JSON object."""
+    """An agent's environment with what its traits set. Raises UsageError where a switch holds no JSON object."""
     set_so: dict[str, str] = {}
     for name, members in traits.switches.items():
         try:
@@ -58,7 +65,7 @@ def switched(env: Mapping[str, str], traits: AgentTraits) -> dict[str, str]:
             ) from None
         kept = {key: value for key, value in own.items() if key not in members}
         set_so[name] = msgspec.json.encode({**kept, **members}).decode()
-    return {**env, **set_so}
+    return {**traits.environment, **env, **set_so}
 
 
 def traits_of(command: Sequence[str]) -> AgentTraits:

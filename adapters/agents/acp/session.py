@@ -15,14 +15,13 @@ from proctor.policies.stream.events import (
     RunCompleted,
     RunFailed,
     SessionStarted,
-    ToolCallFailed,
 )
 from proctor.supervisor.errors import ProviderError
 from proctor.supervisor.ports import GateAnswer, Launch, Rung
 
 from ...kit.client_process import LEAVE_S
 from ...kit.event_stream import EventStream
-from ...kit.gate import StrictGate
+from ...kit.gate import GateLink
 from ...kit.jsonrpc import METHOD_NOT_FOUND, RpcClosedError, RpcError
 from ...kit.process_tree import process_rungs
 from ...kit.transcript import retold
@@ -34,8 +33,6 @@ from .translation import Translation
 from .ungated_calls import UnaskedCalls
 from .usage import CostMeter, prompt_usage
 
-BACKLOG: Final = 1024
-"""Events that may wait for the supervisor before the agent's output is left unread."""
 INTERRUPT_S: Final = 3.0
 UNASKED_S: Final = 5.0
 """Seconds a call may be in progress without a question before it counts as running unasked."""
@@ -61,7 +58,7 @@ class AcpSession:
         self._launch = launch
         self._traits = traits
         self._stream = EventStream()
-        self._gate = StrictGate(launch.gate, self._stream)
+        self._gate = GateLink(launch, self._stream)
         self._said = Translation(cost)
         self._unasked = UnaskedCalls(self._said, self._stream, patience_s=unasked_s)
         self._connection: Connection
@@ -75,7 +72,6 @@ class AcpSession:
         self._refused = False
         self._interrupted: str | None = None
         self._cancelled = anyio.Event()
-        self._order = anyio.Lock()
 
     def attach(self, connection: Connection, tasks: anyio.abc.TaskGroup) -> None:
         """Take the running agent, and the tasks that live as long as it."""
@@ -113,16 +109,13 @@ class AcpSession:
 
     async def on_notification(self, method: str, params: dict[str, Any]) -> None:
         """Something the agent reports."""
-        if self._stream.backlog > BACKLOG:
-            await self._stream.settled()
         update = params.get("update")
         if method != "session/update" or not isinstance(update, dict):
             return
         if not self._live:
             self._said.past(update)
             return
-        for event in self._said.events(update):
-            self._stream.post(event)
+        await self._stream.put(self._said.events(update))
         if update.get("status") == "in_progress":
             self._unasked.watch(str(update.get("toolCallId") or ""), self._tasks)
 
@@ -139,11 +132,9 @@ class AcpSession:
             return permissions.CANCELLED
         for event in (*self._said.response_begins(), *self._said.said()):
             self._stream.post(event)
-        call = self._said.known(fields)
+        call = self._said.known(fields, begins=True)
         call_id, name, tool_input = permissions.proposal(call, fields)
         call.asked[call_id] = (name, tool_input)
-        async with self._order:  # calls are judged in their order, on everything the agent said before them
-            await self._stream.settled()
         parent, turn = call.parent or parent_of(fields), self._said.turn
         proposed = ToolCall(id=call_id, name=name, input=tool_input, turn=turn, parent_tool_call_id=parent)
         answer = await self._ask_gate(proposed)
@@ -161,7 +152,7 @@ class AcpSession:
                 tasks.cancel_scope.cancel()
 
             tasks.start_soon(give_up)
-            answer = await self._gate(call)
+            answer = await self._gate.ask(call)
             tasks.cancel_scope.cancel()
         if self._cancelled.is_set():
             return None
@@ -171,19 +162,14 @@ class AcpSession:
 
     def _answered(self, call: KnownCall, proposed: ToolCall, answer: GateAnswer, options: Any) -> dict[str, Any]:
         permitted = permissions.permission(options) if answer.allowed else None
-        rewritten = answer.input is not None and answer.input != proposed.input
-        if permitted is not None and not rewritten:
+        if permitted is not None:
             call.refused = False
             if proposed.id not in call.allowed:
                 call.allowed.append(proposed.id)
             return permitted
         call.refused = self._refused = True
         if answer.allowed:
-            why = (
-                "the agent cannot run a call with another input" if rewritten else "the agent cannot permit one call"
-            )
-            error = {"message": f"not run: {why}"}
-            self._stream.post(ToolCallFailed(tool_call_id=proposed.id, tool_name=proposed.name, error=error))
+            self._gate.not_run(proposed, "the agent cannot permit one call")
         return permissions.refusal(options)
 
     async def _prompt(self) -> None:

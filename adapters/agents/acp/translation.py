@@ -87,10 +87,15 @@ class Translation:
         if update.get("sessionUpdate") == "usage_update":
             self.cost.take(update)
 
-    def known(self, fields: Mapping[str, Any]) -> KnownCall:
-        """The call an update or a question is about; the first one tells what it is."""
+    def known(self, fields: Mapping[str, Any], *, begins: bool = False) -> KnownCall:
+        """The call an update or a question is about; the first one tells what it is.
+
+        Args:
+            fields: the update or the question.
+            begins: it may be about a call that begins: an id whose call is over is then another call's.
+        """
         call_id = str(fields.get("toolCallId") or "")
-        if call_id not in self.calls:
+        if call_id not in self.calls or (begins and self.calls[call_id].over):
             self.calls[call_id] = KnownCall(id=call_id)
             self.calls[call_id].hear(fields)
         return self.calls[call_id]
@@ -148,10 +153,10 @@ class Translation:
             yield MessageReceived(content=[content])
 
     def _call(self, update: Mapping[str, Any]) -> Iterator[Event]:
-        new = str(update.get("toolCallId") or "") not in self.calls
-        call = self.known(update)
+        before = self.calls.get(str(update.get("toolCallId") or ""))
+        call = self.known(update, begins=update.get("sessionUpdate") == "tool_call")
         call.hear(update)
-        if new:
+        if call is not before:
             yield from self.response_begins()
             yield from self.said()
         if call.over:

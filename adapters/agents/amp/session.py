@@ -5,23 +5,19 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterable, Sequence
 from typing import Any, Final
 
-import anyio
 import msgspec
 
-from proctor.policies.stream.events import ErrorOccurred, Event, RunCompleted, ToolCallFailed
+from proctor.policies.stream.events import ErrorOccurred, Event
 from proctor.supervisor.ports import GateAnswer, Launch, Rung
 
 from ...kit.byte_lines import MAX_LINE_BYTES, ByteLines, EndlessLineError
 from ...kit.client_process import ClientProcess
 from ...kit.event_stream import EventStream
-from ...kit.gate import StrictGate
+from ...kit.gate import GateLink
 from ...kit.process_tree import process_rungs
 from .translation import Translator
 
-BACKLOG: Final = 1024
-"""Events that may wait for the supervisor before the client's output is left unread."""
 TERMINATE_S: Final = 3.0
-_REFUSED: Final = GateAnswer(allowed=False)
 _decoder = msgspec.json.Decoder(dict[str, Any])
 
 
@@ -36,8 +32,7 @@ class AmpSession:
     def __init__(self, launch: Launch, rejected: Iterable[str]) -> None:
         self._said = Translator(rejected)
         self._stream = EventStream()
-        self._gate = StrictGate(launch.gate, self._stream)
-        self._order = anyio.Lock()
+        self._gate = GateLink(launch, self._stream)
         self._client: ClientProcess
         self._ending = False
 
@@ -74,18 +69,10 @@ class AmpSession:
         for event in self._said.response_begins():
             self._stream.post(event)
         call = self._said.asked(tool, tool_input)
-        async with self._order:  # calls are judged in their order, on everything the client said before them
-            await self._stream.settled()
-        answer = _REFUSED if self._gate.stopped or self._ending else await self._gate(call)
-        rewritten = answer.input is not None and answer.input != call.input
-        if answer.allowed and not rewritten and not self._ending:
-            return answer
-        self._said.refused(call.id)
-        if answer.allowed:
-            why = "the client cannot run a call with another input" if rewritten else "the run is being cancelled"
-            error = {"message": f"not run: {why}"}
-            self._stream.post(ToolCallFailed(tool_call_id=call.id, tool_name=call.name, error=error))
-        return GateAnswer(allowed=False, tell_model=answer.tell_model, stop=answer.stop)
+        answer = await self._gate.ask(call)
+        if not answer.allowed:
+            self._said.refused(call.id)
+        return answer
 
     async def _take(self, line: bytes) -> None:
         if not line.strip():
@@ -96,17 +83,12 @@ class AmpSession:
             shown = line[:200].decode("utf-8", "replace")
             self._stream.post(ErrorOccurred(code="bad_line", message=f"amp wrote `{shown}`, which is no record"))
             return
-        if self._stream.backlog > BACKLOG:
-            await self._stream.settled()
-        for event in self._said.events(record):
-            if not (
-                self._gate.stopped and isinstance(event, RunCompleted)
-            ):  # it was told to stop, and has not been done
-                self._stream.post(event)
+        await self._gate.report(self._said.events(record))
 
     def _closing(self, rung: Rung) -> Any:
         async def act() -> dict[str, Any] | None:
             self._ending = True
+            self._gate.stop()
             return await rung.act()
 
         return act

@@ -9,9 +9,9 @@ ROOMS = (
     "credentials",  # whether the client could sign in
     "session",  # one running client
     "failures",  # the SDK's exceptions as ours
-    "hook",  # the client's question before each call, answered by the gate
     "launching",  # the caller's options, tightened, as the SDK takes them
-    "meter",  # the client's running totals as usage events
+    "hooks",  # the client's questions about each call, answered by the gate
+    "usage",  # the client's running totals as usage events
     "options",  # a policy as launch options
     "sdk_internals",  # what the SDK does not show: raw records, live totals
     "translation",  # the client's records as events

@@ -18,7 +18,7 @@ from proctor.supervisor.ports import Launch, LaunchOptions, Provider
 from ...kit.tasks import helpers
 from .credentials import can_sign_in
 from .names import at_the_gate
-from .options import COMPILES, compile_options
+from .options import COMPILES, compile_options, ways_round, with_defaults
 
 
 class ClaudeAdapter:
@@ -32,6 +32,8 @@ class ClaudeAdapter:
         env: environment variables on top of this process's.
 
     Unless the caller sets a permission mode or callback, what the gate allows needs no further permission.
+    No settings are loaded, neither the workspace's nor the user's, and a prompt is taken as it is written; `gate` is
+    `some` where the caller has it otherwise (see `ungated`).
     """
 
     name = "claude"
@@ -50,7 +52,12 @@ class ClaudeAdapter:
         own.update({name: value for name, value in given.items() if value is not None})
         if env is not None:
             own["env"] = {**own.get("env", {}), **env}
-        self._own = own
+        self._own = with_defaults(own)
+
+    @property
+    def ungated(self) -> list[str]:
+        """What may happen without the gate being asked, in words."""
+        return ways_round(self._own)
 
     @property
     def capabilities(self) -> Capabilities:
@@ -58,7 +65,7 @@ class ClaudeAdapter:
         tools = self._own.get("tools")
         named = isinstance(tools, (list, tuple)) and not self._own.get("mcp_servers")
         return Capabilities(
-            gate="all",
+            gate="some" if self.ungated else "all",
             rewrite=True,
             deny_ends_turn=False,
             usage="per_turn",

@@ -1,4 +1,4 @@
-"""What is known of each tool call of a session."""
+"""What is known of each tool call of a session, from its first mention to its outcome."""
 
 from __future__ import annotations
 
@@ -11,29 +11,35 @@ from proctor.policies.stream.events import Event, ToolCallCompleted, ToolCallFai
 
 
 class KnownCall(msgspec.Struct, kw_only=True):
-    """One call: what asked for it and what the gate said."""
+    """One call: what asked for it, and whether the gate was asked and let it run."""
 
     name: str = ""
     input: dict[str, Any] = {}
     turn: int = 0
     parent: str | None = None
-    gated: bool = False
-    refused: bool = False
+    asked: bool = False
+    allowed: bool = False
 
 
 class CallBook:
-    """The calls of one session by id, and the sub-agents by the call that started them."""
+    """The calls of one session that are not over, by id, and the sub-agents by the call that started them.
+
+    An id that comes again after its call's outcome is another call.
+    """
 
     def __init__(self) -> None:
         self._calls: dict[str, KnownCall] = {}
+        self._turns: dict[str, int] = {}
         self._agents: dict[str, str] = {}
+        self._refusals: dict[str, list[str]] = {}
 
     def mentioned(self, call_id: str, name: str, *, turn: int, parent: str | None) -> KnownCall:
         """Note a call the model asked for; a sub-agent's belongs to the turn of the call that started it."""
         call = self._calls.setdefault(call_id, KnownCall())
         call.name = call.name or name
         call.parent = call.parent or parent
-        call.turn = call.turn or (self._turn(parent) if parent else turn)
+        call.turn = call.turn or (self._turns.get(parent, 0) if parent else turn)
+        self._turns[call_id] = call.turn
         return call
 
     def agent_started(self, agent_id: str, call_id: str) -> None:
@@ -43,8 +49,7 @@ class CallBook:
     def turn_of(self, call_id: str, agent_id: str | None) -> int | None:
         """The turn a call belongs to, or None while the stream has not told."""
         if agent_id is not None:
-            started_by = self._agents.get(agent_id)
-            return None if started_by is None else self._turn(started_by)
+            return self._turns.get(self._agents[agent_id], 0) if agent_id in self._agents else None
         known = self._calls.get(call_id)
         return known.turn if known is not None else None
 
@@ -52,40 +57,63 @@ class CallBook:
         """The gate is asked for a call."""
         parent = self._agents.get(agent_id) if agent_id else None
         call = self.mentioned(call_id, name, turn=0, parent=parent)
-        call.gated, call.input = True, tool_input
+        if not call.allowed:
+            call.asked, call.input = True, tool_input
         return call
 
-    def refused(self, call_id: str) -> None:
-        """The gate refused a call: what the client tells the model of it is no outcome."""
-        self._calls[call_id].refused = True
+    def allowed(self, call_id: str, tool_input: dict[str, Any]) -> None:
+        """The gate let a call run, with this input."""
+        call = self._calls[call_id]
+        call.allowed, call.input = True, tool_input
+
+    def refused(self, call_id: str, told: str) -> None:
+        """The gate refused a call: what the client tells the model of it, these words, is no outcome."""
+        self._refusals.setdefault(call_id, []).append(told)
+
+    def permitted(self, call_id: str | None) -> KnownCall | None:
+        """The call the gate let run under an id, None if there is none."""
+        call = self._calls.get(call_id or "")
+        return call if call is not None and call.allowed else None
 
     def outcome(self, block: dict[str, Any]) -> Iterator[Event]:
         """The events of a tool result.
 
-        A call that ran without asking the gate is reported as started first, so that it is judged.
+        A call that ran without the gate's leave is reported as started first, so that it is judged.
         """
         call_id = str(block.get("tool_use_id"))
-        call = self._calls.get(call_id, KnownCall())
-        if call.refused:
-            return
         content = plain_content(block.get("content"))
-        if block.get("is_error"):
+        failed = bool(block.get("is_error"))
+        if failed and self._is_refusal(call_id, content):
+            return
+        call = self._calls.pop(call_id, None) or KnownCall()
+        if failed:
             yield ToolCallFailed(tool_call_id=call_id, tool_name=call.name, error=content)
             return
-        if not call.gated:
-            call.gated = True
-            yield ToolCallStarted(
-                tool_call_id=call_id,
-                tool_name=call.name,
-                tool_input=call.input,
-                turn=call.turn,
-                parent_tool_call_id=call.parent,
-            )
+        if not call.allowed:
+            yield started(call_id, call)
         yield ToolCallCompleted(tool_call_id=call_id, tool_name=call.name, tool_output=content)
 
-    def _turn(self, call_id: str) -> int:
-        known = self._calls.get(call_id)
-        return known.turn if known is not None else 0
+    def _is_refusal(self, call_id: str, content: Any) -> bool:
+        """Whether a failure is the gate's own refusal come back; several calls may have had one id."""
+        told, call = self._refusals.get(call_id, []), self._calls.get(call_id)
+        said = next((text for text in told if text in str(content)), None)
+        if said is None and (not told or (call is not None and call.allowed)):
+            return False
+        told.remove(said if said is not None else told[0])
+        if call is not None and not call.allowed:
+            del self._calls[call_id]
+        return True
+
+
+def started(call_id: str, call: KnownCall) -> ToolCallStarted:
+    """That a call runs which the gate has not let run as it does."""
+    return ToolCallStarted(
+        tool_call_id=call_id,
+        tool_name=call.name,
+        tool_input=call.input,
+        turn=call.turn,
+        parent_tool_call_id=call.parent,
+    )
 
 
 def plain_content(content: Any) -> Any:

@@ -13,7 +13,8 @@ from proctor.policies.policy import Approval
 from proctor.supervisor.errors import UsageError
 from proctor.supervisor.ports import Launch
 
-from .options import HOOK_MARGIN_S
+from .hooks import Hooks
+from .options import HOOK_MARGIN_S, brings_hooks
 
 MAX_RECORD_BYTES: Final = 64 * 1024 * 1024
 """The SDK's own bound is a megabyte, and one image that the model reads is more."""
@@ -30,16 +31,21 @@ def check_options(own: Mapping[str, Any]) -> None:
             raise UsageError(f"`{name}` is not an option of ClaudeAgentOptions{hint}")
 
 
-def permits(own: Mapping[str, Any]) -> bool:
-    """Whether an allowed call needs no permission of the client's own: unless the caller set some up."""
-    return all(own.get(name) is None for name in _OWN_PERMISSIONS)
+def decision(own: Mapping[str, Any]) -> str | None:
+    """What the client is told of an allowed call; see `Hooks`.
+
+    The caller's own permissions go before. Where settings bring hooks, the client is to ask once more after them.
+    """
+    if any(own.get(name) is not None for name in _OWN_PERMISSIONS):
+        return None
+    return "ask" if brings_hooks(own) else "allow"
 
 
 def agent_options(
     own: Mapping[str, Any],
     launch: Launch,
     *,
-    hook: Any,
+    hooks: Hooks,
     mark: Mapping[str, str],
     stderr: Callable[[str], None],
 ) -> ClaudeAgentOptions:
@@ -48,22 +54,30 @@ def agent_options(
     Args:
         own: the caller's options.
         launch: the run, with the compiled policy.
-        hook: asked before each call.
+        hooks: asked before each call, and told of it after.
         mark: environment variables that mark the client's processes.
         stderr: gets each line the client writes there.
     """
     compiled = dict(launch.options.options)
     timeout = compiled.pop("hook_timeout_s", Approval().timeout_s + HOOK_MARGIN_S)
-    hooks = dict(own.get("hooks") or {})
-    gate = HookMatcher(hooks=[hook], timeout=timeout, on_failure="block")
-    hooks["PreToolUse"] = [gate, *hooks.get("PreToolUse", ())]
+    asked = dict(own.get("hooks") or {})
+    ours: dict[str, Any] = {
+        "PreToolUse": hooks.before,
+        "PostToolUse": hooks.after,
+        "PostToolUseFailure": hooks.after,
+    }
+    for moment, hook in ours.items():
+        matcher = HookMatcher(hooks=[hook], timeout=timeout, on_failure="block")
+        asked[moment] = [matcher, *asked.get(moment, ())]
     env = {
         **own.get("env", {}),
         **compiled.pop("env", {}),
         **mark,
         "CLAUDE_CODE_EMIT_SESSION_STATE_EVENTS": "1",
     }
-    merged = {**own, **compiled, "hooks": hooks, "env": env, "include_partial_messages": True}
+    merged = {**own, **compiled, "hooks": asked, "env": env, "include_partial_messages": True}
+    if decision(own) == "ask":
+        merged["can_use_tool"] = hooks.permitted
     if merged.get("max_buffer_size") is None:
         merged["max_buffer_size"] = MAX_RECORD_BYTES
     merged["stderr"] = _both(stderr, own.get("stderr"))

@@ -24,6 +24,48 @@ LONGEST_HOOK_S: Final = 2_000_000.0
 """The client's timers count milliseconds in 32 bits."""
 
 
+UNTRUSTED: Final[Mapping[str, Any]] = {"setting_sources": [], "verbatim_prompts": True}
+"""What holds unless the caller says otherwise: neither the workspace nor a prompt's text configures the client."""
+_BRING_HOOKS: Final = {
+    "setting_sources": "the settings of the workspace or the user",
+    "settings": "the settings given with `settings`",
+    "plugins": "plugins",
+}
+_SETTINGS_FLAGS: Final = frozenset(("plugin-dir", "plugin-url", "setting-sources", "settings"))
+NO_SKILL_SHELL: Final = '{"disableSkillShellExecution": true}'
+
+
+def with_defaults(own: Mapping[str, Any]) -> dict[str, Any]:
+    """The caller's options over `UNTRUSTED`; where settings are loaded, commands inside of skills are not run."""
+    merged = {**UNTRUSTED, **{name: value for name, value in own.items() if value is not None}}
+    if merged["setting_sources"] and "settings" not in merged:
+        merged["settings"] = NO_SKILL_SHELL
+    return merged
+
+
+def brings_hooks(own: Mapping[str, Any]) -> bool:
+    """Whether hooks may come with the options, which answer beside ours."""
+    return bool(_loaded(own)) or bool((own.get("hooks") or {}).get("PreToolUse"))
+
+
+def ways_round(own: Mapping[str, Any]) -> list[str]:
+    """What in the options lets something happen that the gate is not asked about, in words."""
+    found = [f"{what} bring hooks, helpers and servers, whose commands run without asking" for what in _loaded(own)]
+    if not own.get("verbatim_prompts"):
+        found.append("files that a prompt names with `@` are read, and its `/commands` run, without asking")
+    return found
+
+
+def _loaded(own: Mapping[str, Any]) -> list[str]:
+    found = [
+        what
+        for name, what in _BRING_HOOKS.items()
+        if own.get(name) and not (name == "settings" and own[name] == NO_SKILL_SHELL)
+    ]
+    flags = sorted(_SETTINGS_FLAGS.intersection(own.get("extra_args") or ()))
+    return [*found, *(f"settings given with `--{flag}`" for flag in flags)]
+
+
 def compile_options(policy: Policy, own: Mapping[str, Any]) -> LaunchOptions:
     """Tighten the caller's own options by what the policy says.
 

@@ -12,37 +12,34 @@ from uuid import uuid4
 import anyio
 import anyio.to_thread
 import psutil
-import structlog
 from anyio.abc import TaskStatus
 from claude_agent_sdk import ClaudeSDKClient, CLIConnectionError
 
-from proctor.policies.stream.events import Event, MessageStreamed, RunCompleted
+from proctor.policies.stream.events import ErrorOccurred, Event, MessageStreamed
 from proctor.supervisor.errors import ProviderError
 from proctor.supervisor.ports import Launch, Rung
 
 from ...kit.event_stream import EventStream
-from ...kit.gate import StrictGate
+from ...kit.gate import GateLink
+from ...kit.log import run_logger
 from ...kit.process_tree import RUN_MARK, ProcessTree, process_rungs
 from ...kit.tasks import helpers
 from ...kit.transcript import retold
-from .calls import CallBook
+from .calls import CallBook, KnownCall, started
 from .failures import provider_error
-from .hook import GateHook
-from .launching import agent_options, permits
-from .meter import SessionMeter
+from .hooks import Hooks
+from .launching import agent_options, decision
 from .sdk_internals import Wire
 from .translation import Translator
+from .usage import SessionMeter
 
 INTERRUPT_S = 2.0
 CLOSE_S = 1.0
-ORDER_S = 1.0
-"""Seconds the gate waits at most for the stream to tell which turn a call belongs to."""
+ORDER_S = 30.0
+"""Seconds the client may take to say in its records of a call that it asks about; one it does not tell is refused."""
 LIFE_SIGN_S = 1.0
 LINGER_S = 2.0
 """Seconds the client's process may outlive its output: one that ends as it should takes a moment."""
-BACKLOG = 256
-"""Events that may wait; past it the client's records are not read until the supervisor has caught up."""
-_log = structlog.get_logger("proctor.adapters.agents.claude")
 
 
 class ClaudeSession:
@@ -69,10 +66,11 @@ class ClaudeSession:
         self._tree = ProcessTree(run_id=self._mark)
         self._last_sign = 0.0
         self._ending = False
-        self._gate = StrictGate(launch.gate, self._stream)
-        hook = GateHook(self._gate, self._calls, self._caught_up, permit=permits(own))
+        self._gate = GateLink(launch, self._stream, rewrites=True)
+        self._log = run_logger(launch)
+        hooks = Hooks(launch, self._gate, self._calls, self._caught_up, self._changed, decision=decision(own))
         mark = {RUN_MARK: self._mark}
-        options = agent_options(own, launch, hook=hook, mark=mark, stderr=self._stderr.append)
+        options = agent_options(own, launch, hooks=hooks, mark=mark, stderr=self._stderr.append)
         self._client = ClaudeSDKClient(options)
 
     def events(self) -> AsyncIterator[Event]:
@@ -153,17 +151,13 @@ class ClaudeSession:
         return ProviderError(f"the Claude Code client {what}", details={"stderr": list(self._stderr)})
 
     async def _take(self, record: dict[str, Any]) -> None:
-        for event in self._translator.events(record):
-            if isinstance(event, MessageStreamed) and not event.delta and not self._sign_due():
-                continue
-            await self._post(event)
+        await self._gate.report(event for event in self._translator.events(record) if self._tells(event))
         self._usage_due.set()
         self._wake()
 
-    async def _post(self, event: Event) -> None:
-        self._stream.post(event)
-        if self._stream.backlog >= BACKLOG:
-            await self._stream.settled()
+    def _tells(self, event: Event) -> bool:
+        """Whether an event says something: a bare sign of life does so now and then."""
+        return not isinstance(event, MessageStreamed) or bool(event.delta) or self._sign_due()
 
     def _sign_due(self) -> bool:
         now = anyio.current_time()
@@ -173,11 +167,8 @@ class ClaudeSession:
         return due
 
     async def _finish(self, result: dict[str, Any]) -> None:
-        for usage in self._meter.take(result.get("modelUsage") or {}):
-            await self._post(usage)
-        for event in self._translator.ending(self._meter.run_totals()):
-            if not (self._gate.stopped and isinstance(event, RunCompleted)):  # it was told to stop: it is not done
-                await self._post(event)
+        await self._gate.report(self._meter.take(result.get("modelUsage") or {}))
+        await self._gate.report(self._translator.ending(self._meter.run_totals()))
 
     async def _measure(self, wire: Wire) -> None:
         """Ask for the session's totals whenever the client said something."""
@@ -191,15 +182,28 @@ class ClaudeSession:
             except Exception as error:
                 self._fail(provider_error(error, self._stderr))
                 return
-            for usage in self._meter.take(totals):
-                await self._post(usage)
+            await self._gate.report(self._meter.take(totals))
 
     async def _caught_up(self, call_id: str, agent_id: str | None) -> None:
-        """Wait until the supervisor has dealt with all the client said up to this call."""
-        with anyio.move_on_after(ORDER_S):
-            while self._calls.turn_of(call_id, agent_id) is None:
-                await self._moved.wait()
-            await self._stream.settled()
+        """Wait until the client has said of this call, so that all it said before is judged first."""
+        try:
+            with anyio.fail_after(ORDER_S):
+                while self._calls.turn_of(call_id, agent_id) is None:
+                    await self._moved.wait()
+        except TimeoutError:
+            message = f"the client asked about call `{call_id}` and told nothing of it in {ORDER_S:g} s"
+            self._stream.post(ErrorOccurred(code="call_untold", message=message))
+            raise
+
+    async def _changed(self, call_id: str, ran: KnownCall) -> None:
+        """A call ran with another input than was judged: it is judged now, and the run ends."""
+        await self._stream.emit(started(call_id, ran))
+        self._fail(
+            ProviderError(
+                f"call `{call_id}` ran with another input than was judged; a hook of its settings changed it",
+                details={"kind": "input_changed", "tool_call_id": call_id, "tool_name": ran.name},
+            )
+        )
 
     def _wake(self) -> None:
         self._moved.set()
@@ -241,7 +245,7 @@ class ClaudeSession:
         try:
             await self._client.disconnect()
         except Exception as error:
-            _log.warning("claude.disconnect_failed", error=str(error), run_id=self._launch.run_id)
+            self._log.warning("claude.disconnect_failed", error=str(error))
         disconnected.set()
 
 

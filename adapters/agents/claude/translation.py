@@ -168,12 +168,12 @@ class Translator:
             yield MessageReceived(content=block["text"])
         elif kind == "tool_use":
             call = self.calls.mentioned(str(block["id"]), str(block["name"]), turn=self._turn, parent=parent)
-            if not call.gated:
+            if not call.asked:
                 call.input = dict(block["input"])
         elif kind == "server_tool_use":
             # runs at the API, where no gate is
             call = self.calls.mentioned(str(block["id"]), str(block["name"]), turn=self._turn, parent=parent)
-            call.gated, call.input = True, dict(block["input"])
+            call.asked, call.allowed, call.input = True, True, dict(block["input"])
             yield ToolCallStarted(
                 tool_call_id=str(block["id"]),
                 tool_name=call.name,

@@ -8,10 +8,11 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Literal
 
+import anyio.to_thread
+
 from proctor.policies.policy import Policy
 from proctor.policies.stream.calls import Capabilities
-from proctor.policies.stream.events import TurnEvent
-from proctor.supervisor.errors import UsageError
+from proctor.supervisor.errors import ProviderError, UsageError
 from proctor.supervisor.ports import Launch, LaunchOptions
 
 from ...kit.tasks import helpers
@@ -41,6 +42,7 @@ class CodexAdapter:
         codex_path: the client's executable; that of the `openai-codex` package, or else on PATH.
         cwd: the folder to work in; the current one if not given.
         env: the client's whole environment; this process's if not given.
+        trust_workspace: let the folder's own `.codex` configure the client: its servers and programs run unasked.
 
     Raises:
         UsageError: a sandbox that the client does not hold, or configuration it cannot be given.
@@ -59,6 +61,7 @@ class CodexAdapter:
         codex_path: str | os.PathLike[str] | None = None,
         cwd: str | os.PathLike[str] | None = None,
         env: Mapping[str, str] | None = None,
+        trust_workspace: bool = False,
     ) -> None:
         if sandbox not in SANDBOXES:
             raise UsageError(f"sandbox `{sandbox}` is none of {', '.join(SANDBOXES)}")
@@ -72,12 +75,10 @@ class CodexAdapter:
         self._path = codex_path
         self._cwd = Path(cwd) if cwd is not None else None
         self._env = dict(env) if env is not None else None
+        self._trusts = trust_workspace
         settings.arguments(self._config, self._features)
-
-    @property
-    def ungated(self) -> list[str]:
-        """What may happen without the gate being asked, as the settings are now, in words."""
-        return settings.ways_round(self._environment(), self._folder(), self._config, self._features)
+        self.ungated = self._ways_round()
+        """What may happen without the gate being asked, in words, as of the newest `prepare` or start."""
 
     @property
     def capabilities(self) -> Capabilities:
@@ -93,6 +94,7 @@ class CodexAdapter:
 
     async def prepare(self) -> None:
         """Start the client and see that it is logged in. Raises ProviderUnavailableError."""
+        self.ungated = await anyio.to_thread.run_sync(self._ways_round)
         await check_client(self._command(LaunchOptions()), cwd=self._folder(), env=self._environment())
 
     def compile(self, policy: Policy) -> LaunchOptions:
@@ -102,12 +104,13 @@ class CodexAdapter:
     @asynccontextmanager
     async def open(self, launch: Launch) -> AsyncIterator[CodexSession]:
         """Start the client with the prompt. Raises ProviderError, ProviderUnavailableError."""
+        await self._check_ways_round()
         bounds = Bounds(
             sandboxed=self._sandbox != "danger-full-access",
             confined=not self._allow_escalation,
             folder=None if self._sandbox == "read-only" else self._folder(),
         )
-        session = CodexSession(launch, bounds=bounds, last_turn=_last_turn(launch))
+        session = CodexSession(launch, bounds=bounds)
         with sandboxing.swept(self._folder(), self._environment()):
             async with self._opened(launch, session):
                 yield session
@@ -159,16 +162,26 @@ class CodexAdapter:
         return ("thread/fork" if launch.fork else "thread/resume"), thread
 
     def _command(self, options: LaunchOptions) -> list[str]:
-        config = {**self._config, **options.options.get("config", {})}
+        trust = {} if self._trusts else settings.untrusted(self._folder())
+        config = {**self._config, **trust, **options.options.get("config", {})}
         features = {**self._features, **options.options.get("features", {})}
         return [str(self._path or find_client()), *settings.arguments(config, features)]
+
+    async def _check_ways_round(self) -> None:
+        """Raise ProviderError where the settings let more round the gate than the run was planned with."""
+        known, self.ungated = self.ungated, await anyio.to_thread.run_sync(self._ways_round)
+        if new := [why for why in self.ungated if why not in known]:
+            raise ProviderError(
+                f"the settings of codex have changed: {'; '.join(new)}; start the run again to go on with them",
+                details={"kind": "settings_changed", "ungated": new},
+            )
+
+    def _ways_round(self) -> list[str]:
+        trusted = self._folder() if self._trusts else None
+        return settings.ways_round(self._environment(), trusted, self._config, self._features)
 
     def _folder(self) -> Path:
         return (self._cwd or Path.cwd()).resolve()
 
     def _environment(self) -> Mapping[str, str]:
         return os.environ if self._env is None else self._env
-
-
-def _last_turn(launch: Launch) -> int:
-    return max((event.turn for event in launch.transcript if isinstance(event, TurnEvent)), default=0)

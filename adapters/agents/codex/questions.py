@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any, Final
 
 from proctor.policies.stream.calls import ToolCall
-from proctor.policies.stream.events import ToolCallFailed
+from proctor.supervisor.errors import ProviderError
 from proctor.supervisor.ports import GateAnswer, Launch
 
 from ...kit.event_stream import EventStream
-from ...kit.gate import StrictGate
+from ...kit.gate import GateLink
 from ...kit.jsonrpc import METHOD_NOT_FOUND, RpcError
 from . import approvals
 from .approvals import Proposal
@@ -19,6 +19,8 @@ from .running import RunningCalls
 from .sandboxing import Bounds
 from .translation import Translation
 
+ONE_ID: Final = "another call has the same id"
+OUTSIDE: Final = "it would leave the sandbox, or the client did not say that it would not"
 _WITHHELD: Final = GateAnswer(allowed=False)
 
 
@@ -43,12 +45,13 @@ class Questions:
         calls: RunningCalls,
         bounds: Bounds,
     ) -> None:
-        self._gate = StrictGate(launch.gate, stream)
+        self._gate = GateLink(launch, stream)
         self._said = said
         self._stream = stream
         self._rollouts = rollouts
         self._calls = calls
         self._bounds = bounds
+        self._shared: set[str] = set()
 
     async def answer(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
         """The answer to one request. Raises RpcError for one that is not known."""
@@ -90,15 +93,38 @@ class Questions:
         call = ToolCall(
             id=proposal.id, name=proposal.name, input=proposal.input, turn=turn, parent_tool_call_id=parent
         )
-        answer = await self._gate(call)
-        rewritten = answer.input is not None and answer.input != call.input
-        if answer.allowed and not rewritten and (proposal.escalated is False or not self._bounds.confined):
-            self._said.let_run.add(call.id)
-            return answer
-        self._said.over.add(proposal.id)
+        if self._clashes(call):
+            return _WITHHELD
+        self._said.open[call.id] = call.input
+        answer = await self._gate.ask(call)
+        if answer.allowed and await self._is_shared(call.id, thread):
+            answer = self._gate.not_run(call, ONE_ID)
+        if answer.allowed and proposal.escalated is not False and self._bounds.confined:
+            answer = self._gate.not_run(call, OUTSIDE)
         if answer.allowed:
-            self._stream.post(_not_run(call, "rewritten" if rewritten else "sandbox"))
-        return GateAnswer(allowed=False, stop=answer.stop)
+            self._said.let_run.add(call.id)
+        else:
+            self._said.over.add(proposal.id)
+        return answer
+
+    def _clashes(self, call: ToolCall) -> bool:
+        """Whether another call of this id is open: the client may take the answer to one for the other.
+
+        So the second is refused, and the first unless it was answered already. Where that one was permitted, for
+        something else, either may be running: the run ends.
+        """
+        if call.id not in self._said.open:
+            return False
+        self._shared.add(call.id)
+        if call.id in self._said.let_run and self._said.open[call.id] != call.input:
+            message = f"codex asked about call `{call.id}` for something else while it ran; it may run either"
+            self._stream.close(ProviderError(message, details={"kind": "call_id_reused", "tool_call_id": call.id}))
+        return True
+
+    async def _is_shared(self, call_id: str, thread: str) -> bool:
+        """Whether two open calls have this id, as far as the client asked or recorded."""
+        await self._calls.catch_up(thread)
+        return call_id in self._shared or call_id in (await self._rollouts.of(thread)).shared
 
     async def _catch_up(self, thread: str) -> None:
         """Report everything before a call, on which it is judged."""
@@ -106,12 +132,3 @@ class Questions:
         if self._said.threads.is_own(thread):
             for event in self._said.response_begins():
                 self._stream.post(event)
-        await self._stream.settled()
-
-
-def _not_run(call: ToolCall, why: str) -> ToolCallFailed:
-    reasons = {
-        "sandbox": "not run: it would leave the sandbox, or the client did not say that it would not",
-        "rewritten": "not run: the client cannot run a call with another input",
-    }
-    return ToolCallFailed(tool_call_id=call.id, tool_name=call.name, error={"message": reasons[why]})

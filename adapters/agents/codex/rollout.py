@@ -30,7 +30,7 @@ _arguments = msgspec.json.Decoder(dict[str, Any])
 
 
 class Rollout:
-    """The growing record of one thread."""
+    """The growing record of one thread; `shared` are ids that two calls had at one time."""
 
     def __init__(self, path: Path | None) -> None:
         self._path = path
@@ -38,6 +38,8 @@ class Rollout:
         self._reading = anyio.Lock()
         self._calls: dict[str, str] = {}
         self._outputs: dict[str, str] = {}
+        self._open: set[str] = set()
+        self.shared: set[str] = set()
         self.usage: dict[str, Any] = {}
 
     async def read(self) -> None:
@@ -81,12 +83,22 @@ class Rollout:
             return
         if line.type == "token_usage_record":
             self.usage = line.payload
-        elif line.type == "response_item" and line.payload.get("type") == "function_call":
-            self._calls[str(line.payload.get("call_id"))] = str(line.payload.get("arguments"))
-        elif line.type == "response_item" and line.payload.get("type") == "function_call_output":
-            call_id = str(line.payload.get("call_id"))
+        elif line.type == "response_item":
+            self._take_item(line.payload, str(line.payload.get("call_id")))
+
+    def _take_item(self, item: dict[str, Any], call_id: str) -> None:
+        kind = item.get("type")
+        if kind in ("function_call", "custom_tool_call"):
+            if call_id in self._open:
+                self.shared.add(call_id)
+            self._open.add(call_id)
+        if kind == "function_call":
+            self._calls[call_id] = str(item.get("arguments"))
+        elif kind in ("function_call_output", "custom_tool_call_output"):
+            self._open.discard(call_id)
+        if kind == "function_call_output":
             self._calls.pop(call_id, None)  # nobody asks about it any more
-            self._outputs[call_id] = str(line.payload.get("output"))
+            self._outputs[call_id] = str(item.get("output"))
 
 
 class Rollouts:

@@ -27,8 +27,6 @@ from .sandboxing import Bounds
 from .translation import Translation, error_code
 from .turn import Turn
 
-BACKLOG: Final = 1024
-"""Events that may wait for the supervisor before the client's output is left unread."""
 OUTCOMES_S: Final = 0.3
 """Seconds to wait for the outcomes of commands that were ended."""
 _CALLS_DONE: Final = ("thread/tokenUsage/updated", "turn/completed")
@@ -41,16 +39,14 @@ class CodexSession:
     Args:
         launch: what to run, with the gate that holds its calls.
         bounds: the sandbox around its calls.
-        last_turn: the number of the session's last model response.
     """
 
-    def __init__(self, launch: Launch, *, bounds: Bounds, last_turn: int) -> None:
+    def __init__(self, launch: Launch, *, bounds: Bounds) -> None:
         self._launch = launch
         self._stream = EventStream()
         self._said = Translation(
             thread_id="" if launch.resume is None or launch.fork else launch.resume,
             fresh=launch.resume is None,
-            turn=last_turn,
         )
         self._rollouts = Rollouts(self._find_rollout)
         self._calls = RunningCalls(self._said, self._stream, self._rollouts)
@@ -118,16 +114,13 @@ class CodexSession:
 
     async def on_notification(self, method: str, params: dict[str, Any]) -> None:
         """Something the client reports."""
-        if self._stream.backlog > BACKLOG:
-            await self._stream.settled()
         if method in _CALLS_DONE:
             await self._calls.look_up()
         if method == "turn/completed":
             if params.get("threadId") == self._said.threads.own:
                 self._end_of_turn(params.get("turn") or {})
             return
-        for event in self._said.events(method, params):
-            self._stream.post(event)
+        await self._stream.put(self._said.events(method, params))
         if self._said.turn_id:
             self._turn.begins()
         self._calls.changed()

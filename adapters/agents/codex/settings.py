@@ -33,6 +33,8 @@ def arguments(config: Mapping[str, Any], features: Mapping[str, bool]) -> list[s
     """The client's command line for a configuration, without the program's name. Raises UsageError."""
     settings: dict[str, Any] = {
         "web_search": "disabled",
+        # the files of a login shell would run before each command that was judged
+        "allow_login_shell": False,
         "sandbox_workspace_write.network_access": False,
         **{f"features.{name}": False for name in (*UNASKED, *QUIET)},
         **{f"features.{name}": on for name, on in features.items()},
@@ -40,6 +42,15 @@ def arguments(config: Mapping[str, Any], features: Mapping[str, bool]) -> list[s
     }
     flags = [word for key, value in settings.items() for word in ("-c", f"{key}={toml(value, key)}")]
     return [*flags, "app-server"]
+
+
+def untrusted(folder: Path) -> dict[str, Any]:
+    """Configuration that keeps the client from the settings of a folder and those above it, whatever its own say.
+
+    A client that is not told so trusts the folder it works in, for good, and takes over its `.codex`.
+    """
+    places = {str(place): {"trust_level": "untrusted"} for place in (folder, *folder.parents)}
+    return {"projects": places}
 
 
 def toml(value: Any, where: str) -> str:
@@ -80,13 +91,23 @@ def asking_servers(servers: Mapping[str, Any], denied: Sequence[str]) -> dict[st
 
 
 def ways_round(
-    env: Mapping[str, str], cwd: Path, config: Mapping[str, Any], features: Mapping[str, bool]
+    env: Mapping[str, str], trusted: Path | None, config: Mapping[str, Any], features: Mapping[str, bool]
 ) -> list[str]:
-    """What in the client's settings lets something happen that the gate is not asked about, in words."""
+    """What in the client's settings lets something happen that the gate is not asked about, in words.
+
+    Args:
+        env: the client's environment, which says where its home is.
+        trusted: the folder whose own settings are taken over, and those of the folders above it.
+        config: the caller's configuration.
+        features: the features the caller turns on or off.
+    """
     found = [why for name, why in UNASKED.items() if features.get(name)]
     if config.get("web_search", "disabled") != "disabled":
         found.append("the provider searches the web without asking")
-    folders = [home(env), Path("/etc/codex"), *(parent / ".codex" for parent in (cwd, *cwd.parents))]
+    above = (trusted, *trusted.parents) if trusted is not None else ()
+    if trusted is not None:
+        found.append(f"the settings in `.codex` of `{trusted}` bring servers and programs that run without asking")
+    folders = [home(env), Path("/etc/codex"), *(place / ".codex" for place in above)]
     for folder in dict.fromkeys(folders):
         found.extend(f"`{path}` lets commands run without asking" for path in _permitting_rules(folder))
     if any(key.startswith("mcp_servers") for key in config) or any(map(_has_servers, folders)):

@@ -44,17 +44,17 @@ class Translation:
     Args:
         thread_id: the thread that is taken up; "" when one starts with this run or is forked.
         fresh: the thread has no past.
-        turn: the number of the session's last model response so far.
     """
 
-    def __init__(self, *, thread_id: str, fresh: bool, turn: int = 0) -> None:
+    def __init__(self, *, thread_id: str, fresh: bool) -> None:
         self.threads = Threads(thread_id, fresh=fresh)
-        self.turn = turn
+        self.turn = 0
         self.model: str | None = None
         self.output = ""
         self.running: dict[str, Item] = {}
         self.proposed: set[str] = set()
         self.over: set[str] = set()
+        self.open: dict[str, dict[str, Any]] = {}
         self.let_run: set[str] = set()
         self.unasked: set[str] = set()
         self._in_turn = False
@@ -142,8 +142,10 @@ class Translation:
         if not is_call(item):
             return
         call_id = self.threads.take(item, thread, self.place(thread)[0])
+        if call_id not in self.running:  # an id that comes again is another call's
+            for past in (self.over, self.proposed, self.unasked, self.let_run):
+                past.discard(call_id)
         self.running[call_id] = item
-        self.over.discard(call_id)  # some models' ids come again
         runs_already = kind == "commandExecution" and item.get("processId") is not None
         own_tool = kind == "mcpToolCall" and item.get("server") == RESOURCE_SERVER
         if runs_already or own_tool or (kind not in ASKED and kind != "webSearch"):
@@ -159,6 +161,7 @@ class Translation:
         call_id = self.threads.take(item, thread, self.place(thread)[0])
         self.running.pop(call_id, None)
         self.let_run.discard(call_id)
+        self.open.pop(call_id, None)
         if call_id in self.over:
             return
         self.over.add(call_id)

@@ -17,6 +17,6 @@ from .loop_gate import LoopGate
 async def looping(launch: Launch, loop: Callable[[LoopGate], Awaitable[None]]) -> AsyncIterator[Provider]:
     """Run a loop under a gate of its own; leaving cancels it."""
     stream = EventStream()
-    provider = TaskProvider(stream, launch.gate)
+    provider = TaskProvider(stream, launch)
     async with at_work(provider, partial(loop, LoopGate(launch, stream, provider))):
         yield provider

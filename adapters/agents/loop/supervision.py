@@ -145,7 +145,7 @@ class _Block:
     @asynccontextmanager
     async def open(self, launch: Launch) -> AsyncIterator[Provider]:
         """Let the block begin."""
-        self.provider = TaskProvider(self.stream, launch.gate)
+        self.provider = TaskProvider(self.stream, launch)
         self._launch = launch
         self._open.set()
         yield self.provider

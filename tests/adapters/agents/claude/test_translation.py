@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from proctor.adapters.agents.claude.calls import CallBook
-from proctor.adapters.agents.claude.meter import SessionMeter
 from proctor.adapters.agents.claude.translation import Translator
+from proctor.adapters.agents.claude.usage import SessionMeter
 from proctor.policies.stream.codec import decode_event, encode_event
 from proctor.policies.stream.events import (
     ErrorOccurred,
@@ -35,6 +35,7 @@ def translated(records: list[dict[str, Any]], *gated: str) -> list[Event]:
     calls = CallBook()
     for call_id in gated:
         calls.asked(call_id, "Bash", {}, None)
+        calls.allowed(call_id, {})
     translator = Translator(calls)
     events = [event for record in records for event in translator.events(record)]
     assert translator.done
@@ -134,7 +135,7 @@ def test_a_refused_calls_result_is_no_outcome() -> None:
     """What the client tells the model of a refusal is not something the call did."""
     calls = CallBook()
     calls.asked("t1", "Bash", {}, None)
-    calls.refused("t1")
+    calls.refused("t1", "no")
     block = {"type": "tool_result", "tool_use_id": "t1", "is_error": True, "content": "no"}
     record = {"type": "user", "message": {"content": [block, {**block, "tool_use_id": "t2"}]}}
 

@@ -117,14 +117,17 @@ def test_it_gates_all_unless_settings_go_round_the_gate(tmp_path: Path) -> None:
     ],
 )
 def test_a_rule_permits_unless_it_says_otherwise(tmp_path: Path, text: str, gate: str) -> None:
-    """Rules of the project count as those of the user do."""
+    """Rules of a project that is trusted count as those of the user do; those of another are not read."""
     rules = tmp_path / ".codex" / "rules"
     rules.mkdir(parents=True)
     (rules / "project.rules").write_text(text)
     (tmp_path / "sub").mkdir()
-    adapter = CodexAdapter(cwd=tmp_path / "sub", env={"HOME": str(tmp_path / "home")})
+    env = {"HOME": str(tmp_path / "home")}
+    trusting = CodexAdapter(cwd=tmp_path / "sub", env=env, trust_workspace=True)
+    untrusting = CodexAdapter(cwd=tmp_path / "sub", env=env)
 
-    assert adapter.capabilities.gate == gate
+    assert any("lets commands run" in why for why in trusting.ungated) == (gate == "some")
+    assert (trusting.capabilities.gate, untrusting.capabilities.gate) == ("some", "all")
 
 
 def test_a_policy_takes_away_the_tools_the_client_can_start_without() -> None:

@@ -155,3 +155,20 @@ async def test_a_failing_provider_is_raised_with_the_policys_report(bench: Any) 
         await run_once(bench.adapter(), "go", policies=[Policy(name="p", limits=Limits(max_tool_calls=5))])
 
     assert caught.value.policy.action == "allow"
+
+
+async def test_a_replayed_session_counts_its_turns_on(bench: Any) -> None:
+    """The response after three is the fourth, though the client is told of the others: a cap of four holds."""
+    store, policy = MemoryStore(), Policy(name="p", limits=Limits(max_turns=Limit(max=4, scope="session")))
+    for command in ("true", "true"):
+        bench.api.reply(bench.api.shell("c1", command))
+    async with Supervisor(store) as supervisor:
+        first = await supervisor.start(bench.adapter(), "one", policies=[policy])
+        session_id = (await first.wait()).session_id
+        second = await supervisor.start(
+            bench.adapter(), "two", policies=[policy], session_id=session_id, continuation="replay"
+        )
+        result = await second.wait()
+
+    started = [event.turn for event in result.events if event.type == "turn_started"]
+    assert (result.status, started) == ("completed", [4])

@@ -1,0 +1,112 @@
+"""The client's questions about each tool call, answered by the gate. Whatever goes wrong here refuses.
+
+What is judged is what runs: other hooks may rewrite a call's input, and do so beside ours. So the input is compared
+with the judged one again where the client asks for permission, after all hooks, and once more when it has run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import msgspec
+from claude_agent_sdk import PermissionResultAllow, PermissionResultDeny
+
+from proctor.policies.stream.calls import ToolCall, tell_model_default
+from proctor.supervisor.ports import GateAnswer, Launch
+
+from ...kit.gate import GateLink
+from ...kit.log import run_logger, trace_of
+from .calls import CallBook, KnownCall
+
+REWRITTEN = "something changed its input after it was judged"
+
+
+class Hooks:
+    """The hooks of one session.
+
+    Args:
+        launch: the run, for the log.
+        gate: decides.
+        calls: the calls of the session.
+        caught_up: returns when everything the client said before the call was reported; raises when the client
+            does not say.
+        changed: is told of a call that ran with another input than was judged.
+        decision: what the client is told of an allowed call: `allow`, `ask` to be asked again for permission, or
+            nothing, where its own permissions are to decide.
+    """
+
+    def __init__(
+        self,
+        launch: Launch,
+        gate: GateLink,
+        calls: CallBook,
+        caught_up: Callable[[str, str | None], Awaitable[None]],
+        changed: Callable[[str, KnownCall], Awaitable[None]],
+        *,
+        decision: str | None,
+    ) -> None:
+        self._gate = gate
+        self._calls = calls
+        self._caught_up = caught_up
+        self._changed = changed
+        self._decision = decision
+        self._log = run_logger(launch)
+
+    async def before(self, asked: Any, call_id: str | None, context: Any) -> dict[str, Any]:
+        """PreToolUse: whether a call may run."""
+        name = str(asked["tool_name"])
+        try:
+            return self._said(await self._judged(asked, call_id or str(asked["tool_use_id"])))
+        except Exception as error:
+            # INVARIANT: the exception's text never reaches the model, as the client would tell it
+            self._log.error("claude.gate_failed", tool_name=name, tool_call_id=call_id, error=trace_of(error))
+            return self._said(GateAnswer(allowed=False, tell_model=tell_model_default(name)))
+
+    async def permitted(self, name: str, tool_input: dict[str, Any], context: Any) -> Any:
+        """The client's question for permission, after every hook: the input must be the judged one still."""
+        call = self._calls.permitted(context.tool_use_id)
+        if call is not None and (call.name, call.input) == (name, tool_input):
+            return PermissionResultAllow()
+        if call is not None:
+            call.allowed = False
+            refused = self._gate.not_run(self._proposal(str(context.tool_use_id), call), REWRITTEN)
+            self._calls.refused(str(context.tool_use_id), refused.tell_model or "")
+        return PermissionResultDeny(message=tell_model_default(name))
+
+    async def after(self, ran: Any, call_id: str | None, context: Any) -> dict[str, Any]:
+        """PostToolUse and PostToolUseFailure: what a call ran with."""
+        call_id = call_id or str(ran["tool_use_id"])
+        call, tool_input = self._calls.permitted(call_id), dict(ran["tool_input"])
+        if call is None or call.input == tool_input:
+            return {}
+        await self._changed(call_id, msgspec.structs.replace(call, input=tool_input))
+        return {"continue_": False, "stopReason": "stopped"}
+
+    async def _judged(self, asked: Any, call_id: str) -> GateAnswer:
+        name, tool_input, agent_id = str(asked["tool_name"]), dict(asked["tool_input"]), asked.get("agent_id")
+        await self._caught_up(call_id, agent_id)
+        turn = self._calls.turn_of(call_id, agent_id) or 0
+        known = self._calls.asked(call_id, name, tool_input, agent_id)
+        call = ToolCall(id=call_id, name=name, input=tool_input, turn=turn, parent_tool_call_id=known.parent)
+        answer = await self._gate.ask(call)
+        if answer.allowed:
+            self._calls.allowed(call_id, tool_input if answer.input is None else answer.input)
+        else:
+            self._calls.refused(call_id, answer.tell_model or "")
+        return answer
+
+    def _proposal(self, call_id: str, call: KnownCall) -> ToolCall:
+        return ToolCall(id=call_id, name=call.name, input=call.input, turn=call.turn, parent_tool_call_id=call.parent)
+
+    def _said(self, answer: GateAnswer) -> dict[str, Any]:
+        said: dict[str, Any] = {"hookEventName": "PreToolUse"}
+        if not answer.allowed:
+            said["permissionDecision"] = "deny"
+            said["permissionDecisionReason"] = answer.tell_model
+        elif self._decision is not None:
+            said["permissionDecision"] = self._decision
+        if answer.allowed and answer.input is not None:
+            said["updatedInput"] = answer.input
+        stop = {"continue_": False, "stopReason": "stopped"} if answer.stop else {}
+        return {**stop, "hookSpecificOutput": said}

@@ -1,0 +1,212 @@
+"""A scripted agent, and real agents against scripted model APIs on loopback."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from proctor.adapters.agents.acp import AcpAdapter
+from proctor.supervisor.testing.adapters.driving import Drive, Driven
+from proctor.supervisor.testing.patience import PATIENCE_S
+
+HERE = Path(__file__).parent / "adapters" / "agents" / "acp"
+AGENT = HERE / "scripted_agent.py"
+APIS = HERE / "model_apis.py"
+INSTALLED = Path(__file__).parents[1] / ".ci" / "node" / "node_modules" / ".bin"
+
+
+class Scripts:
+    """Adapters for the scripted agent, and what it was told."""
+
+    def __init__(self, root: Path) -> None:
+        self.cwd = root / "work"
+        self.received = root / "received.jsonl"
+        self.cwd.mkdir()
+
+    def adapter(self, *steps: dict[str, Any], adapter: dict[str, Any] | None = None, **script: Any) -> AcpAdapter:
+        """An adapter whose agent takes these steps for its prompt.
+
+        Args:
+            steps: what it does for a prompt.
+            adapter: more arguments of the adapter.
+            script: more of the script.
+        """
+        written = json.dumps({"prompts": [list(steps)], **script})
+        command = [sys.executable, str(AGENT), written, str(self.received)]
+        return AcpAdapter(command, **{"name": "scripted", "cwd": self.cwd, **(adapter or {})})
+
+    async def run(self, adapter: AcpAdapter, **gate: Any) -> Driven:
+        """Run it to its end, in bounded time."""
+        with anyio.fail_after(PATIENCE_S):
+            return await Drive(adapter, **gate).run(run_id=f"run-{uuid.uuid4().hex}")
+
+    def told(self, method: str | None = None) -> list[dict[str, Any]]:
+        """The messages that the agent received: those of a method, or the answers."""
+        lines = [json.loads(line) for line in self.received.read_bytes().splitlines()]
+        return [line for line in lines if line.get("method") == method]
+
+    def outcomes(self) -> list[str]:
+        """How the agent's questions were answered: the option, or `cancelled`."""
+        given = [line.get("result", {}).get("outcome", {}) for line in self.told()]
+        return [str(outcome.get("optionId", outcome.get("outcome"))) for outcome in given]
+
+    def made(self) -> list[str]:
+        """The files in the working folder."""
+        return sorted(path.name for path in self.cwd.iterdir())
+
+
+class ModelAPI:
+    """The scripted model APIs, serving."""
+
+    def __init__(self, folder: Path) -> None:
+        self.requests = folder / "requests.jsonl"
+        self.requests.touch()
+        self.otherwise = folder / "otherwise"
+        self.otherwise.touch()
+        command = [sys.executable, str(APIS), str(self.requests), str(self.otherwise)]
+        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        assert self._process.stdout is not None
+        self.url = f"http://127.0.0.1:{int(self._process.stdout.readline())}"
+
+    def close(self) -> None:
+        """Stop them."""
+        self._process.kill()
+        self._process.communicate()
+
+
+class Bench:
+    """Real agents against the scripted APIs, in throw-away homes and without any other network."""
+
+    def __init__(self, root: Path, api: ModelAPI) -> None:
+        self.cwd = root / "work"
+        self.home = root / "home"
+        self._api = api
+        self._before = api.requests.stat().st_size
+        for folder in (self.cwd, self.home / ".gemini"):
+            folder.mkdir(parents=True)
+
+    def prompt(self, *replies: dict[str, Any]) -> str:
+        """A prompt to which the model gives these replies."""
+        return f"please go: scene-{json.dumps(replies).encode().hex()}-end"
+
+    def otherwise(self, *replies: dict[str, Any]) -> None:
+        """What the model replies to prompts of somebody else's."""
+        self._api.otherwise.write_text(json.dumps(replies).encode().hex())
+
+    def command(self, name: str) -> list[str]:
+        """Starts an installed agent; what needs it is skipped where it is not."""
+        program = shutil.which(name, path=f"{INSTALLED}{os.pathsep}{os.environ['PATH']}")
+        if program is None:
+            pytest.skip(f"needs the agent `{name}`: run .ci/npm-agents")
+        return [program, "acp" if name == "opencode" else "--acp"]
+
+    def agent(self, name: str, **options: Any) -> AcpAdapter:
+        """An adapter for an installed agent."""
+        given = {"name": name, "cwd": self.cwd, "env": self.environment(name), **options}
+        return AcpAdapter(given.pop("command", None) or self.command(name), **given)
+
+    def made(self) -> list[str]:
+        """The files in the working folder."""
+        return sorted(path.name for path in self.cwd.iterdir())
+
+    def asked_model(self) -> list[dict[str, Any]]:
+        """The requests the model got in this test."""
+        return [json.loads(line) for line in self._api.requests.read_bytes()[self._before :].splitlines()]
+
+    def environment(self, name: str) -> dict[str, str]:
+        """An agent's whole environment."""
+        own = self._opencode() if name == "opencode" else self._gemini()
+        nowhere = "http://127.0.0.1:9"
+        folders = {name: str(self.home / name) for name in ("CONFIG", "DATA", "CACHE", "STATE")}
+        return {
+            "PATH": os.environ["PATH"],
+            "HOME": str(self.home),
+            "TMPDIR": str(self.home),
+            **{f"XDG_{name}_HOME": path for name, path in folders.items()},
+            "HTTP_PROXY": nowhere,
+            "HTTPS_PROXY": nowhere,
+            "NO_PROXY": "127.0.0.1,localhost",
+            **own,
+        }
+
+    def _opencode(self) -> dict[str, str]:
+        model = {
+            "name": "m1",
+            "tool_call": True,
+            "cost": {"input": 3, "output": 15},
+            "limit": {"context": 100000, "output": 8000},
+        }
+        provider = {
+            "npm": "@ai-sdk/openai-compatible",
+            "name": "Scripted",
+            "options": {"baseURL": f"{self._api.url}/v1", "apiKey": "none"},
+            "models": {"m1": model},
+        }
+        config = {
+            "model": "scripted/m1",
+            "small_model": "scripted/m1",
+            "autoupdate": False,
+            "share": "disabled",
+            "permission": {"*": "ask", "read": "allow"},
+            "provider": {"scripted": provider},
+        }
+        models = self.home / "models.json"
+        models.write_text("{}")
+        off = ("AUTOUPDATE", "MODELS_FETCH", "LSP_DOWNLOAD", "DEFAULT_PLUGINS")
+        return {
+            "OPENCODE_CONFIG_CONTENT": json.dumps(config),
+            "OPENCODE_MODELS_PATH": str(models),  # its own list of models takes a second to read
+            **{f"OPENCODE_DISABLE_{name}": "1" for name in off},
+        }
+
+    def _gemini(self) -> dict[str, str]:
+        settings = {
+            "security": {"auth": {"selectedType": "gemini-api-key"}},
+            "telemetry": {"enabled": False},
+            "privacy": {"usageStatisticsEnabled": False},
+            "general": {"enableAutoUpdate": False},
+            "model": {"name": "gemini-2.5-pro"},
+        }
+        (self.home / ".gemini" / "settings.json").write_text(json.dumps(settings))
+        # without it, it starts itself once more as a child, which takes a second
+        return {"GEMINI_CLI_NO_RELAUNCH": "1", "GEMINI_API_KEY": "none", "GOOGLE_GEMINI_BASE_URL": self._api.url}
+
+
+@pytest.fixture(scope="session")
+def model_api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ModelAPI]:
+    """The scripted model APIs."""
+    api = ModelAPI(tmp_path_factory.mktemp("model"))
+    yield api
+    api.close()
+
+
+@pytest.fixture
+def bench(tmp_path: Path, model_api: ModelAPI) -> Bench:
+    """Real agents."""
+    return Bench(tmp_path, model_api)
+
+
+@pytest.fixture
+def scripts(tmp_path: Path) -> Scripts:
+    """The scripted agent."""
+    return Scripts(tmp_path)
+
+
+@pytest.fixture
+def touch() -> Callable[..., dict[str, Any]]:
+    """A call that makes a file."""
+
+    def call(file: str, **more: Any) -> dict[str, Any]:
+        return {"call": f"c-{file}", "title": f"touch {file}", "run": f"touch {file}", **more}
+
+    return call

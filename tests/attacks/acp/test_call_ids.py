@@ -1,0 +1,56 @@
+"""A call id that comes again over ACP is another call: asked about, with its own outcome."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from proctor.policies.stream.calls import ToolCall
+from proctor.policies.stream.events import ToolCallCompleted, ToolCallFailed, ToolCallStarted
+from proctor.supervisor.ports import GateAnswer
+
+pytestmark = pytest.mark.anyio
+
+
+def outcomes(events: list[Any]) -> list[str]:
+    """The outcomes of calls, in order; a start that the gate did not permit is one."""
+    kinds = (ToolCallCompleted, ToolCallFailed, ToolCallStarted)
+    return [event.type.removeprefix("tool_call_") for event in events if isinstance(event, kinds)]
+
+
+@pytest.mark.parametrize("names", ["aaa", "aba"])
+async def test_an_id_used_again_is_asked_about_again(scripts: Any, touch: Callable[..., Any], names: str) -> None:
+    """With the same input or another: as many questions, as many outcomes."""
+    asked: list[ToolCall] = []
+
+    async def gate(call: ToolCall) -> GateAnswer:
+        asked.append(call)
+        return GateAnswer(allowed=True)
+
+    done = await scripts.run(scripts.adapter(*(touch(name, call="c1") for name in names)), answer=gate)
+
+    assert [(call.id, call.input["command"]) for call in asked] == [("c1", f"touch {name}") for name in names]
+    assert outcomes(done.events) == ["completed"] * 3
+
+
+async def test_an_id_refused_the_second_time_does_not_run(scripts: Any, touch: Callable[..., Any]) -> None:
+    """The refusal of the second is no outcome, and hides none of the first or the third."""
+
+    async def gate(call: ToolCall) -> GateAnswer:
+        return GateAnswer(allowed=call.input["command"] != "touch b")
+
+    done = await scripts.run(scripts.adapter(*(touch(name, call="c1") for name in "abc")), answer=gate)
+
+    assert scripts.made() == ["a", "c"]
+    assert outcomes(done.events) == ["completed", "completed"]
+
+
+async def test_an_id_that_runs_unasked_the_second_time_is_reported(scripts: Any, touch: Callable[..., Any]) -> None:
+    """A call that was permitted once permits no other: what runs without a question is judged as started."""
+    steps = (touch("a", call="c1"), touch("b", call="c1", asks=False))
+
+    done = await scripts.run(scripts.adapter(*steps))
+
+    assert outcomes(done.events) == ["completed", "started", "completed"]

@@ -1,0 +1,70 @@
+"""A call id that comes again on the real Claude Code client is another call: asked about, with its own outcome."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from proctor.policies.stream.calls import ToolCall
+from proctor.policies.stream.events import ToolCallCompleted, ToolCallFailed, ToolCallStarted
+from proctor.supervisor.ports import GateAnswer
+
+pytestmark = [pytest.mark.claude, pytest.mark.anyio]
+
+
+class Gate:
+    """Answers calls in turn, and keeps them with the turn they came in."""
+
+    def __init__(self, *answers: bool) -> None:
+        self.answers = list(answers)
+        self.asked: list[tuple[str, int]] = []
+
+    async def __call__(self, call: ToolCall) -> GateAnswer:
+        self.asked.append((call.input["command"], call.turn))
+        allowed = self.answers.pop(0)
+        return GateAnswer(allowed=allowed, tell_model=None if allowed else f"refusal {len(self.asked)}")
+
+
+def outcomes(events: list[Any]) -> list[str]:
+    """The outcomes of calls, in order; a start that the gate did not permit is one."""
+    kinds = (ToolCallCompleted, ToolCallFailed, ToolCallStarted)
+    return [event.type.removeprefix("tool_call_") for event in events if isinstance(event, kinds)]
+
+
+@pytest.mark.parametrize("again", ["echo x >> log", "echo y >> log"])
+async def test_an_id_used_again_is_asked_about_again_in_its_own_turn(bench: Any, again: str) -> None:
+    """Three responses use one id, with the same input or another: three questions, three outcomes."""
+    api, gate = bench.api, Gate(True, True, True)
+    first = api.bash("echo x >> log")
+    second = {**first, "input": {**first["input"], "command": again}}
+    api.say(api.reply(first), api.reply(second), api.reply(first), api.reply(api.text("done")))
+
+    events = await bench.run(bench.adapter(), gate)
+
+    assert gate.asked == [("echo x >> log", 1), (again, 2), ("echo x >> log", 3)]
+    assert outcomes(events) == ["completed"] * 3
+
+
+async def test_an_id_refused_the_second_time_runs_once(bench: Any) -> None:
+    """The refusal of the second is no outcome, and hides none of the first or the third."""
+    api, gate = bench.api, Gate(True, False, True)
+    call = api.bash("echo x >> log")
+    api.say(*(api.reply(call) for _ in range(3)), api.reply(api.text("done")))
+
+    events = await bench.run(bench.adapter(), gate)
+
+    assert (bench.cwd / "log").read_text().split() == ["x", "x"]
+    assert outcomes(events) == ["completed", "completed"]
+
+
+@pytest.mark.parametrize("command", ["echo x >> log", "echo x"])
+async def test_an_id_used_twice_in_one_response_has_the_outcome_of_the_first(bench: Any, command: str) -> None:
+    """Whether the client runs them one after another or side by side, the first runs and is told as completed."""
+    api, gate = bench.api, Gate(True, False)
+    call = api.bash(command)
+    api.say(api.reply(call, call), api.reply(api.text("done")))
+
+    events = await bench.run(bench.adapter(), gate)
+
+    assert outcomes(events) == ["completed"]

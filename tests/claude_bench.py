@@ -1,0 +1,89 @@
+"""An adapter for the real client, before the scripted API that the tests of all adapters share."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import anyio
+import psutil
+import pytest
+
+from proctor.adapters.agents.claude import ClaudeAdapter
+from proctor.adapters.kit.process_tree import RUN_MARK
+from proctor.policies.stream.calls import ToolCall
+from proctor.policies.stream.events import Event
+from proctor.supervisor.ports import Gate, GateAnswer, Launch
+from proctor.supervisor.testing import wire
+from proctor.supervisor.testing.patience import PATIENCE_S
+
+
+class Bench:
+    """An adapter for the real client, and runs of it with a gate of the test's own."""
+
+    def __init__(self, api: Any, env: dict[str, str], cwd: Path) -> None:
+        self.api = api
+        self.env = env
+        self.cwd = cwd
+
+    def adapter(self, *tools: str, **options: Any) -> ClaudeAdapter:
+        """An adapter that offers these tools and reads no settings."""
+        env = {**self.env, **options.pop("env", {})}
+        options.setdefault("model", "claude-sonnet-4-5")
+        options.setdefault("cwd", self.cwd)
+        return ClaudeAdapter({"setting_sources": [], **options}, tools=tools or ("Bash",), env=env)
+
+    def launch(self, gate: Gate, **more: Any) -> Launch:
+        """A launch of one run."""
+        return Launch(
+            **{"run_id": f"run-{uuid.uuid4().hex}", "prompt": "go", "session_id": "s", "gate": gate, **more}
+        )
+
+    async def run(self, adapter: ClaudeAdapter, gate: Gate | None = None, **more: Any) -> list[Event]:
+        """Everything the client reports of one run; without a gate every call is allowed."""
+        seen: list[Event] = []
+        with anyio.fail_after(PATIENCE_S):
+            async with adapter.open(self.launch(gate or allow_all, **more)) as provider:
+                seen.extend([event async for event in provider.events()])
+        return seen
+
+    def marked(self, run_id: str) -> list[int]:
+        """The processes that carry a run's mark."""
+        found = []
+        for process in psutil.process_iter():
+            try:
+                if process.environ().get(RUN_MARK) == run_id and process.status() != psutil.STATUS_ZOMBIE:
+                    found.append(process.pid)
+            except psutil.Error:
+                continue
+        return found
+
+    def stand_in(self, behind: Callable[[list[str]], list[str]]) -> str:
+        """The real client behind a program that does something to its pipes: see supervisor.testing.wire."""
+        return str(wire.as_program(self.cwd.parent / "client", behind([real_client()])))
+
+
+def real_client() -> str:
+    """The path of the client that the SDK carries."""
+    import claude_agent_sdk
+
+    return str(Path(claude_agent_sdk.__file__).parent / "_bundled" / "claude")
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    """The suite runs on asyncio, and every ending on both."""
+    return "trio"
+
+
+async def allow_all(call: ToolCall) -> GateAnswer:
+    """A gate that refuses nothing."""
+    return GateAnswer(allowed=True)
+
+
+@pytest.fixture
+def bench(api: Any, hermetic: dict[str, str], tmp_path: Path) -> Bench:
+    """The real client against the scripted API."""
+    return Bench(api, hermetic, tmp_path / "work")

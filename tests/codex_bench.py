@@ -1,0 +1,382 @@
+"""A scripted Responses API on loopback, and an environment in which the real client talks to nothing else."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import threading
+import uuid
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import anyio
+import anyio.to_thread
+import loopback
+import psutil
+import pytest
+
+from proctor.adapters.agents.codex import CodexAdapter, turn
+from proctor.adapters.kit.process_tree import RUN_MARK
+from proctor.policies.stream.calls import ToolCall
+from proctor.policies.stream.events import Event, RunCompleted, TurnStarted
+from proctor.supervisor.errors import ProviderError
+from proctor.supervisor.ports import Gate, GateAnswer, Launch, Provider
+from proctor.supervisor.run.cancel_ladder import walk
+from proctor.supervisor.run.clock import Clock
+from proctor.supervisor.testing.patience import PATIENCE_S
+
+Item = dict[str, Any]
+
+
+class Reply:
+    """One scripted response: its items and usage, an HTTP status, or cut off, silent after its items, or mute."""
+
+    def __init__(
+        self, *items: Item, used: tuple[int, int] = (100, 20), cached: int = 0, reasoning: int = 0,
+        status: int = 200, cut: bool = False, endless: bool = False, mute: bool = False,
+    ) -> None:  # fmt: skip
+        self.items = items
+        self.status = status
+        self.cut = cut
+        self.endless = endless
+        self.mute = mute
+        self.usage = {
+            "input_tokens": used[0],
+            "input_tokens_details": {"cached_tokens": cached},
+            "output_tokens": used[1],
+            "output_tokens_details": {"reasoning_tokens": reasoning},
+            "total_tokens": sum(used),
+        }
+
+
+class ResponsesAPI:
+    """Answers each request that offers tools with the next reply of the script, then with `end`."""
+
+    def __init__(self) -> None:
+        self.script: list[Reply] = []
+        self.agents_script: list[Reply] = []
+        self.requests: list[dict[str, Any]] = []
+        self._news = threading.Condition()
+        self._server = loopback.Server(self._answer)
+        self.url = f"{self._server.url}/v1"
+
+    def close(self) -> None:
+        """Let endless responses go and stop serving."""
+        self._server.close()
+
+    def reply(self, *items: Item, **how: Any) -> None:
+        """Add a reply to the script; see Reply."""
+        self.script.append(Reply(*items, **how))
+
+    def agent_reply(self, *items: Item, **how: Any) -> None:
+        """Add a reply to the script of the sub-agents, whose requests say that they are one's."""
+        self.agents_script.append(Reply(*items, **how))
+
+    def text(self, text: str) -> Item:
+        """A message of the model."""
+        content = [{"type": "output_text", "text": text}]
+        return {"type": "message", "role": "assistant", "id": f"msg_{uuid.uuid4().hex}", "content": content}
+
+    def call(self, call_id: str, name: str, *, namespace: str | None = None, **arguments: Any) -> Item:
+        """A function call of the model."""
+        call = {"type": "function_call", "name": name, "arguments": json.dumps(arguments), "call_id": call_id}
+        return {**call, "namespace": namespace} if namespace else call
+
+    def shell(self, call_id: str, command: str, **arguments: Any) -> Item:
+        """A command of the model."""
+        return self.call(call_id, "exec_command", cmd=command, **arguments)
+
+    def patch(self, call_id: str, *lines: str) -> Item:
+        """A file change of the model."""
+        text = "\n".join(("*** Begin Patch", *lines, "*** End Patch", ""))
+        return {"type": "custom_tool_call", "name": "apply_patch", "input": text, "call_id": call_id}
+
+    async def asked(self, times: int = 1) -> None:
+        """Wait until so many responses were asked for."""
+
+        def count() -> None:
+            with self._news:
+                self._news.wait_for(lambda: len(self.requests) >= times, PATIENCE_S)
+
+        with anyio.fail_after(PATIENCE_S):
+            await anyio.to_thread.run_sync(count, abandon_on_cancel=True)
+
+    def next_reply(self, request: dict[str, Any]) -> Reply:
+        """Choose the reply to one request; side requests offer no tools and get a harmless one."""
+        with self._news:
+            if not request.get("tools"):
+                return Reply(self.text("{}"), used=(0, 0))
+            self.requests.append(request)
+            self._news.notify_all()
+            script = self.agents_script if "x-openai-subagent" in request["client_metadata"] else self.script
+            reply = script.pop(0) if script else Reply(self.text("end"))
+            reply.items = tuple(item(request) if callable(item) else item for item in reply.items)
+            return reply
+
+    def _answer(self, request: loopback.Exchange) -> None:
+        if request.method != "POST":
+            request.give({"models": [], "data": []})
+            return
+        reply = self.next_reply(request.body)
+        if reply.status != 200:
+            request.give({"error": {"message": "scripted failure"}}, status=reply.status)
+            return
+        if not reply.mute:
+            request.stream(_sse(reply))
+        if reply.mute or reply.endless:
+            request.hold()
+
+    def offered(self) -> list[str]:
+        """The names of the tools the client offered to the model last."""
+        return [str(tool.get("name") or tool["type"]) for tool in self.requests[-1]["tools"]]
+
+    def told(self, call_id: str) -> str:
+        """What the model was told of one of its calls."""
+        outputs = [item for item in self.requests[-1]["input"] if item["type"].endswith("_output")]
+        return "".join(str(item["output"]) for item in outputs if item["call_id"] == call_id)
+
+
+def _sse(reply: Reply) -> Iterator[dict[str, Any]]:
+    response = {"id": f"resp_{uuid.uuid4().hex}"}
+    yield {"type": "response.created", "response": response}
+    for index, item in enumerate(reply.items):
+        at = {"output_index": index}
+        if item["type"] == "message":
+            yield {"type": "response.output_item.added", "item": {**item, "content": []}, **at}
+            text = item["content"][0]["text"]
+            yield {"type": "response.output_text.delta", "item_id": item["id"], "delta": text, **at}
+        yield {"type": "response.output_item.done", "item": item, **at}
+    if not reply.endless and not reply.cut:
+        yield {"type": "response.completed", "response": {**response, "usage": reply.usage, "output": []}}
+
+
+class RecordingGate:
+    """A gate that remembers what it was asked; `decide` says what each call gets."""
+
+    def __init__(self, decide: Callable[[ToolCall], GateAnswer] | None = None) -> None:
+        self.calls: list[ToolCall] = []
+        self._decide = decide
+
+    async def __call__(self, call: ToolCall) -> GateAnswer:
+        self.calls.append(call)
+        return self._decide(call) if self._decide else GateAnswer(allowed=True)
+
+
+class Watched:
+    """A run that is read to its end in the background; `ended` is set then."""
+
+    def __init__(self, provider: Provider) -> None:
+        self.provider = provider
+        self.seen: list[Event] = []
+        self.error: Exception | None = None
+        self.ended = anyio.Event()
+        self.responding = anyio.Event()
+
+    async def read(self) -> None:
+        """Read it."""
+        try:
+            async for event in self.provider.events():
+                self.seen.append(event)
+                if isinstance(event, TurnStarted):
+                    self.responding.set()
+        except ProviderError as error:
+            self.error = error
+        self.ended.set()
+
+    async def cancel(self) -> list[dict[str, Any]]:
+        """Walk down the ladder; what was tried, without how long it took."""
+        taken = await walk(self.provider.ladder(), self.ended, Clock())
+        return [{name: told for name, told in rung.items() if name != "took_ms"} for rung in taken]
+
+    async def interrupt(self) -> None:
+        """Cancel it, and see that the client took the interrupt and ended its turn by it."""
+        taken = await self.cancel()
+
+        assert taken == [{"rung": "interrupt", "evidence": {"interrupted_by": "ladder"}, "ended": True}]
+        assert self.error is None
+        assert not any(isinstance(event, RunCompleted) for event in self.seen)
+
+
+class Pipe:
+    """A named pipe on which a command says that it is up."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        os.mkfifo(path)
+
+    def __str__(self) -> str:
+        return str(self._path)
+
+    async def heard(self) -> None:
+        """Wait until a command wrote to it."""
+        with anyio.fail_after(PATIENCE_S):
+            await anyio.to_thread.run_sync(self._path.read_text, abandon_on_cancel=True)
+
+
+class Bench:
+    """Adapters for the real client against the scripted API, and runs of them with a gate of one's own."""
+
+    def __init__(self, api: ResponsesAPI, root: Path, used_home: Path) -> None:
+        self.api = api
+        self.cwd = root / "work"
+        self.home = root / "home"
+        self.run_ids: list[str] = []
+        self.cwd.mkdir()
+        shutil.copytree(used_home, self.home)
+
+    def adapter(self, *, config: dict[str, Any] | None = None, **options: Any) -> CodexAdapter:
+        """An adapter whose client signs in nowhere and talks to the scripted API only."""
+        provider = {
+            "name": "scripted", "base_url": self.api.url, "wire_api": "responses",
+            "requires_openai_auth": False, "request_max_retries": 1, "stream_max_retries": 1,
+        }  # fmt: skip
+        quiet = {
+            "features.enable_request_compression": False,
+            "analytics.enabled": False,
+            "features.shell_snapshot": False,
+        }
+        env = {"PATH": os.environ["PATH"], "HOME": str(self.home), "CODEX_HOME": str(self.home)}
+        return CodexAdapter(
+            **{"model": "gpt-5.5", "cwd": self.cwd, "env": env, "sandbox": "danger-full-access", **options},
+            config={
+                "model_provider": "scripted",
+                "model_providers.scripted": provider,
+                **quiet,
+                **(config or {}),
+            },
+        )
+
+    def launch(self, gate: Gate | None = None, **more: Any) -> Launch:
+        """A launch of one run; without a gate every call is allowed."""
+        self.run_ids.append(f"run-{uuid.uuid4().hex}")
+        details = {"prompt": "go", "session_id": "s", "run_id": self.run_ids[-1], **more}
+        return Launch(gate=gate or RecordingGate(), **details)
+
+    async def run(self, gate: Gate | None = None, *, adapter: CodexAdapter | None = None, **more: Any) -> list[Event]:
+        """Everything the client reports of one run."""
+        with anyio.fail_after(PATIENCE_S):
+            async with (adapter or self.adapter()).open(self.launch(gate, **more)) as provider:
+                return [event async for event in provider.events()]
+
+    @asynccontextmanager
+    async def watched(
+        self, gate: Gate | None = None, *, adapter: CodexAdapter | None = None, **more: Any
+    ) -> AsyncIterator[Watched]:
+        """A run that is read in the background, and given up when this is left."""
+        with anyio.fail_after(PATIENCE_S):
+            async with (adapter or self.adapter()).open(self.launch(gate, **more)) as provider:
+                run = Watched(provider)
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(run.read)
+                    yield run
+                    tasks.cancel_scope.cancel()
+
+    def made(self, pattern: str = "[!.]*") -> list[str]:
+        """The names of the files in the working folder; the sandbox leaves hidden ones."""
+        return sorted(path.name for path in self.cwd.glob(pattern))
+
+    def survivors(self) -> list[int]:
+        """Processes of any run of this bench that still live."""
+        return [process.pid for process in psutil.process_iter() if _mark(process) in self.run_ids]
+
+
+def _mark(process: psutil.Process) -> str | None:
+    try:
+        return None if process.status() == psutil.STATUS_ZOMBIE else process.environ().get(RUN_MARK)
+    except psutil.Error:
+        return None
+
+
+@pytest.fixture(autouse=True)
+def client_installed(request: pytest.FixtureRequest) -> None:
+    """Skip what needs the real client where it is not installed."""
+    if request.node.get_closest_marker("codex") is not None:
+        pytest.importorskip("codex_cli_bin", reason="needs the Codex client: pip install 'proctor[codex]'")
+
+
+@pytest.fixture
+def api() -> Iterator[ResponsesAPI]:
+    """The scripted API, serving."""
+    served = ResponsesAPI()
+    yield served
+    served.close()
+
+
+@pytest.fixture(scope="session")
+def used_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A home in which the client has made its databases already: it takes longer for them than for a run."""
+    home = tmp_path_factory.mktemp("home")
+    if find_spec("codex_cli_bin") is not None:
+        here = {"name": "here", "base_url": "http://127.0.0.1:9/v1", "requires_openai_auth": False}
+        config = {"model_provider": "here", "model_providers.here": here}
+        env = {"PATH": os.environ["PATH"], "HOME": str(home), "CODEX_HOME": str(home)}
+        anyio.run(CodexAdapter(cwd=home, env=env, config=config).prepare)
+    return home
+
+
+@pytest.fixture
+def bench(api: ResponsesAPI, tmp_path: Path, used_home: Path) -> Bench:
+    """The real client against the scripted API."""
+    return Bench(api, tmp_path, used_home)
+
+
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let an interrupt take as long as it takes on a busy machine; what follows on one in vain is not meant."""
+    monkeypatch.setattr(turn, "INTERRUPT_S", PATIENCE_S)
+    monkeypatch.setattr(turn, "CLEAN_UP_S", PATIENCE_S)
+
+
+@pytest.fixture
+def pipe(tmp_path: Path) -> Pipe:
+    """A pipe for a command to say that it is up."""
+    return Pipe(tmp_path / "up")
+
+
+@pytest.fixture
+def gate_that() -> Callable[[Callable[[ToolCall], GateAnswer] | None], RecordingGate]:
+    """Make a gate that remembers its calls and answers as a function says."""
+    return RecordingGate
+
+
+@pytest.fixture
+def stand_in(tmp_path: Path) -> Callable[[str], Path]:
+    """Make an executable that greets as the client does and then does what a script says."""
+
+    def make(script: str) -> Path:
+        path = tmp_path / "stand-in"
+        path.write_text(STAND_IN.replace("SCRIPT", script))
+        path.chmod(0o755)
+        return path
+
+    return make
+
+
+STAND_IN = """#!/usr/bin/env python3
+import json, sys
+from pathlib import Path
+
+def say(message): print(json.dumps(message), flush=True)
+def hear(): return json.loads(sys.stdin.readline())
+def report(told): say({"method": "told", "params": {"told": told}})
+def record(payload):
+    with RECORD.open("a") as lines: lines.write(json.dumps({"type": "response_item", "payload": payload}) + "\\n")
+
+DONE = {"method": "turn/completed", "params": {"threadId": "t", "turn": {"id": "u", "status": "completed"}}}
+TERMS = {"approvalPolicy": "untrusted", "approvalsReviewer": "user", "sandbox": {"type": "dangerFullAccess"}}
+RECORD = Path(__file__).with_name("record")
+THREAD = {"thread": {"id": "t", "path": str(RECORD)}, "model": "m", **TERMS}
+ANSWERS = {"thread/start": THREAD, "turn/start": {"turn": {"id": "u"}}}
+while True:
+    message = hear()
+    if "id" in message:
+        say({"id": message["id"], "result": ANSWERS.get(message["method"], {})})
+    if message.get("method") == "turn/start":
+        break
+SCRIPT
+hear()
+"""
