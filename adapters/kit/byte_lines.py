@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections import deque
 from typing import Final
 
 import anyio
 import anyio.abc
+from anyio.streams.buffered import BufferedByteReceiveStream
 
 MAX_LINE_BYTES: Final = 64 * 1024 * 1024
 BROKEN: Final = (anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError)
@@ -34,42 +34,20 @@ class ByteLines:
     """
 
     def __init__(self, stream: anyio.abc.ByteReceiveStream, *, max_bytes: int = MAX_LINE_BYTES) -> None:
-        self._stream = stream
+        self._buffered = BufferedByteReceiveStream(stream)
         self._max_bytes = max_bytes
-        self._whole: deque[bytes] = deque()
-        self._rest: list[bytes] = []
-        self._rest_bytes = 0
         self._over = False
 
     def __aiter__(self) -> ByteLines:
         return self
 
     async def __anext__(self) -> bytes:
-        while not self._whole:
-            if self._over:
-                raise StopAsyncIteration
-            if self._rest_bytes > self._max_bytes:
-                raise EndlessLineError(b"".join(self._rest)[:_SHOWN_BYTES])
-            await self._receive()
-        return self._whole.popleft()
-
-    async def _receive(self) -> None:
+        if self._over:
+            raise StopAsyncIteration
         try:
-            first, *more = (await self._stream.receive()).split(b"\n")
-        except BROKEN:
+            return await self._buffered.receive_until(b"\n", self._max_bytes)
+        except anyio.DelimiterNotFound:
+            raise EndlessLineError(self._buffered.buffer[:_SHOWN_BYTES]) from None
+        except (anyio.IncompleteRead, *BROKEN):
             self._over = True
-            self._end_line()
-            return
-        self._begin(first)
-        for part in more:
-            self._end_line()
-            self._begin(part)
-
-    def _begin(self, part: bytes) -> None:
-        self._rest.append(part)
-        self._rest_bytes += len(part)
-
-    def _end_line(self) -> None:
-        self._whole.append(b"".join(self._rest))
-        self._rest.clear()
-        self._rest_bytes = 0
+            return self._buffered.buffer

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import importlib
 import os
+import pkgutil
 import sys
 from typing import Any
 
@@ -22,18 +22,14 @@ def named_object(given: Any, *, what: str) -> Any:
     """
     if not isinstance(given, str):
         return given
-    module_name, colon, path = given.partition(":")
-    if not (module_name and colon and path):
+    if not all(given.partition(":")):
         raise UsageError(f"{what} `{given}` is not of the form `module:name`")
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
     try:
-        found: Any = importlib.import_module(module_name)
-    except ImportError as error:
+        return pkgutil.resolve_name(given)
+    except (ImportError, ValueError) as error:
         raise UsageError(f"{what} `{given}`: {error}") from error
-    for name in path.split("."):
-        try:
-            found = getattr(found, name)
-        except AttributeError:
-            raise UsageError(f"{what} `{given}`: module `{module_name}` has no `{path}`") from None
-    return found
+    except AttributeError:
+        module, _, path = given.partition(":")
+        raise UsageError(f"{what} `{given}`: module `{module}` has no `{path}`") from None
