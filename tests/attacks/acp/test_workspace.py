@@ -32,7 +32,9 @@ export const Planted = async () => {
 def plant(folder: Path) -> None:
     """Everything a repository can bring that makes these agents run a program or stop asking."""
     touch = f"touch {folder}/RAN-"
-    programs = {name: str(folder / f"do-{name}") for name in ("server", "formatter", "hook", "discovery", "extension")}
+    programs = {
+        name: str(folder / f"do-{name}") for name in ("server", "formatter", "hook", "discovery", "extension")
+    }
     hook = {"hooks": [{"type": "command", "command": programs["hook"]}]}
     opencode = {
         "permission": {"*": "allow", "bash": "allow"},
@@ -88,7 +90,10 @@ async def test_nothing_of_the_workspace_is_loaded(bench: Any, name: str) -> None
         return GateAnswer(allowed=True)
 
     replies = (
-        {"calls": [[shell, {"command": "echo $PLANTED > planted; touch asked", "description": "x"}]], "used": [10, 1]},
+        {
+            "calls": [[shell, {"command": "echo $PLANTED > planted; touch asked", "description": "x"}]],
+            "used": [10, 1],
+        },
         {"calls": [[write, {path: "b.txt", "content": "x"}]], "used": [10, 1]},
     )
     for prompt in (f"{bench.prompt(*replies)} @secret.txt", "/cmd"):

@@ -11,7 +11,7 @@ import pytest
 from proctor.policies.language.conditions import Condition
 from proctor.policies.language.selectors import ToolWhere
 from proctor.policies.policy import Deny, Limit, Limits, Policy
-from proctor.policies.stream.events import TERMINAL, Event, TokenUsageUpdated
+from proctor.policies.stream.events import TERMINAL, Event, TokenUsageUpdated, TurnStarted
 from proctor.supervisor import MemoryStore, PolicyViolationError, ProviderError, Supervisor, run_once
 from proctor.supervisor.ports import ApprovalAnswer, ApprovalRequest
 from proctor.supervisor.testing.patience import PATIENCE_S
@@ -170,5 +170,5 @@ async def test_a_replayed_session_counts_its_turns_on(bench: Any) -> None:
         )
         result = await second.wait()
 
-    started = [event.turn for event in result.events if event.type == "turn_started"]
+    started = [event.turn for event in result.events if isinstance(event, TurnStarted)]
     assert (result.status, started) == ("completed", [4])
