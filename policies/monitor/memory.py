@@ -16,6 +16,7 @@ from ..rules.machine import BOUND
 from ..stream.calls import UNREADABLE, RunContext, fingerprint
 from ..values.equality import is_number, number_of, unkeepable
 from ..values.regexes import Regex
+from .usage import Meter
 
 USER_TEXT_BOUND = 1_000_000
 """Characters of user messages kept, the latest; what was forgotten supports no value any more."""
@@ -102,14 +103,21 @@ def surroundings_of(context: RunContext) -> Surroundings:
 class Memory:
     """What rules may look up of a session besides their own state."""
 
-    __slots__ = ("returned", "surroundings", "tools", "words")
+    __slots__ = ("context", "meter", "returned", "surroundings", "tools", "words")
 
     def __init__(
-        self, returned: dict[OutputRef, Returned], words: UserWords, surroundings: Surroundings, tools: ToolTable
+        self,
+        returned: dict[OutputRef, Returned],
+        words: UserWords,
+        meter: Meter,
+        context: RunContext,
+        tools: ToolTable,
     ) -> None:
         self.returned = returned
         self.words = words
-        self.surroundings = surroundings
+        self.meter = meter
+        self.context = context
+        self.surroundings = surroundings_of(context)
         self.tools = tools
 
 

@@ -13,7 +13,7 @@ import msgspec
 
 from ..errors import EventError, wrong_type
 from ..language.naming import Kind
-from ..rules.check import CheckMachine
+from ..rules.check import TOOL, CheckMachine
 from ..rules.nets.machine import NetMachine
 from ..rules.nets.written import Net, NetLine
 from ..stack.ids import net_name
@@ -64,11 +64,13 @@ class Monitor(Limited):
         try:
             check_input(call.input)
             turn = self.session.session_turn(call.turn)
-            steps = self.steps(self.subject(call.id, call.name, call.input, turn))
+            seen = self.subject(call.id, call.name, call.input, turn)
+            steps = self.steps(seen)
         except (*UNREADABLE, AttributeError):
             return []  # `propose` refuses it
-        machines = [(rule.id, rule.machine) for rule, _ in steps.visits.rules]
-        return [(id, m.check) for id, m in machines if isinstance(m, CheckMachine) and m.is_async]
+        machines = [(rule, rule.machine) for rule, mask in steps.visits.rules if mask & TOOL]
+        checks = [(rule, machine) for rule, machine in machines if isinstance(machine, CheckMachine)]
+        return [(r.id, m.asking(self.states[r.number], seen)) for r, m in checks if m.is_async]
 
     def propose(self, call: ToolCall, checks: Mapping[str, Any] = NO_ANSWERS) -> Decision:
         """Judge a call at the gate on every rule and, if it may run, spend what it spends.

@@ -18,7 +18,7 @@ from ..language.facts import Surroundings
 from ..language.naming import Kind, Names
 from ..language.operands import OutputRef
 from ..language.selectors import VirtualName
-from ..stream.calls import UNREADABLE, check_input, fingerprint
+from ..stream.calls import UNREADABLE, RunContext, Usage, check_input, fingerprint
 from ..values.equality import is_number, parsed_output, text_of
 from .index import NO_STEPS, Steps
 from .limits import LimitState
@@ -78,6 +78,16 @@ class Call(msgspec.Struct, gc=False):
     def names(self) -> Names:
         """What the call goes by."""
         return self.memory.tools.names(self.kind)
+
+    @property
+    def usage(self) -> Usage:
+        """What the run has used so far."""
+        return self.memory.meter.run
+
+    @property
+    def context(self) -> RunContext:
+        """Who runs what."""
+        return self.memory.context
 
     @property
     def surroundings(self) -> Surroundings:

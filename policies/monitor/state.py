@@ -13,7 +13,7 @@ from ..stream.calls import RunContext, Violation, check_input, input_digest
 from .compiled import CompiledPolicy
 from .index import NO_STEPS, Asked, Compiled, Met, Steps, Visits
 from .limits import Exceeded
-from .memory import Memory, Returned, surroundings_of
+from .memory import Memory, Returned
 from .session import REQUESTED, Call, Output, Session
 from .violations import of_limit, of_rule, raised
 
@@ -62,7 +62,7 @@ class Judging:
 
     def rebind(self) -> None:
         """The rules or their states are others than before: find out anew what calls do to them."""
-        self.memory = Memory(self.returned, self.session.words, surroundings_of(self.context), self.tools)
+        self.memory = Memory(self.returned, self.session.words, self.session.meter, self.context, self.tools)
         self._steps.clear()
         for call in self.calls.values():
             call.steps = self.bound(call.steps.visits)

@@ -44,6 +44,7 @@ __all__ = ["RULES", "Check", *sorted(rule.__name__ for rule in WRITTEN)]
 ROOMS = (
     "after",  # `after` and `eventually`
     "check",  # `check`
+    "check_context",  # what a `check` is told beside the call, and how it may answer
     "keyed",  # `key`
     "loop",  # `loop`, `max_parallel` and `circuit_breaker`
     "count",  # `count` and its other spelling `max_calls`

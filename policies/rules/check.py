@@ -4,23 +4,30 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable, Iterator
+from functools import partial
+from inspect import Parameter
 from typing import Any, TypeAlias
+
+import msgspec
 
 from ..language.conditions import when_problems
 from ..language.selectors import Scope, Selector, selector_problems
 from ..stream.calls import ToolCall
 from ..values.complaints import Complaint
-from .machine import Call, Finding, Machine, State, slots_of
+from .check_context import Answer, CheckContext, PastCall, Refuse
+from .machine import BOUND, Call, Finding, Judge, Machine, Output, Spend, State, counted, slots_of
 from .record import Drawing, Roles, Rule
 from .wording import names
 
-Answer: TypeAlias = bool | str | None
-"""None or True: the call may run. False, or a text that says why: it may not."""
-CheckFunction: TypeAlias = Callable[[ToolCall], Answer | Awaitable[Answer]]
+TOOL, ANY = 1, 2
+_EXPECTED = "the check to agree"
+CheckFunction: TypeAlias = (
+    Callable[[ToolCall], Answer | Awaitable[Answer]] | Callable[[ToolCall, CheckContext], Answer | Awaitable[Answer]]
+)
 
 
 class Check(Rule, tag="check", frozen=True):
-    """Asks a callable about each call of `tool`; one that raises denies.
+    """Asks a callable about each call of `tool`, with its context if it takes two arguments; one that raises denies.
 
     An `async def` runs outside the monitor: its answers are handed to `propose(call, checks={id: answer})`.
     """
@@ -32,6 +39,8 @@ class Check(Rule, tag="check", frozen=True):
         """What is wrong beyond the types."""
         yield from when_problems(self.when)
         yield from selector_problems(self.tool, ("tool",))
+        if callable(self.check) and _takes(self.check) is None:
+            yield ("check",), "takes the call, or the call and its context, and nothing else it needs"
         if self.key is not None:
             yield ("key",), "a `check` rule has no `key`: it keeps no state"
 
@@ -59,22 +68,67 @@ class Check(Rule, tag="check", frozen=True):
         return ()
 
 
+def _takes(check: Callable[..., Any]) -> int | None:
+    """How many arguments a check is given, 1 or 2; None if it can be given neither."""
+    try:
+        signature = inspect.signature(check)
+    except (TypeError, ValueError):  # written in C
+        return 1
+    kinds = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
+    places = [p for p in signature.parameters.values() if p.kind in kinds]
+    wants = sum(p.default is p.empty for p in places) > 1 or [p.name for p in places[1:2]] == ["context"]
+    number = 2 if wants else 1
+    try:
+        signature.bind(*range(number))
+    except TypeError:
+        return None
+    return number
+
+
+class CheckState(State):
+    """The session's calls, for a check that is told of them."""
+
+    calls: list[PastCall] = []
+
+
 class CheckMachine(Machine):
     """A callable as a rule; `rule_id` is set by the compiler."""
 
     kind = "check"
-    restricts = 1
+    state_type = CheckState
+    restricts = TOOL
     rule_id = ""
 
     def __init__(self, rule: Check, scope: Scope) -> None:
-        self.slots = slots_of(scope, (rule.tool, False))
-        self.check: CheckFunction = rule.check
+        self.check: Callable[..., Any] = rule.check
         self.is_async = any(map(inspect.iscoroutinefunction, (rule.check, type(rule.check).__call__)))
+        self._told = _takes(rule.check) == 2
+        self.slots = slots_of(scope, (rule.tool, False), *([("*", True)] if self._told else []))
+        self.outcomes = ANY if self._told else 0
 
-    def judge(self, state: State, call: Call, mask: int, now: int) -> Finding | None:
+    def judging(self, mask: int) -> Judge | None:
+        """Only the tool is ever refused."""
+        return self.judge if mask & TOOL else None
+
+    def spending(self, mask: int) -> Spend | None:
+        """Only a check that is told of calls remembers them."""
+        return self.started if self._told else None
+
+    def asking(self, state: CheckState, call: Call) -> Callable[[ToolCall], Any]:
+        """What answers for a call: of the call alone, its context bound."""
+        if not self._told:
+            return self.check
+        usage = msgspec.structs.replace(call.usage)
+        context = CheckContext(calls=tuple(state.calls), usage=usage, run=call.context, turn=call.turn)
+        return partial(_asked_with, self.check, context)
+
+    def judge(self, state: CheckState, call: Call, mask: int, now: int) -> Finding | None:
         """Refuse what the callable refuses."""
+        if len(state.calls) >= BOUND:
+            return Finding("a session that a check can be told of", f"it has {counted(BOUND, 'call')}")
         if not self.is_async:
-            return self._finding(self.check(ToolCall(id=call.id, name=call.name, input=call.input, turn=call.turn)))
+            asked = ToolCall(id=call.id, name=call.name, input=call.input, turn=call.turn)
+            return self._finding(self.asking(state, call)(asked))
         if call.observed and self.rule_id not in call.answers:
             return None
         answer = call.answers.get(self.rule_id, "the check was not asked")
@@ -85,5 +139,50 @@ class CheckMachine(Machine):
     def _finding(self, answer: Any) -> Finding | None:
         if answer is None or answer is True:
             return None
-        why = answer if isinstance(answer, str) else "the check refused"
-        return Finding("the check to agree", why)
+        if inspect.isawaitable(answer):
+            if inspect.iscoroutine(answer):
+                answer.close()
+            raise TypeError("the check returned something to be awaited: write it with `async def`")
+        if isinstance(answer, Refuse):
+            action = "cancel" if answer.action == "halt" else answer.action
+            why = answer.reason or "the check refused"
+            return Finding(_EXPECTED, why, action=action, reason=answer.reason, tell_model=answer.tell_model)
+        return Finding(_EXPECTED, answer if isinstance(answer, str) else "the check refused")
+
+    def started(self, state: CheckState, call: Call, mask: int, now: int) -> None:
+        """Remember the call."""
+        self._note(state, PastCall(id=call.id, name=call.name, input=call.input, turn=call.turn))
+
+    def completed(self, state: CheckState, call: Call, mask: int, output: Output) -> None:
+        """Remember what it returned."""
+        self._ended(state, call, "completed", output.value)
+
+    def failed(self, state: CheckState, call: Call, mask: int) -> Finding | None:
+        """Remember that it failed."""
+        self._ended(state, call, "failed")
+        return None
+
+    def denied(self, state: CheckState, call: Call, mask: int) -> Finding | None:
+        """Remember that it never ran."""
+        past = PastCall(id=call.id, name=call.name, input=call.input, turn=call.turn, status="denied")
+        self._note(state, past)
+        return None
+
+    def _note(self, state: CheckState, call: PastCall) -> None:
+        if len(state.calls) < BOUND:
+            state.calls.append(call)
+
+    def _ended(self, state: CheckState, call: Call, status: str, output: Any = None) -> None:
+        for n in reversed(range(len(state.calls))):
+            past = state.calls[n]
+            if past.id == call.id and past.status == "running":
+                state.calls[n] = msgspec.structs.replace(past, status=status, output=output)
+                return
+
+    def describe(self, state: CheckState) -> str:
+        """How many calls it knows of."""
+        return counted(len(state.calls), "call") if self._told else ""
+
+
+def _asked_with(check: Callable[..., Any], context: CheckContext, call: ToolCall) -> Any:
+    return check(call, context)

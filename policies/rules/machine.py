@@ -21,7 +21,7 @@ from ..language.facts import Facts
 from ..language.naming import Names
 from ..language.operands import OutputRef
 from ..language.selectors import Scope, Slot, Subject
-from ..stream.calls import Action
+from ..stream.calls import Action, RunContext, Usage
 from ..values.regexes import VIEW, Regex
 
 BOUND = 10_000
@@ -33,7 +33,8 @@ _SHORT = 5
 class Finding(msgspec.Struct, frozen=True):
     """Why a rule objects: what it expected and what happened, in words and in figures.
 
-    `action` and `kind` are set where the finding itself decides them (a net's manual transition).
+    `action`, `reason` and `tell_model` are set where the finding itself decides them: a net's manual transition, a
+    check's answer.
     """
 
     expected: str
@@ -41,6 +42,8 @@ class Finding(msgspec.Struct, frozen=True):
     details: dict[str, Any] = {}
     suggestion: str = ""
     action: Action | None = None
+    reason: str | None = None
+    tell_model: str | None = None
 
 
 class Output(Protocol):
@@ -84,6 +87,16 @@ class Call(Subject, Protocol):
     @property
     def names(self) -> Names:
         """What the call goes by."""
+        ...
+
+    @property
+    def usage(self) -> Usage:
+        """What the run has used so far."""
+        ...
+
+    @property
+    def context(self) -> RunContext:
+        """Who runs what."""
         ...
 
     @property

@@ -19,6 +19,7 @@ from ...rules.machine import Machine
 from ...rules.nets.written import Net
 from ...rules.wording import names
 from ...stack.clauses import Clause
+from ...stream.calls import RunContext, Usage
 from ..alphabet.call_classes import Facet, Kind, Kinds, Reach
 
 MAX_STATES = 500
@@ -48,6 +49,8 @@ class HypotheticalCall:
     observed = False
     surroundings = Surroundings()
     names = Names("")
+    usage = Usage()
+    context = RunContext()
 
     def __init__(self, number: int) -> None:
         self.id = self.name = f"call {number}"

@@ -1,0 +1,56 @@
+"""What a `check` is told beside the call, and how it may answer."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, TypeAlias, get_args
+
+import msgspec
+
+from ..stream.calls import RunContext, Usage
+from .record import RuleAction
+
+
+class PastCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One earlier call of the session and what became of it; `output` is what it returned, as JSON."""
+
+    id: str
+    name: str
+    input: dict[str, Any]
+    turn: int
+    status: Literal["running", "completed", "failed", "denied"] = "running"
+    output: Any = None
+
+
+class CheckContext(msgspec.Struct, frozen=True, kw_only=True):
+    """The session as it stands when a call is judged.
+
+    `calls`: the session's calls so far, oldest first, the judged one not among them; `usage`: what the run has used;
+    `run`: who runs what; `turn`: the number of the model response that asks, from 1, counted through the session.
+    """
+
+    calls: tuple[PastCall, ...]
+    usage: Usage
+    run: RunContext
+    turn: int
+
+
+class Refuse(msgspec.Struct, frozen=True, kw_only=True):
+    """A check's refusal with more to say than no.
+
+    `action` stands in place of the rule's, `reason` and `tell_model` too; what is None is the rule's.
+
+    Raises:
+        ValueError: no such action.
+    """
+
+    action: RuleAction | None = None
+    reason: str | None = None
+    tell_model: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.action is not None and self.action not in get_args(RuleAction):
+            raise ValueError(f"`{self.action}` is no action: {', '.join(get_args(RuleAction))}")
+
+
+Answer: TypeAlias = bool | str | Refuse | None
+"""None or True: the call may run. False, a text that says why, or `Refuse`: it may not."""

@@ -1,0 +1,193 @@
+"""Checks: rules written in Python, told of the call and of its context."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from proctor.policies import Monitor, Policy, PolicyError, RunContext, ToolCall, compile_policy
+from proctor.policies.rules import Check
+from proctor.policies.rules.check_context import CheckContext, PastCall, Refuse
+from proctor.policies.rules.machine import BOUND
+from proctor.policies.stream import events as ev
+
+ALICE = RunContext(tenant="acme", user="alice")
+
+
+def started(check: Callable[..., Any], tool: str = "*", **rule: Any) -> Monitor:
+    """A session under one check that denies."""
+    policy = Policy(name="p", on_violation="deny", rules=[Check(id="c", check=check, tool=tool, **rule)])
+    return compile_policy(policy).monitor(ALICE)
+
+
+def ask(monitor: Monitor, tool: str, id: str = "now", **input: Any) -> Any:
+    """The decision on one call."""
+    return monitor.propose(ToolCall(id=id, name=tool, input=input))
+
+
+def test_a_check_of_two_arguments_is_told_of_the_session() -> None:
+    """The calls so far with what became of them, usage, who runs what, and the turn."""
+    told: list[CheckContext] = []
+
+    def check(call: ToolCall, context: CheckContext) -> None:
+        told.append(context)
+
+    monitor = started(check, tool="pay")
+    monitor.observe(ev.TokenUsageUpdated(input_tokens=3, output_tokens=4, cost_usd=0.5))
+    for id, tool in (("a", "find"), ("b", "find"), ("c", "find"), ("d", "wait")):
+        ask(monitor, tool, id, n=id)
+    monitor.observe(ev.ToolCallCompleted(tool_call_id="a", tool_name="find", tool_output='{"free": true}'))
+    monitor.observe(ev.ToolCallFailed(tool_call_id="b", tool_name="find", error="boom"))
+    monitor.observe(ev.ToolCallDenied(tool_call_id="c", tool_name="find", decision="deny"))
+    decision = monitor.propose(ToolCall(id="e", name="pay", turn=2))
+
+    assert decision.action == "allow"
+    assert told == [
+        CheckContext(
+            calls=(
+                PastCall(id="a", name="find", input={"n": "a"}, turn=1, status="completed", output={"free": True}),
+                PastCall(id="b", name="find", input={"n": "b"}, turn=1, status="failed"),
+                PastCall(id="c", name="find", input={"n": "c"}, turn=1, status="failed"),
+                PastCall(id="d", name="wait", input={"n": "d"}, turn=1),
+            ),
+            usage=told[0].usage,
+            run=ALICE,
+            turn=2,
+        )
+    ]
+    assert (told[0].usage.total_tokens, told[0].usage.cost_usd) == (7, 0.5)
+
+
+def test_what_a_check_is_told_is_the_same_from_a_snapshot_and_from_the_record() -> None:
+    """Its state is written down and folded like any other rule's."""
+    told: list[tuple[PastCall, ...]] = []
+
+    def check(call: ToolCall, context: CheckContext) -> bool:
+        told.append(context.calls)
+        return call.name != "never"
+
+    live = started(check)
+    ask(live, "a", "1", n=1)
+    done = ev.ToolCallCompleted(tool_call_id="1", tool_name="a", tool_output=[1])
+    live.observe(done)
+    ask(live, "never", "2")
+    refused = ev.ToolCallDenied(tool_call_id="2", tool_name="never", decision="deny")
+    live.observe(refused)
+    restored = live.compiled.restore(live.snapshot())
+    folded = live.compiled.monitor(ALICE)
+    for event in (
+        ev.ToolCallRequested(tool_call_id="1", tool_name="a", tool_input={"n": 1}),
+        ev.ToolCallStarted(tool_call_id="1", tool_name="a", tool_input={"n": 1}),
+        done,
+        ev.ToolCallRequested(tool_call_id="2", tool_name="never"),
+        refused,
+    ):
+        folded.observe(event)
+    told.clear()
+    for monitor in (live, restored, folded):
+        ask(monitor, "b", "3")
+
+    assert [[call.status for call in calls] for calls in told] == [["completed", "denied"]] * 3
+    assert told[0] == told[1] == told[2]
+
+
+@pytest.mark.parametrize(
+    ("answer", "action", "reason", "tell_model"),
+    [
+        (Refuse(), "deny", "rule", "rule text"),
+        (Refuse(action="halt", reason="r"), "cancel", "r", "rule text"),
+        (Refuse(action="warn", tell_model="t"), "warn", "rule", None),
+        (Refuse(action="request_approval"), "request_approval", "rule", "rule text"),
+        ("too late", "deny", "rule", "rule text"),
+        (0, "deny", "rule", "rule text"),
+    ],
+)
+def test_a_refusal_says_what_happens_and_what_is_told(answer: Any, action: str, reason: str, tell_model: Any) -> None:
+    """What it leaves out is the rule's."""
+    monitor = started(lambda call: answer, reason="rule", tell_model="rule text")
+    decision = ask(monitor, "x")
+
+    assert (decision.action, decision.violations[0].reason, decision.tell_model) == (action, reason, tell_model)
+
+
+def test_an_approved_call_passes_a_check_that_asked_for_a_person() -> None:
+    """The check is asked again, and its request is met."""
+    monitor = started(lambda call: Refuse(action="request_approval"))
+    held = ask(monitor, "x", n=1)
+    grant = ev.ToolApprovalGranted(approval_id="a", tool_call_id="now", input_digest=held.input_digest, by="ana")
+    monitor.observe(grant)
+
+    assert (held.action, ask(monitor, "x", n=1).action) == ("request_approval", "allow")
+
+
+def test_no_action_of_another_name_can_be_refused_with() -> None:
+    """Where it is written it is an error; in a check the call is denied."""
+    with pytest.raises(ValueError, match="`allow` is no action"):
+        Refuse(action="allow")  # type: ignore[arg-type]
+    decision = ask(started(lambda call: Refuse(action="no")), "x")  # type: ignore[arg-type]
+
+    assert (decision.action, decision.errors) == ("deny", ("c",))
+
+
+async def asynchronous(call: ToolCall, context: CheckContext) -> Any:
+    return Refuse(action="cancel") if len(context.calls) > 1 else True
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("check", [asynchronous, functools.partial(asynchronous)])
+async def test_an_asynchronous_check_is_told_of_the_session_as_it_was_when_asked(check: Any) -> None:
+    """The monitor binds the context; who asks hands over the call alone."""
+    monitor = started(check, tool="pay")
+    answers = []
+    for id, tool in (("1", "find"), ("2", "pay"), ("3", "pay")):
+        call = ToolCall(id=id, name=tool)
+        checks = {name: await asked(call) for name, asked in monitor.async_checks(call)}
+        answers.append((list(checks), monitor.propose(call, checks=checks).action))
+
+    assert answers == [([], "allow"), (["c"], "allow"), (["c"], "cancel")]
+
+
+def test_a_check_that_returns_something_to_be_awaited_denies() -> None:
+    """Nobody would wait for it, and what is not false would let the call run."""
+    decision = ask(started(lambda call: asynchronous(call, None)), "x")  # type: ignore[arg-type]
+
+    assert (decision.action, decision.errors) == ("deny", ("c",))
+    assert "async def" in decision.violations[0].message
+
+
+@pytest.mark.parametrize(
+    ("check", "wants"),
+    [
+        (lambda call: None, 1),
+        (lambda *_: None, 1),
+        (lambda call, limit=3: None, 1),
+        (lambda call, context=None: None, 2),
+        (lambda call, about: None, 2),
+        (lambda call, context, more=0: None, 2),
+        (len, 1),
+    ],
+)
+def test_what_a_check_takes_tells_what_it_is_given(check: Any, wants: int) -> None:
+    """Two arguments that are needed, or a second called `context`."""
+    monitor = started(check)
+
+    assert len(monitor.compiled.rules[0].machine.slots) == wants
+
+
+@pytest.mark.parametrize("check", [lambda: None, lambda a, b, c: None, lambda call, *, key: None])
+def test_a_check_that_takes_something_else_is_an_error_at_load(check: Any) -> None:
+    """Not a denial of every call."""
+    with pytest.raises(PolicyError, match="takes the call, or the call and its context"):
+        started(check)
+
+
+def test_a_session_too_long_to_tell_is_refused() -> None:
+    """What a model can make grow is bounded, and past the bound the rule refuses."""
+    monitor = started(lambda call, context: None, tool="pay")
+    for n in range(BOUND):
+        assert ask(monitor, "find", str(n)).action == "allow"
+
+    assert ask(monitor, "pay", "last").action == "deny"
