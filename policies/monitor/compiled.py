@@ -6,7 +6,8 @@ sight of a tool's name and remembered, so an event visits only the rules that na
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+import inspect
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
@@ -30,6 +31,7 @@ from ..rules.record import Rule
 from ..stack.actions import effective_action
 from ..stack.check import checked_stack
 from ..stack.clauses import clauses_of, scope_of
+from ..stack.ids import net_name
 from ..stack.limits import effective_limits
 from ..stack.price_tables import price_tables
 from ..stream.calls import Action, RunContext
@@ -118,6 +120,7 @@ class CompiledPolicy:
     def with_net(self, net: str | NetLine | Net, **attached: Any) -> CompiledPolicy:
         """This policy with one net more, as the last rule; with every member's names; a `map` line is refused."""
         made = net_of(net)
+        _check_hooks([(net_name(net), hook) for hook in attached.values() if hook is not None])
         if not isinstance(made, Net):
             raise ValueError("a `map` line names tools, it is no net: add it to the policy")
         scope = scope_of(members_of(self.policy))
@@ -189,7 +192,7 @@ def compile_policy(
         PolicyError: the policy is wrong; every problem is named.
     """
     stack = checked_stack(policy)
-    _check_attached(stack, [*(validators or {}), *(on_results or {})])
+    _check_attached(stack, [*(validators or {}).items(), *(on_results or {}).items()])
     rules = tuple(_machines(stack, validators or {}, on_results or {}))
     limits = LimitJudge(effective_limits(stack), reject_unpriced=stack.unpriced == "reject")
     return CompiledPolicy(stack, rules, limits, ToolTable(tools))
@@ -206,12 +209,21 @@ def _machines(stack: Policy, validators: Validators, on_results: OnResults) -> I
             yield _compiled(number, clause.id, clause.policy, clause.action, record, judge)
 
 
-def _check_attached(stack: Policy, attached: Iterable[str]) -> None:
-    """Raise PolicyError where something is attached to a net that the policy does not hold."""
+def _check_attached(stack: Policy, attached: Sequence[tuple[str, object]]) -> None:
+    """Raise PolicyError where something is attached to a net that the policy does not hold, or cannot be called."""
     known = {made.name for net in stack.nets if isinstance(made := net_of(net), Net)}
-    if unknown := sorted(set(attached) - known):
+    if unknown := sorted({name for name, _ in attached} - known):
         names = ", ".join(f"`{name}`" for name in unknown)
         raise PolicyError(f"no net is called {names}, and a validator or result hook is attached to it")
+    _check_hooks(attached)
+
+
+def _check_hooks(attached: Sequence[tuple[str, object]]) -> None:
+    """Raise PolicyError for a validator or result hook, given with its net's name, that nobody could call."""
+    for name, hook in attached:
+        if not callable(hook) or inspect.iscoroutinefunction(hook):
+            kind = "an `async` function" if callable(hook) else f"a value of type `{type(hook).__name__}`"
+            raise PolicyError(f"the validator or result hook of `{name}` is {kind}, not a plain function")
 
 
 def _machine_of(id: str, clause: Rule | Allow | Deny, scope: Scope) -> Machine:

@@ -13,8 +13,11 @@ import msgspec
 
 from ..errors import EventError, wrong_type
 from ..language.naming import Kind
+from ..policy import Policy
+from ..reading.reader import check_policy
 from ..rules.check import TOOL, CheckMachine
 from ..rules.nets.machine import NetMachine
+from ..rules.nets.status import net_status
 from ..rules.nets.written import Net, NetLine
 from ..stack.ids import net_name
 from ..stream import events as ev
@@ -218,10 +221,11 @@ class Monitor(Limited):
         """Judge by one net more from now on; one that was removed goes on where it was.
 
         `validate` and `on_result` may be attached. Raises ValueError for what is no net, and if one of the name is
-        active.
+        active; PolicyError, which is one, for a net that is wrong in itself.
         """
         if not isinstance(net, str | NetLine | Net):
             raise ValueError(wrong_type("a net", net))
+        check_policy(Policy(name="added", nets=[net]))
         name = net_name(net)
         if any(rule.kind == "net" and rule.id == name for rule in self.compiled.rules):
             raise ValueError(f"a net `{name}` is active already")
@@ -238,6 +242,22 @@ class Monitor(Limited):
                 self.removed_nets[name] = rule
                 return self.adopt(self.compiled.without(rule.number))
         raise KeyError(name)
+
+    def status(self) -> str:
+        """Where the nets stand and what each lets through now, one a line; "" without nets.
+
+        The words name nets, places and tools, and may be put in a prompt.
+        """
+        rules = [
+            *((rule, "") for rule in self.compiled.rules),
+            *((r, "; not active") for r in self.removed_nets.values()),
+        ]
+        lines = []
+        for rule, note in rules:
+            if isinstance(machine := rule.machine, NetMachine):
+                state = self.states.get(rule.number) or machine.fresh()
+                lines.append(net_status(machine.net, state.marking) + note)
+        return "\n".join(lines)
 
     def snapshot(self) -> bytes:
         """The state written down, for `CompiledPolicy.restore`."""

@@ -26,6 +26,7 @@ from proctor.policies import (
 from proctor.policies.language.conditions import Condition
 from proctor.policies.language.selectors import ToolWhere
 from proctor.policies.rules import Check
+from proctor.policies.rules.nets.written import Net, Transition
 from proctor.policies.stream import events as ev
 
 
@@ -290,6 +291,67 @@ def test_what_is_attached_to_a_net_that_is_not_there_is_an_error() -> None:
 
     with pytest.raises(PolicyError, match="no net is called `block mv`"):
         compile_policy(policy, validators={"block mv": lambda *_: True})
+
+
+async def too_late(*_: Any) -> bool:
+    return False
+
+
+@pytest.mark.parametrize("hook", [3, too_late])
+def test_what_cannot_be_called_is_not_attached(hook: Any) -> None:
+    """An `async` validator would never be waited for."""
+    [policy] = parse_policies({"version": 1, "name": "p", "nets": ["block rm"]})
+
+    with pytest.raises(PolicyError, match="not a plain function"):
+        compile_policy(policy, validators={"block rm": hook})
+    with pytest.raises(PolicyError, match="not a plain function"):
+        compile_policy(policy).monitor().add_net("block mv", on_result=hook)
+
+
+@pytest.mark.parametrize(
+    "net",
+    [
+        "block",
+        Net(name="n", places=(), transitions=(Transition(name="t", inputs=("nowhere",), tools=("x",)),)),
+        "map bash.command ls as list",
+    ],
+)
+def test_a_net_that_is_wrong_in_itself_is_not_added(net: Any) -> None:
+    """What is read from a file is checked no less when it joins a live run."""
+    monitor = compile_policy(Policy(name="p")).monitor()
+    with pytest.raises(ValueError, match=r"is no net|has no place|no net: add it to the policy"):
+        monitor.add_net(net)
+
+    assert monitor.compiled.rules == ()
+
+
+def test_the_status_of_nets_says_where_they_stand_and_what_they_let_through(drive: Any) -> None:
+    """Those that were removed too; in words a prompt can carry."""
+    release = {
+        "name": "release",
+        "places": ["idle", "tested", "out"],
+        "initial_marking": {"idle": 1},
+        "terminal_places": ["out"],
+        "transitions": [
+            {"name": "test", "inputs": ["idle"], "outputs": ["tested"], "tools": ["test", "check*"]},
+            {"name": "ship", "type": "manual", "inputs": ["tested"], "outputs": ["out"], "tools": ["ship"]},
+        ],
+    }
+    session = drive({"nets": [release, "limit push to 2 per session"], "rules": [{"type": "require", "tool": "x"}]})
+    before = session.monitor.status().splitlines()
+    session.ok("test")
+    session.ok("push")
+    session.monitor.remove_net("limit push to 2 per session")
+
+    assert before == [
+        "release: idle: 1; now: test, check*; not now: ship (a person is asked)",
+        "limit push to 2 per session: budget: 2; now: push",
+    ]
+    assert session.monitor.status().splitlines() == [
+        "release: tested: 1; now: ship (a person is asked); not now: test, check*",
+        "limit push to 2 per session: budget: 1; now: push; not active",
+    ]
+    assert drive({}).monitor.status() == ""
 
 
 def test_a_restored_snapshot_is_the_same_bytes(ruled: Any) -> None:

@@ -2,6 +2,7 @@
 
 ROOMS = (
     "machine",  # A Petri net as a rule
+    "status",  # where a net stands, in words
     "shorthand",  # nets in one line
     "written",  # A net as it is written, and what can be wrong with one
 )

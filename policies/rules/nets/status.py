@@ -1,0 +1,46 @@
+"""Where a net stands, in words that a prompt can carry."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from ...language.selectors import ToolWhere
+from .written import Net, Transition
+
+
+def net_status(net: Net, marking: Mapping[str, int]) -> str:
+    """The marking of a net, and which tools it lets through now; tools it does not name are not its business."""
+    tokens = ", ".join(f"{place}: {marking[place]}" for place in net.places if marking.get(place))
+    now = [t for t in net.transitions if t.tools and _enabled(t, marking)]
+    names = {name for transition in now for name in _tools(transition)}
+    later = [t for t in net.transitions if t.tools and not set(_tools(t)) <= names]
+    parts = [f"{net.name}: {tokens or 'no token'}"]
+    if now:
+        parts.append(f"now: {_said(now)}")
+    if later:
+        parts.append(f"not now: {_said(later)}")
+    if any(marking.get(place) for place in net.terminal_places):
+        parts.append("it has run to its end")
+    return "; ".join(parts)
+
+
+def _enabled(transition: Transition, marking: Mapping[str, int]) -> bool:
+    return all(marking.get(place, 0) >= transition.inputs.count(place) for place in transition.inputs)
+
+
+def _tools(transition: Transition) -> tuple[str, ...]:
+    names: list[str] = []
+    for tool in transition.tools:
+        named = tool.tool if isinstance(tool, ToolWhere) else tool
+        names += [named] if isinstance(named, str) else named
+    return tuple(names)
+
+
+def _said(transitions: Iterable[Transition]) -> str:
+    """Tools, each once, with who has to agree."""
+    said = (
+        f"{tool} (a person is asked)" if transition.type == "manual" else tool
+        for transition in transitions
+        for tool in _tools(transition)
+    )
+    return ", ".join(dict.fromkeys(said))
