@@ -10,6 +10,7 @@ import anyio
 import msgspec
 
 from proctor.policies.policy import Policy
+from proctor.policies.rules.nets.machine import OnResults, Validators
 from proctor.policies.stream.calls import RunContext, ToolCall, input_digest
 
 from .arguments import check_store
@@ -41,8 +42,12 @@ async def run_once(
     run_id: str | None = None,
     continuation: Continuation = "auto",
     metadata: Mapping[str, Any] | None = None,
+    validators: Validators | None = None,
+    on_results: OnResults | None = None,
 ) -> RunResult:
     """Run a prompt under policies (`policies` beats `policy`) and give the result; in memory without a store.
+
+    `validators` and `on_results` are attached to the policies' nets, by their names.
 
     Raises PolicyViolationError when preflight refuses or a policy cancels the run, PolicyError or UsageError
     for arguments that make no sense, StoreError when it cannot be recorded, else the provider's own error. Of a
@@ -60,6 +65,8 @@ async def run_once(
             run_id=run_id,
             continuation=continuation,
             metadata=metadata,
+            validators=validators,
+            on_results=on_results,
         )
         await handle.finished()
     return await handle.wait()
@@ -92,11 +99,20 @@ async def execute_run(
     context: RunContext | None = None,
     approver: Approver | None = None,
     publishers: Sequence[Publisher] = (),
+    validators: Validators | None = None,
+    on_results: OnResults | None = None,
 ) -> RunResult:
     """Run what `create_run` recorded and give the result. Raises as `run_once` does."""
     async with Supervisor(store, approver=approver, publishers=publishers) as supervisor:
         handle = await supervisor.execute(
-            adapter, run_id, policies=policies, policy=policy, continuation=continuation, context=context
+            adapter,
+            run_id,
+            policies=policies,
+            policy=policy,
+            continuation=continuation,
+            context=context,
+            validators=validators,
+            on_results=on_results,
         )
         await handle.finished()
     return await handle.wait()

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from anyio.lowlevel import checkpoint
+
+from proctor.policies.rules.nets.written import Net, NetLine
 
 from .arguments import check_text
 from .machine.inputs import CancelAsked
@@ -38,6 +42,22 @@ class RunHandle:
             CancelAsked(now_ms=self._actor.now_ms(), reason="waiting for approval", by="approval", approval=request)
         )
         await checkpoint()
+
+    def add_net(self, net: str | NetLine | Net, **attached: Any) -> None:
+        """Judge this run by one net more from now on; one that was removed goes on where it was.
+
+        `validate` and `on_result` may be attached. Raises ValueError for what is no net, and if one of the name is
+        active. Nets that join or leave a run are not part of its record.
+        """
+        self._actor.nets.add_net(net, **attached)
+
+    def remove_net(self, name: str) -> None:
+        """Judge this run without a net from now on; it keeps its state. Raises KeyError if no net has the name."""
+        self._actor.nets.remove_net(name)
+
+    def status(self) -> str:
+        """Where the run's nets stand and what each lets through now, in words that a prompt can carry."""
+        return self._actor.nets.status()
 
     async def finished(self) -> None:
         """Wait until the run is over, however it ended."""

@@ -12,6 +12,7 @@ import msgspec
 from anyio.abc import TaskGroup
 
 from proctor.policies.policy import Policy
+from proctor.policies.rules.nets.machine import OnResults, Validators
 from proctor.policies.stream.calls import RunContext
 from proctor.policies.stream.events import Event
 
@@ -24,7 +25,7 @@ from .errors import UsageError
 from .handle import RunHandle
 from .launch.history import Continuation, check_continuation
 from .launch.launch import Order, launched, run_info
-from .launch.plan import Plan, Plans, policies_given
+from .launch.plan import Hooks, Plan, Plans, hooks_given, policies_given
 from .log import logger
 from .machine.inputs import Begin
 from .ports import Adapter, ApprovalAnswer, ApprovalRequest, Approver, Publisher, Store
@@ -112,13 +113,17 @@ class Supervisor:
         context: RunContext | None = None,
         continuation: Continuation = "auto",
         metadata: Mapping[str, Any] | None = None,
+        validators: Validators | None = None,
+        on_results: OnResults | None = None,
     ) -> RunHandle:
         """Start a run and return once it goes on; waits while `max_running` runs go on already.
+
+        `validators` and `on_results` are attached to the policies' nets, by their names.
 
         Raises PolicyViolationError when preflight refuses (the adapter is not started), PolicyError or
         UsageError for arguments that make no sense, StoreError when the run cannot be recorded.
         """
-        plan = self._plan(adapter, policies, policy, continuation)
+        plan = self._plan(adapter, policies, policy, continuation, hooks_given(validators, on_results))
         info = run_info(
             prompt,
             run_id=run_id,
@@ -139,9 +144,11 @@ class Supervisor:
         policy: Policy | None = None,
         context: RunContext | None = None,
         continuation: Continuation = "auto",
+        validators: Validators | None = None,
+        on_results: OnResults | None = None,
     ) -> RunHandle:
         """Start a run that was created before (see `create_run`). Raises as `start` does."""
-        plan = self._plan(adapter, policies, policy, continuation)
+        plan = self._plan(adapter, policies, policy, continuation, hooks_given(validators, on_results))
         info = await self._store.run(run_id)
         if info is None:
             raise UsageError(f"there is no run `{run_id}`; create it first")
@@ -188,12 +195,12 @@ class Supervisor:
         """What goes on, and what went on."""
         return self._roster.statistics(subscribers=self._hub.subscribers, publishers_dropped=self._publishers.dropped)
 
-    def _plan(self, adapter: Adapter, policies: object, policy: object, continuation: str) -> Plan:
+    def _plan(self, adapter: Adapter, policies: object, policy: object, continuation: str, hooks: Hooks) -> Plan:
         self._check_open()
         check_adapter(adapter)
         given = policies_given(policies, policy)
         check_continuation(continuation, can_resume=adapter.capabilities.resume, provider=adapter.name)
-        return self._plans.get(adapter, given)
+        return self._plans.get(adapter, given, hooks)
 
     def _check_open(self) -> None:
         if self._around is None or self._closing:

@@ -7,8 +7,8 @@ sight of a tool's name and remembered, so an event visits only the rules that na
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -23,7 +23,7 @@ from ..rules.check import CheckMachine
 from ..rules.keyed import Keyed
 from ..rules.lists import AllowlistMachine, BlocklistMachine
 from ..rules.machine import Machine
-from ..rules.nets.machine import NetMachine, OnResult, Validator
+from ..rules.nets.machine import NetMachine, OnResults, Validators
 from ..rules.nets.shorthand import net_of
 from ..rules.nets.written import Net, NetLine
 from ..rules.provenance import ProvenanceMachine
@@ -49,10 +49,6 @@ if TYPE_CHECKING:
 
 TOOLS_REMEMBERED = 4_096
 """How many tool names the index remembers; a model may invent any number."""
-
-
-Validators: TypeAlias = Mapping[str, Validator]
-OnResults: TypeAlias = Mapping[str, OnResult]
 
 
 class CompiledPolicy:

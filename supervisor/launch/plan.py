@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from proctor.policies.policy import Policy, members_of
+from proctor.policies.rules.nets.machine import OnResults, Validators
 
 from ..errors import PolicyError, UsageError
 from ..ports import Adapter, LaunchOptions
@@ -46,7 +47,27 @@ def policies_given(policies: object, policy: object) -> tuple[Policy, ...]:
     return tuple(given)
 
 
-def make_plan(adapter: Adapter, policies: tuple[Policy, ...]) -> Plan:
+class Hooks(msgspec.Struct, frozen=True):
+    """What a caller attaches to nets, by their names."""
+
+    validators: Validators = {}
+    on_results: OnResults = {}
+
+    def ids(self) -> tuple[object, ...]:
+        """The same for the same functions on the same nets."""
+        of_each = (self.validators.items(), self.on_results.items())
+        return tuple((name, id(hook)) for items in of_each for name, hook in sorted(items, key=lambda item: item[0]))
+
+
+def hooks_given(validators: object, on_results: object) -> Hooks:
+    """The hooks a caller gave. Raises UsageError for what is no mapping from names."""
+    for name, given in (("validators", validators), ("on_results", on_results)):
+        if given is not None and not (isinstance(given, Mapping) and all(isinstance(net, str) for net in given)):
+            raise UsageError(f"`{name}` is no mapping from the names of nets to functions")
+    return Hooks(dict(validators or {}), dict(on_results or {}))  # type: ignore[call-overload]
+
+
+def make_plan(adapter: Adapter, policies: tuple[Policy, ...], hooks: Hooks) -> Plan:
     """Merge, check, compile. Raises PolicyViolationError when preflight refuses: the adapter is not called."""
     from proctor.policies import compile_policy, merge_policies, preflight
     from proctor.policies.stack.limits import effective_limits
@@ -54,7 +75,9 @@ def make_plan(adapter: Adapter, policies: tuple[Policy, ...]) -> Plan:
     merged = merge_policies(list(policies))
     findings = preflight(merged, adapter.capabilities)
     findings.check()
-    compiled = compile_policy(merged, tools=adapter.capabilities.table)
+    compiled = compile_policy(
+        merged, validators=hooks.validators, on_results=hooks.on_results, tools=adapter.capabilities.table
+    )
     return Plan(
         policy=merged,
         compiled=compiled,
@@ -62,7 +85,7 @@ def make_plan(adapter: Adapter, policies: tuple[Policy, ...]) -> Plan:
         findings=tuple(findings),
         warns=any(entry.limit.warn_at is not None for entry in effective_limits(merged)),
         written=written(members_of(merged)),
-        held=(adapter, *policies),
+        held=(adapter, hooks, *policies),
     )
 
 
@@ -86,12 +109,13 @@ class Plans:
     def __init__(self) -> None:
         self._plans: dict[tuple[object, ...], Plan] = {}
 
-    def get(self, adapter: Adapter, policies: tuple[Policy, ...]) -> Plan:
+    def get(self, adapter: Adapter, policies: tuple[Policy, ...], hooks: Hooks | None = None) -> Plan:
         """The plan for these very objects, which it holds, so that ids stay theirs, and what the adapter can do."""
-        key = (id(adapter), adapter.capabilities, *map(id, policies))
+        hooks = hooks or Hooks()
+        key = (id(adapter), adapter.capabilities, *map(id, policies), *hooks.ids())
         plan = self._plans.get(key)
         if plan is None:
-            plan = make_plan(adapter, policies)
+            plan = make_plan(adapter, policies, hooks)
             while len(self._plans) >= self.KEPT:
                 del self._plans[next(iter(self._plans))]
             self._plans[key] = plan

@@ -22,7 +22,17 @@ class SettledReport(Protocol):
     def violations(self) -> Sequence[Violation]: ...
 
 
-class Judge(Protocol):
+class Nets(Protocol):
+    """The nets of one session, which may join and leave while it goes on."""
+
+    def add_net(self, net: Any, **attached: Any) -> None: ...
+
+    def remove_net(self, name: str) -> None: ...
+
+    def status(self) -> str: ...
+
+
+class Judge(Nets, Protocol):
     """The part of a monitor a run uses; every method is synchronous and pure in effect."""
 
     @property

@@ -35,7 +35,7 @@ from . import ending, inputs
 from .closing import Closing
 from .commands import ArmDeadline, CancelAdapter, Command, HurryRecord
 from .gate import GateKeeper
-from .judge import Judge
+from .judge import Judge, Nets
 from .open_calls import OpenCall
 from .provider_events import Reports
 from .recall import grants_in, past_of, recall
@@ -108,6 +108,11 @@ class RunMachine:
         if machine.ended:
             machine._ending = inputs.AdapterEnded(now_ms=machine._core.now_ms)
         return machine
+
+    @property
+    def nets(self) -> Nets:
+        """The nets this run is judged by; one that joins or leaves counts from the next call on."""
+        return self._core.judge
 
     def handle(self, told: inputs.Input) -> Sequence[Command]:
         """Take one input; the commands are to be carried out in order, before the next input.

@@ -28,6 +28,7 @@ from ..machine.commands import (
     RetryRecord,
     RunChecks,
 )
+from ..machine.judge import Nets
 from ..machine.machine import RunMachine
 from ..machine.result import Outcome, RunResult, conclude
 from ..ports import Adapter, ApprovalAnswer, ApprovalRequest, GateAnswer, Launch
@@ -111,6 +112,11 @@ class RunActor:
     def requests(self) -> list[ApprovalRequest]:
         """The calls this run holds for a person."""
         return self._machine.requests
+
+    @property
+    def nets(self) -> Nets:
+        """The nets this run is judged by."""
+        return self._machine.nets
 
     def cancel(self, told: inputs.CancelAsked) -> None:
         """Order the run to end; before its task has begun, as soon as it does."""

@@ -13,6 +13,10 @@ from .written import Net, Transition
 Validator: TypeAlias = Callable[[Call, Transition, "NetState"], bool | str | None]
 """False, or a text that says why, blocks the call; `state.meta` is the validator's to keep."""
 OnResult: TypeAlias = Callable[[Call, Transition, Output, "NetState"], None]
+"""Told of each deferred transition's success; it may keep something in `state.meta`."""
+Validators: TypeAlias = Mapping[str, Validator]
+OnResults: TypeAlias = Mapping[str, OnResult]
+"""By the net's name."""
 Tell: TypeAlias = Callable[[Transition], None]
 
 

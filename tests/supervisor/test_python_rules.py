@@ -1,0 +1,160 @@
+"""What is written in Python and given with a run: checks, validators, result hooks, nets that join and leave."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import anyio
+import pytest
+
+from proctor.policies import Policy, PolicyError, RunContext, ToolCall, Usage
+from proctor.policies.rules import Check
+from proctor.policies.rules.check_context import CheckContext, Refuse
+from proctor.policies.rules.nets.machine import NetState
+from proctor.policies.rules.nets.written import Transition
+from proctor.policies.stream.events import PolicyViolated, TokenUsageUpdated
+from proctor.supervisor import Supervisor, UsageError, create_run, execute_run, run_once
+from proctor.supervisor.handle import RunHandle
+from proctor.supervisor.store.memory import MemoryStore
+from proctor.supervisor.testing import Ask, FakeAdapter, Step
+from proctor.supervisor.testing.patience import PATIENCE_S
+
+pytestmark = pytest.mark.anyio
+
+BACKUP = {"name": "backup", "input": {"path": "/data"}, "output": "saved"}
+NETS = Policy(name="p", on_violation="deny", nets=["require backup before delete"])
+NET = "require backup before delete"
+
+
+def covered(call: Any, transition: Transition, state: NetState) -> str | None:
+    """Only what was backed up may be deleted."""
+    if transition.name == "use" and call.input["path"] not in state.meta.get("saved", []):
+        return "it is not backed up"
+    return None
+
+
+def remembers(call: Any, transition: Transition, output: Any, state: NetState) -> None:
+    """Remember what was backed up."""
+    state.meta.setdefault("saved", []).append(call.input["path"])
+
+
+def steps(*asked: tuple[str, str, dict[str, Any]]) -> list[Step]:
+    """Calls, one after the other."""
+    return [Ask(id=id, name=name, input=input) for id, name, input in asked]
+
+
+CLEANING = steps(
+    ("1", "backup", {"path": "/data"}), ("2", "delete", {"path": "/home"}), ("3", "delete", {"path": "/data"})
+)
+
+
+async def test_validators_and_result_hooks_go_with_a_run() -> None:
+    """Attached by the net's name; what they keep is the session's."""
+    adapter = FakeAdapter(CLEANING)
+    await run_once(adapter, "go", policies=[NETS], validators={NET: covered}, on_results={NET: remembers})
+
+    assert [call.id for call in adapter.ran] == ["1", "3"]
+
+
+async def test_two_runs_of_one_supervisor_have_each_their_own_validators() -> None:
+    """Runs that share policies share a plan only where they share what is attached."""
+    plain, checked = FakeAdapter(CLEANING), FakeAdapter(CLEANING)
+    async with Supervisor(MemoryStore()) as supervisor:
+        for adapter, validators in ((plain, None), (checked, {NET: covered})):
+            handle = await supervisor.start(adapter, "go", policies=[NETS], validators=validators)
+            await handle.finished()
+
+    assert [[call.id for call in adapter.ran] for adapter in (plain, checked)] == [["1", "2"], ["1"]]
+
+
+async def test_the_same_adapter_is_planned_anew_for_another_validator() -> None:
+    """The plan of an adapter and its policies holds what was attached."""
+    adapter = FakeAdapter(CLEANING)
+    async with Supervisor(MemoryStore()) as supervisor:
+        for validators in (None, {NET: covered}, {NET: lambda *_: "never"}):
+            await (await supervisor.start(adapter, "go", policies=[NETS], validators=validators)).finished()
+
+    assert [call.id for call in adapter.ran] == ["1", "2", "1"]
+
+
+async def test_a_run_that_was_created_takes_them_too() -> None:
+    """`execute_run` as `run_once`."""
+    store, adapter = MemoryStore(), FakeAdapter(CLEANING)
+    run_id = await create_run(store, "go")
+    await execute_run(store, adapter, run_id, policies=[NETS], validators={NET: covered}, on_results={NET: remembers})
+
+    assert [call.id for call in adapter.ran] == ["1", "3"]
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "says"),
+    [
+        ({"validators": {"nowhere": covered}}, PolicyError, "no net is called `nowhere`"),
+        ({"validators": {NET: 3}}, PolicyError, "not a plain function"),
+        ({"on_results": [remembers]}, UsageError, "`on_results` is no mapping"),
+        ({"validators": {3: covered}}, UsageError, "`validators` is no mapping"),
+    ],
+)
+async def test_what_cannot_be_attached_starts_nothing(given: Any, error: type[Exception], says: str) -> None:
+    """A misspelt name would be a validator that never runs."""
+    adapter = FakeAdapter(CLEANING)
+    with pytest.raises(error, match=says):
+        await run_once(adapter, "go", policies=[NETS], **given)
+
+    assert adapter.ran == []
+
+
+async def test_nets_join_and_leave_a_run_that_goes_on() -> None:
+    """From the next call on; a net that left keeps its state for when it comes back."""
+    line = "limit push to 1 per session"
+    said: list[str] = []
+    handles: list[RunHandle] = []
+
+    async def meanwhile(call: ToolCall) -> None:
+        (handle,) = handles
+        if call.id == "leave":
+            handle.remove_net(line)
+        else:
+            handle.add_net(line)
+        said.append(handle.status())
+
+    asked = ("1", "push"), ("join", "wait"), ("2", "push"), ("3", "push"), ("leave", "wait"), ("4", "push")
+    adapter = FakeAdapter(steps(*((id, name, {}) for id, name in (*asked, ("back", "wait"), ("5", "push")))))
+    policy = Policy(name="p", on_violation="deny", rules=[Check(check=meanwhile, tool="wait")])
+    with anyio.fail_after(PATIENCE_S):
+        async with Supervisor(MemoryStore()) as supervisor:
+            handles.append(await supervisor.start(adapter, "go", policies=[policy]))
+            await handles[0].finished()
+    pushed = [call.id for call in adapter.ran if call.name == "push"]
+
+    assert pushed == ["1", "2", "4"]
+    assert said == [
+        f"{line}: budget: 1; now: push",
+        f"{line}: no token; not now: push; not active",
+        f"{line}: no token; not now: push",
+    ]
+
+
+async def test_a_check_is_told_of_the_run_it_judges() -> None:
+    """Sync or async: the calls so far, what was used, who runs what; and it answers as it likes."""
+    told: list[CheckContext] = []
+
+    async def twice_is_enough(call: ToolCall, context: CheckContext) -> Any:
+        told.append(context)
+        done = [past.id for past in context.calls if past.status == "completed"]
+        return Refuse(reason="loop", tell_model="Not a third time.") if len(done) >= 2 else True
+
+    def not_for_bob(call: ToolCall, context: CheckContext) -> bool:
+        return context.run.user != "bob"
+
+    rules = [Check(id="twice", check=twice_is_enough), Check(id="bob", check=not_for_bob)]
+    adapter = FakeAdapter([TokenUsageUpdated(input_tokens=5), *steps(*((str(n), "x", {}) for n in range(3)))])
+    policy = Policy(name="p", on_violation="deny", rules=rules)
+    result = await run_once(adapter, "go", policies=[policy], context=RunContext(user="ana"))
+    (violation,) = [event for event in result.events if isinstance(event, PolicyViolated)]
+
+    assert [call.id for call in adapter.ran] == ["0", "1"]
+    assert [[past.status for past in context.calls] for context in told] == [[], ["completed"], ["completed"] * 2]
+    assert (told[0].usage, told[0].run.user) == (Usage(input_tokens=5), "ana")
+    assert adapter.answers["2"].tell_model == "Not a third time."
+    assert violation.reason == "loop"
