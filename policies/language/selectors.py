@@ -105,20 +105,45 @@ class Scope:
 
     def expand(self, names: str | Sequence[str]) -> tuple[str, ...]:
         """Names with aliases replaced by the tools they stand for."""
-        return tuple(self._expanded([names] if isinstance(names, str) else names, frozenset()))
+        given = [names] if isinstance(names, str) else names
+        found: dict[str, None] = {}
+        opened: set[str] = set()
+        waiting = [("", name) for name in reversed(given)]
+        while waiting:
+            parent, name = waiting.pop()
+            folded = name.casefold()
+            if folded not in self._aliases or folded == parent:
+                found[name] = None
+            elif folded not in opened:
+                opened.add(folded)
+                waiting += [(folded, tool) for tool in reversed(self._aliases[folded])]
+        return tuple(found)
 
     def patterns(self, *selectors: Selector) -> tuple[str, ...]:
         """The names that selectors mean, aliases replaced."""
         items = [item for s in selectors for item in (s if isinstance(s, tuple | list) else (s,))]
         return tuple(name for item in items for name in self.expand(item if isinstance(item, str) else item.tool))
 
-    def _expanded(self, names: Sequence[str], seen: frozenset[str]) -> Iterator[str]:
-        for name in names:
-            folded = name.casefold()
-            if folded in self._aliases and folded not in seen:
-                yield from self._expanded(self._aliases[folded], seen | {folded})
-            else:
-                yield name
+    def circle(self) -> tuple[str, ...]:
+        """Aliases that stand for one another, in a circle; empty if there is none. One may stand for its own name."""
+        done: set[str] = set()
+        for start in self._aliases:
+            path = {start: iter(self._aliases[start])}
+            while path:
+                alias = next(reversed(path))
+                folded = (tool.casefold() for tool in path[alias])
+                follower = next(
+                    (tool for tool in folded if tool in self._aliases and tool != alias and tool not in done), None
+                )
+                if follower is None:
+                    done.add(alias)
+                    del path[alias]
+                elif follower in path:
+                    names = list(path)
+                    return (*names[names.index(follower) :], follower)
+                else:
+                    path[follower] = iter(self._aliases[follower])
+        return ()
 
 
 def any_of(bounds: Sequence[Bound]) -> Bound:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..language.selectors import selector_problems
+from ..language.selectors import Scope, selector_problems
 from ..rules.nets.shorthand import line_problems
 from ..values.complaints import Complaint
 from .fitting import place_of
@@ -26,10 +26,18 @@ def _complaints(node: MapNode) -> Iterator[Complaint]:
             names = [name for name in map(_text, tools.items) if name]
             if len(names) == len(tools.items):
                 yield from selector_problems(names, ("aliases", alias))
+    if isinstance(aliases, MapNode) and (circle := Scope(_names(aliases)).circle()):
+        yield ("aliases",), f"aliases go round in a circle: {' -> '.join(circle)}"
     nets = node.entries.get("nets")
     for n, net in enumerate(nets.items if isinstance(nets, ListNode) else ()):
         if (line := _text(net)) is not None:
             yield from line_problems(line, ("nets", n))
+
+
+def _names(aliases: MapNode) -> dict[str, list[str]]:
+    """The aliases as far as they are lists of names."""
+    listed = {alias: tools.items for alias, tools in aliases.entries.items() if isinstance(tools, ListNode)}
+    return {alias: [name for item in items if (name := _text(item))] for alias, items in listed.items()}
 
 
 def _text(node: Node) -> str | None:

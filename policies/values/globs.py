@@ -16,6 +16,10 @@ Matcher: TypeAlias = Callable[[str], bool]
 _CLASS = re.compile(r"\[(!|\^)?(\]?[^\]]*)\]")
 
 
+MOST_CHARACTERS, MOST_WILDCARDS = 500, 24
+"""How long a tool pattern may be, and how many `*` and character classes it may have."""
+
+
 class _BadGlobError(ValueError):
     pass
 
@@ -24,6 +28,12 @@ def glob_problems(pattern: Any, where: Where = ()) -> Iterator[Complaint]:
     """Why a tool pattern cannot be used, if it cannot."""
     if not isinstance(pattern, str) or not pattern.strip():
         yield where, "a tool's name cannot be empty"
+        return
+    if len(pattern) > MOST_CHARACTERS:
+        yield where, f"a tool pattern has at most {MOST_CHARACTERS} characters, this has {len(pattern):,}"
+        return
+    if (wildcards := pattern.count("*") + pattern.count("[")) > MOST_WILDCARDS:
+        yield where, f"a tool pattern has at most {MOST_WILDCARDS} wildcards, this has {wildcards}"
         return
     try:
         glob_regex(pattern)

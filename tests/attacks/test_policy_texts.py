@@ -1,0 +1,128 @@
+"""No small policy text costs much: each is read in bounded time, or refused with one clear error."""
+
+from __future__ import annotations
+
+import functools
+import time
+from typing import Any
+
+import pytest
+
+from proctor.policies import PolicyError, ToolCall, compile_policy, parse_policies, preflight
+
+PATIENCE_S = 10.0
+"""Of processor time, on a slow machine; each takes a fraction of a second."""
+LETTERS = "abcdefghijklmnopqrstuvwx"
+
+
+def nested(inner: Any, times: int, wrap: Any) -> Any:
+    """A value wrapped many times."""
+    return functools.reduce(lambda value, _: wrap(value), range(times), inner)
+
+
+def doubling(depth: int) -> dict[str, list[str]]:
+    """Aliases of which each stands for the next, twice."""
+    return {f"a{n}": [f"a{n + 1}"] * 2 for n in range(depth)}
+
+
+def bomb(item: str, depth: int = 12) -> str:
+    """YAML whose aliases stand for ten times more at each line."""
+    lines = [f"  a{n}: &a{n} {item % ', '.join([f'*a{n - 1}'] * 10)}\n" for n in range(1, depth)]
+    return "name: p\nmetadata:\n  a0: &a0 {x: 1}\n" + "".join(lines)
+
+
+REFUSED = {
+    "aliases of a text within aliases": (bomb("[%s]"), "stand for too much text"),
+    "mappings merged within mappings": (bomb("{<<: [%s]}"), "stand for too much text"),
+    "an alias inside itself": ("name: &a [*a]", "stands inside itself"),
+    "brackets": ("name: p\nmetadata: " + "[" * 100_000, "nested deeper than 64 levels"),
+    "closed brackets": ("name: p\nmetadata: " + "[" * 5_000 + "]" * 5_000, "nested deeper than 64 levels"),
+    "dashes": ("- " * 100_000, "nested deeper than 64 levels"),
+    "indented keys": ("a:\n" + "".join(" " * n + "a:\n" for n in range(1, 500)), "nested deeper than 64 levels"),
+    "JSON brackets": ('{"name": "p", "metadata": ' + "[" * 100_000, "nested deeper than 64 levels"),
+    "a nested value": ({"name": "p", "metadata": {"a": nested(1, 100_000, lambda v: [v])}}, "nested deeper"),
+    "a long text": ("name: " + "a" * 1_000_000, "longer than 1,000,000 characters"),
+    "a long number": ("name: p\nlimits: {max_turns: " + "9" * 100_000 + "}", "too many digits"),
+    "aliases in a circle": (
+        {"name": "p", "aliases": {f"a{n}": [f"a{m}" for m in range(12)] for n in range(12)}},
+        "aliases go round in a circle: a0 -> a1 -> a0",
+    ),
+    "a circle of three": (
+        {"name": "p", "aliases": {"A": ["b"], "B": ["x", "c"], "C": ["a", "A"]}},
+        "aliases go round in a circle: a -> b -> c -> a",
+    ),
+    "a long glob": ({"name": "p", "tool_rules": [{"deny": ["*a" * 4_000]}]}, "at most 500 characters"),
+    "a glob of wildcards": ({"name": "p", "tool_rules": [{"deny": ["*a" * 30]}]}, "at most 24 wildcards"),
+    "a glob of classes": (
+        {"name": "p", "rules": [{"type": "require", "tool": "[ab]*" * 30}]},
+        "at most 24 wildcards",
+    ),
+    "a long glob in a net": ({"name": "p", "nets": ["block " + "*a" * 4_000]}, "at most 500 characters"),
+    "a regex that repeats repetitions": (
+        {"name": "p", "virtual_tools": [{"tool": "a", "path": "$", "match": "(a{1000}){1000}", "as": "x"}]},
+        "bad regular expression",
+    ),
+    "nested groups": (
+        {"name": "p", "virtual_tools": [{"tool": "a", "path": "$", "match": "(" * 2_000 + ")" * 2_000, "as": "x"}]},
+        "bad regular expression",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_text_made_to_cost_much_is_one_clear_error(name: str) -> None:
+    """Said at once, whatever it would have become."""
+    source, says = REFUSED[name]
+    started = time.process_time()
+    with pytest.raises(PolicyError) as caught:
+        parse_policies(source)
+
+    assert [says in problem.message for problem in caught.value.problems] == [True]
+    assert time.process_time() - started < PATIENCE_S
+
+
+READ: dict[str, dict[str, Any]] = {
+    "aliases that double": {"aliases": doubling(60), "tool_rules": [{"deny": ["a0"]}]},
+    "a chain of aliases": {
+        "aliases": {f"a{n}": [f"a{n + 1}"] for n in range(3_000)},
+        "tool_rules": [{"deny": ["a0"]}],
+    },
+    "an alias for its own name": {"aliases": {"Bash": ["bash", "shell"]}, "tool_rules": [{"deny": ["bash"]}]},
+    "globs of many wildcards": {"tool_rules": [{"deny": ["*".join(LETTERS[:20]), "*".join(LETTERS[::-1][:20])]}]},
+    "wildcards alone": {"tool_rules": [{"allow": ["*" * 24]}, {"deny": ["?" * 500]}]},
+    "a long list": {"tool_rules": [{"deny": [f"t{n}" for n in range(5_000)]}]},
+    "many nets": {"nets": [f"limit a{n} to 10000 per b{n}" for n in range(100)]},
+    "a long path": {"virtual_tools": [{"tool": "a", "path": "$" + "[*]" * 1_000, "match": "x", "as": "b"}]},
+    "conditions within conditions": {
+        "rules": [
+            {
+                "type": "blocklist",
+                "tools": [
+                    {"tool": "a", "where": [nested({"path": "$.x", "exists": True}, 20, lambda v: {"not": [v]})]}
+                ],
+            }
+        ]
+    },
+}
+
+
+@pytest.mark.parametrize("name", READ)
+def test_what_is_long_and_meant_is_used_in_bounded_time(name: str) -> None:
+    """Read, checked, compiled, judged."""
+    started = time.process_time()
+    (policy,) = parse_policies({"name": "p", **READ[name]})
+    preflight(policy)
+    compile_policy(policy).monitor().propose(ToolCall(id="1", name="a" * 300, input={"x": "y" * 1_000}))
+
+    assert time.process_time() - started < PATIENCE_S
+
+
+def test_an_alias_that_many_ways_lead_to_means_what_it_says() -> None:
+    """Each tool once, and an alias that stands for its own name for the tool of that name too."""
+    policy = {"aliases": {**doubling(3), "a3": ["b", "a3"]}, "tool_rules": [{"deny": ["A0"]}]}
+    (read,) = parse_policies({"name": "p", **policy})
+    compiled = compile_policy(read)
+    names = ("a0", "a1", "a2", "a3", "b", "c")
+    denied = [n for n in names if compiled.monitor().propose(ToolCall(id="1", name=n)).action == "cancel"]
+
+    assert denied == ["a3", "b"]
