@@ -65,6 +65,7 @@ def __dir__() -> list[str]:
 
 
 ROOMS = (
+    "package",  # what `import proctor` gives: it is installed as the package `proctor` itself
     "cli",  # the command line
     "registry",  # adapters by the names the command line knows them by
     "matrix",  # what each adapter can do, as said and as shown

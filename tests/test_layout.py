@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import ast
 import importlib
+import importlib.util
 import pkgutil
+import re
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -54,6 +57,8 @@ def files(folder: str) -> list[Path]:
 
 
 def package_of(path: Path) -> str:
+    if path.parent == ROOT / "adapters" / "package":
+        return "proctor"  # installed as the package itself
     return ".".join(("proctor", *path.relative_to(ROOT).parent.parts))
 
 
@@ -170,7 +175,13 @@ def test_policies_are_pure() -> None:
 
 
 @pytest.mark.parametrize(
-    "module", ["proctor.policies", "proctor.supervisor", "proctor.adapters", "proctor.adapters.stores"]
+    "module",
+    [
+        "proctor.policies",
+        "proctor.supervisor",
+        "proctor.adapters",
+        "proctor.adapters.stores",
+    ],
 )
 def test_what_is_public_is_listed_sorted_and_there(module: str) -> None:
     """Public is what a folder's `__init__` lists."""
@@ -178,6 +189,40 @@ def test_what_is_public_is_listed_sorted_and_there(module: str) -> None:
 
     assert list(public.__all__) == sorted(public.__all__)
     assert [name for name in public.__all__ if not hasattr(public, name)] == []
+
+
+def package_itself() -> ModuleType:
+    """What `import proctor` gives where it is installed; in a source tree the three folders are all there is."""
+    spec = importlib.util.spec_from_file_location("proctor_itself", ROOT / "adapters" / "package" / "__init__.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_package_itself_has_a_version_and_the_names_of_the_first_page() -> None:
+    """`import proctor` gives what the README's program imports, each the same object as in its own package."""
+    proctor = package_itself()
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    program = re.findall(r"```python file=supervise.py\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)[0]
+    used = [name for name in names_imported(program, "") if name.startswith("proctor.") and name.count(".") == 2]
+
+    assert proctor.__version__ == project["project"]["version"]
+    assert project["tool"]["setuptools"]["package-dir"]["proctor"] == "adapters/package"
+    assert proctor.__all__ == sorted(proctor.__all__)
+    assert used
+    for name in (*used, *(name for name in map(public_name, proctor.__all__) if name)):
+        module, _, attribute = name.rpartition(".")
+        assert getattr(proctor, attribute) is getattr(importlib.import_module(module), attribute)
+    with pytest.raises(AttributeError, match="nothing_of_the_kind"):
+        _ = proctor.nothing_of_the_kind
+
+
+def public_name(name: str) -> str:
+    """Where a name of the package itself comes from; "" for its version."""
+    packages = (importlib.import_module(f"proctor.{row}") for row in ROWS)
+    return next((f"{package.__name__}.{name}" for package in packages if name in package.__all__), "")
 
 
 def test_every_package_is_shipped() -> None:

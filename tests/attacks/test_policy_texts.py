@@ -31,7 +31,7 @@ def bomb(item: str, depth: int = 12) -> str:
     return "name: p\nmetadata:\n  a0: &a0 {x: 1}\n" + "".join(lines)
 
 
-REFUSED = {
+REFUSED: dict[str, tuple[Any, str]] = {
     "aliases of a text within aliases": (bomb("[%s]"), "stand for too much text"),
     "mappings merged within mappings": (bomb("{<<: [%s]}"), "stand for too much text"),
     "an alias inside itself": ("name: &a [*a]", "stands inside itself"),
