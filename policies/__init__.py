@@ -1,12 +1,33 @@
 """Pure judgement: what a policy says, and what it answers to each event of a session."""
 
+from .drawing import Picture, draw, draw_mermaid
 from .errors import EventError, PolicyError, PolicyViolationError, Problem, ProctorError
+from .language.conditions import Condition
+from .language.selectors import ToolWhere, VirtualTool
 from .monitor.compiled import CompiledPolicy, compile_policy
 from .monitor.monitor import Monitor
 from .monitor.report import Report, RuleReport
-from .policy import Allow, Deny, Limits, Policy
-from .preflight import preflight
+from .policy import Allow, Approval, Deny, Limit, Limits, Policy, Price, Stack
+from .preflight import Findings, PreflightFinding, preflight
 from .reading import load_policies, parse_policies
+from .reading.migrating.migrate import migrate
+from .reading.schema import json_schema
+from .rules.after import After, Eventually
+from .rules.before import Before, ImmediatelyBefore
+from .rules.check import Check
+from .rules.check_context import CheckContext, PastCall, Refuse
+from .rules.count import Count, MaxCalls
+from .rules.lists import Allowlist, Blocklist
+from .rules.loop import CircuitBreaker, Loop, MaxParallel
+from .rules.nets.machine import NetState
+from .rules.nets.written import Net, NetLine, Transition
+from .rules.never_after import ForbidsAfter, NeverAfter
+from .rules.precondition import Precondition, Requirement, Same
+from .rules.provenance import Provenance, Source
+from .rules.record import Rule
+from .rules.require import Require
+from .rules.sequence import ForbiddenSequence, Sequence
+from .stack.locks import Loosened, loosened
 from .stack.merge import merge_policies
 from .stream import events
 from .stream.calls import Capabilities, Decision, LimitWarning, RunContext, ToolCall, Usage, Violation
@@ -14,33 +35,79 @@ from .stream.codec import decode_event, encode_event
 from .stream.events import Event
 
 __all__ = [
+    "After",
     "Allow",
+    "Allowlist",
+    "Approval",
+    "Before",
+    "Blocklist",
     "Capabilities",
+    "Check",
+    "CheckContext",
+    "CircuitBreaker",
     "CompiledPolicy",
+    "Condition",
+    "Count",
     "Decision",
     "Deny",
     "Event",
     "EventError",
+    "Eventually",
+    "Findings",
+    "ForbiddenSequence",
+    "ForbidsAfter",
+    "ImmediatelyBefore",
+    "Limit",
     "LimitWarning",
     "Limits",
+    "Loop",
+    "Loosened",
+    "MaxCalls",
+    "MaxParallel",
     "Monitor",
+    "Net",
+    "NetLine",
+    "NetState",
+    "NeverAfter",
+    "PastCall",
+    "Picture",
     "Policy",
     "PolicyError",
     "PolicyViolationError",
+    "Precondition",
+    "PreflightFinding",
+    "Price",
     "Problem",
     "ProctorError",
+    "Provenance",
+    "Refuse",
     "Report",
+    "Require",
+    "Requirement",
+    "Rule",
     "RuleReport",
     "RunContext",
+    "Same",
+    "Sequence",
+    "Source",
+    "Stack",
     "ToolCall",
+    "ToolWhere",
+    "Transition",
     "Usage",
     "Violation",
+    "VirtualTool",
     "compile_policy",
     "decode_event",
+    "draw",
+    "draw_mermaid",
     "encode_event",
     "events",
+    "json_schema",
     "load_policies",
+    "loosened",
     "merge_policies",
+    "migrate",
     "parse_policies",
     "preflight",
 ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,6 +22,15 @@ def test_a_policy_of_the_page_can_be_used(text: str) -> None:
     preflight(stack).check()
 
     assert compile_policy(stack).rules or dict(stack.limits.given())
+
+
+@pytest.mark.parametrize("program", re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL))
+def test_a_program_of_the_page_makes_a_policy(program: str) -> None:
+    """What it imports is public, and what it makes can be used."""
+    made: dict[str, Any] = {}
+    exec(compile(program, "docs/policies.md", "exec"), made)
+
+    assert compile_policy(made["policy"]).rules
 
 
 def test_the_page_has_every_family() -> None:
