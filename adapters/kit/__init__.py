@@ -11,6 +11,8 @@ ROOMS = (
     "byte_lines",  # lines out of a stream of bytes, bounded in memory
     "subprocesses",  # shell commands that really run, bounded
     "process_tree",  # ends whole process trees; the last rungs of the cancel ladder
+    "guarded",  # commands below a guardian, so that nothing they start can leave
+    "guardian",  # the program that adopts orphans and ends them
     "task_provider",  # a provider whose agent is a task of this process
     "gate",  # how the calls of a client reach the gate
     "log",  # where adapters log

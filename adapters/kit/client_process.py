@@ -16,6 +16,7 @@ import anyio.to_thread
 from proctor.supervisor.errors import ProviderError, ProviderUnavailableError
 
 from .byte_lines import BROKEN
+from .guarded import guarded
 from .process_tree import ProcessTree, marked_environment
 
 LEAVE_S: Final = 1.0
@@ -130,7 +131,7 @@ async def start_client(
     """
     try:
         process = await anyio.open_process(
-            list(command),
+            guarded(command, cwd=cwd, env=env),
             stdin=PIPE,
             stdout=PIPE,
             stderr=PIPE,

@@ -2,8 +2,9 @@
 
 A tree is found by three marks, so that what left its process group, its session or its parents is still
 found: ancestry (remembered from every look, with creation times, so that a reused pid is never touched),
-the session its root leads, and the environment variable `PROCTOR_RUN` given at launch. Not found is only
-what was never seen under its parents, left the root's session and cleared its environment.
+the session its root leads, and the environment variable `PROCTOR_RUN` given at launch. On Linux the root is a
+guardian, whose children all orphans become (`guarded`), so that ancestry finds every one. Elsewhere what was
+never seen under its parents, left the root's session and cleared its environment is not found.
 
 Processes live on the real clock: waits here are real seconds, whatever clock the event loop runs on.
 """
@@ -22,6 +23,8 @@ import anyio.to_thread
 import psutil
 
 from proctor.supervisor.ports import Rung
+
+from .guarded import GUARDS
 
 RUN_MARK: Final = "PROCTOR_RUN"
 """The environment variable that names the run a process belongs to."""
@@ -43,6 +46,8 @@ def marked_environment(
 def platform_notes() -> tuple[str, ...]:
     """What this platform cannot do, for the evidence; empty where nothing is missing."""
     notes = []
+    if not GUARDS:
+        notes.append(f"`{sys.platform}` does not adopt orphans: one without session and mark is not found")
     if not _POSIX:
         notes.append(f"`{sys.platform}` has no terminate signal: terminate ends processes at once")
         notes.append(f"`{sys.platform}` has no sessions: orphans are found by environment only")

@@ -11,6 +11,7 @@ import anyio
 import anyio.abc
 import msgspec
 
+from .guarded import guarded
 from .process_tree import ProcessTree, marked_environment
 
 OUTPUT_LIMIT = 64 * 1024
@@ -41,6 +42,7 @@ class Commands:
         self.tree = ProcessTree(run_id=run_id)
         self.started = 0
         self._ended = 0
+        self._guarded: list[_Started] = []
         self._run_id = run_id
         self._limit = output_limit
 
@@ -57,26 +59,31 @@ class Commands:
         What it leaves running in the background lives until `end`. Raises OSError when it cannot start.
         """
         self.started += 1
-        call_id = str(self.started)
-        with _Capture(self._limit) as out, _Capture(self._limit) as err:
+        await self._let_go(ended_only=True)
+        marked = marked_environment(self._run_id, env, call_id=str(self.started))
+        with _Capture(self._limit) as out, _Capture(self._limit) as err, _Status() as status:
             process = await anyio.open_process(
-                list(argv),
+                guarded(argv, cwd=cwd, env=marked, status_fd=status.writer),
                 stdin=subprocess.DEVNULL,
                 stdout=out.writer,
                 stderr=err.writer,
                 cwd=cwd,
-                env=marked_environment(self._run_id, env, call_id=call_id),
+                env=marked,
                 start_new_session=True,
+                pass_fds=[status.writer],
             )
+            status.close_writer()
             self.tree.add(process.pid)
-            own = ProcessTree(process.pid, run_id=self._run_id, call_id=call_id)
+            own = ProcessTree(process.pid, run_id=self._run_id, call_id=str(self.started))
+            started = _Started(process, status.keep())
+            self._guarded.append(started)
             try:
-                timed_out = await _wait(process, own, (out, err), timeout_s)
+                timed_out = await _wait(started, own, (out, err), timeout_s)
             finally:
                 with anyio.CancelScope(shield=True):
-                    await _end(process, own)
+                    await _end(started, own)
             return CommandResult(
-                exit_code=await process.wait(),
+                exit_code=await started.wait(),
                 stdout=out.text(),
                 stderr=err.text(),
                 timed_out=timed_out,
@@ -88,7 +95,62 @@ class Commands:
         if self.started > self._ended:
             with anyio.CancelScope(shield=True):
                 await self.tree.kill()
+                await self._let_go(ended_only=False)
                 self._ended = self.started
+
+    async def _let_go(self, *, ended_only: bool) -> None:
+        """Close what is held of commands; of those that left something running, only when they all end."""
+        for started in [s for s in self._guarded if not ended_only or s.process.returncode is not None]:
+            self._guarded.remove(started)
+            await started.close()
+
+
+class _Status:
+    """A pipe on which a guardian tells how its command ended."""
+
+    def __enter__(self) -> _Status:
+        self._reader, self.writer = os.pipe()
+        self._kept = False
+        self._writing = True
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close_writer()
+        if not self._kept:
+            os.close(self._reader)
+
+    def close_writer(self) -> None:
+        if self._writing:
+            self._writing = False
+            os.close(self.writer)
+
+    def keep(self) -> int:
+        """The end that is read, left open for whoever takes it."""
+        self._kept = True
+        return self._reader
+
+
+class _Started:
+    """A command with its guardian, or alone where there is none."""
+
+    def __init__(self, process: anyio.abc.Process, status: int) -> None:
+        self.process = process
+        self.exit_code: int | None = None
+        self._status = status
+
+    async def wait(self) -> int:
+        """Wait until the command has ended, not what it left."""
+        if self.exit_code is None:
+            await anyio.wait_readable(self._status)
+            told = os.read(self._status, 64)
+            self.exit_code = int(told) if told else await self.process.wait()
+        return self.exit_code
+
+    async def close(self) -> None:
+        """Let go of its guardian, which ends what is left."""
+        os.close(self._status)
+        await self.process.wait()
+        await self.process.aclose()
 
 
 class _Capture:
@@ -138,26 +200,23 @@ class _Capture:
         return data
 
 
-async def _wait(
-    process: anyio.abc.Process, own: ProcessTree, captures: Sequence[_Capture], timeout_s: float | None
-) -> bool:
+async def _wait(started: _Started, own: ProcessTree, captures: Sequence[_Capture], timeout_s: float | None) -> bool:
     """Read and wait until the command's own process has ended; says whether it ran out of time."""
     async with anyio.create_task_group() as readers:
         for capture in captures:
             capture.close_writer()
             readers.start_soon(capture.read)
         with anyio.move_on_after(timeout_s) as scope:
-            await process.wait()
+            await started.wait()
         if scope.cancelled_caught:
             await own.kill()
-            await process.wait()
+            await started.wait()
         readers.cancel_scope.cancel()
     return scope.cancelled_caught
 
 
-async def _end(process: anyio.abc.Process, own: ProcessTree) -> None:
-    if process.returncode is None:
+async def _end(started: _Started, own: ProcessTree) -> None:
+    if started.exit_code is None:
         await own.terminate(GRACE_S)
         await own.kill()
-    await process.wait()
-    await process.aclose()
+        await started.wait()

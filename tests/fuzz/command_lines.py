@@ -4,14 +4,13 @@
 
 A way past is a line of which a shell runs a program that the reading neither names nor calls dynamic. Each line
 is read for bash and for a shell of unknown kind; what is not refused is run by bash in the first case, and by dash
-(and one share in four by bash as `sh`) in the second. One share in five is run by a new shell for each line, the
-others by forks of one.
+(and one share in four by bash as `sh`) in the second. One share in twenty is run by a new shell for each line,
+the others by forks of one.
 """
 
 from __future__ import annotations
 
 import argparse
-import subprocess
 import sys
 import tempfile
 import time
@@ -29,6 +28,7 @@ from .lines import Lines
 from .shells import Room
 
 SHARE = 1000
+TIMEOUT_S = 30
 _BASH = ("/bin/bash", "--norc", "--noprofile", "-c")
 _DASH = ("/bin/dash", "-c")
 _POSIX = ("/bin/bash", "--posix", "--norc", "--noprofile", "-c")
@@ -63,7 +63,7 @@ def run_share(seed: int, number: int, lines: int = SHARE) -> Outcome:
     source = Lines(seed * 1_000_003 + number)
     batch = [source.line() for _ in range(lines)]
     outcome = Outcome(generated=lines)
-    forks = number % 5 != 0
+    forks = number % 20 != 0
     with tempfile.TemporaryDirectory(prefix="proctor-fuzz-") as folder:
         comparing = _Comparing(Room(Path(folder)), outcome, forks=forks)
         outcome.bash = comparing.compare(_BASH, _read(batch, "bash"))
@@ -87,20 +87,21 @@ class _Comparing:
         return len(read)
 
     def _results(self, shell: tuple[str, ...], read: Read) -> Iterator[tuple[str, set[str], set[str]]]:
-        lines = [line for line, _ in read]
-        try:
-            forks = self._forks and len(read) > 1
-            ran = self._room.ran(shell, lines, timeout_s=max(20, len(read) / 8), forks=forks)
-        except subprocess.SubprocessError:
-            if len(read) == 1:
-                self._outcome.hung += 1
-                return
-            half = len(read) // 2
-            yield from self._results(shell, read[:half])
-            yield from self._results(shell, read[half:])
-            return
-        for (line, names), traced in zip(read, ran, strict=True):
-            yield line, names, traced
+        rest = read
+        while rest:
+            ended = self._room.run(shell, [line for line, _ in rest], timeout_s=TIMEOUT_S, forks=self._forks)
+            reached = len(rest) if ended else self._room.reached()
+            for number, (line, names) in enumerate(rest[:reached]):
+                yield line, names, self._room.ran(number)
+            if not ended:
+                yield from self._alone(shell, rest[reached])
+            rest = rest[reached + 1 :]
+
+    def _alone(self, shell: tuple[str, ...], read: tuple[str, set[str]]) -> Iterator[tuple[str, set[str], set[str]]]:
+        """A line during which the time was up: it hangs, or its turn came late."""
+        if not self._room.run(shell, [read[0]], timeout_s=TIMEOUT_S, forks=False):
+            self._outcome.hung += 1
+        yield *read, self._room.ran(0)
 
 
 def _read(lines: list[str], shell: Shell) -> Read:

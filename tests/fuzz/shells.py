@@ -49,7 +49,8 @@ class Room:
         self._folder = folder
         self._stubs = folder / "bin"
         self._traces = folder / "traces"
-        for made in (self._stubs, self._traces, folder / "work"):
+        self._work = folder / "work"
+        for made in (self._stubs, self._traces, self._work):
             made.mkdir()
         self._make_stubs()
         for route in ROUTES:
@@ -62,8 +63,8 @@ class Room:
         """What finds the stubs and the real programs that run them, and nothing else."""
         return {"PATH": str(self._stubs), "TRACE": ""}
 
-    def ran(self, shell: Sequence[str], lines: Sequence[str], *, timeout_s: float, forks: bool) -> list[set[str]]:
-        """The stubs that each line ran.
+    def run(self, shell: Sequence[str], lines: Sequence[str], *, timeout_s: float, forks: bool) -> bool:
+        """Run lines, one after the other; whether they ended in time, and without ending what runs them.
 
         Args:
             shell: the shell with its options, the last of which is `-c`.
@@ -71,34 +72,49 @@ class Room:
             timeout_s: seconds that all of them may take.
             forks: whether one shell forks for each line and evaluates it, with functions for stubs where no other
                 program runs them, which is faster than a new shell and programs.
-
-        Raises:
-            subprocess.SubprocessError: the lines did not end, or ended the shell that reads them.
         """
         shutil.rmtree(self._traces)
-        shutil.rmtree(self._folder / "work")
+        shutil.rmtree(self._work)
         self._traces.mkdir()
-        work = self._folder / "work"
-        work.mkdir()
-        for place in [work] if forks else [work / str(number) for number in range(len(lines))]:
+        self._work.mkdir()
+        for place in [self._work] if forks else [self._work / str(number) for number in range(len(lines))]:
             self.place(place)
+        (self._traces / "reached").write_text("0\n")
         (self._folder / "script").write_text(self._script(shell, lines, forks=forks))
         namespace = ["/usr/bin/unshare", "-rpf", "--mount-proc", "--kill-child"]
         reader = shell[:-1] if forks else ["/bin/dash"]
-        subprocess.run(
-            [*namespace, *reader, str(self._folder / "script")],
-            cwd=work,
-            env={**self.environment, "X": "x", "HOME": str(work)},
-            timeout=timeout_s,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            check=True,
-        )
-        return [self._trace(number) for number in range(len(lines))]
+        try:
+            done = subprocess.run(
+                [*namespace, *reader, str(self._folder / "script")],
+                cwd=self._work,
+                env={**self.environment, "X": "x", "HOME": str(self._work)},
+                timeout=timeout_s,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                check=False,
+                start_new_session=True,  # a namespace does not hold `kill 0`
+            )
+        except subprocess.TimeoutExpired:
+            return False
+        return done.returncode == 0
+
+    def reached(self) -> int:
+        """The line at which the last run stopped."""
+        return int((self._traces / "reached").read_text().split()[-1])
+
+    def ran(self, number: int) -> set[str]:
+        """The stubs that a line of the last run has run."""
+        trace = self._traces / str(number)
+        return set(trace.read_text(errors="replace").split()) if trace.exists() else set()
 
     def _script(self, shell: Sequence[str], lines: Sequence[str], *, forks: bool) -> str:
-        script = [_LIMITS, "exec </dev/null >/dev/null 2>&1", *(_FUNCTION.format(name) for name in STUBS if forks)]
+        script = [
+            _LIMITS,
+            "exec </dev/null >/dev/null 2>&1",
+            *(_FUNCTION.format(name) for name in STUBS if forks),
+        ]
         for number, line in enumerate(lines):
+            script.append(f"echo {number} >> {self._traces}/reached")
             trace = f"TRACE={self._traces}/{number}"
             alone = f"(cd {number}; {trace} exec {shlex.join([*shell, line])})"
             script.append(f"({trace}; eval {shlex.quote(line)})" if forks else alone)
@@ -113,10 +129,6 @@ class Room:
         (place / "d" / "ls").write_text(f"#!/bin/dash\nexec {self._stubs}/red\n")
         (place / "d" / "ls").chmod(0o755)
         return place
-
-    def _trace(self, number: int) -> set[str]:
-        trace = self._traces / str(number)
-        return set(trace.read_text(errors="replace").split()) if trace.exists() else set()
 
     def _make_stubs(self) -> None:
         compiler = shutil.which("cc")

@@ -48,10 +48,10 @@ async def test_an_agent_that_dies_while_it_starts_is_an_error(scripts: Any, phas
 @pytest.mark.parametrize("phase", STARTS)
 async def test_an_agent_that_is_silent_while_it_starts_is_given_up(scripts: Any, phase: str) -> None:
     """Though it does not leave when its input is closed."""
-    adapter = scripts.adapter(at={phase: [{"silence": True}]}, stays=True, adapter={"start_s": 0.5})
+    adapter = scripts.adapter(at={phase: [{"silence": True}]}, stays=True, adapter={"start_s": 1.5})
     error = await refused(adapter)
 
-    assert str(error) == f"`scripted` did not answer `{phase}` within 0.5 s"
+    assert str(error) == f"`scripted` did not answer `{phase}` within 1.5 s"
 
 
 async def test_an_agent_that_speaks_another_version_is_refused(scripts: Any) -> None:

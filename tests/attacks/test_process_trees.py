@@ -1,0 +1,188 @@
+"""Process trees: nothing that an agent starts outlives its run, wherever it hides; Linux."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+
+import anyio
+import anyio.abc
+import psutil
+import pytest
+
+from proctor.adapters.kit.client_process import ClientProcess, start_client
+from proctor.adapters.kit.subprocesses import Commands
+from proctor.supervisor.testing.patience import PATIENCE_S
+
+pytestmark = [
+    pytest.mark.anyio,
+    pytest.mark.skipif(sys.platform != "linux", reason="orphans are adopted on Linux only; see docs/adapters.md"),
+]
+
+HIDING = [
+    "(env -i setsid sleep {} &)",
+    "(setsid env -i sleep {} &)",
+    "(PROCTOR_RUN=other PROCTOR_CALL=9 setsid sleep {} &)",
+    "(setsid bash -c 'env -i setsid sleep {} & exit' &)",
+    "env -i setsid bash -c '(setsid sleep {} &) & (setsid sleep {} &)' < /dev/null > /dev/null 2>&1",
+    "trap '' TERM INT HUP; (env -i setsid nohup sleep {} > /dev/null 2>&1 &)",
+    "exec 3>&-; (cd / && env -i setsid setsid setsid sleep {} &)",
+]
+
+
+def sleepers(seconds: int) -> list[int]:
+    """The processes that sleep so long."""
+    running = psutil.process_iter(["cmdline", "status"])
+    return [
+        process.pid
+        for process in running
+        if process.info["cmdline"] == ["sleep", str(seconds)] and process.info["status"] != psutil.STATUS_ZOMBIE
+    ]
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    """Wait until something holds of real processes."""
+    with anyio.fail_after(PATIENCE_S):
+        while not holds():
+            await anyio.lowlevel.checkpoint()
+
+
+@pytest.mark.parametrize("hiding", HIDING)
+async def test_what_hides_from_a_command_that_goes_on_is_ended_with_it(tmp_path: Path, hiding: str) -> None:
+    """Cancelled in the middle: no environment, no session and no parents of its own hide it."""
+    commands = Commands("run")
+    line = hiding.replace("{}", "71001") + "; sleep 71001"
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(lambda: commands.run(["bash", "-c", line], cwd=tmp_path))
+        await until(lambda: len(sleepers(71001)) >= 2)
+        tasks.cancel_scope.cancel()
+    await commands.end()
+
+    assert sleepers(71001) == []
+
+
+@pytest.mark.parametrize("hiding", HIDING)
+async def test_what_a_command_leaves_is_ended_with_the_run(tmp_path: Path, hiding: str) -> None:
+    """The command itself is over; what it left lives until the run ends, and no longer."""
+    commands = Commands("run")
+
+    done = await commands.run(["bash", "-c", hiding.replace("{}", "71002")], cwd=tmp_path)
+    await until(lambda: sleepers(71002) != [])
+    await commands.end()
+
+    assert done.exit_code == 0
+    assert sleepers(71002) == []
+
+
+async def test_what_hides_without_end_is_ended(tmp_path: Path) -> None:
+    """New ones are born while the others are looked for."""
+    commands = Commands("run")
+    line = "while :; do (env -i setsid sleep 71003 &); done"
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(lambda: commands.run(["bash", "-c", line], cwd=tmp_path))
+        await until(lambda: len(sleepers(71003)) > 5)
+        tasks.cancel_scope.cancel()
+    await commands.end()
+
+    assert sleepers(71003) == []
+
+
+@pytest.mark.parametrize("hiding", HIDING)
+@pytest.mark.parametrize("leaves", [True, False])
+async def test_what_a_client_leaves_is_ended_with_it(tmp_path: Path, hiding: str, leaves: bool) -> None:
+    """A client that has ended by itself leaves nobody, as one that is ended."""
+    line = hiding.replace("{}", "71004") + ("" if leaves else "; sleep 71004")
+
+    async with start_client(
+        "agent", ["bash", "-c", line], cwd=tmp_path, env=dict(os.environ), run_id="run"
+    ) as client:
+        if leaves:
+            await client.left()
+        else:
+            await until(lambda: len(sleepers(71004)) >= 2)
+
+    assert sleepers(71004) == []
+
+
+def client_of(line: str, folder: Path) -> AbstractAsyncContextManager[ClientProcess]:
+    """A client that is a command line."""
+    return start_client("agent", ["bash", "-c", line], cwd=folder, env=dict(os.environ), run_id="run")
+
+
+SUPERVISOR = """
+import anyio, sys
+from pathlib import Path
+from proctor.adapters.kit.subprocesses import Commands
+
+async def main():
+    await Commands("run").run(["bash", "-c", sys.argv[1]], cwd=Path.cwd())
+
+anyio.run(main)
+"""
+
+
+@pytest.mark.parametrize("hiding", HIDING)
+async def test_a_killed_supervisor_leaves_nobody(tmp_path: Path, hiding: str) -> None:
+    """It had no time to end anything: the guardian sees that its parent is gone."""
+    line = hiding.replace("{}", "71005") + "; sleep 71005"
+    supervisor = await anyio.open_process([sys.executable, "-c", SUPERVISOR, line], cwd=tmp_path)
+    await until(lambda: len(sleepers(71005)) >= 2)
+
+    supervisor.kill()
+    await supervisor.wait()
+
+    await until(lambda: sleepers(71005) == [])
+
+
+async def test_a_command_does_not_outlive_a_guardian_that_it_kills(tmp_path: Path) -> None:
+    """It ends itself with it."""
+    commands = Commands("run")
+
+    with anyio.fail_after(PATIENCE_S):
+        done = await commands.run(["bash", "-c", "kill -9 $PPID; sleep 71006"], cwd=tmp_path)
+    await commands.end()
+
+    assert done.exit_code == -signal.SIGKILL
+    assert sleepers(71006) == []
+
+
+@pytest.mark.parametrize(("line", "code"), [("exit 7", 7), ("kill -TERM $$", -15), ("kill -9 $$", -9), ("true", 0)])
+async def test_a_guardian_ends_as_its_command_does(tmp_path: Path, line: str, code: int) -> None:
+    """For a command of a run, and for a client."""
+    commands = Commands("run")
+    done = await commands.run(["bash", "-c", line], cwd=tmp_path)
+    await commands.end()
+    async with start_client(
+        "agent", ["bash", "-c", line], cwd=tmp_path, env=dict(os.environ), run_id="run"
+    ) as client:
+        with anyio.fail_after(PATIENCE_S):
+            while client.exit_code is None:
+                await client.left()
+
+    assert (done.exit_code, client.exit_code) == (code, code)
+
+
+async def test_no_guardian_stays(tmp_path: Path) -> None:
+    """Not after a command that left nothing, and not after the run."""
+    commands = Commands("run")
+    await commands.run(["true"], cwd=tmp_path)
+    await until(lambda: guardians() == [])
+    await commands.run(["bash", "-c", "sleep 71007 &"], cwd=tmp_path)
+    await commands.end()
+
+    assert guardians() == []
+
+
+def guardians() -> list[int]:
+    """The guardians that this process has started."""
+    return [
+        process.pid
+        for process in psutil.Process().children()
+        if process.status() != psutil.STATUS_ZOMBIE and "guardian.py" in " ".join(process.cmdline())
+    ]
