@@ -39,16 +39,33 @@ Selector: TypeAlias = Name | ToolWhere | Sequence[Name | ToolWhere]
 """Wherever a rule names a tool: `Tool`, `[ToolA, "mcp__*"]` or `{tool: ..., where: [...]}`."""
 
 
-def selector_problems(selector: Any, where: Where) -> Iterator[Complaint]:
-    """What is wrong with the names of a selector; its records check themselves."""
+HUMAN = "human-approval"
+"""What stands for a person's approval of the judged call where a rule says what must come first."""
+
+
+def is_person(item: Any) -> bool:
+    """Whether an item of a selector is a person's approval and no tool."""
+    return isinstance(item, str) and item.strip().casefold() == HUMAN
+
+
+def person_problems(name: str, where: Where) -> Iterator[Complaint]:
+    """That a person's approval stands where a tool is named, if it does."""
+    if is_person(name):
+        message = f"`{HUMAN}` is a person's approval, not a tool: it stands in `first` of `before` and "
+        yield where, f"{message}`immediately_before`, in `prior`, and in `require {HUMAN} before TOOL`"
+
+
+def selector_problems(selector: Any, where: Where, *, person: bool = False) -> Iterator[Complaint]:
+    """What is wrong with the names of a selector; its records check themselves. `person`: an approval may be one."""
     if isinstance(selector, str):
         yield from glob_problems(selector, where)
+        yield from person_problems(selector, where) if not person else ()
     elif isinstance(selector, tuple | list):
         if not selector:
             yield where, "names no tool"
         for n, item in enumerate(selector):
             if isinstance(item, str):
-                yield from glob_problems(item, (*where, n))
+                yield from selector_problems(item, (*where, n), person=person)
 
 
 class VirtualTool(Record, frozen=True):
@@ -61,7 +78,8 @@ class VirtualTool(Record, frozen=True):
 
     def problems(self) -> Iterator[Complaint]:
         """What is wrong beyond the types."""
-        yield from glob_problems(self.tool, ("tool",))
+        yield from selector_problems(self.tool, ("tool",))
+        yield from person_problems(self.as_, ("as",))
         yield from paths.problems(self.path, ("path",))
         yield from regexes.problems(self.match, ("match",))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..language.selectors import Scope, selector_problems
+from ..language.selectors import Scope, person_problems, selector_problems
 from ..rules.nets.shorthand import line_problems
 from ..values.complaints import Complaint
 from .fitting import place_of
@@ -22,6 +22,7 @@ def check_whole(node: MapNode, report: Report) -> None:
 def _complaints(node: MapNode) -> Iterator[Complaint]:
     aliases = node.entries.get("aliases")
     for alias, tools in aliases.entries.items() if isinstance(aliases, MapNode) else ():
+        yield from person_problems(alias, ("aliases", alias))
         if isinstance(tools, ListNode):
             names = [name for name in map(_text, tools.items) if name]
             if len(names) == len(tools.items):

@@ -57,6 +57,7 @@ ROOMS = (
     "precondition",  # `precondition`
     "prior",  # the evidence behind a `prior` requirement
     "before",  # `before` and `immediately_before`
+    "approval",  # `human-approval` where a rule says what must come first
     "record",  # what every rule shares, and what it says of itself
     "machine",  # what judges a rule
     "wording",  # how selectors and figures are said in a few words

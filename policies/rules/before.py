@@ -7,9 +7,10 @@ from typing import Literal
 
 from ..language.selectors import Scope, Selector, selector_problems
 from ..values.complaints import Complaint
+from .approval import PERSON, approval_of, asks_person, calls_in
 from .machine import Ahead, Call, Finding, Judge, Machine, Output, Spend, listed, slots_of
 from .machine import State as NoState
-from .record import Link, Roles, Rule
+from .record import Fact, Link, Roles, Rule
 from .wording import names
 
 FIRST, THEN = 1, 2
@@ -25,7 +26,7 @@ class Before(Rule, tag="before", frozen=True):
     def problems(self) -> Iterator[Complaint]:
         """What is wrong beyond the types."""
         yield from super().problems()
-        yield from selector_problems(self.first, ("first",))
+        yield from selector_problems(self.first, ("first",), person=True)
         yield from selector_problems(self.then, ("then",))
 
     def compile(self, scope: Scope) -> Machine:
@@ -34,7 +35,7 @@ class Before(Rule, tag="before", frozen=True):
 
     def roles(self) -> Roles:
         """`first` is evidence for `then`."""
-        return Roles(restricts=(self.then,), evidence=(self.first,))
+        return Roles(restricts=(self.then,), evidence=(calls_in(self.first),))
 
     def words(self) -> str:
         """What it says."""
@@ -49,7 +50,7 @@ class Before(Rule, tag="before", frozen=True):
 
     def drawing(self) -> tuple[Link, ...]:
         """From `first` to `then`."""
-        return (Link("before", (self.first,), self.then),)
+        return (Link("before", _drawn(self.first), self.then),)
 
 
 class ImmediatelyBefore(Rule, tag="immediately_before", frozen=True):
@@ -61,7 +62,7 @@ class ImmediatelyBefore(Rule, tag="immediately_before", frozen=True):
     def problems(self) -> Iterator[Complaint]:
         """What is wrong beyond the types."""
         yield from super().problems()
-        yield from selector_problems(self.first, ("first",))
+        yield from selector_problems(self.first, ("first",), person=True)
         yield from selector_problems(self.then, ("then",))
 
     def compile(self, scope: Scope) -> Machine:
@@ -70,7 +71,7 @@ class ImmediatelyBefore(Rule, tag="immediately_before", frozen=True):
 
     def roles(self) -> Roles:
         """`first` is evidence for `then`."""
-        return Roles(restricts=(self.then,), evidence=(self.first,))
+        return Roles(restricts=(self.then,), evidence=(calls_in(self.first),))
 
     def words(self) -> str:
         """What it says."""
@@ -85,7 +86,13 @@ class ImmediatelyBefore(Rule, tag="immediately_before", frozen=True):
 
     def drawing(self) -> tuple[Link, ...]:
         """From `first` to `then`."""
-        return (Link("right before", (self.first,), self.then),)
+        return (Link("right before", _drawn(self.first), self.then),)
+
+
+def _drawn(first: Selector) -> tuple[Selector | Fact, ...]:
+    """What a picture shows before the tool."""
+    calls = (calls_in(first),) if calls_in(first) else ()
+    return (*calls, Fact(PERSON)) if asks_person(first) else calls
 
 
 class BeforeState(NoState):
@@ -102,7 +109,8 @@ class BeforeMachine(Machine):
     restricts = THEN
 
     def __init__(self, rule: Before, scope: Scope) -> None:
-        self.slots = slots_of(scope, (rule.first, True), (rule.then, False))
+        self.slots = slots_of(scope, (calls_in(rule.first), True), (rule.then, False))
+        self._asks = asks_person(rule.first)
         self.on_start = rule.first_must == "started"
         self.outcomes = 0 if self.on_start else FIRST
 
@@ -119,6 +127,8 @@ class BeforeMachine(Machine):
         if state.satisfied or not mask & THEN:
             return None
         names = listed(self.slots[0].names)
+        if self._asks:
+            return None if call.approved else approval_of(call, names)
         how = "called" if self.on_start else "completed"
         return Finding(
             expected=f"{names} before `{call.name}`",
@@ -139,7 +149,7 @@ class BeforeMachine(Machine):
 
     def closed(self, state: BeforeState, sure: int, maybe: int, now: int, ahead: Ahead) -> bool:
         """`first` has not come."""
-        return bool(sure & THEN) and not state.satisfied
+        return bool(sure & THEN) and not state.satisfied and not self._asks
 
 
 class AdjacentState(NoState):
@@ -157,7 +167,8 @@ class ImmediatelyBeforeMachine(Machine):
     ordinals = True
 
     def __init__(self, rule: ImmediatelyBefore, scope: Scope) -> None:
-        self.slots = slots_of(scope, (rule.first, True), (rule.then, False))
+        self.slots = slots_of(scope, (calls_in(rule.first), True), (rule.then, False))
+        self._asks = asks_person(rule.first)
 
     def seen_from(self, state: AdjacentState, now: int) -> Hashable:
         """Whether the last call was `first`."""
@@ -171,6 +182,8 @@ class ImmediatelyBeforeMachine(Machine):
         if not mask & THEN or self._ready(state, now):
             return None
         names = listed(self.slots[0].names)
+        if self._asks:
+            return None if call.approved else approval_of(call, names)
         return Finding(
             expected=f"{names} right before `{call.name}`",
             actual="another call came last" if now else "no call came before",
@@ -185,4 +198,4 @@ class ImmediatelyBeforeMachine(Machine):
 
     def closed(self, state: AdjacentState, sure: int, maybe: int, now: int, ahead: Ahead) -> bool:
         """The last call is not `first`."""
-        return bool(sure & THEN) and not self._ready(state, now)
+        return bool(sure & THEN) and not self._ready(state, now) and not self._asks

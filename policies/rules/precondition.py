@@ -10,9 +10,10 @@ from msgspec import UNSET, UnsetType, field
 from ..language.conditions import Condition
 from ..language.operands import OutputRef
 from ..language.record import Natural, Record
-from ..language.selectors import Scope, Selector, selector_problems
+from ..language.selectors import HUMAN, Scope, Selector, selector_problems
 from ..values import paths, regexes
 from ..values.complaints import Complaint
+from .approval import PERSON, approval_of, asks_person, calls_in
 from .before import Before
 from .machine import Ahead, Call, Finding, Judge, Machine, Output, Spend, State, listed, slots_of
 from .prior import Evidence, PriorTest, without_references
@@ -68,7 +69,9 @@ class Requirement(Record, frozen=True):
         if len(given) != 1:
             yield (), f"a requirement has one of {listed(kinds)}, this has {listed(given) or 'none'}"
         if self.prior is not UNSET:
-            yield from selector_problems(self.prior, ("prior",))
+            yield from selector_problems(self.prior, ("prior",), person=True)
+            if self.asks_person and (self.same or self.output):
+                yield (), f"`same` and `output` are of calls; `{HUMAN}` is none: list both under `any_of`"
         elif self.same or self.output:
             yield (), "`same` and `output` go with `prior`"
         if self.must == "started" and (self.output or any(same.of_output for same in self.same)):
@@ -87,9 +90,18 @@ class Requirement(Record, frozen=True):
         return "a user message" if self.prior is UNSET else names(self.prior)
 
     @property
+    def asks_person(self) -> bool:
+        """Whether a person's approval meets it."""
+        return self.prior is not UNSET and asks_person(self.prior)
+
+    @property
     def free(self) -> bool:
         """Whether it can be met without an earlier call."""
-        return self.prior is UNSET if self.any_of is UNSET else any(inner.free for inner in self.any_of)
+        return (
+            self.prior is UNSET or self.asks_person
+            if self.any_of is UNSET
+            else any(inner.free for inner in self.any_of)
+        )
 
     @property
     def weakest(self) -> Literal["completed", "started"]:
@@ -113,7 +125,10 @@ class Requirement(Record, frozen=True):
         elif self.turns_gte is not UNSET:
             yield Fact(f"{self.turns_gte} responses")
         elif self.prior is not UNSET:
-            yield self.prior
+            if calls := calls_in(self.prior):
+                yield calls
+            if self.asks_person:
+                yield Fact(PERSON)
         else:
             yield Fact(f"user said /{self.user_said}/")
 
@@ -227,11 +242,11 @@ class PreconditionMachine(Machine):
         return (*super().outputs, *(ref for test in self._priors.values() for ref in test.outputs))
 
     def judge(self, state: PreconditionState, call: Call, mask: int, now: int) -> Finding | None:
-        """Refuse the call for which a requirement fails."""
+        """Refuse the call for which a requirement fails, or ask a person where nothing but their approval lacks."""
         if not mask & TOOL:
             return None
         for requirement in self.requires:
-            if not self._met(requirement, state, call):
+            if not self._met(requirement, state, call, approved=True):
                 wanted = self._words(requirement)
                 lacks = f", which requires: {wanted}" if requirement.description else f" without {wanted}"
                 return Finding(
@@ -240,11 +255,15 @@ class PreconditionMachine(Machine):
                     details={"requires": wanted},
                     suggestion=f"first: {wanted}",
                 )
-        return None
+        if call.approved or all(self._met(each, state, call, approved=False) for each in self.requires):
+            return None
+        return approval_of(call)
 
-    def _met(self, requirement: Requirement, state: PreconditionState, call: Call) -> bool:
+    def _met(self, requirement: Requirement, state: PreconditionState, call: Call, *, approved: bool) -> bool:
         if requirement.any_of is not UNSET:
-            return any(self._met(inner, state, call) for inner in requirement.any_of)
+            return any(self._met(inner, state, call, approved=approved) for inner in requirement.any_of)
+        if approved and requirement.asks_person:
+            return True
         if requirement.turns_gte is not UNSET:
             return call.turn - 1 >= requirement.turns_gte
         if requirement.user_said is not UNSET:
@@ -284,6 +303,8 @@ class PreconditionMachine(Machine):
             return ahead.turn - 1 >= requirement.turns_gte
         if requirement.user_said is not UNSET:
             return ahead.user_said(requirement.user_said, requirement.in_ == "latest")
+        if requirement.asks_person:
+            return True
         test = self._priors[id(requirement)]
         evidence = state.priors.get(test.number)
         return evidence is not None and test.meetable(evidence, ahead)
@@ -297,4 +318,7 @@ class PreconditionMachine(Machine):
             return f"{requirement.turns_gte} model responses"
         if requirement.user_said is not UNSET:
             return f"a user message that matches `{requirement.user_said}`"
-        return self._priors[id(requirement)].words()
+        calls = self._priors[id(requirement)].words()
+        if not requirement.asks_person:
+            return calls
+        return f"{calls} or {PERSON}" if self._priors[id(requirement)].slots else PERSON

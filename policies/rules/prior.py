@@ -20,7 +20,9 @@ from ..values import paths
 from ..values.aliased import aliased, also_of
 from ..values.equality import asking, unkeepable
 from ..values.regexes import Regex
+from .approval import calls_in
 from .machine import BOUND, Ahead, Call, Output, captured, listed
+from .wording import items_of
 
 if TYPE_CHECKING:
     from .precondition import Requirement, Same
@@ -61,7 +63,7 @@ class PriorTest:
     def __init__(self, requirement: Requirement, scope: Scope, first_slot: int) -> None:
         prior = requirement.prior
         assert prior is not UNSET
-        items = prior if isinstance(prior, tuple) else (prior,)
+        items = items_of(calls_in(prior))
         self.must = requirement.must
         self.pick = requirement.pick
         self.same = requirement.same

@@ -7,13 +7,9 @@ from collections.abc import Callable, Iterator
 
 import msgspec
 
-from ...language.selectors import VirtualTool
+from ...language.selectors import HUMAN, VirtualTool, selector_problems
 from ...values.complaints import Complaint, Where
-from ...values.globs import glob_problems
 from .written import Net, NetLine, Transition
-
-HUMAN = "human-approval"
-"""The prerequisite that is not a tool but a person: `require human-approval before deploy`."""
 
 _NAME = r"(\S+)"
 _REQUIRE = re.compile(rf"require\s+{_NAME}\s+before\s+{_NAME}", re.IGNORECASE)
@@ -46,7 +42,7 @@ def line_problems(line: str, where: Where = ()) -> Iterator[Complaint]:
     else:
         for transition in read.transitions:
             for tool in transition.tools:
-                yield from glob_problems(tool, where)
+                yield from selector_problems(tool, where)
 
 
 def read_line(line: str) -> Net | VirtualTool:

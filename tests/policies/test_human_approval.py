@@ -1,0 +1,127 @@
+"""`human-approval` means a person's approval of the judged call, wherever a rule says what must come first."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from proctor.policies import PolicyError, draw, merge_policies, parse_policies, preflight
+from proctor.policies.stream import events as ev
+
+FAMILIES = {
+    "before": {"type": "before", "first": "human-approval", "then": "deploy"},
+    "immediately_before": {"type": "immediately_before", "first": "Human-Approval", "then": "deploy"},
+    "precondition": {"type": "precondition", "tool": "deploy", "requires": [{"prior": "human-approval"}]},
+    "any_of": {
+        "type": "precondition",
+        "tool": "deploy",
+        "requires": [{"any_of": [{"prior": "human-approval"}, {"turns_gte": 99}]}],
+    },
+    "a key": {"type": "before", "first": "human-approval", "then": "deploy", "key": "$.to"},
+}
+
+
+def approved(session: Any, decision: Any) -> str:
+    """The answer to the same call once a person has granted it."""
+    call = {"tool_call_id": decision.tool_call_id, "input_digest": decision.input_digest}
+    session.see(ev.ToolApprovalGranted(approval_id="a", by="ana", **call))
+    return str(session.ask("deploy", id=decision.tool_call_id, turn=session.turn, **decision.tool_input))
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_each_call_waits_for_a_person(family: str, ruled: Any) -> None:
+    """Not for a tool of that name, which proves nothing; and one approval is of one call."""
+    session = ruled(FAMILIES[family])
+    session.ok("human-approval")
+    first = session.propose("deploy", to="a")
+
+    assert first.action == "request_approval"
+    assert session.visible("deploy") == ["deploy"]
+    assert approved(session, first) == "allow"
+    assert session.ask("deploy", to="b") == "request_approval"
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        {"type": "before", "first": ["test", "human-approval"], "then": "deploy"},
+        {"type": "immediately_before", "first": ["test", "human-approval"], "then": "deploy"},
+        {"type": "precondition", "tool": "deploy", "requires": [{"prior": ["test", "human-approval"]}]},
+    ],
+)
+def test_in_a_list_a_person_or_a_tool_will_do(rule: dict[str, Any], ruled: Any) -> None:
+    """As any member of a list does."""
+    asked, tested = ruled(rule), ruled(rule)
+    decision = asked.propose("deploy")
+    tested.ok("test")
+
+    assert (decision.action, tested.ask("deploy")) == ("request_approval", "allow")
+    assert "`test`" in decision.violations[0].details["expected"] or rule["type"] == "precondition"
+
+
+def test_a_person_is_asked_only_where_nothing_else_lacks(ruled: Any) -> None:
+    """Their time is not spent on a call that would be refused all the same."""
+    requires = [{"prior": "human-approval"}, {"prior": "test"}]
+    session = ruled({"type": "precondition", "tool": "deploy", "requires": requires})
+    before = session.ask("deploy")
+    session.ok("test")
+
+    assert (before, session.ask("deploy")) == ("deny", "request_approval")
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_preflight_and_pictures_know_the_person(family: str) -> None:
+    """The tool can be called, no tool of that name is looked for, and the picture shows who is asked."""
+    rules = [FAMILIES[family], {"type": "require", "tool": "deploy"}]
+    stack = merge_policies(parse_policies({"name": "p", "rules": rules}))
+    drawn = [str(node) for section in draw(stack).sections for node in section.nodes]
+
+    assert [str(finding) for finding in preflight(stack) if finding.severity == "refuse"] == []
+    assert any("a person's approval" in node for node in drawn)
+    assert not any("human-approval" in node.lower() for node in drawn)
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        {"rules": [{"type": "before", "first": "x", "then": "human-approval"}]},
+        {"rules": [{"type": "before", "first": {"tool": "human-approval"}, "then": "x"}]},
+        {"rules": [{"type": "after", "trigger": "x", "then": ["y", "human-approval"]}]},
+        {"rules": [{"type": "require", "tool": "human-approval"}]},
+        {"rules": [{"type": "count", "tool": "HUMAN-approval", "min": 1}]},
+        {"rules": [{"type": "sequence", "tools": ["human-approval", "deploy"]}]},
+        {"rules": [{"type": "never_after", "trigger": "human-approval", "forbidden": "x"}]},
+        {"rules": [{"type": "precondition", "tool": "human-approval", "requires": [{"turns_gte": 1}]}]},
+        {
+            "rules": [
+                {"type": "provenance", "tool": "x", "path": "$", "from": [{"tool": "human-approval", "path": "$"}]}
+            ]
+        },
+        {"tool_rules": [{"deny": ["human-approval"]}]},
+        {"tool_rules": [{"allow": ["ls", "human-approval"]}]},
+        {"aliases": {"Someone": ["human-approval"]}},
+        {"aliases": {"human-approval": ["ask"]}},
+        {"virtual_tools": [{"tool": "bash", "path": "$", "match": "x", "as": "human-approval"}]},
+        {"nets": ["block human-approval"]},
+        {"nets": ["limit human-approval to 1 per session"]},
+        {"nets": ["limit push to 1 per human-approval"]},
+        {"nets": ["require test before human-approval"]},
+        {"nets": [{"name": "n", "places": [], "transitions": [{"name": "t", "tools": ["human-approval"]}]}]},
+    ],
+)
+def test_elsewhere_it_is_an_error_that_says_where_it_belongs(written: dict[str, Any]) -> None:
+    """A rule about a tool that no agent has would hold for ever, or refuse for ever."""
+    with pytest.raises(PolicyError) as caught:
+        parse_policies({"name": "p", **written})
+
+    assert ["it stands in `first`" in problem.message for problem in caught.value.problems] == [True]
+
+
+def test_an_approval_has_no_values_to_compare() -> None:
+    """`same` and `output` are of calls."""
+    requirement = {"prior": ["human-approval", "test"], "same": [{"path": "$.to"}]}
+    with pytest.raises(PolicyError, match="list both under `any_of`"):
+        parse_policies(
+            {"name": "p", "rules": [{"type": "precondition", "tool": "deploy", "requires": [requirement]}]}
+        )
