@@ -19,7 +19,7 @@ import loopback
 import psutil
 import pytest
 
-from proctor.adapters.agents.codex import CodexAdapter, turn
+from proctor.adapters.agents.codex import CodexAdapter, session
 from proctor.adapters.kit.process_tree import RUN_MARK
 from proctor.policies.stream.calls import ToolCall
 from proctor.policies.stream.events import Event, RunCompleted, TurnStarted
@@ -327,8 +327,8 @@ def bench(api: ResponsesAPI, tmp_path: Path, used_home: Path) -> Bench:
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let an interrupt take as long as it takes on a busy machine; what follows on one in vain is not meant."""
-    monkeypatch.setattr(turn, "INTERRUPT_S", PATIENCE_S)
-    monkeypatch.setattr(turn, "CLEAN_UP_S", PATIENCE_S)
+    monkeypatch.setattr(session, "INTERRUPT_S", PATIENCE_S)
+    monkeypatch.setattr(session, "CLEAN_UP_S", PATIENCE_S)
 
 
 @pytest.fixture

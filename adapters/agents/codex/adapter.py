@@ -17,11 +17,9 @@ from proctor.supervisor.ports import Launch, LaunchOptions
 
 from ...kit.tasks import helpers
 from . import sandboxing, settings
-from .connection import connect
-from .handshake_check import APPROVALS, check_terms
-from .installed import check_client, find_client
+from .client import check_client, connect, find_client
 from .options import COMPILES, compile_options
-from .sandboxing import SANDBOXES, Bounds, holds
+from .sandboxing import APPROVALS, SANDBOXES, Bounds, check_terms, holds
 from .session import CodexSession
 
 

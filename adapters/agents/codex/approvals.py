@@ -1,4 +1,4 @@
-"""What the client asks before it acts, read as tool calls; and the client's words for our answers.
+"""What the client asks before it acts: read as calls, put to the gate, and answered in the client's words.
 
 A request that cannot be matched with what the client said it would do is refused.
 """
@@ -10,14 +10,17 @@ from typing import Any, Final
 
 import msgspec
 
-from proctor.supervisor.ports import GateAnswer
+from proctor.policies.stream.calls import ToolCall
+from proctor.supervisor.errors import ProviderError
+from proctor.supervisor.ports import GateAnswer, Launch
 
-from .items import Item, tool_input, tool_name
-
-COMMAND: Final = "item/commandExecution/requestApproval"
-FILE_CHANGE: Final = "item/fileChange/requestApproval"
-ELICITATION: Final = "mcpServer/elicitation/request"
-PERMISSIONS: Final = "item/permissions/requestApproval"
+from ...kit.event_stream import EventStream
+from ...kit.gate import GateLink
+from ...kit.jsonrpc import METHOD_NOT_FOUND, RpcError
+from .items import Item, leaves, tool_input, tool_name
+from .rollout import Rollouts, RunningCalls
+from .sandboxing import Bounds
+from .translation import Translation
 
 ACCEPT: Final = {"decision": "accept"}
 DECLINE: Final = {"decision": "decline"}
@@ -107,3 +110,118 @@ def decision(answer: GateAnswer, *, may_cancel: bool) -> dict[str, Any]:
 def elicitation_decision(answer: GateAnswer) -> dict[str, Any]:
     """The answer for an MCP server's tool."""
     return {"action": "accept", "content": {}} if answer.allowed else {"action": "decline"}
+
+
+ONE_ID: Final = "another call has the same id"
+OUTSIDE: Final = "it would leave the sandbox, or the client did not say that it would not"
+_WITHHELD: Final = GateAnswer(allowed=False)
+
+
+class Questions:
+    """Answers the client's requests.
+
+    Args:
+        launch: what is run, with the gate that holds its calls.
+        said: what the client reported.
+        stream: where events go.
+        rollouts: the client's own records.
+        calls: the calls that run.
+        bounds: the sandbox around the calls.
+    """
+
+    def __init__(
+        self,
+        launch: Launch,
+        said: Translation,
+        stream: EventStream,
+        rollouts: Rollouts,
+        calls: RunningCalls,
+        bounds: Bounds,
+    ) -> None:
+        self._gate = GateLink(launch, stream)
+        self._said = said
+        self._stream = stream
+        self._rollouts = rollouts
+        self._calls = calls
+        self._bounds = bounds
+        self._shared: set[str] = set()
+
+    async def answer(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
+        """The answer to one request. Raises RpcError for one that is not known."""
+        thread = str(params.get("threadId") or self._said.threads.own)
+        match method:
+            case "item/commandExecution/requestApproval":
+                return self._decided(await self._ask_gate(await self._command(params, thread), thread), thread)
+            case "item/fileChange/requestApproval":
+                return self._decided(await self._ask_gate(self._patch(params), thread), thread)
+            case "mcpServer/elicitation/request":
+                proposal = mcp_proposal(params, self._said.announced(thread))
+                return elicitation_decision(await self._ask_gate(proposal, thread))
+            case "item/permissions/requestApproval":
+                return NO_PERMISSIONS
+        raise RpcError(METHOD_NOT_FOUND, f"`{method}` is not answered here")
+
+    async def _command(self, params: dict[str, Any], thread: str) -> Proposal | None:
+        written: dict[str, Any] | None = {}
+        if self._bounds.sandboxed:
+            written = await (await self._rollouts.of(thread)).arguments(str(params.get("itemId")))
+        return command_proposal(params, written)
+
+    def _patch(self, params: dict[str, Any]) -> Proposal | None:
+        item = self._said.running.get(str(params.get("itemId")))
+        outside = item is not None and (self._bounds.folder is None or leaves(item, str(self._bounds.folder)))
+        escalated = (self._bounds.sandboxed and outside) or params.get("grantRoot") is not None
+        return patch_proposal(item, escalated=escalated)
+
+    def _decided(self, answer: GateAnswer, thread: str) -> dict[str, Any]:
+        # `cancel` ends the turn of the thread that asks, which for a sub-agent is not the turn of the run
+        return decision(answer, may_cancel=self._said.threads.is_own(thread))
+
+    async def _ask_gate(self, proposal: Proposal | None, thread: str) -> GateAnswer:
+        if proposal is None:
+            return _WITHHELD
+        self._said.proposed.add(proposal.id)
+        await self._catch_up(thread)
+        turn, parent = self._said.place(thread)
+        call = ToolCall(
+            id=proposal.id, name=proposal.name, input=proposal.input, turn=turn, parent_tool_call_id=parent
+        )
+        if self._clashes(call):
+            return _WITHHELD
+        self._said.open[call.id] = call.input
+        answer = await self._gate.ask(call)
+        if answer.allowed and await self._is_shared(call.id, thread):
+            answer = self._gate.not_run(call, ONE_ID)
+        if answer.allowed and proposal.escalated is not False and self._bounds.confined:
+            answer = self._gate.not_run(call, OUTSIDE)
+        if answer.allowed:
+            self._said.let_run.add(call.id)
+        else:
+            self._said.over.add(proposal.id)
+        return answer
+
+    def _clashes(self, call: ToolCall) -> bool:
+        """Whether another call of this id is open: the client may take the answer to one for the other.
+
+        So the second is refused, and the first unless it was answered already. Where that one was permitted, for
+        something else, either may be running: the run ends.
+        """
+        if call.id not in self._said.open:
+            return False
+        self._shared.add(call.id)
+        if call.id in self._said.let_run and self._said.open[call.id] != call.input:
+            message = f"codex asked about call `{call.id}` for something else while it ran; it may run either"
+            self._stream.close(ProviderError(message, details={"kind": "call_id_reused", "tool_call_id": call.id}))
+        return True
+
+    async def _is_shared(self, call_id: str, thread: str) -> bool:
+        """Whether two open calls have this id, as far as the client asked or recorded."""
+        await self._calls.catch_up(thread)
+        return call_id in self._shared or call_id in (await self._rollouts.of(thread)).shared
+
+    async def _catch_up(self, thread: str) -> None:
+        """Report everything before a call, on which it is judged."""
+        await self._calls.catch_up(thread)
+        if self._said.threads.is_own(thread):
+            for event in self._said.response_begins():
+                self._stream.post(event)

@@ -21,6 +21,11 @@ from typing import Any, Final
 
 import msgspec
 
+from proctor.supervisor.errors import ProviderError
+
+from .client import Connection
+from .settings import UNASKED
+
 PROFILE: Final = "proctor"
 """The name of the permissions of a confined run."""
 SANDBOXES: Final = {
@@ -99,3 +104,44 @@ def swept(folder: Path, env: Mapping[str, str]) -> Iterator[None]:
 
 def _guarded(places: Iterable[Path]) -> Iterator[Path]:
     return (place / name for place in places for name in _GUARDED)
+
+
+APPROVALS: Final = {"approvalPolicy": "untrusted", "approvalsReviewer": "user"}
+"""The client asks about everything, and asks us."""
+_ALL: Final = 10_000
+
+
+async def check_terms(
+    connection: Connection, answer: Mapping[str, Any], *, sandbox: str, held: bool, turned_on: Iterable[str]
+) -> None:
+    """Raise ProviderError unless a thread asks about everything, as far as the caller did not say otherwise.
+
+    Args:
+        connection: the client.
+        answer: what it answered when the thread was taken up.
+        sandbox: the sandbox that was asked for.
+        held: nothing is to leave it.
+        turned_on: features that are to be on though they act unasked.
+    """
+    for name, wanted in APPROVALS.items():
+        if answer.get(name) != wanted:
+            raise _refused(f"`{name}` is `{answer.get(name)}`, not `{wanted}`")
+    kind = (answer.get("sandbox") or {}).get("type")
+    if kind != SANDBOXES[sandbox]:
+        raise _refused(f"the sandbox is `{kind}`, not `{sandbox}`")
+    if held and (answer.get("activePermissionProfile") or {}).get("id") != PROFILE:
+        raise _refused("it does not say that nothing leaves the sandbox")
+    thread_id = (answer.get("thread") or {}).get("id")
+    listed = await connection.ask("experimentalFeature/list", {"threadId": thread_id, "limit": _ALL})
+    allowed = set(turned_on)
+    for feature in listed.get("data") or ():
+        name = feature.get("name")
+        if name in UNASKED and name not in allowed and feature.get("enabled"):
+            raise _refused(f"feature `{name}` stays on ({UNASKED[name]})")
+
+
+def _refused(what: str) -> ProviderError:
+    return ProviderError(
+        f"codex did not take the terms of the run: {what}; look for a managed configuration",
+        details={"kind": "terms"},
+    )

@@ -17,15 +17,62 @@ from proctor.supervisor.ports import Launch, Rung
 from ...kit.event_stream import EventStream
 from ...kit.process_tree import process_rungs
 from ...kit.transcript import retold
-from . import turn
-from .approvals import CANCEL
-from .connection import Connection
-from .questions import Questions
-from .rollout import Rollouts
-from .running import RunningCalls
+from .approvals import CANCEL, Questions
+from .client import Connection
+from .rollout import Rollouts, RunningCalls
 from .sandboxing import Bounds
 from .translation import Translation, error_code
-from .turn import Turn
+
+INTERRUPT_S: Final = 1.0
+CLEAN_UP_S: Final = 1.0
+
+
+class Turn:
+    """The turn; `interrupted_by` is `ladder`, or `answer` for an answer to the client that ends it.
+
+    Args:
+        said: what the client reported.
+    """
+
+    def __init__(self, said: Translation) -> None:
+        self.over = False
+        self.interrupted_by: str | None = None
+        self._said = said
+        self._begun = anyio.Event()
+
+    def begins(self) -> None:
+        """Take note that an interrupt has something to end, or never will have."""
+        self._begun.set()
+
+    def ends(self) -> None:
+        """Take note that it is over."""
+        self.over = True
+        self._begun.set()
+
+    async def interrupt(self, connection: Connection) -> dict[str, Any]:
+        """Interrupt it once it has begun, unless it is over; says who did. Raises ProviderError, TimeoutError."""
+        # a second interrupt of one turn is never answered, one before the client says that it began is refused
+        if self.interrupted_by is None and not self.over:
+            self.interrupted_by = "ladder"
+            with anyio.fail_after(INTERRUPT_S):
+                await self._begun.wait()
+            if not self.over:
+                await self._ask(connection)
+        return {"interrupted_by": self.interrupted_by}
+
+    async def clean_up(self, connection: Connection) -> None:
+        """End the commands that the interrupt leaves running. Raises ProviderError."""
+        params = {"threadId": self._said.threads.own}
+        await connection.ask("thread/backgroundTerminals/clean", params, timeout_s=CLEAN_UP_S)
+
+    async def _ask(self, connection: Connection) -> None:
+        params = {"threadId": self._said.threads.own, "turnId": self._said.turn_id}
+        try:
+            await connection.ask("turn/interrupt", params, timeout_s=INTERRUPT_S)
+        except ProviderError:
+            if not self.over:  # otherwise it was too late, which is no failure
+                raise
+
 
 OUTCOMES_S: Final = 0.3
 """Seconds to wait for the outcomes of commands that were ended."""
@@ -88,7 +135,7 @@ class CodexSession:
     def ladder(self) -> Sequence[Rung]:
         """Interrupt once, which cleans up the commands it leaves running, close, terminate, kill."""
         return [
-            Rung(name="interrupt", act=self._interrupt, bound_s=turn.INTERRUPT_S + turn.CLEAN_UP_S + OUTCOMES_S),
+            Rung(name="interrupt", act=self._interrupt, bound_s=INTERRUPT_S + CLEAN_UP_S + OUTCOMES_S),
             *process_rungs(self._connection.process.tree, close=self._hang_up, ended=self._ended),
         ]
 

@@ -21,8 +21,7 @@ from proctor.policies.stream.events import (
     Unrecognized,
 )
 
-from .items import ASKED, RESOURCE_SERVER, Item, is_call, tool_input, tool_name
-from .outcomes import exited, outcome
+from .items import ASKED, RESOURCE_SERVER, Item, exited, is_call, outcome, tool_input, tool_name
 from .threads import Threads
 from .usage import UsageCount, in_messages
 

@@ -8,8 +8,8 @@ from typing import Any
 import anyio
 import pytest
 
-from proctor.adapters.agents.codex import turn
-from proctor.adapters.agents.codex.connection import Connection
+from proctor.adapters.agents.codex import session
+from proctor.adapters.agents.codex.client import Connection
 from proctor.policies.policy import Limits, Policy
 from proctor.policies.stream.calls import ToolCall
 from proctor.policies.stream.events import RunCancelled, ToolCallFailed
@@ -169,7 +169,7 @@ async def test_a_client_that_never_begins_its_turn_is_closed(
 ) -> None:
     """The interrupt is given up, and its input closed."""
     for bound in ("INTERRUPT_S", "CLEAN_UP_S"):
-        monkeypatch.setattr(turn, bound, 0.05)
+        monkeypatch.setattr(session, bound, 0.05)
     async with bench.watched(adapter=bench.adapter(codex_path=stand_in(""))) as run:
         taken = await run.cancel()
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from proctor.adapters.agents.codex import CodexAdapter, installed
+from proctor.adapters.agents.codex import CodexAdapter, client
 from proctor.policies.language.conditions import Condition
 from proctor.policies.language.selectors import ToolWhere
 from proctor.policies.policy import Allow, Deny, Limits, Policy
@@ -56,7 +56,7 @@ async def test_without_the_package_the_extra_is_named(tmp_path: Path, monkeypatc
     def missing(name: str) -> None:
         raise ImportError(name)
 
-    monkeypatch.setattr(installed, "import_module", missing)
+    monkeypatch.setattr(client, "import_module", missing)
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(ProviderUnavailableError, match=r"codex is not installed.*pip install 'proctor\[codex\]'"):
         await CodexAdapter(cwd=tmp_path).prepare()

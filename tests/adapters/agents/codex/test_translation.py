@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from proctor.adapters.agents.codex.items import bare_command, leaves
-from proctor.adapters.agents.codex.outcomes import outcome
+from proctor.adapters.agents.codex.items import bare_command, leaves, outcome
 from proctor.adapters.agents.codex.translation import Translation
 from proctor.adapters.agents.codex.usage import UsageCount
 from proctor.policies.stream.events import (
