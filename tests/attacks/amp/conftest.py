@@ -1,0 +1,5 @@
+"""The stand-in and the real Amp client, for the tests of what must hold against attacks."""
+
+from amp_bench import amp, bench, touch
+
+__all__ = ["amp", "bench", "touch"]
