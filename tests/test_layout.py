@@ -180,6 +180,7 @@ def test_policies_are_pure() -> None:
         "proctor.policies",
         "proctor.supervisor",
         "proctor.adapters",
+        "proctor.adapters.kit",
         "proctor.adapters.stores",
     ],
 )

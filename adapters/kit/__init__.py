@@ -1,4 +1,65 @@
-"""What every adapter stands on, ours and those of third parties."""
+"""What every adapter stands on, ours and those of third parties.
+
+An adapter of a client that is a process starts it with `start_client`, reads it with `ByteLines` or speaks with it
+through an `RpcClient`, hands events to an `EventStream`, puts calls to the gate through a `GateLink`, and ends with
+`process_rungs`. One whose agent is code in this process makes it a `TaskProvider`. See docs/writing-an-adapter.md.
+
+Importing the kit imports none of its rooms: a name is looked up when it is used.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .byte_lines import ByteLines, EndlessLineError
+    from .client_process import ClientProcess, start_client
+    from .event_stream import EventStream
+    from .gate import GateLink
+    from .jsonable import plain
+    from .jsonrpc import Peer, RpcClosedError, RpcError
+    from .launch_options import policy_parts
+    from .log import run_logger, trace_of
+    from .named_object import named_object
+    from .process_tree import ProcessTree, marked_environment, process_rungs
+    from .rpc_client import RpcClient
+    from .subprocesses import CommandResult, Commands
+    from .task_provider import TaskProvider, at_work, provider_error
+    from .tasks import helpers
+    from .transcript import conversation, retold, text_of
+    from .uncountable_limits import uncounted
+
+__all__ = [
+    "ByteLines",
+    "ClientProcess",
+    "CommandResult",
+    "Commands",
+    "EndlessLineError",
+    "EventStream",
+    "GateLink",
+    "Peer",
+    "ProcessTree",
+    "RpcClient",
+    "RpcClosedError",
+    "RpcError",
+    "TaskProvider",
+    "at_work",
+    "conversation",
+    "helpers",
+    "marked_environment",
+    "named_object",
+    "plain",
+    "policy_parts",
+    "process_rungs",
+    "provider_error",
+    "retold",
+    "run_logger",
+    "start_client",
+    "text_of",
+    "trace_of",
+    "uncounted",
+]
 
 ROOMS = (
     "jsonable",  # values of a program as records hold them
@@ -22,3 +83,15 @@ ROOMS = (
     "uncountable_limits",  # limits that somebody who sees tool calls only cannot count
 )
 """Top first: each imports only those below it."""
+
+
+def __getattr__(name: str) -> Any:
+    for room in ROOMS if name in __all__ else ():
+        module = importlib.import_module(f".{room}", __name__)
+        if getattr(getattr(module, name, None), "__module__", None) == module.__name__:
+            return getattr(module, name)
+    raise AttributeError(f"module `{__name__}` has no attribute `{name}`")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
