@@ -26,6 +26,7 @@ ROOMS = (
     "exits",  # errors to exit codes and one message
     "folding",  # recorded runs judged once more
     "inputs",  # policies, contexts and traces named on the command line
+    "own_tree",  # who asks: a person, or a supervised run
     "places",  # where the store is
     "problems",  # problems in a policy text, with the line they are in
     "stored",  # runs in a store, found by what people type

@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from .exits import BAD_INPUT, report
-from .terminal.output import version
+from .terminal.output import note, version
 from .terminal.wording import usage_text
 
 COMMANDS: dict[str, tuple[str, str]] = {
@@ -85,8 +85,8 @@ def _version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
 def app(debug: bool) -> None:
     """Supervise AI agents: policies judged on every event, calls held at a gate, runs ended in flight.
 
-    Exit codes: 0 fine, 1 a policy was violated, 2 bad input or usage, 3 the provider or the machine failed,
-    or the run was ended by somebody. Wherever a file is read, - is standard input.
+    Exit codes: 0 fine, 1 a policy refused or ended something (--fail-on), 2 bad input or usage, 3 the provider or
+    the machine failed, or somebody ended the run. Wherever a file is read, - is standard input.
     """
 
 
@@ -115,23 +115,29 @@ def _open_streams() -> None:
 def _finished(given: list[str]) -> int:
     try:
         result: Any = app.main(args=given, prog_name="proctor", standalone_mode=False)
-        sys.stdout.flush()
     except click.exceptions.NoArgsIsHelpError as error:
-        click.echo(error.format_message(), err=True)
+        note(error.format_message())
         return BAD_INPUT
     except click.ClickException as error:
-        click.echo(f"error: {usage_text(error)}", err=True)
+        note(f"error: {usage_text(error)}")
         return BAD_INPUT
     except (BrokenPipeError, SystemExit):  # the latter is click's answer to a pipe that nobody reads
-        return _nobody_reads()
+        return _nobody_reads(0)
     except click.Abort:
         return report(KeyboardInterrupt(), debug=False)
     except (Exception, KeyboardInterrupt) as error:
         return report(error, debug="--debug" in given[:1])
-    return result if isinstance(result, int) else 0
+    code = result if isinstance(result, int) else 0
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        return _nobody_reads(code)
+    except OSError as error:
+        return report(error, debug="--debug" in given[:1])
+    return code
 
 
-def _nobody_reads() -> int:
+def _nobody_reads(code: int) -> int:
     """Whoever read our output has had enough, which is fine; nothing more is written on exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    return 0
+    return code

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Awaitable, Callable
 from functools import partial
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
@@ -28,6 +30,31 @@ context_option = click.option(
     help="What rules name in `when`: user_role=admin, tenant=acme, labels.env=prod.",
 )
 format_option = click.option("--format", metavar="NAME", help="Of the traces: events, sessions, claude, codex, otel.")
+
+fail_on_option = click.option(
+    "--fail-on",
+    type=click.Choice(["never", "warn", "deny", "cancel"]),
+    default="deny",
+    show_default=True,
+    help="Exit with 1 when a rule of this action, or a stricter one, was broken.",
+)
+
+output_option = click.option(
+    "-o", "--output", type=click.Path(dir_okay=False), metavar="FILE", help="Write to this file instead."
+)
+
+
+def write_document(text: str, output: str | None) -> None:
+    """A document to the file that was named, exactly, or to standard output; a terminal shows what does not print
+    as its escape.
+    """
+    from proctor.adapters.kit.printable import printable_lines
+
+    if output is None:
+        shown = printable_lines(text) if sys.stdout.isatty() else text
+        sys.stdout.write(shown.rstrip("\n") + "\n")
+    else:
+        Path(output).write_text(text.rstrip("\n") + "\n", encoding="utf-8")
 
 
 def run_async(function: Callable[[], Awaitable[T]]) -> T:

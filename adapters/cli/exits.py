@@ -33,7 +33,9 @@ def report(error: BaseException, *, debug: bool) -> int:
     leaves = list(_leaves(error))
     shown = next((leaf for leaf in leaves if not isinstance(leaf, KeyboardInterrupt)), leaves[0])
     code, text = _told(shown)
-    print(text, file=sys.stderr)
+    from proctor.adapters.kit.printable import printable_lines
+
+    print(printable_lines(text), file=sys.stderr)
     return code
 
 

@@ -23,6 +23,11 @@ def store_path(given: str | None) -> Path:
     return Path(state) / "proctor" / "runs.db"
 
 
+def is_there(given: str | None) -> bool:
+    """Whether there is a store: without one there are no runs and no approvals."""
+    return store_path(given).exists()
+
+
 @asynccontextmanager
 async def opened(given: str | None, *, must_exist: bool = False) -> AsyncIterator[Store]:
     """The store, closed at the end.
@@ -43,7 +48,7 @@ async def opened(given: str | None, *, must_exist: bool = False) -> AsyncIterato
         raise UsageError(f"there is no store at `{path}`; `proctor demo` makes one, `--store` names another")
     if not given and not os.environ.get(VARIABLE):
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
+            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         except OSError as error:
             reason = (error.strerror or str(error)).lower()
             raise StoreError(f"`{path.parent}` cannot be made: {reason}; name a file with `--store`") from None

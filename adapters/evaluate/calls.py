@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from proctor.adapters.kit.printable import printable
 from proctor.policies.stream.events import Event, ToolCallDenied, ToolCallFailed, ToolCallRequested, ToolCallStarted
 
 _LONGEST = 40
@@ -48,11 +49,6 @@ def call_lines(events: list[Event]) -> list[CallLine]:
         elif isinstance(event, ToolCallFailed | ToolCallDenied) and event.tool_call_id in lines:
             lines[event.tool_call_id].fate = "failed" if isinstance(event, ToolCallFailed) else "denied"
     return list(lines.values())
-
-
-def printable(text: str) -> str:
-    """The text on one line, without anything that would move a terminal's cursor or change its colour."""
-    return "".join(letter if letter.isprintable() else " " for letter in text)
 
 
 def _short(value: Any) -> str:

@@ -10,7 +10,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from .calls import printable
+from proctor.adapters.kit.printable import printable
+
 from .diff import Answer, SessionChange
 
 _LABELS = {

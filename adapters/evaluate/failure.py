@@ -6,18 +6,21 @@ from collections.abc import Iterator
 
 from rich.text import Text
 
+from proctor.adapters.kit.printable import printable
 from proctor.adapters.traces import Session
 
 from .advice import actual, expected, is_limit, suggestion
-from .calls import CallLine, call_lines, printable
-from .records import SessionReport, ViolationRecord
+from .calls import CallLine, call_lines
+from .records import FailOn, SessionReport, ViolationRecord, fails
 
 _BEFORE, _AFTER = 3, 1
 """How many calls are shown around an offending one."""
 
 
-def failure_reports(session: Session, report: SessionReport, *, calls_shown: int = 12) -> Iterator[Text]:
-    """A text for each rule the session broke, in the order it broke them.
+def failure_reports(
+    session: Session, report: SessionReport, *, calls_shown: int = 12, fail_on: FailOn = "deny"
+) -> Iterator[Text]:
+    """A text for each rule the session broke, in the order it broke them; `WARNED` where that is no failure.
 
     At most `calls_shown` lines of the trace are shown, those around the offending calls.
     """
@@ -26,13 +29,16 @@ def failure_reports(session: Session, report: SessionReport, *, calls_shown: int
     for violation in report.violations:
         by_rule.setdefault((violation.policy, violation.rule), []).append(violation)
     for violations in by_rule.values():
-        yield _report(session, violations, lines, calls_shown)
+        failed = fails((violation.action for violation in violations), fail_on)
+        yield _report(session, violations, lines, calls_shown, failed=failed)
 
 
-def _report(session: Session, violations: list[ViolationRecord], lines: list[CallLine], shown: int) -> Text:
+def _report(
+    session: Session, violations: list[ViolationRecord], lines: list[CallLine], shown: int, *, failed: bool
+) -> Text:
     first = violations[0]
     text = Text()
-    text.append("FAILED", "bold red")
+    text.append(*(("FAILED", "bold red") if failed else ("WARNED", "bold yellow")))
     text.append(f" {printable(first.rule)} ({first.kind})\n", "bold")
     _field(text, "session", session.id)
     _field(text, "policy", f"{first.policy}, action {first.action}")

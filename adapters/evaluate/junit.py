@@ -8,7 +8,7 @@ from xml.etree.ElementTree import Element, SubElement, indent, tostring
 from proctor.adapters.traces import Session
 
 from .advice import actual, expected, place, suggestion
-from .records import SessionReport, ViolationRecord
+from .records import FailOn, SessionReport, ViolationRecord, fails
 
 _NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _NOT_RUN = {
@@ -18,9 +18,12 @@ _NOT_RUN = {
 
 
 class JUnitReport:
-    """Collects sessions; `xml()` is the document. A rule that was not exercised counts as skipped."""
+    """Collects sessions; `xml()` is the document. A rule that was not exercised counts as skipped, one that was
+    broken less strictly than `fail_on` as passed.
+    """
 
-    def __init__(self, name: str = "proctor") -> None:
+    def __init__(self, name: str = "proctor", fail_on: FailOn = "deny") -> None:
+        self._fail_on = fail_on
         self._root = Element("testsuites", {"name": _clean(name)})
         self._suites: dict[str, Element] = {}
         self._counts: dict[str, dict[str, int]] = {}
@@ -35,10 +38,10 @@ class JUnitReport:
         for rule in {**report.rules, **broken}:
             counts["tests"] += 1
             case = SubElement(suite, "testcase", {"classname": _clean(session.id), "name": _clean(rule)})
-            if rule in broken:
+            if rule in broken and fails((violation.action for violation in broken[rule]), self._fail_on):
                 counts["failures"] += 1
                 _failure(case, broken[rule])
-            elif (reason := _NOT_RUN.get(report.rules[rule])) is not None:
+            elif rule not in broken and (reason := _NOT_RUN.get(report.rules[rule])) is not None:
                 counts["skipped"] += 1
                 SubElement(case, "skipped", {"message": reason})
 

@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, Literal, TypeAlias
 
 import msgspec
+
+from proctor.policies.stream.calls import STRICTNESS
+
+FailOn: TypeAlias = Literal["never", "warn", "deny", "cancel"]
+"""From which action on a broken rule makes a session, or a run, one that failed."""
+
+
+def fails(actions: Iterable[str], fail_on: FailOn = "deny") -> bool:
+    """Whether one of these actions is as strict as that."""
+    return fail_on != "never" and any(STRICTNESS[action] >= STRICTNESS[fail_on] for action in actions)
 
 
 class ViolationRecord(msgspec.Struct, frozen=True, kw_only=True):

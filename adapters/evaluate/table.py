@@ -8,7 +8,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from .calls import printable
+from proctor.adapters.kit.printable import printable
+
 from .tally import RuleTally, Tally
 
 _STATUSES = ("violated", "held", "not_exercised", "pending")

@@ -6,7 +6,7 @@ from collections import Counter
 
 import msgspec
 
-from .records import SessionReport
+from .records import FailOn, SessionReport, fails
 
 
 class RuleTally(msgspec.Struct, kw_only=True):
@@ -27,9 +27,10 @@ class FailedSession(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Tally:
-    """Sums up reports as they come; `failed` keeps at most `keep` sessions that broke rules."""
+    """Sums up reports; `failed` keeps at most `keep` sessions that broke rules as strict as `fail_on`."""
 
-    def __init__(self, keep: int = 1000) -> None:
+    def __init__(self, keep: int = 1000, fail_on: FailOn = "deny") -> None:
+        self.fail_on = fail_on
         self.sessions = 0
         self.passed = 0
         self.violations = 0
@@ -40,7 +41,8 @@ class Tally:
     def add(self, report: SessionReport, source: str = "") -> None:
         """Take one session's report into account."""
         self.sessions += 1
-        self.passed += report.passed
+        failed = fails((violation.action for violation in report.violations), self.fail_on)
+        self.passed += not failed
         self.violations += len(report.violations)
         for name, status in report.rules.items():
             self._rule(name).sessions[status] += 1
@@ -50,7 +52,7 @@ class Tally:
             rule.violations += 1
         for name in {violation.rule for violation in report.violations} - report.rules.keys():
             self._rule(name).sessions["violated"] += 1  # a limit: it has no status of its own
-        if not report.passed and len(self.failed) < self._keep:
+        if failed and len(self.failed) < self._keep:
             rules = Counter(violation.rule for violation in report.violations)
             self.failed.append(FailedSession(session=report.session, source=source, rules=dict(rules)))
 
@@ -60,7 +62,7 @@ class Tally:
 
     @property
     def all_passed(self) -> bool:
-        """Whether no session broke a rule."""
+        """Whether no session failed."""
         return self.passed == self.sessions
 
     def _rule(self, name: str) -> RuleTally:

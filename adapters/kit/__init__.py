@@ -62,6 +62,7 @@ __all__ = [
 ]
 
 ROOMS = (
+    "printable",  # text of agents as a terminal may show it
     "jsonable",  # values of a program as records hold them
     "launch_options",  # the parts of a policy by name
     "local_work",  # a provider that works in this process and runs commands

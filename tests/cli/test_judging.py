@@ -207,3 +207,20 @@ def test_explain_needs_a_policy_from_somewhere(cli: Cli) -> None:
     assert told.code == 2
     assert "name the files with `--policy`" in told.err
     assert cli("explain", "gone.jsonl").err == "error: gone.jsonl: no such file or directory\n"
+
+
+@pytest.mark.parametrize(
+    ("action", "codes"),
+    [("warn", [0, 0, 1, 0]), ("request_approval", [0, 0, 1, 0]), ("deny", [1, 0, 1, 0]), ("cancel", [1, 0, 1, 1])],
+)
+def test_eval_fails_from_the_action_it_is_told(cli: Cli, traces: Path, place: Path, action: str, codes: Any) -> None:
+    """By default from deny on; what is no failure is not called one."""
+    place.joinpath("one.yaml").write_text(f"name: one\ntool_rules: [{{deny: [delete], action: {action}}}]\n")
+    given = [(), ("--fail-on", "never"), ("--fail-on", "warn"), ("--fail-on", "cancel")]
+    answers = [cli("eval", "--policy", "one.yaml", traces, *options) for options in given]
+
+    assert [answer.code for answer in answers] == codes
+    for answer in answers:
+        assert ("FAILED" in answer.out) is (answer.code == 1)
+        assert ("WARNED" in answer.out) is (answer.code == 0)
+        assert ("0 failed" in answer.out) is (answer.code == 0)

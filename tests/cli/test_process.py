@@ -265,7 +265,7 @@ def test_an_approval_is_asked_at_the_terminal(place: Path, cli: Cli, typed: byte
     code, shown = on_terminal(*arguments, typed=typed)
 
     assert code == 0
-    assert "to: prod" in shown
+    assert 'to: "prod"' in shown
     assert kind in [line["type"] for line in cli("show", "--json", "last").lines]
 
 

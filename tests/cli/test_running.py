@@ -47,10 +47,11 @@ def test_the_demo_as_json_is_its_events_and_its_result(cli: Cli) -> None:
 
 
 def test_a_run_that_completes_is_shown_and_stored(cli: Cli) -> None:
-    """Refused calls do not make a completed run a failure."""
+    """A refused call is exit code 1; --fail-on says what is."""
     run = cli(*RUN, "Tidy up")
 
-    assert run.code == 0
+    assert run.code == 1
+    assert [cli(*RUN, "--fail-on", on, "Tidy up").code for on in ("never", "warn", "cancel")] == [0, 1, 0]
     assert 'refused   delete(path="old"); the model is told: Nothing is deleted here.' in run.out
     assert "100 tokens in, 10 out" in run.out
     assert "prevented           org/deny-1" in run.out
@@ -59,7 +60,7 @@ def test_a_run_that_completes_is_shown_and_stored(cli: Cli) -> None:
 
 def test_a_run_as_json_gives_events_and_a_result(cli: Cli, ran: Any) -> None:
     """The last line is the result."""
-    assert ran.code == 0
+    assert ran.code == 1
     assert ran.lines[-1]["status"] == "completed"
     assert ran.lines[-1]["policy"]["action"] == "deny"
     assert [line["seq"] for line in ran.lines[:-1]] == list(range(1, len(ran.lines)))

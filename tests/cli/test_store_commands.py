@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -90,7 +91,7 @@ def test_a_waiting_call_is_listed_and_approved_by_another_process(cli: Cli, wait
         granted = until(process, "tool_approval_granted")
         until(process, "tool_call_started")
 
-    assert '{"to":"prod"}' in listed.out
+    assert 'to: "prod"' in listed.out
     assert (answer.code, answer.out) == (0, "approved by ana\n")
     assert (granted["by"], granted["reason"]) == ("ana", "looks right")
 
@@ -153,19 +154,70 @@ def test_kill_needs_exactly_one_target(cli: Cli, ran: Any) -> None:
     assert cli("kill").code == 2
     assert cli("kill", "--all", "--tenant", "acme").code == 2
     assert "it is completed" in cli("kill", "--run", "last").err
-    assert cli("kill", "--all").err == "no run of these goes on\n"
+    assert cli("kill", "--all").err == "nothing to end: none of these runs is still running\n"
 
 
-@pytest.mark.parametrize(
-    "command", [("runs",), ("show", "x"), ("tail",), ("approvals",), ("approve", "x.1"), ("kill", "--all")]
-)
+@pytest.mark.parametrize("command", [("show", "x"), ("tail", "--run", "x"), ("approve", "x.1"), ("kill", "--all")])
 def test_a_store_that_is_not_there_is_not_made_by_reading(cli: Cli, place: Path, command: Any) -> None:
-    """Exit code 2, naming the place."""
+    """Where something of it is named: exit code 2, naming the place."""
     answer = cli(*command, "--store", "none.db")
 
     assert answer.code == 2
     assert "there is no store at `none.db`" in answer.err
     assert not (place / "none.db").exists()
+
+
+@pytest.mark.parametrize("command", ["runs", "approvals", "tail"])
+def test_no_store_is_an_empty_one(cli: Cli, place: Path, command: str) -> None:
+    """Nothing ran yet, which is fine; nothing is made either."""
+    answer = cli(command, "--store", "none.db")
+
+    assert (answer.code, answer.out) == (0, "")
+    assert cli(command, "--store", "none.db", "--json").out == ""
+    assert not (place / "none.db").exists()
+
+
+@pytest.mark.parametrize("command", [("approve", "x.1"), ("deny", "x.1"), ("kill", "--all")])
+def test_a_supervised_run_answers_nothing_and_ends_nothing(
+    cli: Cli, ran: Any, command: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither it nor what it started: approvals are a person's."""
+    monkeypatch.setenv("PROCTOR_RUN", "run_1")
+    answer = cli(*command)
+
+    assert answer.code == 2
+    assert "is for people" in answer.err
+
+
+def test_a_process_below_a_supervised_one_is_known_without_its_mark(ran: Any) -> None:
+    """It may have cleared its own environment."""
+    below = [sys.executable, "-m", "proctor.adapters.cli", "kill", "--all", "--store", "runs.db"]
+    cleared = f"import subprocess, sys; sys.exit(subprocess.run({below!r}, env={{}}).returncode)"
+    marked = subprocess.run(
+        [sys.executable, "-c", cleared], env={**os.environ, "PROCTOR_RUN": "run_1"}, capture_output=True, text=True
+    )
+
+    assert marked.returncode == 2
+    assert "is for people" in marked.stderr
+
+
+def test_kill_says_that_there_is_no_such_session(cli: Cli, ran: Any) -> None:
+    """A misspelt one is no success."""
+    answer = cli("kill", "--session", "typo")
+
+    assert answer.code == 2
+    assert "there is no session `typo`" in answer.err
+
+
+def test_a_store_is_its_owners_alone(cli: Cli, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Prompts and outputs are in it; so is the folder that is made for it."""
+    monkeypatch.delenv("PROCTOR_STORE", raising=False)
+    monkeypatch.setenv("XDG_STATE_HOME", str(place / "state"))
+    cli("demo")
+    file = place / "state" / "proctor" / "runs.db"
+
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert file.parent.stat().st_mode & 0o777 == 0o700
 
 
 def test_a_file_that_is_no_store_is_left_as_it_is(cli: Cli, place: Path) -> None:

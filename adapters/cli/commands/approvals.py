@@ -23,13 +23,13 @@ def approvals(store: str | None, as_json: bool) -> None:
     """List the calls that wait for a person, oldest first, with their whole input."""
     from proctor.supervisor.control.approvals import pending
 
-    from ..places import opened
+    from ..places import is_there, opened
 
     async def listed() -> list[ApprovalRequest]:
         async with opened(store, must_exist=True) as opened_store:
             return await pending(opened_store)
 
-    found = run_async(listed)
+    found = run_async(listed) if is_there(store) else []
     for request in found:
         if as_json:
             say_json(request)
@@ -40,17 +40,15 @@ def approvals(store: str | None, as_json: bool) -> None:
 
 
 def _show(request: ApprovalRequest) -> None:
-    import msgspec
-
-    from proctor.adapters.evaluate.calls import printable
+    from proctor.adapters.kit.printable import encoded, printable
 
     from ..terminal.events import short
 
     out = console()
     out.print(short(request.approval_id), style="bold")
-    out.print(
-        f"  call     {printable(request.call.name)} {printable(msgspec.json.encode(request.call.input).decode())}"
-    )
+    out.print(f"  call     {printable(request.call.name)}")
+    for key, value in request.call.input.items():
+        out.print(f"             {printable(key)}: {encoded(value)}")
     out.print(f"  asked by {printable(request.policy_name)} ({printable(request.violation_kind)})")
     if request.reason:
         out.print(f"  why      {printable(request.reason)}")
@@ -95,6 +93,9 @@ def _answer(
 ) -> None:
     import getpass
 
+    from ..own_tree import check_outside_runs
+
+    check_outside_runs("approve" if granted else "deny")
     from proctor.supervisor.control.approvals import answer
     from proctor.supervisor.ports import ApprovalAnswer
 

@@ -26,6 +26,7 @@ def diff(
     Exit code 1 when a session that passed under OLD fails under NEW.
     """
     from proctor.adapters.evaluate import DiffTally, compare_sessions, diff_json_line, diff_table
+    from proctor.adapters.kit.printable import printable_json
     from proctor.adapters.traces import read_sessions
 
     from ..inputs import check_standard_input, read_compiled, read_context
@@ -41,7 +42,7 @@ def diff(
             progress(count)
             if as_json:
                 progress.make_way()
-                say(diff_json_line(change))
+                say(printable_json(diff_json_line(change)))
     finally:
         progress.done()
     if not as_json:

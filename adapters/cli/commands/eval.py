@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..common import check_format, context_option, format_option, json_option, policy_option
+from ..common import check_format, context_option, fail_on_option, format_option, json_option, policy_option
 from ..exits import FINE, VIOLATED
 from ..terminal.output import Progress, console, say_hanging, version
 
@@ -17,12 +17,13 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from proctor.adapters.evaluate import SessionReport
+    from proctor.adapters.evaluate.records import FailOn
     from proctor.adapters.traces import Session
 
 _HEAD = re.compile(r"  [a-z]+: +|  [> ] *\d+\. ")
 """How a line of a failure begins: the name of a field, or the number of a call."""
 SHOWN = 20
-"""How many failures are told in full unless more are asked for."""
+"""How many failures are shown in full unless more are asked for."""
 
 
 @click.command(name="eval")
@@ -38,8 +39,9 @@ SHOWN = 20
     default=SHOWN,
     show_default=True,
     metavar="N",
-    help="So many are told in full.",
+    help="Show at most so many failures in full.",
 )
+@fail_on_option
 @json_option
 def evaluate(
     traces: tuple[str, ...],
@@ -49,9 +51,12 @@ def evaluate(
     junit: str | None,
     sarif: str | None,
     failures: int,
+    fail_on: FailOn,
     as_json: bool,
 ) -> int:
-    """Judge recorded sessions: files or folders, also .gz. Exit code 1 when one of them breaks a rule.
+    """Judge recorded sessions: files or folders, also .gz.
+
+    Exit code 1 when one of them breaks a rule whose action is deny or cancel; --fail-on says otherwise.
 
     Each file tells its own format unless --format says it. With --json: one line a session.
     """
@@ -64,7 +69,7 @@ def evaluate(
     check_standard_input(*policies, *traces)
     _check_folders(junit, sarif)
     compiled = read_compiled(policies)
-    report = _Report(as_json=as_json, junit=junit, sarif=sarif, failures=failures)
+    report = _Report(as_json=as_json, junit=junit, sarif=sarif, failures=failures, fail_on=fail_on)
     sessions = read_sessions(traces, format=format, stdin=sys.stdin.buffer)
     progress = Progress()
     try:
@@ -88,12 +93,15 @@ def _check_folders(*files: str | None) -> None:
 class _Report:
     """Takes sessions as they are judged; what is long is written at the end."""
 
-    def __init__(self, *, as_json: bool, junit: str | None, sarif: str | None, failures: int) -> None:
+    def __init__(
+        self, *, as_json: bool, junit: str | None, sarif: str | None, failures: int, fail_on: FailOn
+    ) -> None:
         from proctor.adapters.evaluate import JUnitReport, SarifReport, Tally
 
-        self.tally = Tally()
+        self.tally = Tally(fail_on=fail_on)
+        self._fail_on = fail_on
         self._as_json = as_json
-        self._junit = JUnitReport() if junit else None
+        self._junit = JUnitReport(fail_on=fail_on) if junit else None
         self._sarif = SarifReport(version()) if sarif else None
         self._files = (junit, sarif)
         self._left = failures
@@ -105,15 +113,16 @@ class _Report:
 
     def add(self, session: Session, found: SessionReport) -> None:
         from proctor.adapters.evaluate import failure_reports, json_line
+        from proctor.adapters.kit.printable import printable_json
 
         self.tally.add(found, session.source)
         for report in (self._junit, self._sarif):
             if report is not None:
                 report.add(session, found)
         if self._as_json:
-            sys.stdout.write(json_line(found) + "\n")
+            sys.stdout.write(printable_json(json_line(found)) + "\n")
         elif self._left > 0:
-            for text in failure_reports(session, found):
+            for text in failure_reports(session, found, fail_on=self._fail_on):
                 self._left -= 1
                 self._show(text)
                 if not self._left:

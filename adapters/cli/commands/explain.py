@@ -121,7 +121,7 @@ def _recorded_context(events: list[Event]) -> RunContext:
 def _show(item: Explained) -> None:
     from rich.text import Text
 
-    from proctor.adapters.evaluate.calls import printable
+    from proctor.adapters.kit.printable import encoded, printable
     from proctor.policies.stream.calls import rule_name
 
     out = console()
@@ -137,9 +137,10 @@ def _show(item: Explained) -> None:
         return
     decision = item.decision
     style = "green" if decision.action in ("allow", "warn") else "red"
-    out.print(f"event {item.seq}  {decision.tool_name} ({decision.tool_call_id}): ", style="bold", end="")
+    named = f"{printable(decision.tool_name)} ({printable(decision.tool_call_id)})"
+    out.print(f"event {item.seq}  {named}: ", style="bold", end="")
     out.print(decision.action, style=f"bold {style}")
-    show(f"input {printable(msgspec.json.encode(decision.tool_input).decode())}", "dim")
+    show(f"input {encoded(decision.tool_input)}", "dim")
     for step in decision.explain().splitlines()[1:]:
         show(printable(step.strip()))
     for found in decision.violations:

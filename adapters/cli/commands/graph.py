@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..common import check_format, context_option, format_option, json_option
-from ..terminal.output import say_json
+from ..common import check_format, context_option, format_option, json_option, output_option, write_document
 
 if TYPE_CHECKING:
     from proctor.policies import Monitor, Policy
@@ -17,18 +16,21 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
-@click.option("--mermaid", "as_svg", flag_value=False, default=False, type=bool, help="Mermaid text. [default]")
-@click.option("--svg", "as_svg", flag_value=True, type=bool, help="An SVG drawing.")
+@click.option("--mermaid", "as_mermaid", is_flag=True, help="Mermaid text. [default]")
+@click.option("--svg", "as_svg", is_flag=True, help="An SVG drawing.")
 @click.option("--trace", metavar="FILE", help="Mark where the session recorded in this file stands.")
 @format_option
 @context_option
+@output_option
 @json_option
 def graph(
     files: tuple[str, ...],
+    as_mermaid: bool,
     as_svg: bool,
     trace: str | None,
     format: str | None,
     context: tuple[str, ...],
+    output: str | None,
     as_json: bool,
 ) -> None:
     """Draw the rules about order and the nets of policy files, stacked in the order given.
@@ -36,20 +38,22 @@ def graph(
     With --json the picture's nodes and arrows.
     """
     from proctor.adapters.drawing import draw_svg
+    from proctor.adapters.kit.printable import encoded, printable_lines
     from proctor.policies import merge_policies
     from proctor.policies.drawing import draw, draw_mermaid
 
     from ..inputs import check_standard_input, read_policies
 
+    if as_mermaid + as_svg + as_json > 1:
+        raise click.UsageError("choose one of `--mermaid`, `--svg` and `--json`")
     check_format(format)
     check_standard_input(*files, trace)
     policy = merge_policies(read_policies(files))
     monitor = _monitor(policy, trace, format, context) if trace else None
     if as_json:
-        say_json(draw(policy, monitor))
+        write_document(encoded(draw(policy, monitor)), output)
     else:
-        text = (draw_svg if as_svg else draw_mermaid)(policy, monitor)
-        sys.stdout.write(text.rstrip("\n") + "\n")
+        write_document(printable_lines((draw_svg if as_svg else draw_mermaid)(policy, monitor)), output)
 
 
 def _monitor(policy: Policy, trace: str, format: str | None, context: Sequence[str]) -> Monitor:

@@ -38,6 +38,9 @@ def kill(
     as_json: bool,
 ) -> int:
     """End runs and wait until they have ended. Exit code 3 when one has not in time: nobody seems to own it."""
+    from ..own_tree import check_outside_runs
+
+    check_outside_runs("kill")
     if isnan(wait):
         raise click.UsageError("`--wait SECONDS`: `nan` is not a number")
     if sum((bool(run), bool(session), bool(tenant), everything)) != 1:
@@ -57,7 +60,7 @@ def kill(
 
 
 async def _wanted(store: Store, run: str | None, session: str | None, tenant: str | None) -> list[RunInfo]:
-    """The runs that go on and are meant."""
+    """The runs to end, of those that are running."""
     from proctor.supervisor.errors import UsageError
     from proctor.supervisor.store.paging import all_runs
 
@@ -66,8 +69,10 @@ async def _wanted(store: Store, run: str | None, session: str | None, tenant: st
     if run:
         named = await run_named(store, run)
         if named.status != "running":
-            raise UsageError(f"run `{named.run_id}` does not go on: it is {named.status}")
+            raise UsageError(f"run `{named.run_id}` is not running: it is {named.status}")
         return [named]
+    if session and not await store.runs(limit=1, session_id=session):
+        raise UsageError(f"there is no session `{session}`; `proctor runs` lists them")
     going = [info async for info in all_runs(store, session_id=session) if info.status == "running"]
     if tenant:
         return [info for info in going if info.spec.get("context", {}).get("tenant") == tenant]
@@ -107,4 +112,4 @@ def _report(wanted: list[RunInfo], left: list[RunInfo], *, as_json: bool) -> Non
         else:
             say(f"{info.run_id}: {'ended' if ended else 'has not ended; no process seems to own it'}")
     if not wanted and not as_json:
-        note("no run of these goes on")
+        note("nothing to end: none of these runs is still running")

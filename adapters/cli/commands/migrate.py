@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import sys
-
 import click
 
-from ..common import json_option
+from ..common import json_option, output_option, write_document
 from ..terminal.output import note, say_json
 
 
 @click.command()
 @click.argument("file", metavar="FILE")
 @click.option("--write", is_flag=True, help="Change the file instead of printing.")
+@output_option
 @json_option
-def migrate(file: str, write: bool, as_json: bool) -> None:
+def migrate(file: str, write: bool, output: str | None, as_json: bool) -> None:
     """Rewrite a policy file in the standard spelling, as YAML; comments are kept."""
     from pathlib import Path
 
@@ -22,6 +21,8 @@ def migrate(file: str, write: bool, as_json: bool) -> None:
 
     from ..inputs import read_text
 
+    if write and output:
+        raise click.UsageError("choose one of `--write` and `--output`")
     text, name = read_text(file)
     written = migrated(text, file=name)
     if write and file == "-":
@@ -35,19 +36,17 @@ def migrate(file: str, write: bool, as_json: bool) -> None:
     elif write:
         note(f"{name}: {'rewritten' if written != text else 'nothing to change'}")
     else:
-        sys.stdout.write(written)
+        write_document(written, output)
 
 
 @click.command()
+@output_option
 @json_option
-def schema(as_json: bool) -> None:
+def schema(output: str | None, as_json: bool) -> None:
     """Print the JSON Schema of policy files, for editors. With --json on one line."""
     import msgspec
 
     from proctor.policies.reading.schema import json_schema
 
-    made = json_schema()
-    if as_json:
-        say_json(made)
-    else:
-        sys.stdout.write(msgspec.json.format(msgspec.json.encode(made), indent=2).decode() + "\n")
+    made = msgspec.json.encode(json_schema())
+    write_document((made if as_json else msgspec.json.format(made, indent=2)).decode(), output)

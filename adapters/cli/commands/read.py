@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 @json_option
 def runs(limit: int, session: str | None, store: str | None, as_json: bool) -> None:
     """List the stored runs, newest first."""
-    from ..places import opened
+    from ..places import is_there, opened
 
     async def listed() -> list[RunInfo]:
         async with opened(store, must_exist=True) as opened_store:
             return await opened_store.runs(limit=limit, session_id=session)
 
-    found = run_async(listed)
+    found = run_async(listed) if is_there(store) else []
     if as_json:
         for info in found:
             say_json(info)
@@ -47,7 +47,7 @@ def _table(found: list[RunInfo], width: int) -> Any:
     from rich.table import Table
     from rich.text import Text
 
-    from proctor.adapters.evaluate.calls import printable
+    from proctor.adapters.kit.printable import printable
 
     titles = ("run", "status", "agent", "started (UTC)", "prompt")
     table = Table(*titles, box=None, pad_edge=False)
@@ -105,13 +105,16 @@ def show(run: str, store: str | None, as_json: bool) -> None:
 @json_option
 def tail(follow: bool, run: str | None, lines: int, store: str | None, as_json: bool) -> None:
     """Show the latest events of all runs, whatever process they are in."""
-    from ..places import opened
+    from ..places import is_there, opened
     from ..terminal.live import Live
 
     live = Live(as_json=as_json, clock=True)
+    if not is_there(store) and not follow and not run:
+        note("no runs")
+        return
 
     async def read() -> None:
-        async with opened(store, must_exist=True) as opened_store:
+        async with opened(store, must_exist=not follow) as opened_store:
             await _tail(opened_store, live, run, lines, follow=follow)
 
     try:

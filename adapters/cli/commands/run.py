@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..common import any_policy_option, context_option, json_option, run_async, store_option
+from ..common import any_policy_option, context_option, fail_on_option, json_option, run_async, store_option
 from ..exits import FAILED, FINE, VIOLATED
 from ..terminal.output import note
 
 if TYPE_CHECKING:
+    from proctor.adapters.evaluate.records import FailOn
     from proctor.policies import Policy, RunContext
     from proctor.supervisor import Adapter, RunHandle, RunResult
     from proctor.supervisor.launch.history import Continuation
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 @click.option("--no-prompt", is_flag=True, help="Ask nobody here for approvals; `proctor approve` still answers.")
 @context_option
 @store_option
+@fail_on_option
 @json_option
 def run(
     prompt: str,
@@ -55,15 +57,16 @@ def run(
     no_prompt: bool,
     context: tuple[str, ...],
     store: str | None,
+    fail_on: FailOn,
     as_json: bool,
 ) -> int:
     """Give an agent PROMPT and supervise what it does, shown live and stored.
 
     COMMAND starts an agent of the Agent Client Protocol, for the adapter acp.
 
-    Calls that wait for a person are asked about here when this is a terminal. Exit code 0: the run completed
-    (calls may have been refused); 1: a policy refused it or ended it; 3: the agent failed, or somebody ended
-    the run. Ctrl-C ends the run in order and waits for it. When nobody reads the output any more the run goes
+    Calls that wait for a person are asked about here when this is a terminal. Exit code 0: the run completed;
+    1: a policy refused the run, ended it, or refused a call (see --fail-on); 3: the agent failed, or somebody
+    ended the run. Ctrl-C ends the run in order and waits for it. When nobody reads the output any more the run goes
     on to its end.
 
     \b
@@ -87,7 +90,7 @@ def run(
     order = partial(
         supervised, made, text, given, context=about, session_id=session, continuation=continuation, asks=asks
     )
-    return run_async(partial(order, store=store, as_json=as_json))
+    return run_async(partial(order, store=store, as_json=as_json, fail_on=fail_on))
 
 
 def _nothing_refused() -> Policy:
@@ -109,6 +112,7 @@ async def supervised(
     session_id: str | None = None,
     continuation: Continuation = "auto",
     asks: bool = False,
+    fail_on: FailOn = "deny",
 ) -> int:
     """Run, show, store; gives the exit code. Raises what the run raised when there is no result to show."""
     from proctor.supervisor import Supervisor
@@ -120,6 +124,8 @@ async def supervised(
     await adapter.prepare()
     live = Live(as_json=as_json)
     async with opened(store) as opened_store:
+        if session_id and not await opened_store.runs(limit=1, session_id=session_id):
+            note(f"there is no session `{session_id}` in the store; this run begins it")
         supervisor = Supervisor(opened_store, approver=PromptApprover() if asks else None, publishers=[live])
         async with supervisor:
             handle = await supervisor.start(
@@ -133,7 +139,7 @@ async def supervised(
             async with _ended_by_signals(handle):
                 await handle.finished()
     refusing_fails = adapter.capabilities.deny_ends_turn
-    return await _concluded(handle, live, as_json=as_json, refusing_fails=refusing_fails)
+    return await _concluded(handle, live, as_json=as_json, fail_on=fail_on, refusing_fails=refusing_fails)
 
 
 @asynccontextmanager
@@ -164,8 +170,9 @@ async def _ended_by_signals(handle: RunHandle) -> AsyncIterator[None]:
         tasks.cancel_scope.cancel()
 
 
-async def _concluded(handle: RunHandle, live: Live, *, as_json: bool, refusing_fails: bool) -> int:
+async def _concluded(handle: RunHandle, live: Live, *, as_json: bool, fail_on: FailOn, refusing_fails: bool) -> int:
     """Show how it ended and give the exit code; `refusing_fails`: the agent fails when a call is refused."""
+    from proctor.adapters.evaluate.records import fails
     from proctor.supervisor import PolicyViolationError, ProctorError
 
     from ..terminal.live import summary
@@ -176,14 +183,17 @@ async def _concluded(handle: RunHandle, live: Live, *, as_json: bool, refusing_f
         if error.partial is None:
             raise
         summary(error.partial, live, as_json=as_json)
-        return VIOLATED
+        return VIOLATED if fails(("cancel",), fail_on) else FINE
     except ProctorError as error:
         partial: RunResult | None = getattr(error, "partial", None)
         if partial is None:
             raise
         summary(partial, live, as_json=as_json)
-        if refusing_fails and partial.policy.action not in ("allow", "warn"):
+        if refusing_fails and fails((violation.action for violation in partial.policy.violations), fail_on):
             return VIOLATED
         raise
     summary(result, live, as_json=as_json)
-    return FINE if result.status == "completed" else FAILED
+    if result.status != "completed":
+        return FAILED
+    broken = fails((violation.action for violation in result.policy.violations), fail_on)
+    return VIOLATED if broken else FINE

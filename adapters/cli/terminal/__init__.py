@@ -6,6 +6,7 @@ ROOMS = (
     "live",  # events as they come, then how the run ended
     "events",  # one event as a line
     "output",  # text for people, JSON for programs
+    "safe_console",  # a console that shows no text raw
     "wording",  # errors of the command line's parser in our words
 )
 """Top first: each imports only those below it."""

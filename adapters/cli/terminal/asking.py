@@ -6,9 +6,8 @@ import getpass
 import sys
 
 import anyio
-import msgspec
 
-from proctor.adapters.evaluate.calls import printable
+from proctor.adapters.kit.printable import encoded, printable
 from proctor.supervisor.ports import ApprovalAnswer, ApprovalRequest
 
 
@@ -46,7 +45,6 @@ async def _answered(request: ApprovalRequest) -> ApprovalAnswer | None:
 def _show(request: ApprovalRequest) -> None:
     print(f"  {printable(request.call.name)} wants to run, and {printable(request.policy_name)} asks for a person")
     for key, value in request.call.input.items():
-        shown = value if isinstance(value, str) else msgspec.json.encode(value).decode()
-        print(f"    {printable(key)}: {printable(shown)}")
+        print(f"    {printable(key)}: {encoded(value)}")
     if request.reason:
         print(f"  why: {printable(request.reason)}")

@@ -47,9 +47,10 @@ class Live:
 
     def _show(self, event: Event) -> None:
         if self._as_json:
+            from proctor.adapters.kit.printable import printable_json
             from proctor.policies import encode_event
 
-            sys.stdout.write(encode_event(event).decode() + "\n")
+            sys.stdout.write(printable_json(encode_event(event).decode()) + "\n")
         else:
             line = self._lines.of(event)
             if line is None:
@@ -66,13 +67,16 @@ class Live:
 
 
 def summary(result: RunResult, live: Live, *, as_json: bool) -> None:
-    """How a run ended: usage, cost, what was violated and how far it was enforced."""
-    if as_json:
-        say_json(_as_data(result))
-        return
-    live.print()
-    for name, value in _fields(result):
-        live.print(_field(name, value))
+    """How a run ended: usage, cost, what was violated and how far it was enforced; nothing once nobody reads."""
+    try:
+        if as_json:
+            say_json(_as_data(result))
+            return
+        live.print()
+        for name, value in _fields(result):
+            live.print(_field(name, value))
+    except BrokenPipeError:
+        live.unread = True
 
 
 def policy_lines(report: PolicyReport) -> Iterator[tuple[str, str]]:
@@ -105,7 +109,7 @@ def _name(violation: Violation) -> str:
 
 
 def _fields(result: RunResult) -> Iterator[tuple[str, str]]:
-    from proctor.adapters.evaluate.calls import printable
+    from proctor.adapters.kit.printable import printable
 
     usage = result.usage
     yield "run", result.run_id

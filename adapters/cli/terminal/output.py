@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 
 def console(file: IO[str] | None = None) -> Console:
     """A console on standard output: colour on terminals only; where NO_COLOR is set, plain text, not even bold."""
-    from rich.console import Console
+    from .safe_console import SafeConsole
 
     out = file or sys.stdout
     plain = not out.isatty()
-    return Console(
+    return SafeConsole(
         file=out,
         color_system=None if os.environ.get("NO_COLOR") else "auto",
         highlight=False,
@@ -34,8 +34,10 @@ def _width(plain: bool) -> int | None:
 
 
 def say(text: str = "") -> None:
-    """One line on standard output."""
-    sys.stdout.write(text + "\n")
+    """Text on standard output, a line or several."""
+    from proctor.adapters.kit.printable import printable_lines
+
+    sys.stdout.write(printable_lines(text) + "\n")
 
 
 def say_hanging(out: Console, line: Text, indent: int) -> None:
@@ -52,15 +54,17 @@ def say_hanging(out: Console, line: Text, indent: int) -> None:
 
 def say_json(value: Any) -> None:
     """One value as a line of JSON, written at once so that who reads along sees it."""
-    import msgspec
+    from proctor.adapters.kit.printable import encoded
 
-    sys.stdout.write(msgspec.json.encode(value, enc_hook=str).decode() + "\n")
+    sys.stdout.write(encoded(value) + "\n")
     sys.stdout.flush()
 
 
 def note(text: str) -> None:
     """One line on standard error: what is not the answer itself."""
-    print(text, file=sys.stderr)
+    from proctor.adapters.kit.printable import printable_lines
+
+    print(printable_lines(text), file=sys.stderr)
 
 
 class Progress:

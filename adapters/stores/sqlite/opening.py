@@ -6,6 +6,7 @@ a connection that cannot write.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sqlite3
 import time
@@ -37,6 +38,7 @@ def open_for_writing(
     """Open a store, creating or migrating it. Raises StoreError, the file untouched, when it is not one."""
     try:
         _look(path, busy_timeout_s)
+        _make_private(path)
         connection = connect(path, "rwc", busy_timeout_s=busy_timeout_s)
         try:
             _set_up(connection, path, synchronous, busy_timeout_s, max_bytes)
@@ -51,6 +53,12 @@ def open_for_writing(
             kind="unwritable",
         ) from error
     return connection
+
+
+def _make_private(path: Path) -> None:
+    """A new store is its owner's alone, and so are the logs SQLite keeps beside it: prompts and outputs are in it."""
+    with contextlib.suppress(FileExistsError):
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
 
 
 def _look(path: Path, busy_timeout_s: float) -> None:

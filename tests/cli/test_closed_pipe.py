@@ -1,0 +1,80 @@
+"""Every command into a pipe whose reader has gone: nothing is hurt by it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+PROCTOR = (sys.executable, "-m", "proctor.adapters.cli")
+COMMANDS = {
+    "demo": (),
+    "run": ("--adapter", "scripted", "--set", "script=agent.yaml", "--policy", "org.yaml", "Tidy up"),
+    "check": ("org.yaml",),
+    "eval": ("--policy", "org.yaml", "trace.jsonl"),
+    "diff": ("org.yaml", "team.yaml", "trace.jsonl"),
+    "explain": ("last",),
+    "narrow": ("--policy", "org.yaml", "trace.jsonl"),
+    "graph": ("team.yaml",),
+    "runs": (),
+    "show": ("last",),
+    "tail": (),
+    "approvals": (),
+    "adapters": (),
+    "migrate": ("org.yaml",),
+    "schema": (),
+    "--help": (),
+    "--version": (),
+}
+
+
+def closed(*arguments: str) -> tuple[int, str]:
+    """Run a command with nobody reading its output: the exit code, and what it says on standard error."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    try:
+        done = subprocess.run([*PROCTOR, *arguments], stdout=writing, stderr=subprocess.PIPE, text=True, timeout=120)
+    finally:
+        os.close(writing)
+    return done.returncode, done.stderr
+
+
+@pytest.mark.parametrize("form", [(), ("--json",)])
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_closed_pipe_is_no_error(name: str, form: tuple[str, ...], ran: Any, place: Path) -> None:
+    """Neither a traceback nor a word of it; what a policy did still gives the exit code."""
+    if name.startswith("--") and form:
+        pytest.skip("has no JSON")
+    item = {"type": "tool_call", "id": "c", "name": "read", "input": {}}
+    place.joinpath("trace.jsonl").write_text(json.dumps({"id": "s", "events": [item]}) + "\n")
+    code, said = closed(name, *COMMANDS[name], *form)
+
+    assert "Traceback" not in said
+    assert "BrokenPipe" not in said
+    assert code in ((1,) if name == "run" else (0, 1))
+
+
+def test_a_run_nobody_reads_is_finished(place: Path, cli: Any) -> None:
+    """Its calls are done and its end is on record."""
+    closed("run", *COMMANDS["run"])
+    [line] = cli("runs", "--json").lines
+
+    assert line["status"] == "completed"
+
+
+def test_a_run_whose_reader_leaves_early_is_finished(place: Path, cli: Any) -> None:
+    """As with `| head -3`: however much it has to say afterwards."""
+    steps = "".join(f"  - say: {'word ' * 200}{n}\n" for n in range(400))
+    place.joinpath("agent.yaml").write_text(f"name: agent\nsteps:\n{steps}")
+    words = " ".join([*PROCTOR, "run", *COMMANDS["run"][:-1], "x"])
+    done = subprocess.run(["sh", "-c", f"{words} | head -3"], capture_output=True, text=True, timeout=120)
+    [line] = cli("runs", "--json").lines
+
+    assert len(done.stdout.splitlines()) == 3
+    assert done.stderr == ""
+    assert line["status"] == "completed"
