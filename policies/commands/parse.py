@@ -108,7 +108,7 @@ class _Lines:
 
     def _simple(self, words: Sequence[Word], source: str, *, direct: bool = False) -> None:
         path = words[0].text
-        if not path or path.startswith("="):  # zsh looks `=name` up
+        if not path or path.startswith("=") or not path.isascii():  # zsh looks `=rm` up; file systems fold letters
             self._dynamic_words(words, source, "its name is known only when it runs")
             return
         name = os.path.basename(path) or path

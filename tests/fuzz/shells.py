@@ -38,6 +38,17 @@ _FUNCTION: Final = (
 _LIMITS: Final = "ulimit -t 2 -f 2000 -c 0 -v 4000000 2>/dev/null"
 
 
+_NAMESPACE: Final = ("/usr/bin/unshare", "-rpf", "--mount-proc", "--kill-child")
+
+
+def can_be_closed() -> bool:
+    """Whether this machine has the shells, and lets us make process namespaces."""
+    needed = (_NAMESPACE[0], "/bin/bash", "/bin/dash")
+    return (
+        all(map(os.path.exists, needed)) and subprocess.run([*_NAMESPACE, "/bin/true"], check=False).returncode == 0
+    )
+
+
 class Room:
     """Where lines run.
 
@@ -81,11 +92,10 @@ class Room:
             self.place(place)
         (self._traces / "reached").write_text("0\n")
         (self._folder / "script").write_text(self._script(shell, lines, forks=forks))
-        namespace = ["/usr/bin/unshare", "-rpf", "--mount-proc", "--kill-child"]
         reader = shell[:-1] if forks else ["/bin/dash"]
         try:
             done = subprocess.run(
-                [*namespace, *reader, str(self._folder / "script")],
+                [*_NAMESPACE, *reader, str(self._folder / "script")],
                 cwd=self._work,
                 env={**self.environment, "X": "x", "HOME": str(self._work)},
                 timeout=timeout_s,
