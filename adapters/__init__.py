@@ -74,6 +74,7 @@ ROOMS = (
     "agents",  # the agents, one folder each
     "evaluate",  # recorded sessions judged under a policy, and reports of it
     "traces",  # recorded sessions of agents
+    "tool_names",  # what each client calls its tools
     "drawing",  # policies as SVG pictures
     "stores",  # stores
     "kit",  # what every adapter stands on, ours and those of third parties

@@ -17,24 +17,14 @@ KINDS_REMEMBERED = 4_096
 
 
 class Names(NamedTuple):
-    """What a call goes by: `own` is the client's name, "" where it is not looked at; `acts` the portable names."""
+    """What a call goes by: `own` are the client's names of its tool, `acts` the portable names of what it does."""
 
-    own: str
+    own: tuple[str, ...]
     acts: tuple[str, ...] = ()
 
     def any(self, matches: Matcher) -> bool:
         """Whether any of them matches."""
-        return (self.own != "" and matches(self.own)) or any(map(matches, self.acts))
-
-    @property
-    def own_only(self) -> Names:
-        """Without the acts."""
-        return Names(self.own)
-
-    @property
-    def acts_only(self) -> Names:
-        """Without the client's name."""
-        return Names("", self.acts)
+        return any(map(matches, self.own)) or any(map(matches, self.acts))
 
 
 class ToolTable:
@@ -43,7 +33,7 @@ class ToolTable:
     def __init__(self, tools: Iterable[Tool] = ()) -> None:
         self.tools = {each.name.casefold(): each for each in tools}
         self._acts_where = {
-            name: [(act, compile_path(path)) for act, path in each.acts_where.items()]
+            name: [(act, compile_path(path)) for act, paths in each.acts_where.items() for path in paths]
             for name, each in self.tools.items()
             if each.acts_where
         }
@@ -58,23 +48,25 @@ class ToolTable:
         where = self._acts_where.get(self._fold(name))
         if where is None:
             return name
-        acts = [act for act, values_at in where if values_at(input)]
-        return (name, *(acts or (act for act, _ in where)))
+        acts = dict.fromkeys(act for act, values_at in where if values_at(input))
+        return (name, *(acts or dict.fromkeys(act for act, _ in where)))
 
     def kinds(self, name: str) -> tuple[Kind, ...]:
         """The kinds of which each call of a tool is one, or several at once."""
         where = self._acts_where.get(self._fold(name))
-        return (name,) if where is None else tuple((name, act) for act, _ in where)
+        return (name,) if where is None else tuple((name, act) for act in dict.fromkeys(act for act, _ in where))
 
     def names(self, kind: Kind) -> Names:
         """What calls of a kind go by."""
         own, *acts = (kind,) if isinstance(kind, str) else kind
         if not self.tools:
-            return Names(own)
-        folded = self._fold(own)
-        if folded in self.tools:
-            acts = [*self.tools[folded].acts, *acts]
-        return Names(own, tuple(act for act in dict.fromkeys(acts) if act != folded))
+            return Names((own,))
+        known = self.tools.get(self._fold(own))
+        if known is None:
+            return Names((own,), tuple(acts))
+        owns = (own, *known.synonyms)
+        folded = {self._fold(name) for name in owns}
+        return Names(owns, tuple(act for act in dict.fromkeys((*known.acts, *acts)) if act not in folded))
 
     def input(self, name: str, input: Any) -> Any:
         """A call's input, its portable inputs found by their names too."""

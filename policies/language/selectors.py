@@ -216,8 +216,8 @@ class Slot:
     def bind(self, names: Names) -> Bound:
         """What is left to ask of a call that goes by these names."""
         if self._every_act and len(names.acts) > 1:
-            each = [self._any(Names("", (act,)), names) for act in names.acts]
-            return any_of([self._any(names.own_only, names), all_of(each)])
+            each = [self._any(Names((), (act,)), names) for act in names.acts]
+            return any_of([self._any(Names(names.own), names), all_of(each)])
         return self._any(names, names)
 
     def _any(self, looked_at: Names, names: Names) -> Bound:
@@ -227,7 +227,7 @@ class Slot:
         return part.bind(self._seen(looked_at), [v for v in self.virtual_names if names.any(v.of_tool)])
 
     def _seen(self, names: Names) -> Names:
-        return Names(names.own if self.own else "", names.acts if self._acts else ())
+        return Names(names.own if self.own else (), names.acts if self._acts else ())
 
     def conditions_on(self, names: Names) -> tuple[str, ...]:
         """What the items that name a tool ask of its input, in words."""

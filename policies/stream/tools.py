@@ -26,26 +26,30 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One tool of a client.
 
     `acts` are the portable names of every call of it; those of `acts_where` are a call's whose input has a value at
-    the path (a patch may write, edit and delete). `inputs` has, for a portable input, the paths of its values in the
-    client's own input. `takes` has the client's own inputs where they are known, for finding a misspelt one.
+    one of the paths (a patch may write, edit and delete). `synonyms` are more names that the client has for it.
+    `inputs` has, for a portable input, the paths of its values in the client's own input. `takes` has the client's
+    own inputs where they are known, for finding a misspelt one.
     """
 
     name: str
     acts: tuple[str, ...] = ()
-    acts_where: dict[str, str] = {}
+    acts_where: dict[str, tuple[str, ...]] = {}
+    synonyms: tuple[str, ...] = ()
     inputs: dict[str, tuple[str, ...]] = {}
     takes: tuple[str, ...] = ()
 
 
-def tool(name: str, act: str = "", *takes: str, **inputs: str | tuple[str, ...]) -> Tool:
+def tool(name: str, act: str, *takes: str, synonyms: tuple[str, ...] = (), **inputs: str | tuple[str, ...]) -> Tool:
     """A tool of one act, as tables write it: `tool("Write", "write", "content", path="$.file_path")`.
 
     Args:
         name: what the client calls it.
-        act: its portable name; "" if it has none.
+        act: its portable name.
         takes: inputs it calls as everybody does, or that have no portable name.
+        synonyms: more names that the client has for it.
         inputs: for a portable input, where the client's own input has it.
     """
     at = {key: (path,) if isinstance(path, str) else path for key, path in inputs.items()}
     own = (path.removeprefix("$.").split("[")[0] for paths in at.values() for path in paths)
-    return Tool(name=name, acts=(act,) if act else (), inputs=at, takes=tuple(dict.fromkeys((*takes, *own))))
+    takes = tuple(dict.fromkeys((*takes, *own)))
+    return Tool(name=name, acts=(act,), synonyms=synonyms, inputs=at, takes=takes)

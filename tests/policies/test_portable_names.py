@@ -16,9 +16,9 @@ CLIENT = (
     Tool(
         name="patch",
         acts_where={
-            "write": "$.changes[?@.kind == 'add']",
-            "edit": "$.changes[?@.kind == 'update']",
-            "delete": "$.changes[?@.kind == 'delete']",
+            "write": ("$.changes[?@.kind == 'add']",),
+            "edit": ("$.changes[?@.kind == 'update']",),
+            "delete": ("$.changes[?@.kind == 'delete']",),
         },
         inputs={"path": ("$.changes[*].path",)},
     ),
