@@ -38,6 +38,7 @@ from proctor.supervisor.errors import UsageError
 from proctor.supervisor.ports import Gate, GateAnswer, Launch, LaunchOptions, Provider, Rung
 
 from ..kit.launch_options import policy_parts
+from ..tool_names import offering, recorded_tools
 from ..traces.errors import TraceError
 from ..traces.lines import open_lines
 
@@ -77,7 +78,8 @@ class ReplayAdapter:
         if any(not isinstance(event, Event) for event in events):
             raise UsageError("`recording` is events, or the path of a file of them")
         self._model = next((event.model for event in events if isinstance(event, RunStarted)), None)
-        self._tools = next((event.tools for event in events if isinstance(event, RunStarted)), None)
+        offered = next((event.tools for event in events if isinstance(event, RunStarted)), None)
+        self._offering = offering(recorded_tools(events), offered)
         self._costs = any(isinstance(e, TokenUsageUpdated) and e.cost_usd is not None for e in events)
         self._events = tuple(e for e in events if not isinstance(e, SUPERVISORS_OWN))
         self._output = next((e.output for e in reversed(events) if isinstance(e, RunCompleted)), None)
@@ -93,8 +95,8 @@ class ReplayAdapter:
             usage="per_turn",
             reports_cost=self._costs,
             cancel_kills_children=True,
-            tools=self._tools,
             model=self._model,
+            **self._offering,
         )
 
     async def prepare(self) -> None:

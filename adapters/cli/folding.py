@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from proctor.adapters.tool_names import recorded_tools
 from proctor.policies.stream.calls import RunContext, ToolCall, Violation
 from proctor.policies.stream.events import (
     BudgetWarned,
@@ -31,9 +32,9 @@ class Explained(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     violations: tuple[Violation, ...] = ()
 
 
-def observed(compiled: CompiledPolicy, events: Iterable[Event], context: RunContext) -> Monitor:
+def observed(compiled: CompiledPolicy, events: Sequence[Event], context: RunContext) -> Monitor:
     """A monitor in the state these events lead to."""
-    monitor = compiled.monitor(context)
+    monitor = compiled.for_tools(recorded_tools(events)).monitor(context)
     for event in events:
         monitor.observe(event)
     return monitor
@@ -45,6 +46,7 @@ def explained(compiled: CompiledPolicy, events: Sequence[Event], context: RunCon
     A call is proposed to a copy of the state that was there before it, so that what is told never changes
     what follows. A call that waited for a person is told again when it was approved.
     """
+    compiled = compiled.for_tools(recorded_tools(events))
     monitor = compiled.monitor(context, explain=True)
     known: dict[str, ToolCall] = {}
     for event in events:

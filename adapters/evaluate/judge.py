@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 import msgspec
 
+from proctor.adapters.tool_names import recorded_tools
 from proctor.adapters.traces import Session
 from proctor.policies.monitor.compiled import CompiledPolicy
 from proctor.policies.monitor.report import Report
@@ -51,7 +52,7 @@ class _Judge:
 
     def __init__(self, compiled: CompiledPolicy, session: Session, context: RunContext) -> None:
         self._session = session
-        self._compiled = compiled
+        self._compiled = compiled = compiled.for_tools(recorded_tools(session.events))
         self._monitor = compiled.monitor(_filled(context, session))
         self._found: list[ViolationRecord] = []
         self._seen: set[tuple[str, str, str]] = set()
@@ -120,7 +121,10 @@ class _Judge:
 
 
 def _filled(context: RunContext, session: Session) -> RunContext:
-    known = {"session_id": session.id, "model": session.metadata.get("model")}
+    known = {
+        "session_id": session.id,
+        **{name: session.metadata.get(name) for name in ("model", "workspace", "home")},
+    }
     missing = {
         name: value for name, value in known.items() if value is not None and getattr(context, name) is msgspec.UNSET
     }

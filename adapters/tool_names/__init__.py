@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from proctor.policies.stream.tools import Tool
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from proctor.policies.stream.events import Event, RunStarted
+from proctor.policies.stream.tools import Tool, recorded
+from proctor.policies.values.globs import matcher
 
 from . import acp, amp, claude, codex
 
@@ -22,6 +27,28 @@ CLIENTS: dict[str, tuple[Tool, ...]] = {
 def tools_of(provider: str) -> tuple[Tool, ...]:
     """The tools of a client; none where it is not known, and a tool is what it is called."""
     return CLIENTS.get(provider.casefold(), ())
+
+
+def meant(tools: Iterable[Tool], pattern: str) -> tuple[str, ...]:
+    """The client's names of the tools all of whose calls go by a name that a pattern matches."""
+    matches = matcher([pattern])
+    return tuple(each.name for each in tools if any(map(matches, (each.name, *each.synonyms, *each.acts))))
+
+
+def recorded_tools(events: Sequence[Event]) -> tuple[Tool, ...]:
+    """The tools of the client whose session these events are: as the record has them, else as is known of it."""
+    for event in events:
+        if isinstance(event, RunStarted) and (written := event.metadata.get("portable_tools")):
+            return recorded(written)
+    return next((tools for event in events if (tools := tools_of(event.provider))), ())
+
+
+def offering(tools: tuple[Tool, ...], names: Sequence[str] | None) -> dict[str, Any]:
+    """What capabilities say of a client's tools: just those of these names, or that there may be others."""
+    if names is None:
+        return {"tools": tools or None, "other_tools": True}
+    known = {each.name.casefold(): each for each in tools}
+    return {"tools": tuple(known.get(name.casefold(), Tool(name=name)) for name in names)}
 
 
 ROOMS = (

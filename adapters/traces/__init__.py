@@ -14,6 +14,7 @@ ROOMS = (
     "claude_files",  # which files make up one Claude Code session
     "claude_records",  # the lines of a Claude Code session log
     "codex",  # Codex rollouts
+    "patches",  # what a patch of `apply_patch` touches
     "codex_outputs",  # what the Codex client writes around a tool's output
     "otel",  # OpenTelemetry GenAI traces
     "own_events",  # the product's own record, one event a line

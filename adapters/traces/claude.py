@@ -64,13 +64,14 @@ def _session(found: list[Record], source: str) -> Session:
         reader.take(record)
     models = (record.message.model for record in found if record.message and record.message.model)
     model = next((name for name in models if name != _NOT_A_MODEL), None)
+    folder = next((record.envelope.cwd for record in found if record.envelope.cwd), None)
     return Session(
         id=session_id,
         source=source,
         format="claude",
         events=reader.log.events,
         never_ran=reader.log.never_ran(),
-        metadata={"model": model} if model else {},
+        metadata={name: value for name, value in (("model", model), ("workspace", folder)) if value},
     )
 
 

@@ -18,6 +18,7 @@ class _Envelope(msgspec.Struct, kw_only=True):
 
     type: str
     uuid: str | None = None
+    cwd: str | None = None
     parent_uuid: str | None = msgspec.field(default=None, name="parentUuid")
     session: str | None = msgspec.field(default=None, name="sessionId")
     stream_session: str | None = msgspec.field(default=None, name="session_id")

@@ -27,6 +27,7 @@ from proctor.policies.stream.events import (
 
 from .codex_outputs import Output
 from .lines import TraceLines
+from .patches import changes_of
 from .session import EventLog, Session
 from .values import text_of, tool_input
 
@@ -73,8 +74,18 @@ def read(lines: TraceLines) -> Iterator[Session]:
         events=reader.finished(ends),
         never_ran=reader.log.never_ran(),
         complete=not ends or ends[-1] not in _STARTED,
-        metadata={"model": reader.model} if reader.model else {},
+        metadata=_known(model=reader.model, workspace=_folder(found)),
     )
+
+
+def _known(**fields: Any) -> dict[str, Any]:
+    return {name: value for name, value in fields.items() if value}
+
+
+def _folder(found: list[_Line]) -> str | None:
+    """Where the client works, as its first line says."""
+    folders = (line.payload.get("cwd") for line in found if line.type == "session_meta")
+    return next((folder for folder in folders if isinstance(folder, str)), None)
 
 
 class _Reader:
@@ -235,6 +246,8 @@ def _name(payload: dict[str, Any]) -> str:
 
 def _input(payload: dict[str, Any]) -> dict[str, Any]:
     recorded = _recorded_input(payload)
+    if _name(payload) == "apply_patch" and isinstance(patch := recorded.get("input"), str):
+        return {"changes": changes_of(patch)} if changes_of(patch) else recorded
     if _name(payload) != "shell":
         return recorded
     command = recorded.get("cmd", recorded.get("command"))

@@ -62,5 +62,10 @@ def _denied(events: list[Event]) -> frozenset[str]:
 
 
 def _metadata(events: list[Event]) -> dict[str, str]:
-    models = (event.model for event in events if isinstance(event, RunStarted) and event.model)
-    return {"model": model} if (model := next(models, None)) else {}
+    starts = [event for event in events if isinstance(event, RunStarted)]
+    known = {"model": next((start.model for start in starts if start.model), None)}
+    contexts = (start.metadata.get("context") for start in starts)
+    context = next((context for context in contexts if isinstance(context, dict)), {})
+    for name in ("workspace", "home"):
+        known[name] = context.get(name) if isinstance(context.get(name), str) else None
+    return {name: value for name, value in known.items() if value is not None}

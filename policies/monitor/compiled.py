@@ -47,6 +47,7 @@ from .prices import PriceBook
 if TYPE_CHECKING:
     from .monitor import Monitor
 
+CLIENTS_REMEMBERED = 64
 TOOLS_REMEMBERED = 4_096
 """How many tool names the index remembers; a model may invent any number."""
 
@@ -72,6 +73,7 @@ class CompiledPolicy:
         self.references = {ref: (matcher(ref.tools), compile_path(ref.path)) for ref in refs}
         self.has_ordinals = any(rule.machine.ordinals for rule in rules)
         self._plans: dict[Kind, Plan] = {}
+        self._for_tools: dict[int, tuple[tuple[Tool, ...], CompiledPolicy]] = {}
         self._variants: dict[frozenset[int], CompiledPolicy] = {}
 
     def plan(self, kind: Kind) -> Plan:
@@ -132,6 +134,16 @@ class CompiledPolicy:
     def without(self, number: int) -> CompiledPolicy:
         """This policy without one of its rules."""
         return self._with(tuple(r for r in self.rules if r.number != number))
+
+    def for_tools(self, tools: tuple[Tool, ...]) -> CompiledPolicy:
+        """This policy on a client whose tools these are; asked again for the same ones, the same."""
+        known = self._for_tools.get(id(tools))
+        if known is None:
+            if len(self._for_tools) >= CLIENTS_REMEMBERED:
+                self._for_tools.clear()
+            made = CompiledPolicy(self.policy, self.rules, self.limits, ToolTable(tools)) if tools else self
+            known = self._for_tools[id(tools)] = (tools, made)
+        return known[1]
 
     def _with(self, rules: tuple[Compiled, ...]) -> CompiledPolicy:
         return CompiledPolicy(self.policy, rules, self.limits, self.tools)

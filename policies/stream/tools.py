@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Iterable
+from typing import Any, Final
 
 import msgspec
 
@@ -37,6 +38,20 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     synonyms: tuple[str, ...] = ()
     inputs: dict[str, tuple[str, ...]] = {}
     takes: tuple[str, ...] = ()
+
+
+def portable(tools: Iterable[Tool]) -> list[dict[str, Any]]:
+    """The tools that go by portable names, as a run's record keeps them; `recorded` reads them back."""
+    known = (msgspec.structs.replace(each, takes=()) for each in tools if each.acts or each.acts_where)
+    return [msgspec.to_builtins(each) for each in known]
+
+
+def recorded(written: Any) -> tuple[Tool, ...]:
+    """The tools that a run's record keeps; none where that is nothing like them."""
+    try:
+        return msgspec.convert(written, tuple[Tool, ...])
+    except msgspec.ValidationError:
+        return ()
 
 
 def tool(name: str, act: str, *takes: str, synonyms: tuple[str, ...] = (), **inputs: str | tuple[str, ...]) -> Tool:

@@ -10,6 +10,7 @@ import msgspec
 
 from proctor.policies.preflight.checks.missing_context import missing_context
 from proctor.policies.stream.calls import Capabilities, RunContext
+from proctor.policies.stream.tools import portable
 
 from ..arguments import check_named, check_order
 from ..machine.inputs import Begin
@@ -102,7 +103,7 @@ async def launched(order: Order, around: Surroundings) -> tuple[RunActor, Begin]
         first=not history.events,
         model=can_do.model,
         tools=can_do.offered,
-        metadata={**metadata, "gate": can_do.gate, **_told(plan, context, taken_up)},
+        metadata={**metadata, "gate": can_do.gate, **_told(plan, context, taken_up, can_do)},
     )
     return RunActor(machine, adapter, launch, around=around), begin
 
@@ -151,9 +152,11 @@ def _notes(plan: Plan, can_do: Capabilities) -> dict[str, Any]:
     return notes
 
 
-def _told(plan: Plan, context: RunContext, taken_up: Continued) -> dict[str, Any]:
+def _told(plan: Plan, context: RunContext, taken_up: Continued, can_do: Capabilities) -> dict[str, Any]:
     told: dict[str, Any] = {"policy": plan.policy.name, "policies": plan.written}
     told["context"] = msgspec.to_builtins(context)
+    if tools := portable(can_do.table):
+        told["portable_tools"] = tools
     if taken_up.resume:
         told["continuation"] = "native"
     elif taken_up.transcript:

@@ -251,6 +251,6 @@ def test_what_it_can_do_comes_from_the_recording() -> None:
     can = ReplayAdapter(RECORDING).capabilities
 
     assert isinstance(ReplayAdapter(RECORDING), Adapter)
-    assert (can.gate, can.model, can.tools, can.reports_cost) == ("all", "m-1", ("bash", "read"), True)
+    assert (can.gate, can.model, can.offered, can.reports_cost) == ("all", "m-1", ("bash", "read"), True)
     assert ReplayAdapter([RunCancelled()], gated=False).capabilities.gate == "none"
     assert ReplayAdapter(RECORDING).compile(Policy(name="p")).unexpressed == ()

@@ -32,7 +32,7 @@ def test_what_it_can_do_is_said() -> None:
 
     assert isinstance(adapter, Adapter)
     assert adapter.capabilities.gate == "all"
-    assert adapter.capabilities.tools == ("bash", "read", "write", "extra")
+    assert adapter.capabilities.offered == ("bash", "read", "write", "extra")
     assert ScriptedAdapter(HELLO, gated=False).capabilities.gate == "none"
     assert adapter.compile(policy).unexpressed == ("max_cost_usd", "deny bash")
 

@@ -18,7 +18,10 @@ from proctor.supervisor.ports import Launch, LaunchOptions
 
 from ...kit.client_process import start_client
 from ...kit.launch_options import policy_parts
+from ...kit.surroundings import home_of
 from ...kit.tasks import helpers
+from ...tool_names import offering
+from ...tool_names.acp import TOOLS
 from .connection import Connection
 from .known_agents import AgentTraits, switched, traits_of
 from .opening import can_load, choose, greet, load_session, new_session, server_parameters
@@ -89,6 +92,9 @@ class AcpAdapter:
             cancel_kills_children=True,
             resume=self._traits.loads,
             model=self._model,
+            workspace=str(self._folder()),
+            home=home_of(self._environment()),
+            **offering(TOOLS, None),
         )
 
     async def prepare(self) -> None:

@@ -17,8 +17,11 @@ from proctor.supervisor.errors import ProviderUnavailableError, UsageError
 from proctor.supervisor.ports import Launch, LaunchOptions
 
 from ...kit.client_process import start_client
+from ...kit.surroundings import home_of
 from ...kit.tasks import helpers
 from ...kit.transcript import retold
+from ...tool_names import offering
+from ...tool_names.amp import TOOLS
 from .asking import Office, open_office
 from .options import COMPILES, check_settings, compile_options, settings_for
 from .session import AmpSession
@@ -67,7 +70,16 @@ class AmpAdapter:
     @property
     def capabilities(self) -> Capabilities:
         """What the client can do; it reports tokens and no cost."""
-        return Capabilities(gate="some", usage="per_turn", cancel_kills_children=True, resume=True, compiles=COMPILES)
+        return Capabilities(
+            gate="some",
+            usage="per_turn",
+            cancel_kills_children=True,
+            resume=True,
+            compiles=COMPILES,
+            workspace=str(self._folder()),
+            home=home_of(self._environment()),
+            **offering(TOOLS, None),
+        )
 
     async def prepare(self) -> None:
         """Check the client, the folder, and that there is something to sign in with."""

@@ -13,6 +13,8 @@ from proctor.supervisor.errors import UsageError
 from proctor.supervisor.ports import LaunchOptions
 
 from ...kit.launch_options import policy_parts
+from ...tool_names import meant
+from ...tool_names.amp import TOOLS
 from .names import their_names
 
 COMPILES: Final = ("deny",)
@@ -33,7 +35,8 @@ def compile_options(policy: Policy) -> LaunchOptions:
                 continue
             for entry in rule.tools:
                 if isinstance(entry, str) and _is_one_kind(entry, member):
-                    rejected.update(dict.fromkeys(their_names(entry)))
+                    named = [name for tool in (entry, *meant(TOOLS, entry)) for name in their_names(tool)]
+                    rejected.update(dict.fromkeys(named))
                     expressed.add(f"deny {entry}")
     parts = policy_parts(policy)
     return LaunchOptions(

@@ -15,7 +15,10 @@ from proctor.policies.stream.calls import Capabilities
 from proctor.supervisor.errors import ProviderUnavailableError
 from proctor.supervisor.ports import Launch, LaunchOptions, Provider
 
+from ...kit.surroundings import home_of
 from ...kit.tasks import helpers
+from ...tool_names import offering
+from ...tool_names.claude import TOOLS
 from .credentials import can_sign_in
 from .names import at_the_gate
 from .options import COMPILES, compile_options, ways_round, with_defaults
@@ -74,8 +77,10 @@ class ClaudeAdapter:
             resume=True,
             narrow=False,
             compiles=COMPILES,
-            tools=tuple(at_the_gate(name) for name in tools or ()) if named else None,
             model=self._own.get("model"),
+            workspace=os.path.abspath(self._own.get("cwd") or os.curdir),
+            home=home_of({**os.environ, **self._own.get("env", {})}),
+            **offering(TOOLS, [at_the_gate(name) for name in tools or ()] if named else None),
         )
 
     async def prepare(self) -> None:

@@ -8,13 +8,10 @@ from typing import Final
 
 from proctor.policies.values.globs import is_plain, matcher
 
-_KNOWN = """
-    Agent AskUserQuestion Bash BashOutput CronCreate CronDelete CronList Edit EnterPlanMode EnterWorktree
-    ExitPlanMode ExitWorktree Glob Grep KillShell ListAgents Monitor MultiEdit NotebookEdit Read
-    ReportFindings ScheduleWakeup SendMessage Skill SlashCommand TaskCreate TaskGet TaskList TaskOutput
-    TaskStop TaskUpdate TodoWrite ToolSearch WebFetch WebSearch Workflow Write
-"""
-KNOWN: Final = frozenset(_KNOWN.split())
+from ...tool_names import meant
+from ...tool_names.claude import TOOLS
+
+KNOWN: Final = frozenset(tool.name for tool in TOOLS if tool.name != "Task")
 """Built-in tools of the client, as it calls them at the gate."""
 
 _OLD_NAMES: Final = {"task": "Agent"}
@@ -27,16 +24,15 @@ def at_the_gate(name: str) -> str:
 
 
 def resolve(pattern: str, offered: Iterable[str] = ()) -> tuple[str, ...]:
-    """The client's exact names a pattern means; empty when no known name matches.
+    """The client's exact names a pattern means, portable ones followed; empty when no known name matches.
 
     Args:
         pattern: as a policy writes it.
         offered: names the caller knows beside the built-in ones.
     """
-    if pattern.casefold() in _OLD_NAMES:
-        return (at_the_gate(pattern),)
     matches = matcher([pattern])
-    return tuple(sorted(name for name in KNOWN.union(offered) if matches(name)))
+    named = {name for name in KNOWN.union(offered) if matches(name)}
+    return tuple(sorted(named.union(at_the_gate(name) for name in meant(TOOLS, pattern))))
 
 
 def is_spellable(name: str) -> bool:

@@ -15,7 +15,10 @@ from proctor.policies.stream.calls import Capabilities
 from proctor.supervisor.errors import ProviderError, UsageError
 from proctor.supervisor.ports import Launch, LaunchOptions
 
+from ...kit.surroundings import home_of
 from ...kit.tasks import helpers
+from ...tool_names import offering
+from ...tool_names.codex import TOOLS
 from . import sandboxing, settings
 from .client import check_client, connect, find_client
 from .options import COMPILES, compile_options
@@ -88,6 +91,9 @@ class CodexAdapter:
             resume=True,
             compiles=COMPILES,
             model=self._model,
+            workspace=str(self._folder()),
+            home=home_of(self._environment()),
+            **offering(TOOLS, None),
         )
 
     async def prepare(self) -> None:

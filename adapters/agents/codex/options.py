@@ -11,10 +11,13 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from proctor.policies.policy import Allow, Deny, Policy, members_of
+from proctor.policies.stream.tools import PORTABLE
 from proctor.policies.values.globs import is_plain, matcher
 from proctor.supervisor.ports import LaunchOptions
 
 from ...kit.launch_options import policy_parts
+from ...tool_names import meant
+from ...tool_names.codex import TOOLS
 from .items import SHELL, SPAWN_AGENT, VIEW_IMAGE, WEB_SEARCH
 
 COMPILES: Final = ("deny",)
@@ -26,11 +29,14 @@ _REMOVED: Final[dict[str, dict[str, dict[str, Any]]]] = {
     WEB_SEARCH: {"config": {"web_search": "disabled"}},
 }
 """The options that take each tool away."""
+WITH_SHELL: Final = {"write_stdin": SHELL}
+"""What goes with the shell."""
 
 
 def compile_options(policy: Policy) -> LaunchOptions:
     """The options a policy can be turned into: `features`, `config`, and `denied` MCP tools."""
     gone: set[str] = set()
+    done: set[str] = set()
     denied: list[str] = []
     for member in members_of(policy):
         for rule in member.tool_rules:
@@ -41,19 +47,32 @@ def compile_options(policy: Policy) -> LaunchOptions:
             else:
                 patterns = list(_patterns(rule))
                 named = matcher(patterns)
-                gone |= {name for name in _REMOVED if named(name)}
+                gone |= {name for name in _REMOVED if any(map(named, _names(name)))}
+                done |= {f"deny {pattern}".casefold() for pattern in patterns if _REMOVED.keys() >= _meant(pattern)}
                 denied += [pattern for pattern in patterns if _is_one_server_or_tool(pattern)]
     options: dict[str, Any] = {"features": {}, "config": {}, "denied": denied}
     for name in sorted(gone):
         for part, settings in _REMOVED[name].items():
             options[part].update(settings)
-    done = {f"deny {name}".casefold() for name in (*gone, *denied)}
+    done |= {f"deny {name}".casefold() for name in (*gone, *denied)}
     parts = policy_parts(policy)
     return LaunchOptions(
         options=options,
         expressed=tuple(part for part in parts if part.casefold() in done),
         unexpressed=tuple(part for part in parts if part.casefold() not in done),
     )
+
+
+def _names(name: str) -> tuple[str, ...]:
+    """What calls of a tool go by."""
+    return (name, *(act for each in TOOLS if each.name == name for act in each.acts))
+
+
+def _meant(pattern: str) -> set[str]:
+    """The tools that a portable name means; one that is none means itself."""
+    if pattern.casefold() not in PORTABLE or any(pattern.casefold() in each.acts_where for each in TOOLS):
+        return {pattern}
+    return {WITH_SHELL.get(name, name) for name in meant(TOOLS, pattern)}
 
 
 def _patterns(rule: Deny) -> Iterator[str]:
@@ -67,7 +86,7 @@ def _not_allowed(rule: Allow, member: Policy) -> set[str]:
         tools = entry if isinstance(entry, str) else entry.tool
         names.extend((tools,) if isinstance(tools, str) else tools)
     admitted = matcher([real for name in names for real in (name, *member.aliases.get(name, ()))])
-    return {name for name in _REMOVED if not admitted(name)}
+    return {name for name in _REMOVED if not any(map(admitted, _names(name)))}
 
 
 def _refuses(rule: Allow | Deny, member: Policy) -> bool:

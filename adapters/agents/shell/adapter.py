@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -18,6 +19,7 @@ from ...kit.event_stream import EventStream
 from ...kit.launch_options import policy_parts
 from ...kit.local_work import working
 from ...kit.subprocesses import Commands
+from ...kit.surroundings import home_of
 from .agent import ShellAgent
 
 
@@ -53,7 +55,12 @@ class ShellAdapter:
     @property
     def capabilities(self) -> Capabilities:
         return Capabilities(
-            gate="all", deny_ends_turn=True, cancel_kills_children=True, compiles=(f"allow {DYNAMIC}",)
+            gate="all",
+            deny_ends_turn=True,
+            cancel_kills_children=True,
+            compiles=(f"allow {DYNAMIC}",),
+            workspace=str(self._cwd.absolute()),
+            home=home_of(os.environ if self._env is None else self._env),
         )
 
     async def prepare(self) -> None:

@@ -21,7 +21,7 @@ def compiled(*policies: dict[str, Any], **own: Any) -> LaunchOptions:
 
 
 def test_denied_tools_are_taken_away_by_the_clients_own_names() -> None:
-    """Case does not matter in a policy; aliases, old names and patterns are followed as far as known."""
+    """Case does not matter in a policy; aliases, portable and old names and patterns are followed as far as known."""
     options = compiled(
         {
             "tool_rules": [{"deny": ["bash", "web*", "Task", "Shells", "mcp__*"]}],
@@ -31,7 +31,8 @@ def test_denied_tools_are_taken_away_by_the_clients_own_names() -> None:
     )
 
     assert options.options["disallowed_tools"] == [
-        "Read", "Bash", "WebFetch", "WebSearch", "Agent", "KillShell", "BashOutput",
+        "Read", "Bash", "Monitor", "WebFetch", "WebSearch", "Agent", "CronCreate", "Workflow", "KillShell",
+        "BashOutput",
     ]  # fmt: skip
     assert options.expressed == ("deny bash", "deny web*", "deny Task", "deny Shells")
     assert options.unexpressed == ("deny mcp__*",)
@@ -61,7 +62,7 @@ def test_allow_lists_narrow_the_callers_tools_and_never_add() -> None:
     first = {"tool_rules": [{"allow": ["bash", "read", "grep"]}]}
     second = {"tool_rules": [{"allow": ["READ", "Bash"]}]}
 
-    assert compiled(first, second).options["tools"] == ["Bash", "Read"]
+    assert compiled(first, second).options["tools"] == ["Bash", "Monitor", "Read"]
     assert compiled(first, second, tools=["Read", "Write"]).options["tools"] == ["Read"]
     assert compiled({"tool_rules": [{"allow": ["*"]}]}).options.get("tools") is None
     assert compiled(first, mcp_servers={"x": {}}).unexpressed == ("allow bash", "allow read", "allow grep")
@@ -97,9 +98,9 @@ def test_what_the_adapter_offers_is_known_where_the_caller_named_it() -> None:
     """The client lists its sub-agent tool by another name than it calls it."""
     adapter = ClaudeAdapter(tools=["Task", "Read"], model="m")
 
-    assert adapter.capabilities.tools == ("Agent", "Read")
+    assert adapter.capabilities.offered == ("Agent", "Read")
     assert adapter.capabilities.model == "m"
-    assert ClaudeAdapter().capabilities.tools is None
+    assert ClaudeAdapter().capabilities.offered is None
 
 
 @pytest.mark.anyio

@@ -1,0 +1,154 @@
+"""The clients' tables of tools, on what the clients really report and record."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from proctor.adapters.agents.acp import AcpAdapter
+from proctor.adapters.agents.amp import AmpAdapter
+from proctor.adapters.agents.claude import ClaudeAdapter
+from proctor.adapters.agents.codex import CodexAdapter
+from proctor.adapters.evaluate import judge_session
+from proctor.adapters.tool_names import CLIENTS, recorded_tools
+from proctor.adapters.traces import read_sessions
+from proctor.policies import compile_policy, encode_event, events, merge_policies, parse_policies
+from proctor.policies.stream.tools import PORTABLE, portable
+from proctor.supervisor.ports import Adapter
+
+
+def refused(policy: dict[str, Any], path: Path) -> list[str]:
+    """The tools whose recorded calls a policy objects to."""
+    written = {"version": 1, "name": "p", "on_violation": "deny", **policy}
+    compiled = compile_policy(merge_policies(parse_policies(written)))
+    (session,) = read_sessions([str(path)])
+    return [found.tool_name or "" for found in judge_session(compiled, session).violations]
+
+
+def write_lines(path: Path, *lines: dict[str, Any]) -> Path:
+    """A file with one JSON object a line."""
+    path.write_text("\n".join(json.dumps(line) for line in lines))
+    return path
+
+
+def claude_log(folder: Path, *calls: tuple[str, dict[str, Any]]) -> Path:
+    """A session log of Claude Code with these calls."""
+    common = {"sessionId": "s", "cwd": "/work/repo", "type": "assistant", "version": "2.1"}
+    lines = []
+    for n, (name, given) in enumerate(calls):
+        block = {"type": "tool_use", "id": f"t{n}", "name": name, "input": given}
+        message = {"id": f"m{n}", "role": "assistant", "model": "claude-sonnet-4-5", "content": [block]}
+        lines.append({**common, "uuid": f"u{n}", "message": message})
+    return write_lines(folder / "claude.jsonl", *lines)
+
+
+def codex_rollout(folder: Path, *calls: dict[str, Any]) -> Path:
+    """A rollout of Codex with these calls."""
+    meta = {"type": "session_meta", "payload": {"id": "s", "cwd": "/work/repo"}}
+    items = [{"type": "response_item", "payload": {"call_id": f"c{n}", **call}} for n, call in enumerate(calls)]
+    return write_lines(folder / "rollout.jsonl", meta, *items)
+
+
+def function(name: str, **arguments: Any) -> dict[str, Any]:
+    """A function call as a rollout has it."""
+    return {"type": "function_call", "name": name, "arguments": json.dumps(arguments)}
+
+
+PATCH = {
+    "type": "custom_tool_call",
+    "name": "apply_patch",
+    "input": "*** Begin Patch\n*** Add File: /work/repo/a\n+x\n*** Update File: b\n*** Move to: ../b\n@@\n-x\n+y\n"
+    "*** Delete File: c\n*** End Patch\n",
+}
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_a_table_names_acts_of_the_language_and_where_their_inputs_are(client: str) -> None:
+    """An act whose input nobody finds could not be judged by it."""
+    for tool in CLIENTS[client]:
+        for act in (*tool.acts, *tool.acts_where):
+            assert act in PORTABLE
+            missing = {name for name in PORTABLE[act] if name not in tool.inputs and name not in tool.takes}
+            assert missing <= {"content"}, tool.name
+
+
+def test_the_same_policy_judges_recorded_commands_of_both_clients(tmp_path: Path) -> None:
+    """`bash` is Claude's `Bash` and Codex's `shell`, under whatever name its rollout has."""
+    deny = {"tool_rules": [{"deny": ["bash"]}]}
+    push = {
+        "rules": [
+            {"type": "blocklist", "tools": [{"tool": "bash", "where": [{"path": "$.command", "runs": "git push"}]}]}
+        ]
+    }
+
+    claude = claude_log(tmp_path, ("Bash", {"command": "ls"}), ("Bash", {"command": "ls; git push"}))
+    codex = codex_rollout(
+        tmp_path, function("exec_command", cmd="ls"), function("shell", command=["bash", "-lc", "ls; git push"])
+    )
+
+    assert [refused(deny, claude), refused(deny, codex)] == [["Bash", "Bash"], ["shell", "shell"]]
+    assert [refused(push, claude), refused(push, codex)] == [["Bash"], ["shell"]]
+
+
+def test_the_same_policy_judges_recorded_writes_of_both_clients(tmp_path: Path) -> None:
+    """A file outside the folder that the record names; a patch is one call with several paths."""
+    outside = {"tool": ["write", "edit", "delete", "move"], "where": [{"not": [{"path": "$.path", "within": "."}]}]}
+    policy = {"rules": [{"type": "blocklist", "tools": [outside]}]}
+
+    inside, out = {"file_path": "/work/repo/a", "content": ""}, {"file_path": "/work/x", "content": ""}
+    assert refused(policy, claude_log(tmp_path, ("Write", inside), ("Write", out))) == ["Write"]
+    assert refused(policy, codex_rollout(tmp_path, PATCH)) == ["apply_patch"]
+    for act in ("write", "edit", "delete", "move", "apply_patch"):
+        assert refused({"tool_rules": [{"deny": [act]}]}, codex_rollout(tmp_path, PATCH)) == ["apply_patch"]
+    assert refused({"tool_rules": [{"deny": ["bash", "read"]}]}, codex_rollout(tmp_path, PATCH)) == []
+
+
+def test_a_record_says_what_its_client_called_its_tools(tmp_path: Path) -> None:
+    """So it is judged alike wherever it is read, also where nobody here knows the client."""
+    start = events.RunStarted(provider="unheard-of", metadata={"portable_tools": portable(CLIENTS["codex"])})
+    call = events.ToolCallStarted(tool_call_id="c", tool_name="shell", tool_input={"command": "ls"})
+    path = tmp_path / "events.jsonl.gz"
+    stamped = [msgspec.structs.replace(event, run_id="r", session_id="s") for event in (start, call)]
+    path.write_bytes(gzip.compress(b"\n".join(map(encode_event, stamped))))
+
+    assert refused({"tool_rules": [{"deny": ["bash"]}]}, path) == ["shell"]
+    assert recorded_tools([events.RunStarted(metadata={"portable_tools": "nonsense"})]) == ()
+
+
+@pytest.mark.parametrize(
+    ("adapter", "own"),
+    [
+        (ClaudeAdapter(), "Bash"),
+        (CodexAdapter(), "shell"),
+        (AmpAdapter(), "Bash"),
+        (AcpAdapter(["opencode", "acp"]), "execute"),
+    ],
+)
+def test_an_adapter_says_what_its_client_calls_its_tools(adapter: Adapter, own: str) -> None:
+    """And where it works."""
+    can = adapter.capabilities
+
+    assert own in [tool.name for tool in can.table if "bash" in tool.acts]
+    assert can.offered is None
+    assert can.workspace == str(Path.cwd())
+
+
+@pytest.mark.parametrize(
+    ("adapter", "options"),
+    [
+        (ClaudeAdapter(), {"disallowed_tools": ["Bash", "Monitor"], "hook_timeout_s": 960.0}),
+        (CodexAdapter(), {"features": {"shell_tool": False}, "config": {}, "denied": ["bash"][:0]}),
+        (AmpAdapter(), {"rejected": ("Bash", "shell_command")}),
+    ],
+)
+def test_launch_options_deny_by_the_portable_name(adapter: Adapter, options: dict[str, Any]) -> None:
+    """The client is started without the tool it calls otherwise."""
+    compiled = adapter.compile(parse_policies({"version": 1, "name": "p", "tool_rules": [{"deny": ["bash"]}]})[0])
+
+    assert dict(compiled.options) == options
+    assert compiled.expressed == ("deny bash",)
