@@ -13,6 +13,8 @@ from proctor.policies import CompiledPolicy, Policy, RunContext, compile_policy,
 from proctor.policies.policy import members_of
 from proctor.supervisor.launch.plan import written
 
+from ..tool_names.claude import TOOLS
+
 State: TypeAlias = tuple[tuple[str, int, int, int], ...]
 """Of each file its path, inode, size and time of change."""
 
@@ -49,7 +51,7 @@ def _rules(files: Sequence[str], context: RunContext) -> Rules:
     members = members_of(policy)
     limits = frozenset(name for member in members for name, _ in member.limits.given())
     told: dict[str, Any] = {"policy": policy.name, "policies": written(members)}
-    return Rules(policy, compile_policy(policy), context, limits, told)
+    return Rules(policy, compile_policy(policy, tools=TOOLS), context, limits, told)
 
 
 def _states(files: Sequence[str]) -> Iterator[tuple[str, int, int, int]]:

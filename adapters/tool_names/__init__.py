@@ -24,6 +24,12 @@ CLIENTS: dict[str, tuple[Tool, ...]] = {
 """The tools of the clients that are known, by the names that events have as `provider`."""
 
 
+KNOWN = frozenset(
+    name.casefold() for tools in CLIENTS.values() for each in tools for name in (each.name, *each.synonyms)
+)
+"""What any of them calls a tool."""
+
+
 def tools_of(provider: str) -> tuple[Tool, ...]:
     """The tools of a client; none where it is not known, and a tool is what it is called."""
     return CLIENTS.get(provider.casefold(), ())
@@ -46,9 +52,9 @@ def recorded_tools(events: Sequence[Event]) -> tuple[Tool, ...]:
 def offering(tools: tuple[Tool, ...], names: Sequence[str] | None) -> dict[str, Any]:
     """What capabilities say of a client's tools: just those of these names, or that there may be others."""
     if names is None:
-        return {"tools": tools or None, "other_tools": True}
+        return {"tools": tools or None, "other_tools": True, "elsewhere": KNOWN}
     known = {each.name.casefold(): each for each in tools}
-    return {"tools": tuple(known.get(name.casefold(), Tool(name=name)) for name in names)}
+    return {"elsewhere": KNOWN, "tools": tuple(known.get(name.casefold(), Tool(name=name)) for name in names)}
 
 
 ROOMS = (

@@ -97,7 +97,8 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
 
     `compiles` names the policy parts it turns into launch options (`deny`, `allow`, `max_cost_usd`, ...); `tools` has
     its client's tools with their portable names and inputs (a name alone is a tool of which no more is known), all
-    of them unless there may be `other_tools` or fewer; `model` is the model it will use, `workspace` the absolute
+    of them unless there may be `other_tools` or fewer; `elsewhere` are names, in lower case, that tools of other
+    clients have; `model` is the model it will use, `workspace` the absolute
     directory it works in and `home` its home directory. None where that is not known before launch.
     """
 
@@ -112,6 +113,7 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     compiles: tuple[str, ...] = ()
     tools: Sequence[Tool | str] | None = None
     other_tools: bool = False
+    elsewhere: frozenset[str] = frozenset()
     model: str | None = None
     workspace: str | None = None
     home: str | None = None

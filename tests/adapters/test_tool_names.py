@@ -17,7 +17,7 @@ from proctor.adapters.agents.codex import CodexAdapter
 from proctor.adapters.evaluate import judge_session
 from proctor.adapters.tool_names import CLIENTS, recorded_tools
 from proctor.adapters.traces import read_sessions
-from proctor.policies import compile_policy, encode_event, events, merge_policies, parse_policies
+from proctor.policies import compile_policy, encode_event, events, merge_policies, parse_policies, preflight
 from proctor.policies.stream.tools import PORTABLE, portable
 from proctor.supervisor.ports import Adapter
 
@@ -152,3 +152,20 @@ def test_launch_options_deny_by_the_portable_name(adapter: Adapter, options: dic
 
     assert dict(compiled.options) == options
     assert compiled.expressed == ("deny bash",)
+
+
+@pytest.mark.parametrize("adapter", [ClaudeAdapter(), CodexAdapter()])
+def test_a_misspelt_name_or_input_is_found_and_a_name_of_another_client_is_not(adapter: Adapter) -> None:
+    """A stack may name the tools of several clients; one that requires enforcement does not start on a slip."""
+
+    def found(**policy: Any) -> list[tuple[str, str]]:
+        stack = merge_policies(parse_policies({"version": 1, "name": "p", "enforcement": "required", **policy}))
+        findings = preflight(stack, msgspec.structs.replace(adapter.capabilities, gate="all"))
+        return [(each.code, each.severity) for each in findings if each.code.startswith("unknown_")]
+
+    where = [{"path": "$.pth", "equals": "x"}]
+    names = ["bash", "Bash", "shell", "apply_patch", "Write", "Monitor", "mcp__x__y", "my_tool"]
+    assert found(tool_rules=[{"deny": names}]) == []
+    assert found(tool_rules=[{"deny": ["bahs"]}]) == [("unknown_tool", "refuse")]
+    written = [{"type": "blocklist", "tools": [{"tool": "write", "where": where}]}]
+    assert found(rules=written) == [("unknown_input", "refuse")]

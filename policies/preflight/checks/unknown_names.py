@@ -41,6 +41,7 @@ def _tools(clause: Clause, capabilities: Capabilities, required: bool) -> Iterat
     tools = capabilities.table
     unknown = [p for p in dict.fromkeys(clause.patterns(*clause.roles.all())) if not _meant(p, clause, tools)]
     near = {name: _nearest(name, _names(tools), ALIKE if capabilities.other_tools else 0.6) for name in unknown}
+    unknown = [name for name in unknown if name.casefold() not in capabilities.elsewhere]
     if capabilities.other_tools:
         unknown = [name for name in unknown if near[name] and is_plain(name) and name.casefold() not in PORTABLE]
     if unknown:
@@ -103,11 +104,11 @@ def _meant(pattern: str, clause: Clause, tools: Sequence[Tool]) -> list[Tool]:
 
 
 def _goes_by(tool: Tool, matches: Callable[[str], bool]) -> bool:
-    return any(map(matches, (tool.name, *tool.acts, *tool.acts_where)))
+    return any(map(matches, (tool.name, *tool.synonyms, *tool.acts, *tool.acts_where)))
 
 
 def _names(tools: Iterable[Tool]) -> set[str]:
-    return {name for tool in tools for name in (tool.name, *tool.acts, *tool.acts_where)}
+    return {name for tool in tools for name in (tool.name, *tool.synonyms, *tool.acts, *tool.acts_where)}
 
 
 def _known_inputs(tool: Tool) -> set[str]:

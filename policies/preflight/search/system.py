@@ -48,7 +48,7 @@ class HypotheticalCall:
     keys: dict[str, list[str]] | None = None
     observed = False
     surroundings = Surroundings()
-    names = Names("")
+    names = Names(())
     usage = Usage()
     context = RunContext()
 
