@@ -84,7 +84,7 @@ class HookJudge:
                 "the store has lost events of this session, so what was used is not known", kind="corrupt"
             )
         if known is None or known.rules is not rules or seq != known.machine.seq:
-            return HookedSession(asked.session_id, record.session_id, rules, record.past())
+            return HookedSession(asked.session_id, record.session_id, rules, record.past(), asked.cwd)
         return known
 
     def _keep(self, asked: Asked, session: HookedSession) -> None:

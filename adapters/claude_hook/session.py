@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from datetime import datetime
 from typing import Any, cast
@@ -9,12 +10,14 @@ from typing import Any, cast
 import msgspec
 
 from proctor.policies.policy import Approval
+from proctor.policies.stream.calls import RunContext
 from proctor.policies.stream.events import Event, RunCancelled, RunStarted, SessionStarted, ToolEvent, TurnEvent
 from proctor.supervisor.machine import commands, inputs
 from proctor.supervisor.machine.judge import Judge
 from proctor.supervisor.machine.machine import RunMachine
 from proctor.supervisor.machine.run_state import Identity
 
+from ..kit.surroundings import home_of
 from .judge import AskingJudge
 from .record import Record
 from .rules import Rules
@@ -33,11 +36,13 @@ class HookedSession:
     the client's name for what began it, `cancelled` whether it was; `called`: there was a call in this session.
     """
 
-    def __init__(self, client_id: str, session_id: str, rules: Rules, past: Iterable[Event]) -> None:
+    def __init__(self, client_id: str, session_id: str, rules: Rules, past: Iterable[Event], folder: str) -> None:
+        past = list(past)
         self.client_id = client_id
         self.session_id = session_id
         self.rules = rules
-        self.context = msgspec.structs.replace(rules.context, provider=PROVIDER, session_id=session_id)
+        known = {"provider": PROVIDER, "session_id": session_id, **_place(past, folder, rules.context)}
+        self.context = msgspec.structs.replace(rules.context, **known)
         self.judge = AskingJudge(rules.compiled, rules.compiled.monitor(self.context))
         self.runs = 0
         self.prompt_id = ""
@@ -46,7 +51,6 @@ class HookedSession:
         self.called = False
         self._turns = 0
         self._stored = 0
-        past = list(past)
         self._learn(past)
         self.machine = RunMachine.resume(self._identity(), self._judge, past, approval=_NEVER)
 
@@ -103,3 +107,11 @@ class HookedSession:
                 self.cancelled = False
             elif isinstance(event, RunCancelled):
                 self.cancelled = True
+
+
+def _place(past: Iterable[Event], folder: str, given: RunContext) -> dict[str, Any]:
+    """Where the client works: as the session's first run has it, for its shell may have gone elsewhere since."""
+    starts = (event.metadata.get("context") for event in past if isinstance(event, RunStarted))
+    recorded = [context["workspace"] for context in starts if isinstance(context, dict) and "workspace" in context]
+    known = {"workspace": recorded[0] if recorded else folder or msgspec.UNSET, "home": home_of(os.environ)}
+    return {name: value for name, value in known.items() if value and getattr(given, name) is msgspec.UNSET}
