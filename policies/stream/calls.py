@@ -122,6 +122,8 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
         for name in ("tools", "compiles"):
             if isinstance(given := getattr(self, name), str):
                 raise ValueError(f"`{name}` is a list of names, not the text `{given[:80]}`")
+            if isinstance(given, list):
+                msgspec.structs.force_setattr(self, name, tuple(given))
 
     @property
     def table(self) -> tuple[Tool, ...]:

@@ -39,6 +39,9 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     inputs: dict[str, tuple[str, ...]] = {}
     takes: tuple[str, ...] = ()
 
+    def __hash__(self) -> int:
+        return hash(self.name)
+
 
 def portable(tools: Iterable[Tool]) -> list[dict[str, Any]]:
     """The tools that go by portable names, as a run's record keeps them; `recorded` reads them back."""

@@ -169,3 +169,9 @@ def test_a_misspelt_name_or_input_is_found_and_a_name_of_another_client_is_not(a
     assert found(tool_rules=[{"deny": ["bahs"]}]) == [("unknown_tool", "refuse")]
     written = [{"type": "blocklist", "tools": [{"tool": "write", "where": where}]}]
     assert found(rules=written) == [("unknown_input", "refuse")]
+
+
+def test_what_an_adapter_can_do_is_a_value() -> None:
+    """Plans are kept by it."""
+    assert hash(ClaudeAdapter().capabilities) == hash(ClaudeAdapter().capabilities)
+    assert ClaudeAdapter().capabilities == ClaudeAdapter().capabilities

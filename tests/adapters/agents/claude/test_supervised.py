@@ -244,3 +244,25 @@ async def test_a_cancel_ends_the_run_once_with_its_processes(bench: Any) -> None
     assert result.events[-1].type == "run_cancelled"
     assert [event.type for event in result.events].count("run_cancelled") == 1
     assert not bench.marked("cancelled")
+
+
+async def test_portable_names_hold_on_the_clients_own_tools(bench: Any) -> None:
+    """`bash` is its Bash, `write` its Write with `file_path`; what is outside the workspace is found by `$.path`."""
+    api = bench.api
+    inside, outside = bench.cwd / "c.txt", bench.cwd.parent / "d.txt"
+    api.say(
+        api.reply(api.bash("ls; touch a")),
+        api.reply(api.bash("echo b > b")),
+        api.reply(api.tool("Write", file_path=str(inside), content="x")),
+        api.reply(api.tool("Write", file_path=str(outside), content="x")),
+        api.reply(api.text("done")),
+    )
+    away = {"tool": ["write", "edit"], "where": [{"not": [{"path": "$.path", "within": "."}]}]}
+    push = {"tool": "bash", "where": [{"path": "$.command", "runs": "touch"}]}
+    rule = policy(on_violation="deny", rules=[{"type": "blocklist", "tools": [away, push]}])
+    result = await run_once(bench.adapter("Bash", "Write"), "go", policies=[rule])
+
+    refused = [event.tool_name for event in result.events if isinstance(event, ToolCallDenied)]
+    assert refused == ["Bash", "Write"]
+    assert sorted(path.name for path in bench.cwd.iterdir()) == ["b", "c.txt"]
+    assert not outside.exists()
