@@ -52,7 +52,11 @@ class Commands:
 
     def admit(self, line: str) -> bool:
         """Whether every command that a line would run is known and named."""
-        return all(any(list(given[: len(words)]) == words for words in self._named) for given in commands_of(line))
+        found = commands_of(line)
+        return bool(found) and all(self._names(given) for given in found)
+
+    def _names(self, given: Words) -> bool:
+        return any(list(given[: len(words)]) == words for words in self._named)
 
     def reach(self, line: str) -> bool:
         """Whether a line would run a command that is named, or nobody can tell."""
@@ -64,6 +68,8 @@ def commands_of(line: str) -> tuple[Words, ...]:
     """The words of each command that a line would run; `redirect` stands for a file that it writes."""
     from ..commands.parse import DYNAMIC, parse_line
 
+    if not line.strip():
+        return ()
     try:
         parts = parse_line(line)
     except UnjudgeableLineError:

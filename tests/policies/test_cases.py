@@ -4,7 +4,7 @@ A case has a sentence (`it`), a `policy` or a stack of them, and steps:
 `ask` a tool (`input`, `turn`, `id`): the `answer`, the `objects` by id; what runs then `completes` with `returns`,
 `fails`, or stays in flight (`then`); `start: false` leaves it allowed only. `saw` a call nobody proposed: `finds`
 by id. `ends` an id. `user` says something. `event` happens: `finds`. `approve` an id. `narrow` a list: `leaves`.
-`end`: the statuses by id.
+`end`: the statuses by id. As `narrow`, a tool that may be called in the next response must have been shown.
 A policy that does not say otherwise denies; `on_violation: null` says nothing.
 """
 
@@ -82,12 +82,16 @@ class Played:
         return self.calls[id]
 
     def _ask(self, step: dict[str, Any]) -> None:
+        asked_before, last = step.get("id") in self.calls, self.turn
         call = self._called(step, step["ask"])
         id, tool, input, turn = call.values()
         self.record.append(decode_event(json.dumps({"type": "tool_call_requested", "run_id": "r", **call}).encode()))
+        next_response = not asked_before and last <= turn <= last + 1
+        shown = self.variant != "narrow" or not next_response or tool in self.monitor.narrow([tool])
         decision = self.monitor.propose(ToolCall(id=id, name=tool, input=input, turn=turn))
         objections = [self._found(violation) for violation in decision.violations]
 
+        assert shown or decision.action in ("deny", "cancel"), step
         assert decision.action == step.get("answer", "allow"), step
         assert objections == step.get("objects", objections), step
 
@@ -140,7 +144,7 @@ class Played:
 def variants(case: dict[str, Any]) -> list[str]:
     """How a case can be played: an allowance that has not started is not in the record, so it folds to nothing."""
     unstarted = any(step.get("start") is False for step in case["steps"])
-    return ["live", "snapshot"] if unstarted else ["live", "snapshot", "fold"]
+    return ["live", "snapshot", "narrow"] if unstarted else ["live", "snapshot", "fold", "narrow"]
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from proctor.policies import parse_policies
 from proctor.policies.language.conditions import Condition
 from proctor.policies.language.selectors import ToolWhere
 from proctor.policies.policy import Deny, Limit, Limits, Policy
-from proctor.policies.stream.events import TERMINAL, Event, TokenUsageUpdated, TurnStarted
+from proctor.policies.stream.events import TERMINAL, Event, TokenUsageUpdated, ToolCallDenied, TurnStarted
 from proctor.supervisor import MemoryStore, PolicyViolationError, ProviderError, Supervisor, run_once
 from proctor.supervisor.ports import ApprovalAnswer, ApprovalRequest
 from proctor.supervisor.testing.patience import PATIENCE_S
@@ -190,7 +190,7 @@ async def test_portable_names_hold_on_the_clients_own_tools(bench: Any) -> None:
         bench.api.reply(call)
     result = await run_once(bench.adapter(), "go", policies=[policy])
 
-    refused = [event.tool_name for event in result.events if event.type == "tool_call_denied"]
+    refused = [event.tool_name for event in result.events if isinstance(event, ToolCallDenied)]
     assert refused == ["shell", "apply_patch"]
     assert bench.made() == ["b", "c.txt"]
     assert not (bench.cwd.parent / "d.txt").exists()
