@@ -14,7 +14,6 @@ from proctor.policies.language.conditions import Condition
 from proctor.policies.language.facts import Surroundings
 from proctor.policies.language.operands import OutputRef
 from proctor.policies.language.predicates import compile_conditions
-from proctor.policies.language.selectors import Scope
 from proctor.policies.monitor.memory import Returned
 from proctor.policies.values.equality import order, parsed_output, same, text_of
 from proctor.policies.values.globs import glob_problems, matcher
@@ -374,17 +373,3 @@ def test_a_when_that_refers_to_a_call_is_an_error() -> None:
 
     with pytest.raises(PolicyError, match="settled when the run starts"):
         parse_policies({"version": 1, "name": "p", "rules": [rule]})
-
-
-def test_an_alias_is_followed_to_each_tool_once() -> None:
-    """What doubles at every step costs as much as its length; an alias that names itself means a tool, too."""
-    doubling = {f"a{n}": [f"a{n + 1}"] * 2 for n in range(1000)}
-    assert Scope(doubling).expand("a0") == ("a1000",)
-    assert Scope({"read": ["read", "open"]}).expand(["READ", "x"]) == ("READ", "read", "open", "x")
-    assert Scope({"a": ["b"], "b": ["a", "c"]}).expand("a") == ("a", "b", "c")
-
-
-def test_a_tool_pattern_has_a_bound() -> None:
-    """No client has names as long as that."""
-    assert list(glob_problems("?" * 513))
-    assert not list(glob_problems("?" * 512))
