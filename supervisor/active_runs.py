@@ -9,7 +9,7 @@ from typing import Any
 import anyio
 import msgspec
 
-from .control.approvals import check_digest
+from .control.approvals import check_digest, requested_at
 from .control.commands import answer_of, is_for
 from .machine.inputs import CancelAsked
 from .ports import ApprovalAnswer, ApprovalRequest, Mail
@@ -123,8 +123,8 @@ class Roster:
             running.deliver(mail)
 
     def requests(self) -> list[ApprovalRequest]:
-        """The calls held for a person."""
-        return [request for running in self for request in running.actor.requests]
+        """The calls held for a person, oldest first."""
+        return sorted((request for running in self for request in running.actor.requests), key=requested_at)
 
     def answer(self, approval_id: str, given: ApprovalAnswer) -> bool:
         """Answer a held call; False when none of these runs holds it. Raises UsageError for another input."""
@@ -140,7 +140,7 @@ class Roster:
         """The counts."""
         return Statistics(
             running=len(self._running),
-            approvals=len(self.requests()),
+            approvals=sum(len(running.actor.requests) for running in self),
             subscribers=subscribers,
             publishers_dropped=publishers_dropped,
             **self._counts,

@@ -51,10 +51,12 @@ async def run_once(
 
     Raises PolicyViolationError when preflight refuses or a policy cancels the run, PolicyError or UsageError
     for arguments that make no sense, StoreError when it cannot be recorded, else the provider's own error. Of a
-    run that has begun, the error has the result so far as its `partial`.
+    run that has begun, the error has the result so far as its `partial`. Without an approver and without a store
+    nobody can answer a request for approval: such a call is refused at once, and preflight says so.
     """
+    answerable = approver is not None or store is not None
     store = MemoryStore() if store is None else store
-    async with Supervisor(store, approver=approver, publishers=publishers) as supervisor:
+    async with Supervisor(store, approver=approver, publishers=publishers, answerable=answerable) as supervisor:
         handle = await supervisor.start(
             adapter,
             prompt,

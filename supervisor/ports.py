@@ -16,7 +16,7 @@ from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 import msgspec
 
 from proctor.policies.policy import Policy
-from proctor.policies.stream.calls import Capabilities, ToolCall
+from proctor.policies.stream.calls import Capabilities, ToolCall, Violation
 from proctor.policies.stream.events import Event
 
 
@@ -209,7 +209,12 @@ class Store(Protocol):
 
 
 class ApprovalRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """What an approver is shown: the call with its real input, and why it is held."""
+    """What an approver is shown: the call with its real input, and why it is asked for.
+
+    `violations` are all that the approval is about; `policy_name`, `violation_kind` and `reason` are of the first.
+    `held` is false where nothing waits for the answer. `ran`: the agent could not be held and the call had started,
+    so the answer is for the record.
+    """
 
     approval_id: str
     run_id: str
@@ -219,16 +224,24 @@ class ApprovalRequest(msgspec.Struct, frozen=True, kw_only=True):
     policy_name: str
     violation_kind: str
     reason: str | None = None
+    violations: tuple[Violation, ...] = ()
+    requested_at: datetime | None = None
     expires_at: datetime | None = None
+    held: bool = True
+    ran: bool = False
 
 
 class ApprovalAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """A person's answer; it holds for the input of that digest only."""
+    """A person's answer; it holds for the input of that digest only.
+
+    `reason` is for the record. `tell_model` is what the person says to the model where the call is refused.
+    """
 
     granted: bool
     by: str
     reason: str | None = None
     input_digest: str | None = None
+    tell_model: str | None = None
 
 
 class Approver(Protocol):

@@ -39,7 +39,13 @@ from .watch.subscriptions import Hub
 class Supervisor:
     """Owns runs. Leaving it normally waits for them; leaving it with an error or a cancel ends them first.
 
-    `max_running` bounds how many run at once: `start` waits for its turn.
+    Args:
+        store: where runs are recorded.
+        max_running: how many runs go on at once; `start` waits for its turn.
+        approver: answers held calls in this process.
+        publishers: are handed every stored event.
+        answerable: whether anybody can answer a held call: the approver, this supervisor's `approve`, or another
+            process by way of the store. Where nobody can, a call that asks for an approval is refused at once.
     """
 
     def __init__(
@@ -49,6 +55,7 @@ class Supervisor:
         max_running: int = 100,
         approver: Approver | None = None,
         publishers: Sequence[Publisher] = (),
+        answerable: bool = True,
     ) -> None:
         check_store(store)
         check_observers(approver, publishers)
@@ -60,7 +67,8 @@ class Supervisor:
         self._publishers = Publishers(publishers, self._log)
         self._roster = Roster()
         self._slots = Slots(max_running)
-        self._plans = Plans()
+        self._answerable = answerable
+        self._plans = Plans(answerable=answerable)
         self._hub = Hub(store)
         self._tasks: TaskGroup | None = None
         self._around: Surroundings | None = None
@@ -77,6 +85,7 @@ class Supervisor:
             timers=timers,
             publish=self._publish,
             approver=self._approver,
+            answerable=self._answerable,
             log=self._log,
         )
         self._tasks = await anyio.create_task_group().__aenter__()
@@ -167,9 +176,12 @@ class Supervisor:
         """Grant a held call, once, for the input it was asked with. Raises UsageError when it is not open."""
         await self._answer(approval_id, ApprovalAnswer(granted=True, by=by, reason=reason, input_digest=input_digest))
 
-    async def deny(self, approval_id: str, *, by: str, reason: str | None = None) -> None:
-        """Refuse a held call. Raises UsageError when it is not open."""
-        await self._answer(approval_id, ApprovalAnswer(granted=False, by=by, reason=reason))
+    async def deny(self, approval_id: str, *, by: str, reason: str | None = None, tell: str | None = None) -> None:
+        """Refuse a held call: `reason` is for the record, `tell` is what the model is told. Raises UsageError when it
+        is not open.
+        """
+        check_text(tell=tell or "")
+        await self._answer(approval_id, ApprovalAnswer(granted=False, by=by, reason=reason, tell_model=tell))
 
     def approvals(self) -> list[ApprovalRequest]:
         """The calls that are held here for a person, oldest first."""

@@ -164,10 +164,16 @@ class ApprovalEvent(Event, frozen=True):
 
 
 class ToolApprovalRequested(ApprovalEvent, tag="tool_approval_requested", frozen=True):
-    """`held` is false where the adapter cannot hold the call: the request is then only a signal."""
+    """`held` is false where the adapter cannot hold the call: the request is then only a signal, and `ran` says
+    that the call had started when it was made.
+
+    `violations` are those that ask, as `Violation` has them: what the approver was shown.
+    """
 
     held: bool = True
+    ran: bool = False
     expires_at: datetime | None = None
+    violations: tuple[dict[str, Any], ...] = ()
 
 
 class ToolApprovalGranted(ApprovalEvent, tag="tool_approval_granted", frozen=True):

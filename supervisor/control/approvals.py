@@ -15,7 +15,7 @@ from proctor.policies.stream.events import (
 )
 
 from ..errors import UsageError
-from ..machine.approval_events import granted, refused, same_input, shown
+from ..machine.approval_events import answered, same_input, shown
 from ..ports import ApprovalAnswer, ApprovalRequest, Mail, RunInfo, Store
 from ..store.paging import all_runs
 
@@ -31,7 +31,7 @@ def run_of(approval_id: str) -> str:
 async def pending(store: Store) -> list[ApprovalRequest]:
     """The approvals nobody has answered, oldest first.
 
-    Signals of providers that cannot hold a call are not among them.
+    Signals that a call which could not be held has run already are not among them.
     """
     newest_first = [run.session_id async for run in all_runs(store) if run.status in _MAY_WAIT]
     sessions = dict.fromkeys(reversed(newest_first))
@@ -39,33 +39,38 @@ async def pending(store: Store) -> list[ApprovalRequest]:
     for session_id in sessions:
         waiting: dict[str, ApprovalRequest] = {}
         async for event in store.read(session_id):
-            if isinstance(event, ToolApprovalRequested) and event.input_digest:
+            if isinstance(event, ToolApprovalRequested) and event.input_digest and not event.ran:
                 waiting[event.approval_id] = shown(event)
             elif isinstance(event, ApprovalEvent):
                 waiting.pop(event.approval_id, None)
         found.extend(waiting.values())
-    return found
+    return sorted(found, key=requested_at)
+
+
+def requested_at(request: ApprovalRequest) -> datetime:
+    """When an approval was asked for."""
+    return request.requested_at or datetime.min.replace(tzinfo=UTC)
 
 
 async def answer(store: Store, approval_id: str, given: ApprovalAnswer) -> None:
     """Answer an approval of a run of any process.
 
-    A call that is held is answered through its owner; where the run is over, the answer is recorded and
-    holds for the next run of the session. Raises UsageError when there is nothing to answer.
+    While the run goes on its owner is told, who answers the held call or records what was said of one that ran.
+    Where the run is over the answer is recorded, and a grant holds for the next run of the session, once. Raises
+    UsageError when there is nothing to answer.
     """
     run = await store.run(run_of(approval_id))
     if run is None:
         raise UsageError(f"there is no approval `{approval_id}`")
-    request, held = await _open_request(store, run, approval_id)
+    request = await _open_request(store, run, approval_id)
     check_digest(request, given)
-    if held and run.status == "running":
-        body = {"approval_id": approval_id, "by": given.by, "reason": given.reason}
+    if (request.held or request.ran) and run.status == "running":
+        body = {"approval_id": approval_id, "by": given.by, "reason": given.reason, "tell_model": given.tell_model}
         body["input_digest"] = request.input_digest
         kind: Any = "approve" if given.granted else "deny"
         await store.post(Mail(kind=kind, run_id=run.run_id, body=body, at=datetime.now(UTC)))
         return
-    record = granted if given.granted else refused
-    event = record(request, by=given.by, reason=given.reason)
+    event = answered(request, given)
     stamped: Any = msgspec.structs.replace(event, session_id=run.session_id, at=datetime.now(UTC))
     await store.append([stamped])
 
@@ -76,7 +81,7 @@ def check_digest(request: ApprovalRequest, given: ApprovalAnswer) -> None:
         raise UsageError(f"approval `{request.approval_id}` was asked for another input than the one answered")
 
 
-async def _open_request(store: Store, run: RunInfo, approval_id: str) -> tuple[ApprovalRequest, bool]:
+async def _open_request(store: Store, run: RunInfo, approval_id: str) -> ApprovalRequest:
     asked: ToolApprovalRequested | None = None
     closed: ApprovalEvent | None = None
     async for event in store.read(run.session_id):
@@ -89,7 +94,7 @@ async def _open_request(store: Store, run: RunInfo, approval_id: str) -> tuple[A
         raise UsageError(f"there is no approval `{approval_id}` that can be answered")
     if closed is not None:
         raise UsageError(f"approval `{approval_id}` is closed: {_how(closed)}")
-    return shown(asked), asked.held
+    return shown(asked)
 
 
 def _how(event: ApprovalEvent) -> str:

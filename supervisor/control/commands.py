@@ -62,6 +62,7 @@ def answer_of(mail: Mail) -> ApprovalAnswer:
         granted=mail.kind == "approve",
         by=str(body.get("by") or "unknown"),
         reason=body.get("reason"),
+        tell_model=body.get("tell_model"),
         input_digest=body.get("input_digest"),
     )
 

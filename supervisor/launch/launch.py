@@ -94,6 +94,7 @@ async def launched(order: Order, around: Surroundings) -> tuple[RunActor, Begin]
         standing=history.grants,
         model=can_do.model,
         notes=_notes(plan, can_do),
+        answerable=around.answerable,
         warns=plan.warns,
         clocked=plan.compiled.limits.has_clocks,
     )

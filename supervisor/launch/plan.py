@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -12,6 +12,9 @@ from proctor.policies.rules.nets.machine import OnResults, Validators
 
 from ..errors import PolicyError, UsageError
 from ..ports import Adapter, LaunchOptions
+
+if TYPE_CHECKING:
+    from proctor.policies.preflight.findings import PreflightFinding
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,8 +70,11 @@ def hooks_given(validators: object, on_results: object) -> Hooks:
     return Hooks(dict(validators or {}), dict(on_results or {}))  # type: ignore[call-overload]
 
 
-def make_plan(adapter: Adapter, policies: tuple[Policy, ...], hooks: Hooks) -> Plan:
-    """Merge, check, compile. Raises PolicyViolationError when preflight refuses: the adapter is not called."""
+def make_plan(adapter: Adapter, policies: tuple[Policy, ...], hooks: Hooks, *, answerable: bool = True) -> Plan:
+    """Merge, check, compile. Raises PolicyViolationError when preflight refuses: the adapter is not called.
+
+    `answerable` is false where nobody can answer a request for approval.
+    """
     from proctor.policies import compile_policy, merge_policies, preflight
     from proctor.policies.stack.limits import effective_limits
 
@@ -82,11 +88,38 @@ def make_plan(adapter: Adapter, policies: tuple[Policy, ...], hooks: Hooks) -> P
         policy=merged,
         compiled=compiled,
         options=adapter.compile(merged),
-        findings=tuple(findings),
+        findings=(*findings, *(() if answerable else _unanswerable(merged))),
         warns=any(entry.limit.warn_at is not None for entry in effective_limits(merged)),
         written=written(members_of(merged)),
         held=(adapter, hooks, *policies),
     )
+
+
+def _unanswerable(stack: Policy) -> Iterator[PreflightFinding]:
+    """For each policy what asks for an approval, where nobody can give one."""
+    from proctor.policies.preflight.findings import PreflightFinding
+    from proctor.policies.rules.nets.written import Net
+    from proctor.policies.stack.clauses import clauses_of
+    from proctor.policies.stack.limits import effective_limits
+
+    found: dict[str, list[str]] = {}
+    for clause in clauses_of(stack):
+        manual = isinstance(clause.record, Net) and any(t.type == "manual" for t in clause.record.transitions)
+        if clause.action == "request_approval" or manual:
+            found.setdefault(clause.policy, []).append(clause.id)
+    for entry in effective_limits(stack):
+        if entry.action == "request_approval":
+            found.setdefault(entry.policy, []).append(entry.name)
+    for policy, ids in found.items():
+        named = ", ".join(f"`{id}`" for id in ids)
+        yield PreflightFinding(
+            code="unanswerable",
+            severity="report",
+            message=f"nobody can answer a request for approval here: the calls these ask about are refused: {named}",
+            policy=policy,
+            witness=tuple(ids),
+            suggestion="pass an `approver`, or a `store` that somebody else answers through",
+        )
 
 
 def written(policies: Sequence[Policy]) -> list[dict[str, Any]]:
@@ -106,7 +139,8 @@ class Plans:
 
     KEPT = 64
 
-    def __init__(self) -> None:
+    def __init__(self, *, answerable: bool = True) -> None:
+        self._answerable = answerable
         self._plans: dict[tuple[object, ...], Plan] = {}
 
     def get(self, adapter: Adapter, policies: tuple[Policy, ...], hooks: Hooks | None = None) -> Plan:
@@ -115,7 +149,7 @@ class Plans:
         key = (id(adapter), adapter.capabilities, *map(id, policies), *hooks.ids())
         plan = self._plans.get(key)
         if plan is None:
-            plan = make_plan(adapter, policies, hooks)
+            plan = make_plan(adapter, policies, hooks, answerable=self._answerable)
             while len(self._plans) >= self.KEPT:
                 del self._plans[next(iter(self._plans))]
             self._plans[key] = plan

@@ -28,12 +28,12 @@ ROOMS = (
     "ending",  # terminal events, and what the caller is owed
     "gate",  # the gate's side of the machine
     "held_calls",  # calls held for a person
-    "approval_events",  # the records of an approval
     "inputs",  # what happened
     "provider_events",  # the provider's side of the machine
     "event_checks",  # what adapters hand over, checked
     "open_calls",  # calls that are not over
     "run_state",  # what the parts of the machine share
+    "approval_events",  # the records of an approval
     "enforcement",  # what follows from a judgement, and its records
     "outbox",  # commands that wait for the record
     "commands",  # what the machine wants done

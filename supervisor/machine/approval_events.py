@@ -6,7 +6,9 @@ from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import Any
 
-from proctor.policies.stream.calls import Decision, ToolCall, Violation, input_digest
+import msgspec
+
+from proctor.policies.stream.calls import ToolCall, Violation, input_digest
 from proctor.policies.stream.events import (
     ApprovalEvent,
     ToolApprovalDenied,
@@ -15,30 +17,54 @@ from proctor.policies.stream.events import (
     ToolApprovalRequested,
 )
 
-from ..ports import ApprovalRequest
+from ..ports import ApprovalAnswer, ApprovalRequest
 
 
 def request_for(
-    decision: Decision, call: ToolCall, *, ids: tuple[str, str, str], at: datetime, timeout_s: float
+    violations: Iterable[Violation],
+    call: ToolCall,
+    *,
+    ids: tuple[str, str, str],
+    at: datetime,
+    timeout_s: float | None = None,
 ) -> ApprovalRequest:
-    """What an approver is shown; `ids` are those of the approval, the run and the session."""
-    because = asking(decision.violations)
+    """What an approver is shown of a call that violates these.
+
+    Args:
+        violations: what was found; those that ask count.
+        call: the call, with its real input.
+        ids: of the approval, the run and the session.
+        at: now.
+        timeout_s: how long it is held; None for one that cannot be held.
+    """
+    asks = tuple(v for v in violations if v.action == "request_approval")
+    because = asks[0] if asks else None
     return ApprovalRequest(
         approval_id=ids[0],
         run_id=ids[1],
         session_id=ids[2],
         call=call,
-        input_digest=decision.input_digest or input_digest(call.input),
+        input_digest=input_digest(call.input) if call.id else "",
         policy_name=because.policy if because else "",
         violation_kind=because.kind if because else "",
         reason=(because.reason or because.message) if because else None,
-        expires_at=at + timedelta(seconds=timeout_s),
+        violations=asks,
+        requested_at=at,
+        expires_at=None if timeout_s is None else at + timedelta(seconds=timeout_s),
+        held=timeout_s is not None,
     )
 
 
-def requested(request: ApprovalRequest, *, held: bool = True) -> ToolApprovalRequested:
+def requested(request: ApprovalRequest) -> ToolApprovalRequested:
     """The record that an approval was asked for."""
-    return ToolApprovalRequested(**_about(request), held=held, expires_at=request.expires_at, reason=request.reason)
+    return ToolApprovalRequested(
+        **_about(request),
+        held=request.held,
+        ran=request.ran,
+        expires_at=request.expires_at,
+        reason=request.reason,
+        violations=tuple(msgspec.to_builtins(violation) for violation in request.violations),
+    )
 
 
 def granted(request: ApprovalRequest, *, by: str, reason: str | None) -> ToolApprovalGranted:
@@ -46,9 +72,13 @@ def granted(request: ApprovalRequest, *, by: str, reason: str | None) -> ToolApp
     return ToolApprovalGranted(**_about(request), by=by, reason=reason)
 
 
-def refused(request: ApprovalRequest, *, by: str, reason: str | None) -> ToolApprovalDenied:
-    """The record that somebody said no."""
-    return ToolApprovalDenied(**_about(request), by=by, reason=reason)
+def answered(request: ApprovalRequest, answer: ApprovalAnswer) -> ToolApprovalGranted | ToolApprovalDenied:
+    """The record of somebody's answer. A yes to what ran already permits nothing later: it has no digest."""
+    record = ToolApprovalGranted if answer.granted else ToolApprovalDenied
+    about = {**_about(request), "by": answer.by, "reason": answer.reason}
+    if request.ran:
+        about["input_digest"] = None
+    return record(**about)
 
 
 def expired(request: ApprovalRequest, *, reason: str) -> ToolApprovalExpired:
@@ -66,7 +96,7 @@ def standing_grants(events: Iterable[ApprovalEvent]) -> list[ToolApprovalGranted
         if isinstance(event, ToolApprovalGranted):
             if event.run_id:
                 open_grants.pop(event.approval_id, None)
-            else:
+            elif event.input_digest:
                 open_grants[event.approval_id] = event
     return list(open_grants.values())
 
@@ -87,13 +117,19 @@ def shown(event: ToolApprovalRequested, call: ToolCall | None = None) -> Approva
         policy_name=event.policy_name,
         violation_kind=event.violation_kind,
         reason=event.reason,
+        violations=_violations(event),
+        requested_at=event.at,
         expires_at=event.expires_at,
+        held=event.held,
+        ran=event.ran,
     )
 
 
-def asking(violations: Iterable[Violation]) -> Violation | None:
-    """The first violation that asks for an approval."""
-    return next((v for v in violations if v.action == "request_approval"), None)
+def _violations(event: ToolApprovalRequested) -> tuple[Violation, ...]:
+    try:
+        return msgspec.convert(event.violations, tuple[Violation, ...])
+    except msgspec.ValidationError:  # written by another version: the request says what it is about all the same
+        return ()
 
 
 def _about(request: ApprovalRequest) -> dict[str, Any]:
@@ -102,7 +138,7 @@ def _about(request: ApprovalRequest) -> dict[str, Any]:
         "tool_call_id": request.call.id,
         "tool_name": request.call.name,
         "tool_input": request.call.input,
-        "input_digest": request.input_digest,
+        "input_digest": request.input_digest or None,
         "policy_name": request.policy_name,
         "violation_kind": request.violation_kind,
     }

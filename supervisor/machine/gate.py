@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -14,11 +14,14 @@ from proctor.policies.stream.events import ErrorOccurred, ToolApprovalGranted, T
 
 from ..ports import ApprovalAnswer, ApprovalRequest, GateAnswer
 from .commands import Answer, Command, RunChecks
-from .enforcement import denied, requested, started
+from .enforcement import denied, labelled, requested, started
 from .event_checks import NO_CALL, flaw_in
 from .held_calls import Holding
 from .open_calls import OpenCall, OpenCalls, Proposal
 from .run_state import RunCore
+
+DECLINED = "A person declined this call of tool '{}'."
+EXPIRED = "Nobody approved this call of tool '{}' in time."
 
 
 class GateKeeper:
@@ -28,10 +31,18 @@ class GateKeeper:
     # permitted once the run is being cancelled.
     """
 
-    __slots__ = ("_by_key", "_on_timeout", "calls", "core", "holding")
+    __slots__ = ("_answerable", "_by_key", "_on_timeout", "calls", "core", "holding")
 
-    def __init__(self, core: RunCore, approval: Approval, standing: Iterable[ToolApprovalGranted] = ()) -> None:
+    def __init__(
+        self,
+        core: RunCore,
+        approval: Approval,
+        standing: Iterable[ToolApprovalGranted] = (),
+        *,
+        answerable: bool = True,
+    ) -> None:
         self.core = core
+        self._answerable = answerable
         self.calls = OpenCalls()
         self.holding = Holding(core, standing, timeout_s=approval.timeout_s)
         self._on_timeout = approval.on_timeout
@@ -58,11 +69,12 @@ class GateKeeper:
         else:
             self._refuse_open_id(proposal, known)
 
-    def hold_again(self, request: ApprovalRequest, because: Violation | None) -> None:
+    def hold_again(self, request: ApprovalRequest) -> None:
         """Hold a call that an earlier shell of this run held, under a key that nobody waits for."""
         proposal = Proposal(-1 - len(self._by_key), request.call)
         self._by_key[proposal.key] = proposal
-        self.holding.hold_again(request, proposal, because)
+        self._await_outcome(proposal, request.violations)
+        self.holding.hold_again(request, proposal)
 
     def checked(self, key: int, answers: Mapping[str, Any]) -> None:
         """The asynchronous checks of a proposal have answered."""
@@ -78,14 +90,13 @@ class GateKeeper:
         if answer.granted:
             self._judge(held.proposal)
         else:
-            self._refuse(held.proposal, "approval_denied", None)
+            self._refuse(held.proposal, "approval_denied", answer.tell_model or _told(held.request, DECLINED))
 
     def expire(self) -> None:
         """Let the held calls expire whose time is up."""
         for held in self.holding.expired():
-            if self._on_timeout == "cancel" and held.because is not None:
-                self._cancel_for(held.because)
-            self._refuse(held.proposal, "approval_expired", None)
+            self._unapproved(held.request.violations, "nobody answered the request for approval in time")
+            self._refuse(held.proposal, "approval_expired", _told(held.request, EXPIRED))
 
     def withdrawn(self, key: int, call_id: str) -> None:
         """The provider no longer waits: the call will not run."""
@@ -126,36 +137,55 @@ class GateKeeper:
 
     def _decide(self, proposal: Proposal, answers: Mapping[str, Any]) -> None:
         decision = self.core.judge.propose(proposal.call, answers)
-        self._note(proposal, decision)
+        self._report_errors(decision)
+        if decision.action == "request_approval":
+            self._await_approval(proposal, decision)
+            return
+        self._note(proposal, decision.violations)
         if decision.action in ("allow", "warn"):
             self._permit(proposal)
-        elif decision.action == "request_approval":
-            if not self.holding.hold(proposal, decision):
-                self._judge(proposal)
         else:
             for violation in decision.violations:
                 if violation.action == "cancel":
                     self.core.refuse_run(violation)
             self._refuse(proposal, decision.action, decision.tell_model)
 
-    def _note(self, proposal: Proposal, decision: Decision) -> None:
-        for violation in decision.violations:
-            found_by = (violation.policy, violation.rule)
-            if found_by not in proposal.noted:
-                proposal.noted.add(found_by)
-                self.core.note(violation)
+    def _report_errors(self, decision: Decision) -> None:
         if decision.errors:
             failed = ", ".join(f"`{name}`" for name in decision.errors)
             self.core.record(ErrorOccurred(code="rule_failed", message=f"rules that raised: {failed}"))
 
+    def _note(self, proposal: Proposal, found: Iterable[Violation]) -> None:
+        for violation in found:
+            found_by = (violation.policy, violation.rule)
+            if found_by not in proposal.noted:
+                proposal.noted.add(found_by)
+                self.core.note(violation)
+
+    def _await_approval(self, proposal: Proposal, decision: Decision) -> None:
+        self._await_outcome(proposal, decision.violations)
+        if self.holding.use_grant(proposal, decision):
+            self._judge(proposal)
+        elif self._answerable:
+            self.holding.hold(proposal, decision)
+        else:
+            self._unapproved(decision.violations, "nobody can answer a request for approval")
+            self._refuse(proposal, "approval_unanswerable", decision.tell_model)
+
+    def _await_outcome(self, proposal: Proposal, found: Iterable[Violation]) -> None:
+        """A held call's violations are recorded when it is decided: until then nobody knows what they come to."""
+        known = {(v.policy, v.rule) for v in proposal.pending}
+        proposal.pending += (v for v in found if (v.policy, v.rule) not in known)
+
     def _permit(self, proposal: Proposal) -> None:
         call = proposal.call
         self.calls.put(call.id, call.name, call.input, "started", proposal.key)
-        self.core.release(call.id)
+        self._note(proposal, (labelled(violation, "observed") for violation in proposal.pending))
         self.core.record(started(call))
         self._answer(proposal, GateAnswer(allowed=True))
 
     def _refuse(self, proposal: Proposal, decision: str, tell_model: str | None) -> None:
+        self._note(proposal, proposal.pending)
         answer = self._refusal(proposal.call, tell_model)
         call = proposal.call
         self.calls.refuse(call.id)
@@ -200,9 +230,15 @@ class GateKeeper:
             self.calls.end(call_id)
             self.core.record(ToolCallFailed(tool_call_id=call_id, tool_name=known.name, error=error))
 
-    def _cancel_for(self, violation: Violation) -> None:
-        unanswered = msgspec.structs.replace(
-            violation, action="cancel", message="nobody answered the request for approval in time"
-        )
-        self.core.note(unanswered)
-        self.core.refuse_run(unanswered)
+    def _unapproved(self, violations: Sequence[Violation], message: str) -> None:
+        """Where `on_timeout` says so, a call that nobody approved ends the run."""
+        if self._on_timeout == "cancel" and violations:
+            violation = msgspec.structs.replace(violations[0], action="cancel", message=message)
+            self.core.note(violation)
+            self.core.refuse_run(violation)
+
+
+def _told(request: ApprovalRequest, sentence: str) -> str:
+    """What the model is told of a held call that nobody approved: the rule's own text, if it has one."""
+    own = (violation.tell_model for violation in request.violations if violation.tell_model)
+    return next(own, sentence.format(request.call.name))

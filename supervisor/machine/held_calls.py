@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from proctor.policies.stream.calls import Decision, Violation
+from proctor.policies.stream.calls import Decision
 from proctor.policies.stream.events import ToolApprovalGranted, at_ms
 
 from ..ports import ApprovalAnswer, ApprovalRequest
@@ -17,14 +17,13 @@ from .run_state import RunCore
 
 
 class Held:
-    """One call that waits for an answer; `asked` once its request is on record, `because` why it is held."""
+    """One call that waits for an answer; `asked` once its request is on record."""
 
-    __slots__ = ("asked", "because", "expires_ms", "proposal", "request")
+    __slots__ = ("asked", "expires_ms", "proposal", "request")
 
-    def __init__(self, request: ApprovalRequest, proposal: Proposal, because: Violation | None) -> None:
+    def __init__(self, request: ApprovalRequest, proposal: Proposal) -> None:
         self.request = request
         self.proposal = proposal
-        self.because = because
         self.asked = False
         assert request.expires_at is not None
         self.expires_ms = at_ms(request.expires_at)
@@ -44,39 +43,41 @@ class Holding:
         self._standing = {(grant.tool_name, grant.input_digest): grant for grant in standing}
         self._timeout_s = timeout_s
 
-    def hold(self, proposal: Proposal, decision: Decision) -> bool:
-        """Ask for an approval and hold the call; False when a standing grant for this tool and input has answered
-        already, and is used up by this.
-        """
-        core, call = self._core, proposal.call
-        ids = (core.new_approval_id(), core.identity.run_id, core.identity.session_id)
-        request = approvals.request_for(decision, call, ids=ids, at=core.at, timeout_s=self._timeout_s)
-        standing = self._standing.pop((call.name, request.input_digest), None)
-        if standing is not None:
-            request = msgspec.structs.replace(request, approval_id=standing.approval_id)
-        core.record(approvals.requested(request))
-        if standing is not None:
-            core.record(approvals.granted(request, by=standing.by or "", reason=standing.reason))
+    def use_grant(self, proposal: Proposal, decision: Decision) -> bool:
+        """Whether an earlier run's grant for this tool and input answers the call; it is used up by this."""
+        standing = self._standing.pop((proposal.call.name, decision.input_digest), None) if self._standing else None
+        if standing is None:
             return False
-        self._held[request.approval_id] = Held(request, proposal, approvals.asking(decision.violations))
-        core.outbox.after_record(lambda: self._ask(request.approval_id))
+        request = msgspec.structs.replace(self._request(proposal, decision), approval_id=standing.approval_id)
+        self._core.record(approvals.requested(request))
+        self._core.record(approvals.granted(request, by=standing.by or "", reason=standing.reason))
         return True
 
-    def hold_again(self, request: ApprovalRequest, proposal: Proposal, because: Violation | None) -> None:
+    def hold(self, proposal: Proposal, decision: Decision) -> None:
+        """Ask for an approval and hold the call."""
+        request = self._request(proposal, decision)
+        self._core.record(approvals.requested(request))
+        self._held[request.approval_id] = Held(request, proposal)
+        self._core.outbox.after_record(lambda: self._ask(request.approval_id))
+
+    def hold_again(self, request: ApprovalRequest, proposal: Proposal) -> None:
         """Hold a call that an earlier shell of this run held; its request is on record."""
-        held = self._held[request.approval_id] = Held(request, proposal, because)
+        held = self._held[request.approval_id] = Held(request, proposal)
         held.asked = True
 
     def answered(self, approval_id: str, answer: ApprovalAnswer) -> Held | None:
         """The call that this answers, which is held no more; an answer for another input, or a second one,
-        answers none.
+        answers none. One to a signal is for the record.
         """
         held = self._held.get(approval_id)
-        if held is None or not approvals.same_input(held.request, answer.input_digest):
+        request = held.request if held is not None else self._core.signals.get(approval_id)
+        if request is None or not approvals.same_input(request, answer.input_digest):
             return None
-        record = approvals.granted if answer.granted else approvals.refused
-        self._take_out(held)
-        self._core.record(record(held.request, by=answer.by, reason=answer.reason))
+        if held is not None:
+            self._take_out(held)
+        else:
+            del self._core.signals[approval_id]
+        self._core.record(approvals.answered(request, answer))
         return held
 
     def expired(self) -> Iterator[Held]:
@@ -101,6 +102,13 @@ class Holding:
     def requests(self) -> list[ApprovalRequest]:
         """What is waiting for an answer, in the order it was asked."""
         return [held.request for held in self._held.values() if held.asked]
+
+    def _request(self, proposal: Proposal, decision: Decision) -> ApprovalRequest:
+        core = self._core
+        ids = (core.new_approval_id(), core.identity.run_id, core.identity.session_id)
+        return approvals.request_for(
+            decision.violations, proposal.call, ids=ids, at=core.at, timeout_s=self._timeout_s
+        )
 
     def _ask(self, approval_id: str) -> AskApproval | None:
         """Now on record, the request may be shown; not if the call does not wait any more."""

@@ -13,6 +13,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+import msgspec
+
 from proctor.policies.policy import Approval
 from proctor.policies.stream.events import (
     Event,
@@ -46,10 +48,16 @@ from .run_state import Cause, Identity, RunCore
 class RunMachine:
     """One run from its start to its one terminal event.
 
-    `approval` says how long a held call waits and what then; `standing` are grants an earlier run of the
-    session left (see `approvals.standing_grants`); `model` is the provider's, where it is
-    known; `notes` go into the report's metadata; `warns` is false when no limit has a `warn_at`, `clocked` when
-    none is about time.
+    Args:
+        identity: who runs.
+        judge: judges it.
+        approval: how long a held call waits and what then.
+        standing: the grants an earlier run of the session left (see `approval_events.standing_grants`).
+        model: the provider's, where it is known.
+        notes: what else goes into the report's metadata.
+        answerable: whether anybody can answer a request for approval; where nobody can, its call is refused.
+        warns: whether a limit has a `warn_at`.
+        clocked: whether a limit is about time.
     """
 
     __slots__ = (
@@ -74,11 +82,12 @@ class RunMachine:
         standing: Iterable[ToolApprovalGranted] = (),
         model: str | None = None,
         notes: Mapping[str, Any] | None = None,
+        answerable: bool = True,
         warns: bool = True,
         clocked: bool = True,
     ) -> None:
         self._core = RunCore(identity, judge)
-        self._gate = GateKeeper(self._core, approval or Approval(), standing)
+        self._gate = GateKeeper(self._core, approval or Approval(), standing, answerable=answerable)
         self._reports = Reports(self._core, self._gate.calls, model=model)
         self._notes = notes or {}
         self._warns = warns
@@ -261,7 +270,8 @@ class RunMachine:
         if self._core.ended or self._ending is not None or self.provider_done or self.cancelling:
             return
         if told.approval is not None:
-            self._core.record(approvals.requested(told.approval, held=False))
+            request = msgspec.structs.replace(told.approval, held=False, requested_at=self._core.at)
+            self._core.record(approvals.requested(request))
         self._core.order_cancel(Cause(kind=told.by, reason=told.reason))
 
     def _stored(self, told: inputs.Stored) -> None:

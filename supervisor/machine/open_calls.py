@@ -6,7 +6,7 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
-from proctor.policies.stream.calls import ToolCall
+from proctor.policies.stream.calls import ToolCall, Violation
 
 from ..ports import GateAnswer
 
@@ -69,12 +69,16 @@ class OpenCalls:
 
 
 class Proposal:
-    """One call the gate holds, for who asked under `key`."""
+    """One call the gate holds, for who asked under `key`.
 
-    __slots__ = ("answer", "call", "key", "noted")
+    `pending` are violations of a call that is held: what they come to is known when it is decided.
+    """
+
+    __slots__ = ("answer", "call", "key", "noted", "pending")
 
     def __init__(self, key: int, call: ToolCall) -> None:
         self.key = key
         self.call = call
         self.answer: GateAnswer | None = None
         self.noted: set[tuple[str, str]] = set()
+        self.pending: list[Violation] = []

@@ -93,10 +93,9 @@ class _Recollection:
     def finish(self) -> None:
         """All has been taken: hold again what waited for a person."""
         for event in self._waiting.values():
-            found = [v for v in self._core.findings if v.tool_call_id == event.tool_call_id]
             request = approvals.shown(event, self._calls.get(event.tool_call_id))
             self._gate.calls.put(request.call.id, request.call.name, request.call.input, "waiting")
-            self._gate.hold_again(request, approvals.asking(found))
+            self._gate.hold_again(request)
 
     def _violated(self, event: PolicyViolated) -> None:
         known = {name: getattr(event, name, None) for name in Violation.__struct_fields__}
@@ -109,9 +108,7 @@ class _Recollection:
         id, name, input = event.tool_call_id, event.tool_name, event.tool_input
         started = isinstance(event, ToolCallStarted)
         self._gate.calls.put(id, name, input, "started" if started else "requested")
-        if started:
-            self._core.release(id)
-        else:
+        if not started:
             parent = event.parent_tool_call_id
             self._calls[id] = ToolCall(id=id, name=name, input=input, turn=event.turn, parent_tool_call_id=parent)
 

@@ -10,14 +10,20 @@ import msgspec
 from msgspec.structs import replace
 
 from proctor.policies.stream.calls import ToolCall, Violation
-from proctor.policies.stream.events import Event, ToolApprovalRequested, ToolEvent, TurnEvent
+from proctor.policies.stream.events import Event, ToolCallStarted, ToolEvent, TurnEvent
 
 from ..errors import ProviderError
+from ..ports import ApprovalRequest
+from . import approval_events as approvals
 from .enforcement import labelled, reach, violated, warned
 from .judge import Judge
 from .outbox import Outbox
 
 OfTurn = TypeVar("OfTurn", TurnEvent, ToolEvent, ToolCall)
+
+
+SIGNALS_KEPT = 1024
+"""How many of a run's latest signals for approval can be answered while it goes on."""
 
 
 class Identity(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,6 +78,7 @@ class RunCore:
         "now_ms",
         "outbox",
         "refusal",
+        "signals",
     )
 
     def __init__(self, identity: Identity, judge: Judge) -> None:
@@ -86,6 +93,7 @@ class RunCore:
         self.ended = False
         self.now_ms = 0
         self.at = datetime.fromtimestamp(0, UTC)
+        self.signals: dict[str, ApprovalRequest] = {}
         self._approvals = 0
         self._seq = identity.events_before
 
@@ -116,12 +124,15 @@ class RunCore:
         self.outbox.unwritten.append(stamped)
         found = () if self.faulted else self.judge.observe(stamped)
         if found:
-            self.follow(found)
+            self.follow(found, stamped)
 
-    def follow(self, found: Sequence[Violation], *, ended: bool = False) -> None:
+    def follow(self, found: Sequence[Violation], event: Event | None = None, *, ended: bool = False) -> None:
         """Record violations of what already happened and enforce them as far as that goes.
 
-        `ended`: the run is over, so a violation can refuse its result and no longer interrupt it.
+        Args:
+            found: the violations.
+            event: what they were found on, if it was an event.
+            ended: the run is over, so a violation can refuse its result and no longer interrupt it.
         """
         for violation in found:
             how = reach(violation, gates_all=self.identity.gates_all and not ended)
@@ -131,7 +142,7 @@ class RunCore:
             if stops:
                 self.refuse_run(violation, cancel=not ended)
             elif how == "signal":
-                self._signal(violation)
+                self._signal(violation, event)
 
     def note(self, violation: Violation, *, escalated: bool = False) -> None:
         """Store a violation and keep it for the report."""
@@ -140,12 +151,6 @@ class RunCore:
         self.outbox.unwritten.append(stamped)
         if not self.faulted:
             self.judge.observe(stamped)
-
-    def release(self, call_id: str) -> None:
-        """What was found on a call did not prevent it in the end: it runs."""
-        for n, violation in enumerate(self.findings):
-            if violation.tool_call_id == call_id and violation.enforcement == "prevented":
-                self.findings[n] = labelled(violation, "observed")
 
     def refuse_run(self, violation: Violation, *, cancel: bool = True) -> None:
         """A policy refuses this run: its result will be an error, and it is cancelled if it still goes on."""
@@ -184,14 +189,16 @@ class RunCore:
         """The seq of the latest event recorded."""
         return self._seq
 
-    def _signal(self, violation: Violation) -> None:
-        self.record(
-            ToolApprovalRequested(
-                approval_id=self.new_approval_id(),
-                tool_call_id=violation.tool_call_id or "",
-                tool_name=violation.tool_name or "",
-                policy_name=violation.policy,
-                violation_kind=violation.kind,
-                held=False,
-            )
+    def _signal(self, violation: Violation, event: Event | None) -> None:
+        """Tell that somebody should have approved this: the agent could not be held."""
+        who, seen = self.identity, event if isinstance(event, ToolEvent) else None
+        call = ToolCall(
+            id=violation.tool_call_id or "", name=violation.tool_name or "", input=seen.tool_input if seen else {}
         )
+        ids = (self.new_approval_id(), who.run_id, who.session_id)
+        request = approvals.request_for([violation], call, ids=ids, at=self.at)
+        request = replace(request, ran=isinstance(event, ToolCallStarted))
+        self.signals[request.approval_id] = request
+        if len(self.signals) > SIGNALS_KEPT:
+            del self.signals[next(iter(self.signals))]
+        self.record(approvals.requested(request))

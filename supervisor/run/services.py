@@ -15,11 +15,15 @@ from .timers import Timers
 
 
 class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
-    """What is around a run: where it is recorded, what time it is, who is told and who is asked."""
+    """What is around a run: where it is recorded, what time it is, who is told and who is asked.
+
+    `answerable` is false where nobody can answer a request for approval.
+    """
 
     store: Store
     clock: Clock
     timers: Timers
     publish: Callable[[list[Event]], None]
     approver: Approver | None
+    answerable: bool = True
     log: Any

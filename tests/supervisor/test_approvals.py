@@ -85,7 +85,7 @@ async def test_a_denied_call_is_refused_and_the_run_goes_on(asking: Policy) -> N
     result = await run_once(adapter, "go", policies=[asking], approver=FakeApprover(False))
 
     assert [call.name for call in adapter.ran] == ["read"]
-    assert adapter.answers["c1"].tell_model == "Tool 'bash' is not available in this context."
+    assert adapter.answers["c1"].tell_model == "A person declined this call of tool 'bash'."
     assert not adapter.answers["c1"].stop
     assert len(of_type(result.events, ToolApprovalDenied)) == 1
     assert result.status == "completed"

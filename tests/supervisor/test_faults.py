@@ -229,7 +229,7 @@ async def test_a_gate_caller_that_goes_away_leaves_no_call_open(
         result = await run_once(adapter, "go", policies=[denying("request_approval")], store=store, approver=approver)
     types = [event.type for event in result.events if getattr(event, "tool_call_id", "") == "w"]
 
-    assert types[-2:] == ["tool_approval_expired", "tool_call_denied"]
+    assert types[-3:] == ["tool_approval_expired", "policy_violation", "tool_call_denied"]
     assert result.status == "completed"
 
 

@@ -17,6 +17,7 @@ from proctor.policies.stream.events import (
     TERMINAL,
     Event,
     MessageReceived,
+    PolicyViolated,
     RunCompleted,
     SessionStarted,
     TokenUsageUpdated,
@@ -165,7 +166,7 @@ def test_a_call_that_waits_for_a_person_is_granted_to_the_next_shell() -> None:
     )
 
     assert request.call == call
-    assert [type(event) for event in record[-2:]] == [ToolApprovalGranted, ToolCallStarted]
+    assert [type(event) for event in record[-3:]] == [ToolApprovalGranted, PolicyViolated, ToolCallStarted]
 
 
 def test_a_run_that_ended_refuses_and_its_session_goes_on_with_another() -> None:

@@ -1,0 +1,198 @@
+"""Who can answer a held call, what the record says it came to, and what the model is told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import anyio
+import pytest
+import trio.testing
+from anyio.lowlevel import checkpoint
+
+from proctor.policies.errors import PolicyViolationError
+from proctor.policies.policy import Approval, Deny, Policy
+from proctor.policies.stream.calls import input_digest
+from proctor.policies.stream.events import (
+    Event,
+    PolicyViolated,
+    ToolApprovalGranted,
+    ToolApprovalRequested,
+    ToolCallDenied,
+)
+from proctor.supervisor import ApprovalAnswer, MemoryStore, Supervisor, run_once
+from proctor.supervisor.control.approvals import answer, pending
+from proctor.supervisor.machine.approval_events import standing_grants
+from proctor.supervisor.testing import Ask, FakeAdapter, FakeApprover, Pause
+from proctor.supervisor.testing.patience import PATIENCE_S
+
+
+@pytest.fixture
+def asking(denying: Callable[..., Policy]) -> Policy:
+    """A policy under which `bash` needs a person."""
+    return denying("request_approval")
+
+
+def of_type(events: Any, kind: type[Event]) -> list[Any]:
+    return [event for event in events if isinstance(event, kind)]
+
+
+@pytest.mark.anyio
+async def test_where_nobody_can_answer_the_call_is_refused_at_once(asking: Policy) -> None:
+    """`run_once` without an approver and a store: no wait of a quarter of an hour, and preflight said so."""
+    adapter = FakeAdapter([Ask(name="bash"), Ask(name="read")])
+    with anyio.fail_after(PATIENCE_S):
+        result = await run_once(adapter, "go", policies=[asking])
+    (finding,) = [line for line in result.policy.metadata["findings"] if "nobody can answer" in line]
+
+    assert [call.name for call in adapter.ran] == ["read"]
+    assert of_type(result.events, ToolApprovalRequested) == []
+    assert [event.decision for event in of_type(result.events, ToolCallDenied)] == ["approval_unanswerable"]
+    assert [v.enforcement for v in result.policy.violations] == ["prevented"]
+    assert "pass an `approver`" in finding
+
+
+@pytest.mark.anyio
+async def test_where_nobody_can_answer_and_an_expiry_would_cancel_the_run_is_cancelled() -> None:
+    """What nobody can approve is what nobody approved."""
+    policy = Policy(
+        name="p",
+        tool_rules=(Deny(("bash",), action="request_approval"),),
+        approval=Approval(timeout_s=900, on_timeout="cancel"),
+    )
+    adapter = FakeAdapter([Ask(name="bash"), Pause()])
+    with anyio.fail_after(PATIENCE_S), pytest.raises(PolicyViolationError, match="nobody can answer"):
+        await run_once(adapter, "go", policies=[policy])
+
+    assert adapter.ran == []
+
+
+@pytest.mark.anyio
+async def test_somebody_who_has_the_store_can_answer(asking: Policy) -> None:
+    """Then the call is held."""
+    store, adapter = MemoryStore(), FakeAdapter([Ask(name="bash")])
+
+    async def grant() -> None:
+        while not (waiting := await pending(store)):
+            await checkpoint()
+        await answer(store, waiting[0].approval_id, ApprovalAnswer(granted=True, by="ana"))
+
+    with anyio.fail_after(PATIENCE_S):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(grant)
+            result = await run_once(adapter, "go", policies=[asking], store=store)
+
+    assert [call.name for call in adapter.ran] == ["bash"]
+    assert [v.enforcement for v in result.policy.violations] == ["observed"]
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(("granted", "enforcement"), [(True, "observed"), (False, "prevented")])
+async def test_a_held_calls_violation_is_recorded_as_what_it_came_to(
+    granted: bool, enforcement: str, asking: Policy
+) -> None:
+    """Once, on the record as in the result: of an approved call it was only observed."""
+    store = MemoryStore()
+    result = await run_once(
+        FakeAdapter([Ask(name="bash")]), "go", policies=[asking], store=store, approver=FakeApprover(granted)
+    )
+    recorded = [event.enforcement for event in of_type(result.events, PolicyViolated)]
+    (request,) = of_type(result.events, ToolApprovalRequested)
+
+    assert recorded == [v.enforcement for v in result.policy.violations] == [enforcement]
+    assert [v["rule"] for v in request.violations] == [v.rule for v in result.policy.violations]
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    ("tell", "own", "told"),
+    [
+        (None, None, "A person declined this call of tool 'bash'."),
+        (None, "Ask the owner first.", "Ask the owner first."),
+        ("Use the staging host.", "Ask the owner first.", "Use the staging host."),
+    ],
+)
+async def test_a_persons_words_reach_the_model(tell: str | None, own: str | None, told: str) -> None:
+    """They come before the rule's text, and that before the sentence for a no."""
+    policy = Policy(name="p", tool_rules=(Deny(("bash",), action="request_approval", tell_model=own),))
+    adapter = FakeAdapter([Ask(name="bash", id="c1")])
+    async with Supervisor(MemoryStore()) as supervisor:
+        handle = await supervisor.start(adapter, "go", policies=[policy])
+        await anyio.wait_all_tasks_blocked()
+        (request,) = supervisor.approvals()
+        await supervisor.deny(request.approval_id, by="ana", reason="never the model's to see", tell=tell)
+        result = await handle.wait()
+
+    assert adapter.answers["c1"].tell_model == told
+    assert [event.tell_model for event in of_type(result.events, ToolCallDenied)] == [told]
+
+
+@pytest.mark.anyio
+async def test_a_persons_words_reach_the_model_from_another_process(asking: Policy) -> None:
+    """By way of the store."""
+    store, adapter = MemoryStore(), FakeAdapter([Ask(name="bash", id="c1")])
+    async with Supervisor(store) as supervisor:
+        handle = await supervisor.start(adapter, "go", policies=[asking])
+        await anyio.wait_all_tasks_blocked()
+        (request,) = await pending(store)
+        await answer(
+            store, request.approval_id, ApprovalAnswer(granted=False, by="ana", tell_model="Use the staging host.")
+        )
+        await handle.wait()
+
+    assert adapter.answers["c1"].tell_model == "Use the staging host."
+
+
+@pytest.mark.trio
+async def test_of_an_expired_approval_the_model_hears_that_nobody_gave_it(
+    asking: Policy, autojump_clock: trio.testing.MockClock
+) -> None:
+    """And nothing else."""
+    adapter = FakeAdapter([Ask(name="bash", id="c1")])
+    await run_once(adapter, "go", policies=[asking], store=MemoryStore())
+
+    assert adapter.answers["c1"].tell_model == "Nobody approved this call of tool 'bash' in time."
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("over", [False, True], ids=["going on", "over"])
+async def test_what_ran_unheld_can_be_answered_for_the_record(over: bool, asking: Policy) -> None:
+    """The request has the input and its digest; a yes afterwards permits nothing later, and waits in no list."""
+    store = MemoryStore()
+    adapter = FakeAdapter([Ask(name="bash", input={"command": "ls"}), *(() if over else (Pause(),))], gate="none")
+    async with Supervisor(store) as supervisor:
+        handle = await supervisor.start(adapter, "go", policies=[asking])
+        if over:
+            await handle.wait()
+        await anyio.wait_all_tasks_blocked()
+        (request,) = of_type([e async for e in store.read(handle.session_id)], ToolApprovalRequested)
+        waiting = await pending(store)
+        await answer(store, request.approval_id, ApprovalAnswer(granted=True, by="ana"))
+        await anyio.wait_all_tasks_blocked()
+        while not of_type([e async for e in store.read(handle.session_id)], ToolApprovalGranted):
+            await checkpoint()
+        await handle.cancel()
+    record = [event async for event in store.read(handle.session_id)]
+    (granted,) = of_type(record, ToolApprovalGranted)
+
+    assert (request.tool_input, request.input_digest) == ({"command": "ls"}, input_digest({"command": "ls"}))
+    assert (request.held, request.ran, waiting) == (False, True, [])
+    assert (granted.by, granted.input_digest) == ("ana", None)
+    assert standing_grants([granted]) == []
+
+
+@pytest.mark.trio
+async def test_approvals_are_listed_oldest_first(asking: Policy, autojump_clock: trio.testing.MockClock) -> None:
+    """Whichever run is older, and whoever asks the store."""
+    store = MemoryStore()
+    late = FakeAdapter([Pause(20), Ask(name="bash", input={"n": 2})])
+    early = FakeAdapter([Pause(5), Ask(name="bash", input={"n": 1})])
+    async with Supervisor(store) as supervisor:
+        for adapter in (late, early):
+            await supervisor.start(adapter, "go", policies=[asking])
+        await anyio.sleep(30)
+        here = [request.call.input["n"] for request in supervisor.approvals()]
+        stored = [request.call.input["n"] for request in await pending(store)]
+        await supervisor.cancel_all()
+
+    assert (here, stored) == ([1, 2], [1, 2])
