@@ -34,8 +34,8 @@ class UsageError(ProctorError, ValueError):
 
 class StoreError(ProctorError):
     """The record cannot be read or written. `kind` says why: `not_a_store`, `newer_schema`, `truncated`,
-    `corrupt`, `unwritable`, `bad_record`, `run_exists`, `fenced`, `closed`. Of a run, `policy` has the policy
-    report and `partial` the result so far.
+    `corrupt`, `gone` (removed or replaced while in use), `unwritable`, `bad_record`, `run_exists`, `fenced`,
+    `closed`. Of a run, `policy` has the policy report and `partial` the result so far.
     """
 
     code: ClassVar[str] = "store_error"

@@ -163,7 +163,8 @@ class Store(Protocol):
     async def append(self, events: Sequence[Event]) -> list[Event]:
         """Store events, in order and as one unit; returns them stamped with `seq` (per session, from 1,
         without gaps), whatever they had. On return they are durable. An event whose `event_id` is already
-        stored in its session is not stored again: the stored one is returned in its place.
+        stored in its session is not stored again: the stored one is returned in its place. Raises StoreError
+        when the record they would be part of is not there any more: removed, replaced, cut short.
 
         It may be cancelled: what it was given is then stored as a unit or not at all.
         """

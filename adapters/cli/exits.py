@@ -72,4 +72,6 @@ def code_of(error: BaseException) -> int:
     """The exit code for an error that is raised on purpose."""
     if getattr(error, "kind", None) in _NOT_A_STORE:
         return BAD_INPUT
+    if type(error).__name__ == "EventError" and getattr(error, "partial", None) is not None:
+        return FAILED  # what a provider reported, not what was given
     return _CODES.get(str(getattr(error, "code", "")), BAD_INPUT)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import cache
 from types import NoneType, UnionType
@@ -10,7 +11,7 @@ from typing import Any, Union, get_args, get_origin
 import msgspec
 
 from proctor.policies.stream.calls import ToolCall, check_input
-from proctor.policies.stream.events import Event
+from proctor.policies.stream.events import Event, TokenUsageUpdated
 from proctor.policies.values.canonical import json_words
 
 NO_CALL = ToolCall(id="", name="")
@@ -22,6 +23,15 @@ _STAMPED = frozenset(Event.__struct_fields__) - {"event_id"}
 
 _INPUTS = frozenset(("input", "tool_input"))
 """Fields of which the policies, too, read no more than so many parts."""
+
+_FIGURES = (
+    "input_tokens",
+    "output_tokens",
+    "cache_read_tokens",
+    "cache_write_tokens",
+    "reasoning_tokens",
+    "cost_usd",
+)
 
 _encode = msgspec.json.Encoder().encode
 
@@ -38,6 +48,21 @@ def flaw_in(told: msgspec.Struct) -> str | None:
                 check(value)
             except (TypeError, ValueError, OverflowError, RecursionError) as error:
                 return f"`{name}` cannot be recorded: {json_words(error)[:200]}"
+    return None
+
+
+def flaw_in_usage(event: TokenUsageUpdated, before: TokenUsageUpdated | None) -> str | None:
+    """What is wrong with the first figure of a report of usage, or None; `before` is the latest cumulative one."""
+    falls = before is not None and event.scope == "cumulative" and (event.event_id or "no") != before.event_id
+    for name in _FIGURES:
+        value = getattr(event, name)
+        if value is None:
+            continue
+        if not 0 <= value < math.inf:  # a NaN is not, either
+            return f"`{name}` is {value}, which is no amount"
+        known = getattr(before, name) if falls else None
+        if known is not None and value < known:
+            return f"`{name}` fell from {known} to {value}: what was used stays used"
     return None
 
 

@@ -28,7 +28,7 @@ from proctor.policies.stream.events import (
 )
 
 from .enforcement import input_changed
-from .event_checks import flaw_in
+from .event_checks import flaw_in, flaw_in_usage
 from .open_calls import OpenCalls
 from .run_state import RunCore
 from .trust import believed
@@ -45,7 +45,7 @@ class ProviderEnd(msgspec.Struct, frozen=True, kw_only=True):
 class Reports:
     """Takes a provider's events. After its end was reported nothing more is taken."""
 
-    __slots__ = ("_calls", "_core", "_deltas", "_message", "_model", "end", "turn")
+    __slots__ = ("_calls", "_core", "_deltas", "_message", "_model", "_reported", "end", "turn")
 
     def __init__(self, core: RunCore, calls: OpenCalls, *, model: str | None = None) -> None:
         self._core = core
@@ -53,6 +53,7 @@ class Reports:
         self._model = model
         self._message: Any = None
         self._deltas: list[str] = []
+        self._reported: TokenUsageUpdated | None = None
         self.end: ProviderEnd | None = None
         self.turn = 1
 
@@ -88,6 +89,8 @@ class Reports:
                 self._model = event.model
             case SessionStarted(metadata={"model": str(model)}):
                 self._model = model
+            case TokenUsageUpdated(scope="cumulative"):
+                self._reported = event
             case TurnCompleted():
                 self.turn = max(self.turn, event.turn - self._core.identity.turns_before + 1)
 
@@ -101,6 +104,11 @@ class Reports:
         self._core.record(numbered)
 
     def _usage(self, event: TokenUsageUpdated) -> None:
+        flaw = flaw_in_usage(event, self._reported)
+        if flaw is not None:
+            self._core.blame_adapter(f"reported a `{event.type}` event whose {flaw}")
+            return
+        self.recall(event)
         if event.model is None and self._model is not None:
             event = msgspec.structs.replace(event, model=self._model)
         self._core.record(event)

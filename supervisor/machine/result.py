@@ -28,7 +28,12 @@ class PolicyReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunResult(msgspec.Struct, frozen=True, kw_only=True):
-    """A run that ended; `calls` are the calls that ran, and of a refused run the one that was proposed."""
+    """A run that ended.
+
+    `events` are the latest 10,000 of the run as they are stored; `events_before` counts those before them, which the
+    store has (`store.read(session_id, run_id=run_id)`). `calls` are the calls among them that ran, and of a refused
+    run the one that was proposed.
+    """
 
     status: Status
     run_id: str
@@ -38,6 +43,7 @@ class RunResult(msgspec.Struct, frozen=True, kw_only=True):
     cost_usd: float = 0.0
     policy: PolicyReport = PolicyReport()
     events: tuple[Event, ...] = ()
+    events_before: int = 0
     calls: tuple[ToolCall, ...] = ()
     reason: str = ""
 
@@ -62,7 +68,9 @@ def strictest(violations: Sequence[Violation]) -> Action:
     return max((v.action for v in violations), key=STRICTNESS.__getitem__, default="allow")
 
 
-def conclude(outcome: Outcome, *, run_id: str, session_id: str, events: tuple[Event, ...]) -> RunResult:
+def conclude(
+    outcome: Outcome, *, run_id: str, session_id: str, events: tuple[Event, ...], events_before: int = 0
+) -> RunResult:
     """Give the result, or raise what the caller is owed instead of one.
 
     Raises PolicyViolationError for a run a policy cancelled, else the store's error, else the provider's
@@ -78,6 +86,7 @@ def conclude(outcome: Outcome, *, run_id: str, session_id: str, events: tuple[Ev
         cost_usd=outcome.usage.cost_usd,
         policy=outcome.policy,
         events=events,
+        events_before=events_before,
         calls=_calls(events, outcome),
         reason=outcome.reason or ("" if owed is None else str(owed)),
     )

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from proctor.policies.stream.calls import ToolCall, Violation
 from proctor.policies.stream.events import Event, ToolCallStarted, ToolEvent, TurnEvent
 
-from ..errors import ProviderError
+from ..errors import EventError
 from ..ports import ApprovalRequest
 from . import approval_events as approvals
 from .enforcement import labelled, reach, violated, warned
@@ -164,8 +164,8 @@ class RunCore:
             self.cause = cause
 
     def blame_adapter(self, what: str) -> None:
-        """The adapter handed over what cannot be recorded: the run fails of it."""
-        error = ProviderError(f"adapter `{self.identity.provider}` {what}")
+        """The adapter handed over what cannot be true, or cannot be recorded: the run fails of it."""
+        error = EventError(f"adapter `{self.identity.provider}` {what}")
         self.order_cancel(Cause(kind="fault", reason=str(error), error=error))
 
     def hand_over_warnings(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -40,6 +41,9 @@ from .latch import Latch
 from .provider_reader import Pump
 from .services import Surroundings
 
+EVENTS_KEPT = 10_000
+"""The latest events of a run that its result has; those before are in the store."""
+
 
 class RunActor:
     """One run. `run` is its one task; everything else is called from any task of the same event loop.
@@ -52,15 +56,16 @@ class RunActor:
         "_approvals",
         "_around",
         "_early",
+        "_events",
         "_launch",
         "_machine",
         "_outcome",
         "_over",
+        "_published",
         "_pump",
         "_tasks",
         "_waiters",
         "_writer",
-        "events",
         "finished",
     )
 
@@ -79,7 +84,8 @@ class RunActor:
         self._tasks: TaskGroup | None = None
         self._outcome: Outcome | None = None
         self._over = Latch()
-        self.events: list[Event] = []
+        self._events: deque[Event] = deque(maxlen=EVENTS_KEPT)
+        self._published = 0
         self.finished = Latch()
 
     async def run(self, begin: inputs.Begin) -> None:
@@ -100,8 +106,13 @@ class RunActor:
     def result(self) -> RunResult:
         """The result of a finished run. Raises what the caller is owed instead (see `result.conclude`)."""
         assert self._outcome is not None
-        launch = self._launch
-        return conclude(self._outcome, run_id=launch.run_id, session_id=launch.session_id, events=tuple(self.events))
+        return conclude(
+            self._outcome,
+            run_id=self._launch.run_id,
+            session_id=self._launch.session_id,
+            events=tuple(self._events),
+            events_before=self._published - len(self._events),
+        )
 
     @property
     def outcome(self) -> Outcome | None:
@@ -235,7 +246,8 @@ class RunActor:
             self.answer(request.approval_id, answer)
 
     def _publish(self, events: list[Event]) -> None:
-        self.events.extend(events)
+        self._events.extend(events)
+        self._published += len(events)
         self._around.publish(events)
 
     def _ring(self, now_ms: int) -> None:

@@ -23,7 +23,7 @@ from proctor.policies.stream.events import (
     ToolCallRequested,
     ToolCallStarted,
 )
-from proctor.supervisor import MemoryStore, ProviderError, run_once
+from proctor.supervisor import EventError, MemoryStore, run_once
 from proctor.supervisor.testing import Ask, FakeAdapter, Pause
 from proctor.supervisor.testing.patience import PATIENCE_S
 
@@ -62,6 +62,11 @@ async def record_of(store: MemoryStore) -> list[Event]:
         (TokenUsageUpdated(input_tokens=WORD), "`token_usage_updated` event whose `input_tokens` .* got text"),
         (TokenUsageUpdated(input_tokens=True), "whose `input_tokens` .* got true or false"),
         (TokenUsageUpdated(scope=WORD), "whose `scope` .* 'x'"),
+        (TokenUsageUpdated(output_tokens=-1), "whose `output_tokens` is -1, which is no amount"),
+        (TokenUsageUpdated(scope="cumulative", cache_read_tokens=-5), "whose `cache_read_tokens` is -5"),
+        (TokenUsageUpdated(cost_usd=-0.01), "whose `cost_usd` is -0.01"),
+        (TokenUsageUpdated(cost_usd=float("nan")), "whose `cost_usd` is nan"),
+        (TokenUsageUpdated(cost_usd=float("inf")), "whose `cost_usd` is inf"),
         (MessageStreamed(delta=WRONG), "`message_streamed` event whose `delta` .* expected text"),
         (MessageReceived(content=THING), "`message_received` event whose `content` .* object is unsupported"),
         (MessageReceived(event_id=WRONG), "whose `event_id` .* expected text"),
@@ -74,14 +79,14 @@ async def test_a_field_of_the_wrong_type_fails_the_run_and_the_rest_can_be_read(
 ) -> None:
     """One error that names the adapter, the event and the field; what was accepted before stays."""
     store, adapter = MemoryStore(), FakeAdapter([MessageReceived(content="before"), event, Pause()])
-    with anyio.fail_after(PATIENCE_S), pytest.raises(ProviderError, match=f"^adapter `fake` reported a .*{said}"):
+    with anyio.fail_after(PATIENCE_S), pytest.raises(EventError, match=f"^adapter `fake` reported a .*{said}"):
         await run_once(adapter, "go", policies=[permissive], store=store)
     stored = await record_of(store)
 
     assert "before" in [kept.content for kept in stored if isinstance(kept, MessageReceived)]
     assert type(event) not in [type(kept) for kept in stored[4:]]
     assert isinstance(stored[-1], RunFailed)
-    assert stored[-1].error["type"] == "ProviderError"
+    assert stored[-1].error["type"] == "EventError"
     assert adapter.closed == 1
 
 
@@ -108,7 +113,7 @@ async def test_a_call_of_the_wrong_types_is_refused_and_fails_the_run(
     adapter.steps = (Ask(name="read", meanwhile=ask), Pause())
     with (
         anyio.fail_after(PATIENCE_S),
-        pytest.raises(ProviderError, match=f"^adapter `fake` proposed a {said}"),
+        pytest.raises(EventError, match=f"^adapter `fake` proposed a {said}"),
     ):
         await run_once(adapter, "go", policies=[permissive], store=store)
 
@@ -117,6 +122,48 @@ async def test_a_call_of_the_wrong_types_is_refused_and_fails_the_run(
     assert not any(answer.allowed for answer in answers)
     assert [event.tool_call_id for event in stored if isinstance(event, ToolCallRequested)] == ["call-1"]
     assert isinstance(stored[-1], RunFailed)
+
+
+@pytest.mark.parametrize(
+    ("first", "then", "said"),
+    [
+        ({"input_tokens": 10}, {"input_tokens": 9}, "`input_tokens` fell from 10 to 9"),
+        (
+            {"input_tokens": 1, "cost_usd": 2.0},
+            {"input_tokens": 5, "cost_usd": 1.5},
+            "`cost_usd` fell from 2.0 to 1.5",
+        ),
+        (
+            {"input_tokens": 5, "event_id": "a"},
+            {"input_tokens": 4, "event_id": "b"},
+            "`input_tokens` fell from 5 to 4",
+        ),
+    ],
+)
+async def test_usage_that_falls_ends_the_run(
+    first: dict[str, Any], then: dict[str, Any], said: str, permissive: Policy
+) -> None:
+    """What a client has used of a run stays used: a figure that begins again would not be counted."""
+    reports = [TokenUsageUpdated(scope="cumulative", **figures) for figures in (first, then)]
+    adapter = FakeAdapter([*reports, Pause()])
+    with anyio.fail_after(PATIENCE_S), pytest.raises(EventError, match=said) as raised:
+        await run_once(adapter, "go", policies=[permissive])
+
+    assert raised.value.partial.status == "failed"  # type: ignore[attr-defined]
+    assert adapter.closed == 1
+
+
+async def test_the_same_report_of_usage_again_is_no_fall(permissive: Policy) -> None:
+    """Nor are deltas, or a report that says nothing of the cost."""
+    steps = [
+        TokenUsageUpdated(scope="cumulative", input_tokens=10, cost_usd=1.0, event_id="a"),
+        TokenUsageUpdated(scope="cumulative", input_tokens=10, cost_usd=1.0, event_id="a"),
+        TokenUsageUpdated(input_tokens=1),
+        TokenUsageUpdated(scope="cumulative", input_tokens=12, event_id="b"),
+    ]
+    result = await run_once(FakeAdapter(steps), "go", policies=[permissive])
+
+    assert result.usage.input_tokens == 12
 
 
 @pytest.mark.parametrize(

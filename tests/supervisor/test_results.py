@@ -23,7 +23,7 @@ from proctor.policies.stream.events import (
     ToolCallFailed,
     ToolCallStarted,
 )
-from proctor.supervisor import ProviderError, RunResult, run_once
+from proctor.supervisor import MemoryStore, ProviderError, RunResult, run_once
 from proctor.supervisor.testing import Ask, Crash, FakeAdapter, FakeApprover, FakePublisher, Pause, Step, Stop
 from proctor.supervisor.testing.patience import PATIENCE_S
 
@@ -252,3 +252,15 @@ async def test_a_silent_provider_is_ended_by_its_user(permissive: Policy) -> Non
     assert (result.status, result.reason, result.output) == ("cancelled", "enough", "thinking")
     assert (counts.cancelled, counts.failed) == (1, 0)
     assert adapter.rungs == ["interrupt"]
+
+
+async def test_a_long_run_keeps_only_its_latest_events(permissive: Policy, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The store has them all; the result says how many came before its own."""
+    monkeypatch.setattr("proctor.supervisor.run.actor.EVENTS_KEPT", 5)
+    store = MemoryStore()
+    steps = [MessageReceived(content=str(n)) for n in range(20)]
+    result = await run_once(FakeAdapter(steps), "go", policies=[permissive], store=store)
+    stored = [event async for event in store.read(result.session_id)]
+
+    assert list(result.events) == stored[-5:]
+    assert result.events_before == len(stored) - 5

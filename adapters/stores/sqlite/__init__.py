@@ -31,6 +31,7 @@ ROOMS = (
     "reading",  # connections that only read, in worker threads
     "opening",  # look at a file before it is touched; connect
     "writing",  # the one thread that writes, many appends a transaction
+    "presence",  # whether what was written is still in the file of that name
     "failures",  # an error of SQLite as one of ours
     "recording",  # what one transaction writes
     "rows",  # event rows, made where they are appended and inserted by one statement

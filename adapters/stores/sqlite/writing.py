@@ -15,6 +15,7 @@ import anyio
 from proctor.supervisor.errors import StoreError
 
 from .failures import WHOLE_FILE, primary_code, store_error
+from .presence import Presence
 from .recording import Recorder, StaleError
 from .wakeups import Bell, Hop, current_hop, set_all
 
@@ -50,6 +51,7 @@ class Writer:
         self._path = path
         self._bell = bell
         self._recorder = Recorder(connection)
+        self._presence = Presence(path)
         self._queue: SimpleQueue[Job[Any] | None] = SimpleQueue()  # None: look around
         self._held_over: Job[Any] | None = None
         self._lock = threading.Lock()
@@ -131,7 +133,7 @@ class Writer:
         error = self._transact(jobs, look_up=False)
         if isinstance(error, sqlite3.IntegrityError):
             error = self._transact(jobs, look_up=True)
-        if error is not None and len(jobs) > 1 and primary_code(error) not in WHOLE_FILE:
+        if error is not None and len(jobs) > 1 and not _of_the_file(error):
             for job in jobs:  # one of them does not fit: the others need not suffer
                 self._fail([job], self._transact([job], look_up=True))
         else:
@@ -157,6 +159,7 @@ class Writer:
         for job in jobs:
             self._work(job, look_up)
         self._recorder.commit()
+        self._presence.check()
 
     def _abandon(self) -> None:
         self._recorder.forget()
@@ -178,4 +181,9 @@ class Writer:
     def _fail(self, jobs: list[Job[Any]], error: Exception | None) -> None:
         if error is not None:
             for job in jobs:
-                job.error = store_error(error, self._path)
+                job.error = error if isinstance(error, StoreError) else store_error(error, self._path)
+
+
+def _of_the_file(error: Exception) -> bool:
+    """Whether an error is about the file, not about what was to be written."""
+    return isinstance(error, StoreError) or primary_code(error) in WHOLE_FILE

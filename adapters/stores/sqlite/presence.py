@@ -1,0 +1,54 @@
+"""Whether what was written is still in the file that has the store's name."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from proctor.supervisor.errors import StoreError
+
+
+class Presence:
+    """The file and its log as they were when last looked at.
+
+    SQLite writes on into a file that was removed or replaced, and tells nobody: what it commits then is gone when
+    the process is.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._file = path.absolute()
+        self._log = Path(f"{self._file}-wal")
+        self._file_id: tuple[int, int] | None = None
+        self._log_id: tuple[int, int] | None = None
+        self._size = 0
+        self.check()
+
+    def check(self) -> None:
+        """Raises StoreError for a file that was removed, replaced or cut short since the last look."""
+        found = _look(self._file)
+        if found is None:
+            raise self._gone("was removed")
+        if self._file_id not in (None, _id(found)):
+            raise self._gone("was replaced by another file")
+        if found.st_size < self._size:
+            raise StoreError(f"store `{self._path}` was cut short while it was in use", kind="truncated")
+        self._file_id, self._size = _id(found), found.st_size
+        log = _look(self._log)
+        if self._log_id is not None and (log is None or _id(log) != self._log_id):
+            raise self._gone("lost the log beside it")
+        self._log_id = None if log is None else _id(log)
+
+    def _gone(self, how: str) -> StoreError:
+        return StoreError(f"store `{self._path}` {how} while it was in use", kind="gone")
+
+
+def _look(path: Path) -> os.stat_result | None:
+    try:
+        return os.stat(path)
+    except OSError:
+        return None
+
+
+def _id(found: os.stat_result) -> tuple[int, int]:
+    return found.st_dev, found.st_ino

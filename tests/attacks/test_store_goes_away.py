@@ -1,0 +1,157 @@
+"""A store that goes away under a run: no call is permitted, the run ends, and its error says why."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import anyio
+import pytest
+
+from proctor.adapters.stores import SQLiteStore
+from proctor.policies.policy import Limits, Policy
+from proctor.policies.stream.events import MessageReceived
+from proctor.supervisor import StoreError, Supervisor, run_once
+from proctor.supervisor.testing import Ask, FakeAdapter, Pause
+from proctor.supervisor.testing.patience import PATIENCE_S
+
+pytestmark = pytest.mark.anyio
+
+POLICY = Policy(name="open", limits=Limits(max_tool_calls=1000))
+
+
+def remove(path: Path) -> None:
+    path.unlink()
+
+
+def remove_with_its_log(path: Path) -> None:
+    for file in path.parent.glob(f"{path.name}*"):
+        file.unlink()
+
+
+def remove_the_log(path: Path) -> None:
+    Path(f"{path}-wal").unlink()
+
+
+def remove_the_folder(path: Path) -> None:
+    shutil.rmtree(path.parent)
+
+
+def move_away(path: Path) -> None:
+    path.rename(path.with_name("elsewhere"))
+
+
+def replace_by_a_copy(path: Path) -> None:
+    copy = path.with_name("copy")
+    shutil.copy(path, copy)
+    os.replace(copy, path)
+
+
+def replace_by_nothing(path: Path) -> None:
+    empty = path.with_name("empty")
+    empty.touch()
+    os.replace(empty, path)
+
+
+def cut_to_nothing(path: Path) -> None:
+    os.truncate(path, 0)
+
+
+def cut_short(path: Path) -> None:
+    os.truncate(path, path.stat().st_size // 2)
+
+
+GONE = pytest.mark.parametrize(
+    "goes",
+    [
+        remove,
+        remove_with_its_log,
+        remove_the_log,
+        remove_the_folder,
+        move_away,
+        replace_by_a_copy,
+        replace_by_nothing,
+        cut_to_nothing,
+        cut_short,
+    ],
+    ids=lambda goes: goes.__name__,
+)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    folder = tmp_path / "kept"
+    folder.mkdir()
+    return folder / "store.db"
+
+
+@GONE
+async def test_no_call_is_permitted_and_the_run_ends(goes: Callable[[Path], None], path: Path) -> None:
+    """The agent itself does it, between two of its calls."""
+
+    async def tamper() -> None:
+        goes(path)
+
+    adapter = FakeAdapter([Ask(name="bash", meanwhile=tamper), Ask(name="read"), Pause()])
+    with anyio.fail_after(PATIENCE_S):
+        async with SQLiteStore(path) as store:
+            with pytest.raises(StoreError) as raised:
+                await run_once(adapter, "go", policies=[POLICY], store=store)
+
+    assert [call.name for call in adapter.ran] == ["bash"]
+    assert raised.value.kind in ("gone", "truncated", "corrupt", "unwritable", "not_a_store")
+    assert str(path) in str(raised.value)
+    assert raised.value.partial.status == "failed"
+
+
+@GONE
+async def test_an_agent_that_is_not_held_is_ended(goes: Callable[[Path], None], path: Path) -> None:
+    """What it reports next cannot be recorded."""
+
+    async def tamper() -> None:
+        goes(path)
+
+    adapter = FakeAdapter([Ask(name="bash", meanwhile=tamper), MessageReceived(content="x"), Pause()], gate="none")
+    with anyio.fail_after(PATIENCE_S):
+        async with SQLiteStore(path) as store:
+            with pytest.raises(StoreError):
+                await run_once(adapter, "go", policies=[POLICY], store=store)
+
+    assert adapter.rungs == ["interrupt"]
+
+
+async def test_every_run_on_the_store_ends_and_none_starts(path: Path) -> None:
+    """The next call of each is refused, and there is no new run."""
+    go_on = anyio.Event()
+    adapters = [FakeAdapter([Ask(name="read", first=go_on.wait), Pause()]) for _ in range(3)]
+    errors = []
+    with anyio.fail_after(PATIENCE_S):
+        async with SQLiteStore(path) as store, Supervisor(store) as supervisor:
+            handles = [await supervisor.start(adapter, "go", policies=[POLICY]) for adapter in adapters]
+            await anyio.wait_all_tasks_blocked()
+            remove(path)
+            go_on.set()
+            for handle in handles:
+                try:
+                    await handle.wait()
+                except StoreError as error:
+                    errors.append(error.kind)
+            with pytest.raises(StoreError, match="was removed"):
+                await supervisor.start(FakeAdapter(), "go", policies=[POLICY])
+
+    assert errors == ["gone"] * 3
+    assert [adapter.ran for adapter in adapters] == [[]] * 3
+
+
+async def test_a_store_that_is_written_by_others_and_grows_is_still_there(path: Path) -> None:
+    """Nothing of this is taken for an attack: another process's checkpoint moves the log into the file."""
+    async with SQLiteStore(path) as store, SQLiteStore(path) as other:
+        for n in range(3):
+            await run_once(FakeAdapter([Ask(name="read")]), f"go {n}", policies=[POLICY], store=other)
+            await run_once(FakeAdapter([Ask(name="read")]), f"go {n}", policies=[POLICY], store=store)
+        await other.aclose()
+        result = await run_once(FakeAdapter([Ask(name="read")]), "on", policies=[POLICY], store=store)
+
+    assert result.status == "completed"
