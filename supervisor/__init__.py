@@ -6,12 +6,14 @@ starts without the rest.
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from .lazily import lazily
 
 if TYPE_CHECKING:
     from .active_runs import Statistics
     from .api import cancel_for_approval, create_run, execute_run, run_once
+    from .control.approvals import answer, pending
     from .errors import (
         EventError,
         PolicyError,
@@ -41,42 +43,9 @@ if TYPE_CHECKING:
         Store,
     )
     from .store.memory import MemoryStore
+    from .store.paging import all_runs
     from .supervisor import Supervisor
-
-_MODULES = {
-    "Adapter": "ports",
-    "ApprovalAnswer": "ports",
-    "ApprovalRequest": "ports",
-    "Approver": "ports",
-    "EventError": "errors",
-    "GateAnswer": "ports",
-    "Launch": "ports",
-    "LaunchOptions": "ports",
-    "Mail": "ports",
-    "MemoryStore": "store.memory",
-    "PolicyError": "errors",
-    "PolicyReport": "machine.result",
-    "PolicyViolationError": "errors",
-    "ProctorError": "errors",
-    "Provider": "ports",
-    "ProviderError": "errors",
-    "ProviderUnavailableError": "errors",
-    "Publisher": "ports",
-    "RunHandle": "handle",
-    "RunInfo": "ports",
-    "RunResult": "machine.result",
-    "Rung": "ports",
-    "SessionInfo": "ports",
-    "Statistics": "active_runs",
-    "Store": "ports",
-    "StoreError": "errors",
-    "Supervisor": "supervisor",
-    "UsageError": "errors",
-    "cancel_for_approval": "api",
-    "create_run": "api",
-    "execute_run": "api",
-    "run_once": "api",
-}
+    from .watch.subscriptions import Subscription
 
 __all__ = [
     "Adapter",
@@ -105,24 +74,40 @@ __all__ = [
     "Statistics",
     "Store",
     "StoreError",
+    "Subscription",
     "Supervisor",
     "UsageError",
+    "all_runs",
+    "answer",
     "cancel_for_approval",
     "create_run",
     "execute_run",
+    "pending",
     "run_once",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    module = _MODULES.get(name)
-    if module is None:
-        raise AttributeError(f"module `{__name__}` has no attribute `{name}`")
-    return getattr(importlib.import_module(f".{module}", __name__), name)
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *_MODULES})
+__getattr__, __dir__ = lazily(
+    __name__,
+    {
+        "active_runs": "Statistics",
+        "api": "cancel_for_approval create_run execute_run run_once",
+        "control.approvals": "answer pending",
+        "errors": """
+            EventError PolicyError PolicyViolationError ProctorError ProviderError ProviderUnavailableError
+            StoreError UsageError
+        """,
+        "handle": "RunHandle",
+        "machine.result": "PolicyReport RunResult",
+        "ports": """
+            Adapter ApprovalAnswer ApprovalRequest Approver GateAnswer Launch LaunchOptions Mail Provider
+            Publisher RunInfo Rung SessionInfo Store
+        """,
+        "store.memory": "MemoryStore",
+        "store.paging": "all_runs",
+        "supervisor": "Supervisor",
+        "watch.subscriptions": "Subscription",
+    },
+)
 
 
 ROOMS = (
@@ -140,6 +125,7 @@ ROOMS = (
     "admission",  # room for runs
     "arguments",  # what callers pass, checked
     "log",  # where logs go
+    "lazily",  # packages whose names are imported when they are used
     "ports",  # where the world comes in: adapters, stores, approvers, publishers
     "errors",  # what can go wrong
 )

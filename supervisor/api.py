@@ -56,7 +56,8 @@ async def run_once(
     """
     answerable = approver is not None or store is not None
     store = MemoryStore() if store is None else store
-    async with Supervisor(store, approver=approver, publishers=publishers, answerable=answerable) as supervisor:
+    supervisor = Supervisor(store, approver=approver, publishers=publishers, answerable=answerable)
+    async with supervisor:
         handle = await supervisor.start(
             adapter,
             prompt,
@@ -70,7 +71,7 @@ async def run_once(
             validators=validators,
             on_results=on_results,
         )
-        await handle.finished()
+        await handle.wait_finished()
     return await handle.wait()
 
 
@@ -116,7 +117,7 @@ async def execute_run(
             validators=validators,
             on_results=on_results,
         )
-        await handle.finished()
+        await handle.wait_finished()
     return await handle.wait()
 
 

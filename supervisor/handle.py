@@ -59,7 +59,7 @@ class RunHandle:
         """Where the run's nets stand and what each lets through now, in words that a prompt can carry."""
         return self._actor.nets.status()
 
-    async def finished(self) -> None:
+    async def wait_finished(self) -> None:
         """Wait until the run is over, however it ended."""
         await self._actor.finished.wait()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from types import TracebackType
 from typing import Any
@@ -33,7 +33,7 @@ from .run.clock import Clock
 from .run.services import Surroundings
 from .run.timers import Timers
 from .watch.publishers import Publishers
-from .watch.subscriptions import Hub
+from .watch.subscriptions import Hub, Subscription
 
 
 class Supervisor:
@@ -195,11 +195,12 @@ class Supervisor:
         for running in ending:
             await running.actor.finished.wait()
 
-    def subscribe(
-        self, *, session_id: str | None = None, run_id: str | None = None, after: int = 0
-    ) -> AsyncIterator[Event]:
-        """Events of a session or a run: those stored with seq > after, then those to come; neither gap nor
-        duplicate. Of a run: until its end. Of neither: all events of this supervisor's runs from now on.
+    def subscribe(self, *, session_id: str | None = None, run_id: str | None = None, after: int = 0) -> Subscription:
+        """Events, to be entered: `async with supervisor.subscribe(...) as events`, then `async for`.
+
+        Of a session or a run: those stored with seq > after, then those to come, whichever process runs it; neither
+        gap nor duplicate. Of a run: until its end. Of neither: all events of this supervisor's runs from the moment
+        it is entered. Entering raises UsageError for a run or a place there is not.
         """
         return self._hub.subscribe(session_id=session_id, run_id=run_id, after=after)
 

@@ -57,7 +57,7 @@ async def serve(store: Store, serving: Serving, *, warn: Callable[[str], None]) 
         handle = await supervisor.start(adapter, "", policies=policies, context=serving.context, metadata=metadata)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(_end_on_signal, handle)
-            await handle.finished()
+            await handle.wait_finished()
             tasks.cancel_scope.cancel()
     result = await handle.wait()
     if result.status == "cancelled":

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from types import TracebackType
 
 import anyio
 
@@ -87,10 +88,20 @@ class Hub:
         for subscriber in self._subscribers:
             subscriber.come.set()
 
-    async def subscribe(
-        self, *, session_id: str | None = None, run_id: str | None = None, after: int = 0
-    ) -> AsyncIterator[Event]:
-        """What `Supervisor.subscribe` gives. Raises UsageError for a run or a place there is not."""
+    def subscribe(self, *, session_id: str | None = None, run_id: str | None = None, after: int = 0) -> Subscription:
+        """What `Supervisor.subscribe` gives. Entering raises UsageError for a run or a place there is not."""
+        if session_id is None and run_id is None and after == 0:
+            return self.listen()
+        return Subscription(self._following(session_id, run_id, after))
+
+    def listen(self, size: int = BUFFER) -> Subscription:
+        """All events from the moment it is entered, in the order of each session."""
+        return Subscription(self._listening(size))
+
+    @asynccontextmanager
+    async def _following(
+        self, session_id: str | None, run_id: str | None, after: int
+    ) -> AsyncGenerator[AsyncIterator[Event]]:
         check_cursor(after)
         check_named(session_id=session_id)
         if run_id is not None:
@@ -99,38 +110,76 @@ class Hub:
                 where = f" in session `{session_id}`" if session_id else ""
                 raise UsageError(f"there is no run `{run_id}`{where}")
             session_id = run.session_id
-        if session_id is not None:
-            events = follow(self._store, session_id, after=after, run_id=run_id, closed=lambda: self.closed)
-        elif after:
+        if session_id is None:
             raise UsageError("`after` counts within one session; say which, with session_id or run_id")
-        else:
-            events = self.listen()
-        async with _closing(events):
-            async for event in events:
-                yield event
+        events = follow(self._store, session_id, after=after, run_id=run_id, closed=lambda: self.closed)
+        async with _closing(events) as followed:
+            yield followed
 
-    async def listen(self, size: int = BUFFER) -> AsyncIterator[Event]:
-        """All events from the first `next` on, in the order of each session."""
+    @asynccontextmanager
+    async def _listening(self, size: int) -> AsyncGenerator[AsyncIterator[Event]]:
         buffer = _Buffer(size)
         self._subscribers.append(buffer)
-        read_to: dict[str, int] = {}  # sessions read from the store, which may be ahead of the buffer
         try:
-            while not (self.closed and buffer.empty):
-                events, missed = buffer.take()
-                for event in events:
-                    if event.seq > read_to.get(event.session_id, 0):
-                        read_to.pop(event.session_id, None)
-                        yield event
-                for session_id, before in missed.items():
-                    after = max(read_to.get(session_id, 0), before)
-                    async with _closing(self._store.read(session_id, after=after)) as stored:
-                        async for event in stored:
-                            read_to[session_id] = event.seq
-                            yield event
-                if not self.closed:
-                    await buffer.wait()
+            async with _closing(self._heard(buffer)) as events:
+                yield events
         finally:
             self._subscribers.remove(buffer)
+
+    async def _heard(self, buffer: _Buffer) -> AsyncIterator[Event]:
+        read_to: dict[str, int] = {}  # sessions read from the store, which may be ahead of the buffer
+        while not (self.closed and buffer.empty):
+            events, missed = buffer.take()
+            for event in events:
+                if event.seq > read_to.get(event.session_id, 0):
+                    read_to.pop(event.session_id, None)
+                    yield event
+            for session_id, before in missed.items():
+                after = max(read_to.get(session_id, 0), before)
+                async with _closing(self._store.read(session_id, after=after)) as stored:
+                    async for event in stored:
+                        read_to[session_id] = event.seq
+                        yield event
+            if not self.closed:
+                await buffer.wait()
+
+
+class Subscription:
+    """Events for one subscriber. `async with` gives them, and closes what they come from however it is left.
+
+    Iterated without being entered, it begins with the first event asked for, and closes at the end.
+    """
+
+    __slots__ = ("_events", "_source")
+
+    def __init__(self, source: AbstractAsyncContextManager[AsyncIterator[Event]]) -> None:
+        self._source = source
+        self._events: AsyncIterator[Event] | None = None
+
+    async def __aenter__(self) -> AsyncIterator[Event]:
+        self._events = await self._source.__aenter__()
+        return self._events
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._source.__aexit__(kind, error, trace)
+
+    def __aiter__(self) -> AsyncIterator[Event]:
+        return self
+
+    async def __anext__(self) -> Event:
+        events = await self.__aenter__() if self._events is None else self._events
+        try:
+            return await anext(events)
+        except BaseException:
+            await self.aclose()
+            raise
+
+    async def aclose(self) -> None:
+        """Close what the events come from."""
+        if self._events is not None:
+            await self._source.__aexit__(None, None, None)
 
 
 class _Buffer:

@@ -83,7 +83,7 @@ async def supervise(
         if gate is not None:
             async with _running(block, handle, gate):
                 yield gate
-        await handle.finished()
+        await handle.wait_finished()
     try:
         result = await handle.wait()
     except PolicyViolationError as error:
@@ -161,5 +161,5 @@ class _Block:
         return Supervised(self._launch, self.stream, self.provider, supervisor)
 
     async def _or_over(self, handle: RunHandle) -> None:
-        await handle.finished()
+        await handle.wait_finished()
         self._open.set()

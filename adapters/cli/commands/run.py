@@ -137,7 +137,7 @@ async def supervised(
                 continuation=continuation,
             )
             async with _ended_by_signals(handle):
-                await handle.finished()
+                await handle.wait_finished()
     refusing_fails = adapter.capabilities.deny_ends_turn
     return await _concluded(handle, live, as_json=as_json, fail_on=fail_on, refusing_fails=refusing_fails)
 
