@@ -246,15 +246,6 @@ class RunMachine:
         if self._ending is None:
             self._reports.ran_otherwise(told.event)
 
-    def _proposed(self, told: inputs.Proposed) -> None:
-        self._gate.proposed(told.key, told.call)
-
-    def _checked(self, told: inputs.Checked) -> None:
-        self._gate.checked(told.key, told.answers)
-
-    def _withdrawn(self, told: inputs.Withdrawn) -> None:
-        self._gate.withdrawn(told.key, told.call_id)
-
     def _answered(self, told: inputs.Answered) -> None:
         self._gate.expire()
         self._gate.answered(told.approval_id, told.answer)
@@ -273,15 +264,6 @@ class RunMachine:
             request = msgspec.structs.replace(told.approval, held=False, requested_at=self._core.at)
             self._core.record(approvals.requested(request))
         self._core.order_cancel(Cause(kind=told.by, reason=told.reason))
-
-    def _stored(self, told: inputs.Stored) -> None:
-        self._core.outbox.stored(told.count)
-
-    def _store_failed(self, told: inputs.StoreFailed) -> None:
-        self._closing.store_failed(told.error)
-
-    def _retried(self, told: inputs.Retried) -> None:
-        self._closing.retried(told)
 
     def _adapter_end(self, told: inputs.AdapterEnded) -> None:
         if self._ending is None:
@@ -303,14 +285,14 @@ _HANDLERS: dict[type, Callable[[RunMachine, Any], None]] = {
     inputs.Begin: RunMachine._begin,
     inputs.Reported: RunMachine._reported,
     inputs.RanOtherwise: RunMachine._ran_otherwise,
-    inputs.Proposed: RunMachine._proposed,
-    inputs.Checked: RunMachine._checked,
-    inputs.Withdrawn: RunMachine._withdrawn,
+    inputs.Proposed: lambda on, told: on._gate.proposed(told.key, told.call),
+    inputs.Checked: lambda on, told: on._gate.checked(told.key, told.answers),
+    inputs.Withdrawn: lambda on, told: on._gate.withdrawn(told.key, told.call_id),
     inputs.Answered: RunMachine._answered,
     inputs.Ticked: RunMachine._ticked,
     inputs.CancelAsked: RunMachine._cancel_asked,
     inputs.AdapterEnded: RunMachine._adapter_end,
-    inputs.Stored: RunMachine._stored,
-    inputs.StoreFailed: RunMachine._store_failed,
-    inputs.Retried: RunMachine._retried,
+    inputs.Stored: lambda on, told: on._core.outbox.stored(told.count),
+    inputs.StoreFailed: lambda on, told: on._closing.store_failed(told.error),
+    inputs.Retried: lambda on, told: on._closing.retried(told),
 }
