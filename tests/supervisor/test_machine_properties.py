@@ -9,11 +9,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from proctor.policies.monitor.compiled import compile_policy
-from proctor.policies.policy import Approval, Deny, Limits, Policy
+from proctor.policies.policy import Approval, Deny, Limit, Limits, Policy
 from proctor.policies.stack.merge import merge_policies
 from proctor.policies.stream.calls import RunContext, ToolCall
 from proctor.policies.stream.events import (
     TERMINAL,
+    BudgetWarned,
     Event,
     MessageReceived,
     PolicyViolated,
@@ -22,6 +23,7 @@ from proctor.policies.stream.events import (
     TokenUsageUpdated,
     ToolApprovalGranted,
     ToolCallCompleted,
+    ToolCallFailed,
     ToolCallRequested,
     ToolCallStarted,
 )
@@ -34,6 +36,7 @@ from proctor.supervisor.ports import ApprovalAnswer
 
 TOOLS = st.sampled_from(["read", "warned", "asked", "denied", "cancelled"])
 IDS = st.sampled_from([f"c{n}" for n in range(6)])
+WARN_AT = 400
 INPUTS = st.sampled_from([{}, {"n": 1}])
 
 
@@ -49,7 +52,7 @@ def judge(on_timeout: Any) -> Any:
                 ("cancelled", "cancel"),
             )
         ),
-        limits=Limits(max_duration_ms=50_000, max_total_tokens=1_000),
+        limits=Limits(max_duration_ms=50_000, max_total_tokens=Limit(max=1_000, warn_at=WARN_AT / 1_000)),
         approval=Approval(timeout_s=5, on_timeout=on_timeout),
     )
     return compile_policy(merge_policies([policy])).monitor(RunContext())
@@ -61,6 +64,14 @@ class Interleavings(RuleBasedStateMachine):
     @initialize(gates_all=st.booleans(), on_timeout=st.sampled_from(["deny", "cancel"]))
     def begin(self, gates_all: bool, on_timeout: str) -> None:
         self.judge = judge(on_timeout)
+        self.observed: list[Event] = []
+        observe = self.judge.observe
+
+        def watched(event: Event) -> Any:
+            self.observed.append(event)
+            return observe(event)
+
+        self.judge.observe = watched
         self.machine = RunMachine(
             Identity(run_id="r", session_id="s", provider="x", gates_all=gates_all),
             self.judge,
@@ -170,8 +181,13 @@ class Interleavings(RuleBasedStateMachine):
     def withdraw(self, key: int) -> None:
         if key in self.keys:
             self.withdrawn.add(key)
-            call_id = self.keys[key].id
+            call_id, before = self.keys[key].id, len(self.appended)
+            known = self.machine.open_call(call_id)
+            permitted = known is not None and (known.stage, known.key) == ("started", key)
             self.feed(inputs.Withdrawn(now_ms=self.pass_time(1), key=key, call_id=call_id))
+            if permitted and not self.machine.ended:
+                failed = [event for _, event in self.appended[before:] if isinstance(event, ToolCallFailed)]
+                assert [event.tool_call_id for event in failed][:1] == [call_id]
 
     @precondition(lambda self: self.asked)
     @rule(n=st.integers(0, 20), granted=st.booleans(), digest=st.sampled_from([None, "right", "wrong"]))
@@ -243,6 +259,18 @@ class Interleavings(RuleBasedStateMachine):
             assert self.judge.usage.total_tokens >= self.tokens
             self.tokens = self.judge.usage.total_tokens
 
+    @invariant()
+    def warnings_come_in_flight(self) -> None:
+        if hasattr(self, "judge") and self.judge.usage.total_tokens >= WARN_AT and not self.machine.ended:
+            assert any(isinstance(event, BudgetWarned) for _, event in self.appended)
+
+    @invariant()
+    def the_judge_has_observed_what_is_recorded_in_its_order(self) -> None:
+        if hasattr(self, "judge") and not self.refusals:  # an end written in place of a refused one is no news to it
+            assert [event.seq for event in sorted(self.observed, key=lambda event: event.seq)] == [
+                event.seq for _, event in sorted(self.appended, key=lambda one: one[1].seq)
+            ]
+
     def teardown(self) -> None:
         """However it stopped: an adapter that ends and a store that stores settle everything."""
         if not hasattr(self, "machine"):
@@ -260,7 +288,7 @@ class Interleavings(RuleBasedStateMachine):
         self.key += 1
         late = ToolCall(id="late", name="read")
         self.feed(inputs.Proposed(now_ms=self.now, key=self.key, call=late))
-        assert not self.answers[self.key].answer.allowed
+        assert (self.answers[self.key].answer.allowed, self.answers[self.key].answer.stop) == (False, True)
         started = [e.tool_call_id for _, e in self.appended if isinstance(e, ToolCallStarted)]
         permitted = [a.call.id for a in self.answers.values() if a.answer.allowed]
         assert set(permitted) <= set(started)
