@@ -64,7 +64,7 @@ class Running(msgspec.Struct, frozen=True, kw_only=True):
             self.actor.answer(str(mail.body.get("approval_id")), answer_of(mail))
 
 
-class Roster:
+class ActiveRuns:
     """Runs by id, and what became of those that are over."""
 
     def __init__(self) -> None:

@@ -7,7 +7,7 @@ import anyio
 from .errors import UsageError
 
 
-class Slots:
+class Admission:
     """What a run takes before it starts and gives back when it is over."""
 
     def __init__(self, most: int) -> None:

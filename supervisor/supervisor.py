@@ -16,11 +16,11 @@ from proctor.policies.rules.nets.machine import OnResults, Validators
 from proctor.policies.stream.calls import RunContext
 from proctor.policies.stream.events import Event
 
-from .active_runs import Roster, Running, Statistics
-from .admission import Slots
+from .active_runs import ActiveRuns, Running, Statistics
+from .admission import Admission
 from .arguments import check_adapter, check_named, check_observers, check_store, check_text
 from .control import approvals as inbox
-from .control.commands import Mailbox
+from .control.commands import CommandReader
 from .errors import UsageError
 from .handle import RunHandle
 from .launch.history import Continuation, check_continuation
@@ -30,10 +30,10 @@ from .log import logger
 from .machine.inputs import Begin
 from .ports import Adapter, ApprovalAnswer, ApprovalRequest, Approver, Publisher, Store
 from .run.clock import Clock
-from .run.services import Surroundings
+from .run.services import Services
 from .run.timers import Timers
 from .watch.publishers import Publishers
-from .watch.subscriptions import Hub, Subscription
+from .watch.subscriptions import Subscription, Subscriptions
 
 
 class Supervisor:
@@ -65,13 +65,13 @@ class Supervisor:
         self._approver = approver
         self._log = logger()
         self._publishers = Publishers(publishers, self._log)
-        self._roster = Roster()
-        self._slots = Slots(max_running)
+        self._runs = ActiveRuns()
+        self._admission = Admission(max_running)
         self._answerable = answerable
         self._plans = Plans(answerable=answerable)
-        self._hub = Hub(store)
+        self._subscriptions = Subscriptions(store)
         self._tasks: TaskGroup | None = None
-        self._around: Surroundings | None = None
+        self._services: Services | None = None
         self._closing = False
 
     async def __aenter__(self) -> Supervisor:
@@ -79,7 +79,7 @@ class Supervisor:
             raise UsageError("a supervisor is opened once; make another one")
         clock = Clock()
         timers = Timers(clock)
-        self._around = Surroundings(
+        self._services = Services(
             store=self._store,
             clock=clock,
             timers=timers,
@@ -90,7 +90,7 @@ class Supervisor:
         )
         self._tasks = await anyio.create_task_group().__aenter__()
         self._tasks.start_soon(timers.run)
-        self._tasks.start_soon(Mailbox(self._store, self._roster.deliver, self._log).run)
+        self._tasks.start_soon(CommandReader(self._store, self._runs.deliver, self._log).run)
         return self
 
     async def __aexit__(
@@ -100,13 +100,13 @@ class Supervisor:
         self._closing = True
         try:
             if error is None:
-                await self._roster.drained()
+                await self._runs.drained()
         finally:
             try:
-                self._roster.cancel_all("the supervisor is closing")
-                await self._roster.drained_for_sure()
+                self._runs.cancel_all("the supervisor is closing")
+                await self._runs.drained_for_sure()
             finally:
-                self._hub.close()
+                self._subscriptions.close()
                 self._tasks.cancel_scope.cancel()
                 await self._tasks.__aexit__(None, None, None)
 
@@ -167,7 +167,7 @@ class Supervisor:
         handle = await self._start(order, created=True)
         for mail in await self._store.mail():
             if mail.run_id == run_id:
-                self._roster.deliver(mail)
+                self._runs.deliver(mail)
         return handle
 
     async def approve(
@@ -185,13 +185,13 @@ class Supervisor:
 
     def approvals(self) -> list[ApprovalRequest]:
         """The calls that are held here for a person, oldest first."""
-        return self._roster.requests()
+        return self._runs.requests()
 
     async def cancel_all(self, reason: str = "all runs were cancelled") -> None:
         """End every run and wait until all have ended."""
         check_text(reason=reason)
-        ending = list(self._roster)
-        self._roster.cancel_all(reason)
+        ending = list(self._runs)
+        self._runs.cancel_all(reason)
         for running in ending:
             await running.actor.finished.wait()
 
@@ -202,11 +202,13 @@ class Supervisor:
         gap nor duplicate. Of a run: until its end. Of neither: all events of this supervisor's runs from the moment
         it is entered. Entering raises UsageError for a run or a place there is not.
         """
-        return self._hub.subscribe(session_id=session_id, run_id=run_id, after=after)
+        return self._subscriptions.subscribe(session_id=session_id, run_id=run_id, after=after)
 
     def statistics(self) -> Statistics:
         """What goes on, and what went on."""
-        return self._roster.statistics(subscribers=self._hub.subscribers, publishers_dropped=self._publishers.dropped)
+        return self._runs.statistics(
+            subscribers=self._subscriptions.subscribers, publishers_dropped=self._publishers.dropped
+        )
 
     def _plan(self, adapter: Adapter, policies: object, policy: object, continuation: str, hooks: Hooks) -> Plan:
         self._check_open()
@@ -216,24 +218,24 @@ class Supervisor:
         return self._plans.get(adapter, given, hooks)
 
     def _check_open(self) -> None:
-        if self._around is None or self._closing:
+        if self._services is None or self._closing:
             raise UsageError("the supervisor is not open; use `async with`")
 
     async def _start(self, order: Order, *, created: bool) -> RunHandle:
         session_id = order.info.session_id
-        await self._slots.take(session_id)
+        await self._admission.take(session_id)
         try:
             self._check_open()
             return await self._begin(order, created=created)
         except BaseException:
-            self._slots.give_back(session_id)
+            self._admission.give_back(session_id)
             raise
 
     async def _begin(self, order: Order, *, created: bool) -> RunHandle:
-        assert self._around is not None
+        assert self._services is not None
         assert self._tasks is not None
         info = order.info
-        actor, begin = await launched(order, self._around)
+        actor, begin = await launched(order, self._services)
         if not created:
             await self._store.create_run(msgspec.structs.replace(info, created_at=datetime.now(UTC)))
             self._check_open()
@@ -245,7 +247,7 @@ class Supervisor:
             tenant=context.get("tenant"),
             started_at=datetime.now(UTC),
         )
-        self._roster.add(running)
+        self._runs.add(running)
         self._log.info("run.started", run_id=info.run_id, session_id=info.session_id)
         self._tasks.start_soon(self._own, running, begin)
         return RunHandle(actor, run_id=info.run_id, session_id=info.session_id)
@@ -254,15 +256,15 @@ class Supervisor:
         try:
             await running.actor.run(begin)
         finally:
-            self._roster.remove(running)
-            self._slots.give_back(running.session_id)
+            self._runs.remove(running)
+            self._admission.give_back(running.session_id)
 
     async def _answer(self, approval_id: str, given: ApprovalAnswer) -> None:
         check_text(approval_id=approval_id, by=given.by)
         check_named(by=given.by)
-        if not self._roster.answer(approval_id, given):
+        if not self._runs.answer(approval_id, given):
             await inbox.answer(self._store, approval_id, given)
 
     def _publish(self, events: list[Event]) -> None:
-        self._hub.publish(events)
+        self._subscriptions.publish(events)
         self._publishers.publish(events)

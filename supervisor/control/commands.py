@@ -18,7 +18,7 @@ PAUSE_S = 0.02
 RETRY_S = 1.0
 
 
-class Mailbox:
+class CommandReader:
     """Reads a store's mail and delivers each message once, in order."""
 
     def __init__(self, store: Store, deliver: Callable[[Mail], None], log: Any) -> None:

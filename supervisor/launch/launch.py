@@ -19,7 +19,7 @@ from ..machine.machine import RunMachine
 from ..machine.run_state import Identity
 from ..ports import Adapter, GateAnswer, Launch, RunInfo
 from ..run.actor import RunActor
-from ..run.services import Surroundings
+from ..run.services import Services
 from .history import Continuation, Continued, History, continued, read_history
 from .plan import Plan
 
@@ -64,7 +64,7 @@ def run_info(
     )
 
 
-async def launched(order: Order, around: Surroundings) -> tuple[RunActor, Begin]:
+async def launched(order: Order, services: Services) -> tuple[RunActor, Begin]:
     """The actor of a run and what starts it. Raises UsageError when the session cannot be continued
     so, PolicyViolationError when the context leaves out what a rule asks for.
     """
@@ -73,7 +73,7 @@ async def launched(order: Order, around: Surroundings) -> tuple[RunActor, Begin]
     context = _context(order, can_do)
     missing_context(plan.policy, context).check()
     judge: Judge = plan.compiled.monitor(context)
-    history = await read_history(around.store, info.session_id, judge)
+    history = await read_history(services.store, info.session_id, judge)
     taken_up = continued(history, order.continuation, can_resume=can_do.resume, provider=adapter.name)
     metadata = info.spec.get("metadata", {})
     launch = Launch(
@@ -94,19 +94,19 @@ async def launched(order: Order, around: Surroundings) -> tuple[RunActor, Begin]
         standing=history.grants,
         model=can_do.model,
         notes=_notes(plan, can_do),
-        answerable=around.answerable,
+        answerable=services.answerable,
         warns=plan.warns,
         clocked=plan.compiled.limits.has_clocks,
     )
     begin = Begin(
-        now_ms=around.clock.now_ms(),
+        now_ms=services.clock.now_ms(),
         prompt=launch.prompt,
         first=not history.events,
         model=can_do.model,
         tools=can_do.offered,
         metadata={**metadata, "gate": can_do.gate, **_told(plan, context, taken_up, can_do)},
     )
-    return RunActor(machine, adapter, launch, around=around), begin
+    return RunActor(machine, adapter, launch, services=services), begin
 
 
 async def _closed_gate(call: object) -> GateAnswer:

@@ -10,7 +10,7 @@ from .commands import Finish, HurryRecord, RetryRecord
 from .ending import end_without
 from .inputs import Retried
 from .result import Outcome
-from .run_state import Cause, RunCore
+from .run_state import Cause, RunState
 
 
 class Closing:
@@ -20,10 +20,10 @@ class Closing:
     # written only when the store has refused the one before.
     """
 
-    __slots__ = ("_core", "_end", "_error", "_lacking", "_outcome", "_replaced")
+    __slots__ = ("_end", "_error", "_lacking", "_outcome", "_replaced", "_state")
 
-    def __init__(self, core: RunCore) -> None:
-        self._core = core
+    def __init__(self, state: RunState) -> None:
+        self._state = state
         self._end: Event | None = None
         self._outcome: Outcome | None = None
         self._error: Exception | None = None
@@ -32,16 +32,16 @@ class Closing:
 
     def store_failed(self, error: Exception) -> None:
         """The record cannot be written: whatever waits for it waits no more, and the run is cancelled."""
-        self._core.outbox.broken = True
+        self._state.outbox.broken = True
         self._error = self._error or error
-        if not self._core.ended:
+        if not self._state.ended:
             reason = f"the record cannot be written: {error}"
-            self._core.order_cancel(Cause(kind="store", reason=reason, error=error))
+            self._state.order_cancel(Cause(kind="store", reason=reason, error=error))
 
     def conclude(self, end: Event, outcome: Outcome) -> None:
         """The run is over: write its end, and have the caller told when it is stored."""
         self._end, self._outcome = end, outcome
-        outbox = self._core.outbox
+        outbox = self._state.outbox
         outbox.unwritten.append(end)
         outbox.at_once(HurryRecord())
         outbox.after_record(lambda: RetryRecord(end=end) if outbox.broken else self._finished())
@@ -55,13 +55,13 @@ class Closing:
             return
         failed = told.refused or told.error
         self._error = failed and (self._error or failed)
-        self._core.outbox.at_once(self._finished())
+        self._state.outbox.at_once(self._finished())
 
     def _rewrite(self, end: Event) -> None:
         self._replaced = end is not self._end
-        self._end = self._core.stamp(end)
-        self._core.outbox.unwritten.append(self._end)
-        self._core.outbox.at_once(RetryRecord(end=self._end))
+        self._end = self._state.stamp(end)
+        self._state.outbox.unwritten.append(self._end)
+        self._state.outbox.at_once(RetryRecord(end=self._end))
 
     def _finished(self) -> Finish:
         assert self._outcome is not None

@@ -14,33 +14,35 @@ from ..errors import ProviderError
 from ..store.codec import ENDINGS
 from .inputs import AdapterEnded
 from .judge import SettledReport
-from .provider_events import ProviderEnd, Reports
+from .provider_events import ProviderEnd, ProviderEvents
 from .result import Outcome, PolicyReport, strictest
-from .run_state import Cause, RunCore, because
+from .run_state import Cause, RunState, because
 
 BROKEN = ("store", "fault")
 """Causes of cancelling that mean the run has failed."""
 
 
-def ended(core: RunCore, reports: Reports, told: AdapterEnded, notes: Mapping[str, Any]) -> tuple[Event, Outcome]:
+def ended(
+    state: RunState, reports: ProviderEvents, told: AdapterEnded, notes: Mapping[str, Any]
+) -> tuple[Event, Outcome]:
     """The event that ends the run, still to be recorded, and what the caller is told; the judge has settled then."""
-    cause, end = core.cause, reports.end
-    terminal = core.stamp(terminal_event(cause, end, told.error, told.evidence, core.judge.usage))
+    cause, end = state.cause, reports.end
+    terminal = state.stamp(terminal_event(cause, end, told.error, told.evidence, state.judge.usage))
     settled = None
-    if not core.faulted:
-        found = [*core.judge.observe(terminal)]
-        settled = core.judge.finish()
-        core.follow(unseen([*found, *settled.violations], core.findings), ended=True)
+    if not state.faulted:
+        found = [*state.judge.observe(terminal)]
+        settled = state.judge.finish()
+        state.follow(unseen([*found, *settled.violations], state.findings), ended=True)
     outcome = Outcome(
         status=ENDINGS[type(terminal)],
-        policy=report_of(core, settled, notes),
-        usage=msgspec.structs.replace(core.judge.usage),
+        policy=report_of(state, settled, notes),
+        usage=msgspec.structs.replace(state.judge.usage),
         output=reports.output,
-        reason=because(core.refusal) if core.refusal else cause.reason if cause else "",
-        refused=core.refusal is not None,
+        reason=because(state.refusal) if state.refusal else cause.reason if cause else "",
+        refused=state.refusal is not None,
         error=error_owed(cause, end, told.error),
     )
-    core.ended = True
+    state.ended = True
     return terminal, outcome
 
 
@@ -49,12 +51,12 @@ def end_without(refused: Exception, end: Event | None = None) -> Event:
     return RunFailed(error=described(refused)) if end is None or isinstance(end, RunCompleted) else end
 
 
-def torn_down(core: RunCore, reports: Reports, error: Exception) -> Outcome:
+def torn_down(state: RunState, reports: ProviderEvents, error: Exception) -> Outcome:
     """What is known of a run that was left before it could end."""
     return Outcome(
         status="failed",
-        policy=report_of(core, None, {}),
-        usage=msgspec.structs.replace(core.judge.usage),
+        policy=report_of(state, None, {}),
+        usage=msgspec.structs.replace(state.judge.usage),
         output=reports.output,
         error=error,
     )
@@ -101,15 +103,15 @@ def error_owed(cause: Cause | None, end: ProviderEnd | None, error: BaseExceptio
     return None
 
 
-def report_of(core: RunCore, settled: SettledReport | None, notes: Mapping[str, Any]) -> PolicyReport:
+def report_of(state: RunState, settled: SettledReport | None, notes: Mapping[str, Any]) -> PolicyReport:
     """The policies' report on a run; a faulted judge has only what it found before."""
-    findings = tuple(core.findings)
-    action = "cancel" if core.refusal else strictest(findings)
+    findings = tuple(state.findings)
+    action = "cancel" if state.refusal else strictest(findings)
     if settled is None:
         return PolicyReport(action=action, violations=findings, metadata={**notes})
     rules = dict(settled.rules)
     idle = [rule_id for rule_id, rule in rules.items() if rule.status == "not_exercised"]
-    metadata = {**notes, **core.judge.metadata, "not_exercised": idle}
+    metadata = {**notes, **state.judge.metadata, "not_exercised": idle}
     return PolicyReport(action=action, violations=findings, metadata=metadata, rules=rules)
 
 

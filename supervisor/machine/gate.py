@@ -16,9 +16,9 @@ from ..ports import ApprovalAnswer, ApprovalRequest, GateAnswer
 from .commands import Answer, Command, RunChecks
 from .enforcement import denied, labelled, requested, started
 from .event_checks import NO_CALL, flaw_in
-from .held_calls import Holding
+from .held_calls import HeldCalls
 from .open_calls import OpenCall, OpenCalls, Proposal
-from .run_state import RunCore
+from .run_state import RunState
 
 DECLINED = "A person declined this call of tool '{}'."
 EXPIRED = "Nobody approved this call of tool '{}' in time."
@@ -31,20 +31,20 @@ class GateKeeper:
     # permitted once the run is being cancelled.
     """
 
-    __slots__ = ("_answerable", "_by_key", "_on_timeout", "calls", "core", "holding")
+    __slots__ = ("_answerable", "_by_key", "_on_timeout", "calls", "holding", "state")
 
     def __init__(
         self,
-        core: RunCore,
+        state: RunState,
         approval: Approval,
         standing: Iterable[ToolApprovalGranted] = (),
         *,
         answerable: bool = True,
     ) -> None:
-        self.core = core
+        self.state = state
         self._answerable = answerable
         self.calls = OpenCalls()
-        self.holding = Holding(core, standing, timeout_s=approval.timeout_s)
+        self.holding = HeldCalls(state, standing, timeout_s=approval.timeout_s)
         self._on_timeout = approval.on_timeout
         self._by_key: dict[int, Proposal] = {}
 
@@ -55,12 +55,12 @@ class GateKeeper:
         elif (flaw := flaw_in(call)) is not None:
             self._refuse_flawed(key, call, f"a call whose {flaw}")
         else:
-            self._take_up(Proposal(key, self.core.numbered(call)))
+            self._take_up(Proposal(key, self.state.numbered(call)))
 
     def _take_up(self, proposal: Proposal) -> None:
         key, call = proposal.key, proposal.call
         self._by_key[key] = proposal
-        if self.core.ended:
+        if self.state.ended:
             self._answer(proposal, self._refusal(call))
             return
         known = self.calls.get(call.id)
@@ -122,21 +122,21 @@ class GateKeeper:
         call = proposal.call
         self.calls.put(call.id, call.name, call.input, "waiting")
         if known is None:
-            self.core.record(requested(call))
-        if self.core.cause is not None:
+            self.state.record(requested(call))
+        if self.state.cause is not None:
             self._refuse(proposal, "cancel", None)
         else:
             self._judge(proposal)
 
     def _judge(self, proposal: Proposal) -> None:
-        checks = self.core.judge.async_checks(proposal.call)
+        checks = self.state.judge.async_checks(proposal.call)
         if checks:
-            self.core.outbox.at_once(RunChecks(key=proposal.key, call=proposal.call, checks=tuple(checks)))
+            self.state.outbox.at_once(RunChecks(key=proposal.key, call=proposal.call, checks=tuple(checks)))
         else:
             self._decide(proposal, {})
 
     def _decide(self, proposal: Proposal, answers: Mapping[str, Any]) -> None:
-        decision = self.core.judge.propose(proposal.call, answers)
+        decision = self.state.judge.propose(proposal.call, answers)
         self._report_errors(decision)
         if decision.action == "request_approval":
             self._await_approval(proposal, decision)
@@ -147,20 +147,20 @@ class GateKeeper:
         else:
             for violation in decision.violations:
                 if violation.action == "cancel":
-                    self.core.refuse_run(violation)
+                    self.state.refuse_run(violation)
             self._refuse(proposal, decision.action, decision.tell_model)
 
     def _report_errors(self, decision: Decision) -> None:
         if decision.errors:
             failed = ", ".join(f"`{name}`" for name in decision.errors)
-            self.core.record(ErrorOccurred(code="rule_failed", message=f"rules that raised: {failed}"))
+            self.state.record(ErrorOccurred(code="rule_failed", message=f"rules that raised: {failed}"))
 
     def _note(self, proposal: Proposal, found: Iterable[Violation]) -> None:
         for violation in found:
             found_by = (violation.policy, violation.rule)
             if found_by not in proposal.noted:
                 proposal.noted.add(found_by)
-                self.core.note(violation)
+                self.state.note(violation)
 
     def _await_approval(self, proposal: Proposal, decision: Decision) -> None:
         self._await_outcome(proposal, decision.violations)
@@ -181,7 +181,7 @@ class GateKeeper:
         call = proposal.call
         self.calls.put(call.id, call.name, call.input, "started", proposal.key)
         self._note(proposal, (labelled(violation, "observed") for violation in proposal.pending))
-        self.core.record(started(call))
+        self.state.record(started(call))
         self._answer(proposal, GateAnswer(allowed=True))
 
     def _refuse(self, proposal: Proposal, decision: str, tell_model: str | None) -> None:
@@ -189,16 +189,16 @@ class GateKeeper:
         answer = self._refusal(proposal.call, tell_model)
         call = proposal.call
         self.calls.refuse(call.id)
-        self.core.record(denied(call, decision, answer.tell_model or ""))
+        self.state.record(denied(call, decision, answer.tell_model or ""))
         self._answer(proposal, answer)
 
     def _refusal(self, call: ToolCall, tell_model: str | None = None) -> GateAnswer:
         said = tell_model or tell_model_default(call.name)
-        stop = self.core.cause is not None or self.core.ended
+        stop = self.state.cause is not None or self.state.ended
         return GateAnswer(allowed=False, tell_model=said, stop=stop)
 
     def _refuse_flawed(self, key: int, call: ToolCall, what: str) -> None:
-        self.core.blame_adapter(f"proposed {what}")
+        self.state.blame_adapter(f"proposed {what}")
         proposal = self._by_key[key] = Proposal(key, call)
         self._answer(proposal, self._refusal(call))
 
@@ -207,14 +207,14 @@ class GateKeeper:
         call = proposal.call
         what = "again" if known.same(call.name, call.input) else f"again as `{call.name}` with another tool or input"
         state = "runs" if known.stage == "started" else "waits"
-        self.core.record(
+        self.state.record(
             ErrorOccurred(code="call_id_reused", message=f"call `{call.id}` was asked for {what} while it {state}")
         )
         self._answer(proposal, self._refusal(call))
 
     def _answer(self, proposal: Proposal, answer: GateAnswer) -> None:
         proposal.answer = answer
-        self.core.outbox.after_record(partial(self._deliver, proposal.key))
+        self.state.outbox.after_record(partial(self._deliver, proposal.key))
 
     def _deliver(self, key: int) -> Command | None:
         proposal = self._by_key.pop(key, None)
@@ -226,16 +226,16 @@ class GateKeeper:
     def _fail(self, key: int, call_id: str, error: str) -> None:
         """The call that was permitted to this key will not run; one that others run under its id goes on."""
         known = self.calls.get(call_id)
-        if known is not None and known.stage == "started" and known.key == key and not self.core.ended:
+        if known is not None and known.stage == "started" and known.key == key and not self.state.ended:
             self.calls.end(call_id)
-            self.core.record(ToolCallFailed(tool_call_id=call_id, tool_name=known.name, error=error))
+            self.state.record(ToolCallFailed(tool_call_id=call_id, tool_name=known.name, error=error))
 
     def _unapproved(self, violations: Sequence[Violation], message: str) -> None:
         """Where `on_timeout` says so, a call that nobody approved ends the run."""
         if self._on_timeout == "cancel" and violations:
             violation = msgspec.structs.replace(violations[0], action="cancel", message=message)
-            self.core.note(violation)
-            self.core.refuse_run(violation)
+            self.state.note(violation)
+            self.state.refuse_run(violation)
 
 
 def _told(request: ApprovalRequest, sentence: str) -> str:

@@ -13,7 +13,7 @@ from ..ports import ApprovalAnswer, ApprovalRequest
 from . import approval_events as approvals
 from .commands import AskApproval, DropApproval
 from .open_calls import Proposal
-from .run_state import RunCore
+from .run_state import RunState
 
 
 class Held:
@@ -29,16 +29,16 @@ class Held:
         self.expires_ms = at_ms(request.expires_at)
 
 
-class Holding:
+class HeldCalls:
     """Held calls by approval id; `standing` are the grants an earlier run of the session left behind.
 
     # INVARIANT: whatever ends the waiting takes its call out, so it is answered once.
     """
 
-    __slots__ = ("_core", "_held", "_standing", "_timeout_s")
+    __slots__ = ("_held", "_standing", "_state", "_timeout_s")
 
-    def __init__(self, core: RunCore, standing: Iterable[ToolApprovalGranted], *, timeout_s: float) -> None:
-        self._core = core
+    def __init__(self, state: RunState, standing: Iterable[ToolApprovalGranted], *, timeout_s: float) -> None:
+        self._state = state
         self._held: dict[str, Held] = {}
         self._standing = {(grant.tool_name, grant.input_digest): grant for grant in standing}
         self._timeout_s = timeout_s
@@ -49,16 +49,16 @@ class Holding:
         if standing is None:
             return False
         request = msgspec.structs.replace(self._request(proposal, decision), approval_id=standing.approval_id)
-        self._core.record(approvals.requested(request))
-        self._core.record(approvals.granted(request, by=standing.by or "", reason=standing.reason))
+        self._state.record(approvals.requested(request))
+        self._state.record(approvals.granted(request, by=standing.by or "", reason=standing.reason))
         return True
 
     def hold(self, proposal: Proposal, decision: Decision) -> None:
         """Ask for an approval and hold the call."""
         request = self._request(proposal, decision)
-        self._core.record(approvals.requested(request))
+        self._state.record(approvals.requested(request))
         self._held[request.approval_id] = Held(request, proposal)
-        self._core.outbox.after_record(lambda: self._ask(request.approval_id))
+        self._state.outbox.after_record(lambda: self._ask(request.approval_id))
 
     def hold_again(self, request: ApprovalRequest, proposal: Proposal) -> None:
         """Hold a call that an earlier shell of this run held; its request is on record."""
@@ -70,19 +70,19 @@ class Holding:
         answers none. One to a signal is for the record.
         """
         held = self._held.get(approval_id)
-        request = held.request if held is not None else self._core.signals.get(approval_id)
+        request = held.request if held is not None else self._state.signals.get(approval_id)
         if request is None or not approvals.same_input(request, answer.input_digest):
             return None
         if held is not None:
             self._take_out(held)
         else:
-            del self._core.signals[approval_id]
-        self._core.record(approvals.answered(request, answer))
+            del self._state.signals[approval_id]
+        self._state.record(approvals.answered(request, answer))
         return held
 
     def expired(self) -> Iterator[Held]:
         """The calls whose time is up, one after another, which are held no more."""
-        for held in [held for held in self._held.values() if held.expires_ms <= self._core.now_ms]:
+        for held in [held for held in self._held.values() if held.expires_ms <= self._state.now_ms]:
             self._expire(held, "nobody answered in time")
             yield held
 
@@ -104,10 +104,10 @@ class Holding:
         return [held.request for held in self._held.values() if held.asked]
 
     def _request(self, proposal: Proposal, decision: Decision) -> ApprovalRequest:
-        core = self._core
-        ids = (core.new_approval_id(), core.identity.run_id, core.identity.session_id)
+        state = self._state
+        ids = (state.new_approval_id(), state.identity.run_id, state.identity.session_id)
         return approvals.request_for(
-            decision.violations, proposal.call, ids=ids, at=core.at, timeout_s=self._timeout_s
+            decision.violations, proposal.call, ids=ids, at=state.at, timeout_s=self._timeout_s
         )
 
     def _ask(self, approval_id: str) -> AskApproval | None:
@@ -120,8 +120,8 @@ class Holding:
 
     def _expire(self, held: Held, why: str) -> None:
         self._take_out(held)
-        self._core.record(approvals.expired(held.request, reason=why))
+        self._state.record(approvals.expired(held.request, reason=why))
 
     def _take_out(self, held: Held) -> None:
         del self._held[held.request.approval_id]
-        self._core.outbox.at_once(DropApproval(approval_id=held.request.approval_id))
+        self._state.outbox.at_once(DropApproval(approval_id=held.request.approval_id))

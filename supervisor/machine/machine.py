@@ -39,10 +39,10 @@ from .commands import ArmDeadline, CancelAdapter, Command, HurryRecord
 from .gate import GateKeeper
 from .judge import Judge, Nets
 from .open_calls import OpenCall
-from .provider_events import Reports
+from .provider_events import ProviderEvents
 from .recall import grants_in, past_of, recall
 from .result import Outcome
-from .run_state import Cause, Identity, RunCore
+from .run_state import Cause, Identity, RunState
 
 
 class RunMachine:
@@ -63,12 +63,12 @@ class RunMachine:
     __slots__ = (
         "_clocked",
         "_closing",
-        "_core",
         "_deadline",
         "_ending",
         "_gate",
         "_notes",
         "_reports",
+        "_state",
         "_stopping",
         "_warns",
     )
@@ -86,16 +86,16 @@ class RunMachine:
         warns: bool = True,
         clocked: bool = True,
     ) -> None:
-        self._core = RunCore(identity, judge)
-        self._gate = GateKeeper(self._core, approval or Approval(), standing, answerable=answerable)
-        self._reports = Reports(self._core, self._gate.calls, model=model)
+        self._state = RunState(identity, judge)
+        self._gate = GateKeeper(self._state, approval or Approval(), standing, answerable=answerable)
+        self._reports = ProviderEvents(self._state, self._gate.calls, model=model)
         self._notes = notes or {}
         self._warns = warns
         self._clocked = clocked
         self._deadline: int | None = None
         self._stopping = False
         self._ending: inputs.AdapterEnded | None = None
-        self._closing = Closing(self._core)
+        self._closing = Closing(self._state)
 
     @classmethod
     def resume(
@@ -113,9 +113,9 @@ class RunMachine:
             if event.seq > judged_to:
                 judge.observe(event)
         judge.warnings()  # those are on record
-        recall(history, machine._core, machine._gate, machine._reports)
+        recall(history, machine._state, machine._gate, machine._reports)
         if machine.ended:
-            machine._ending = inputs.AdapterEnded(now_ms=machine._core.now_ms)
+            machine._ending = inputs.AdapterEnded(now_ms=machine._state.now_ms)
         return machine
 
     @property
@@ -128,18 +128,18 @@ class RunMachine:
 
         What it recorded is among the `unwritten`.
         """
-        core = self._core
-        if told.now_ms > core.now_ms:
-            core.tell_time(told.now_ms)
+        state = self._state
+        if told.now_ms > state.now_ms:
+            state.tell_time(told.now_ms)
         try:
             _HANDLERS[type(told)](self, told)
-            if self._warns and core.outbox.unwritten and not core.ended:
-                core.hand_over_warnings()
+            if self._warns and state.outbox.unwritten and not state.ended:
+                state.hand_over_warnings()
         except BaseException as error:  # a judge that raises refuses: the run is cancelled, the error is the caller's
             self._fault(error)
-        if core.cause is not None:
-            self._stop_once(core.cause)
-        commands = core.outbox.take()
+        if state.cause is not None:
+            self._stop_once(state.cause)
+        commands = state.outbox.take()
         # Only calls, approvals and the start can bring a deadline nearer; what moves it further is seen when
         # the alarm rings early.
         if type(told) is not inputs.Reported or (self._clocked and type(told.event) not in _MOVES_NO_DEADLINE_NEARER):
@@ -149,29 +149,29 @@ class RunMachine:
     @property
     def unwritten(self) -> Sequence[Event]:
         """The events recorded since the last `take_record`."""
-        return self._core.outbox.unwritten
+        return self._state.outbox.unwritten
 
     def take_record(self) -> list[Event]:
         """The events to store next, in order, and in one unit: what one input recorded stays together.
 
         `Stored` is to follow.
         """
-        return self._core.outbox.take_record()
+        return self._state.outbox.take_record()
 
     @property
     def begun(self) -> bool:
         """Whether the run has started: `Begin` is the first input of one that has not."""
-        return self._core.begun
+        return self._state.begun
 
     @property
     def ended(self) -> bool:
         """Whether the run is over: its terminal event is recorded, and everything is refused."""
-        return self._core.ended
+        return self._state.ended
 
     @property
     def seq(self) -> int:
         """The `seq` of the latest event recorded."""
-        return self._core.seq
+        return self._state.seq
 
     @property
     def turn(self) -> int:
@@ -190,7 +190,7 @@ class RunMachine:
     @property
     def cancelling(self) -> bool:
         """Whether the run is being cancelled."""
-        return self._core.cause is not None
+        return self._state.cause is not None
 
     @property
     def requests(self) -> list[ApprovalRequest]:
@@ -199,13 +199,13 @@ class RunMachine:
 
     def torn_down(self, error: Exception) -> Outcome:
         """What is known of a run whose shell is left before the machine could end it; nothing is recorded."""
-        return ending.torn_down(self._core, self._reports, error)
+        return ending.torn_down(self._state, self._reports, error)
 
     def _fault(self, raised: BaseException) -> None:
         error = as_error(raised)
-        self._core.faulted = True
-        self._core.order_cancel(Cause(kind="fault", reason=f"judging failed: {error}", error=error))
-        if self._ending is not None and not self._core.ended:
+        self._state.faulted = True
+        self._state.order_cancel(Cause(kind="fault", reason=f"judging failed: {error}", error=error))
+        if self._ending is not None and not self._state.ended:
             self._conclude(self._ending)
 
     def _stop_once(self, cause: Cause) -> None:
@@ -213,8 +213,8 @@ class RunMachine:
             return
         self._stopping = True
         self._gate.refuse_open(cause.reason, decision="cancel")
-        self._core.outbox.at_once(HurryRecord())
-        self._core.outbox.after_record(lambda: None if self._ending else CancelAdapter(reason=cause.reason))
+        self._state.outbox.at_once(HurryRecord())
+        self._state.outbox.after_record(lambda: None if self._ending else CancelAdapter(reason=cause.reason))
 
     def _armed(self, commands: Sequence[Command]) -> Sequence[Command]:
         deadline = self._next_deadline()
@@ -224,16 +224,16 @@ class RunMachine:
         return [*commands, ArmDeadline(at_ms=deadline)]
 
     def _next_deadline(self) -> int | None:
-        if self._core.ended or self._stopping:
+        if self._state.ended or self._stopping:
             return None
-        due = self._core.judge.deadline()
+        due = self._state.judge.deadline()
         expiry = self._gate.holding.next_expiry()
         return due if expiry is None else expiry if due is None else min(due, expiry)
 
     def _begin(self, told: inputs.Begin) -> None:
-        record = self._core.record
+        record = self._state.record
         record(SessionCreated() if told.first else SessionResumed())
-        self._core.begun = True
+        self._state.begun = True
         record(RunStarted(model=told.model, tools=told.tools, metadata=told.metadata))
         if told.prompt is not None:
             record(MessageSent(content=told.prompt))
@@ -252,18 +252,18 @@ class RunMachine:
 
     def _ticked(self, told: inputs.Ticked) -> None:
         self._deadline = None  # the alarm has rung
-        if self._core.ended:
+        if self._state.ended:
             return
         self._gate.expire()
-        self._core.follow(self._core.judge.tick(told.now_ms))
+        self._state.follow(self._state.judge.tick(told.now_ms))
 
     def _cancel_asked(self, told: inputs.CancelAsked) -> None:
-        if self._core.ended or self._ending is not None or self.provider_done or self.cancelling:
+        if self._state.ended or self._ending is not None or self.provider_done or self.cancelling:
             return
         if told.approval is not None:
-            request = msgspec.structs.replace(told.approval, held=False, requested_at=self._core.at)
-            self._core.record(approvals.requested(request))
-        self._core.order_cancel(Cause(kind=told.by, reason=told.reason))
+            request = msgspec.structs.replace(told.approval, held=False, requested_at=self._state.at)
+            self._state.record(approvals.requested(request))
+        self._state.order_cancel(Cause(kind=told.by, reason=told.reason))
 
     def _adapter_end(self, told: inputs.AdapterEnded) -> None:
         if self._ending is None:
@@ -272,9 +272,9 @@ class RunMachine:
             self._conclude(told)
 
     def _conclude(self, told: inputs.AdapterEnded) -> None:
-        core = self._core
-        core.hand_over_warnings()
-        end, outcome = ending.ended(core, self._reports, told, self._notes)
+        state = self._state
+        state.hand_over_warnings()
+        end, outcome = ending.ended(state, self._reports, told, self._notes)
         self._closing.conclude(end, outcome)
 
 
@@ -292,7 +292,7 @@ _HANDLERS: dict[type, Callable[[RunMachine, Any], None]] = {
     inputs.Ticked: RunMachine._ticked,
     inputs.CancelAsked: RunMachine._cancel_asked,
     inputs.AdapterEnded: RunMachine._adapter_end,
-    inputs.Stored: lambda on, told: on._core.outbox.stored(told.count),
+    inputs.Stored: lambda on, told: on._state.outbox.stored(told.count),
     inputs.StoreFailed: lambda on, told: on._closing.store_failed(told.error),
     inputs.Retried: lambda on, told: on._closing.retried(told),
 }

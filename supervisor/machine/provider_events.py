@@ -30,7 +30,7 @@ from proctor.policies.stream.events import (
 from .enforcement import input_changed
 from .event_checks import flaw_in, flaw_in_usage
 from .open_calls import OpenCalls
-from .run_state import RunCore
+from .run_state import RunState
 from .trust import believed
 
 
@@ -42,13 +42,13 @@ class ProviderEnd(msgspec.Struct, frozen=True, kw_only=True):
     error: Any = None
 
 
-class Reports:
+class ProviderEvents:
     """Takes a provider's events. After its end was reported nothing more is taken."""
 
-    __slots__ = ("_calls", "_core", "_deltas", "_message", "_model", "_reported", "end", "turn")
+    __slots__ = ("_calls", "_deltas", "_message", "_model", "_reported", "_state", "end", "turn")
 
-    def __init__(self, core: RunCore, calls: OpenCalls, *, model: str | None = None) -> None:
-        self._core = core
+    def __init__(self, state: RunState, calls: OpenCalls, *, model: str | None = None) -> None:
+        self._state = state
         self._calls = calls
         self._model = model
         self._message: Any = None
@@ -62,13 +62,13 @@ class Reports:
         if self.end is not None:
             return
         if not isinstance(event, Event):
-            self._core.blame_adapter(f"reported a `{type(event).__name__}`, which is no event")
+            self._state.blame_adapter(f"reported a `{type(event).__name__}`, which is no event")
         elif (flaw := flaw_in(event)) is not None:
-            self._core.blame_adapter(f"reported a `{event.type}` event whose {flaw}")
+            self._state.blame_adapter(f"reported a `{event.type}` event whose {flaw}")
         elif (handler := _HANDLERS.get(type(event))) is not None:
             handler(self, event)
         else:
-            self._core.record(believed(event))
+            self._state.record(believed(event))
 
     @property
     def output(self) -> Any:
@@ -92,32 +92,32 @@ class Reports:
             case TokenUsageUpdated(scope="cumulative"):
                 self._reported = event
             case TurnCompleted():
-                self.turn = max(self.turn, event.turn - self._core.identity.turns_before + 1)
+                self.turn = max(self.turn, event.turn - self._state.identity.turns_before + 1)
 
     def _noted(self, event: Event) -> None:
         self.recall(event)
-        self._core.record(event)
+        self._state.record(event)
 
     def _turn(self, event: TurnEvent) -> None:
-        numbered = self._core.numbered(event)
+        numbered = self._state.numbered(event)
         self.recall(numbered)
-        self._core.record(numbered)
+        self._state.record(numbered)
 
     def _usage(self, event: TokenUsageUpdated) -> None:
         flaw = flaw_in_usage(event, self._reported)
         if flaw is not None:
-            self._core.blame_adapter(f"reported a `{event.type}` event whose {flaw}")
+            self._state.blame_adapter(f"reported a `{event.type}` event whose {flaw}")
             return
         self.recall(event)
         if event.model is None and self._model is not None:
             event = msgspec.structs.replace(event, model=self._model)
-        self._core.record(event)
+        self._state.record(event)
 
     def _requested(self, event: ToolCallRequested) -> None:
         id = event.tool_call_id
         if self._calls.get(id) is None and not self._calls.was_refused(id):
             self._calls.put(event.tool_call_id, event.tool_name, event.tool_input, "requested")
-            self._core.record(self._core.numbered(event))
+            self._state.record(self._state.numbered(event))
 
     def _started(self, event: ToolCallStarted) -> None:
         id, name, input = event.tool_call_id, event.tool_name, event.tool_input
@@ -125,17 +125,17 @@ class Reports:
         if known is not None and known.stage == "started" and known.same(name, input):
             return  # the gate recorded it when it permitted it
         self._calls.put(id, name, input, "started")
-        self._core.record(self._core.numbered(event))
+        self._state.record(self._state.numbered(event))
 
     def ran_otherwise(self, event: ToolCallStarted) -> None:
         """Record the start of a call whose input somebody changed, judge it as it ran, and end the run for it."""
         self._started(event)
-        self._core.follow([input_changed(event)])
+        self._state.follow([input_changed(event)])
 
     def _outcome(self, event: ToolCallCompleted | ToolCallFailed) -> None:
         if not self._calls.was_refused(event.tool_call_id):
             self._calls.end(event.tool_call_id)
-            self._core.record(event)
+            self._state.record(event)
 
     def _denied(self, event: ToolCallDenied) -> None:
         """A call allowed here and then refused by the provider has failed."""
@@ -145,15 +145,17 @@ class Reports:
         known = self._calls.get(id)
         if known is None or known.stage != "started":
             self._calls.end(id)
-            self._core.record(event)
+            self._state.record(event)
             return
         self._calls.end(id)
         error = event.tell_model or "refused by the provider"
-        self._core.record(ToolCallFailed(tool_call_id=id, tool_name=known.name, error=error, event_id=event.event_id))
+        self._state.record(
+            ToolCallFailed(tool_call_id=id, tool_name=known.name, error=error, event_id=event.event_id)
+        )
 
     def _run_started(self, event: RunStarted) -> None:
         self._model = event.model or self._model
-        self._core.record(believed(event))
+        self._state.record(believed(event))
 
     def _completed(self, event: RunCompleted) -> None:
         self.end = ProviderEnd(completed=True, output=event.output)
@@ -163,20 +165,20 @@ class Reports:
         self.end = ProviderEnd(completed=False, error=error)
 
 
-_HANDLERS: dict[type[Event], Callable[[Reports, Any], None]] = {
-    MessageReceived: Reports._noted,
-    MessageStreamed: Reports._noted,
-    TurnStarted: Reports._turn,
-    TurnCompleted: Reports._turn,
-    TokenUsageUpdated: Reports._usage,
-    ToolCallRequested: Reports._requested,
-    ToolCallStarted: Reports._started,
-    ToolCallCompleted: Reports._outcome,
-    ToolCallFailed: Reports._outcome,
-    ToolCallDenied: Reports._denied,
-    RunStarted: Reports._run_started,
-    SessionStarted: Reports._noted,
-    RunCompleted: Reports._completed,
-    RunFailed: Reports._failed,
-    RunCancelled: Reports._failed,
+_HANDLERS: dict[type[Event], Callable[[ProviderEvents, Any], None]] = {
+    MessageReceived: ProviderEvents._noted,
+    MessageStreamed: ProviderEvents._noted,
+    TurnStarted: ProviderEvents._turn,
+    TurnCompleted: ProviderEvents._turn,
+    TokenUsageUpdated: ProviderEvents._usage,
+    ToolCallRequested: ProviderEvents._requested,
+    ToolCallStarted: ProviderEvents._started,
+    ToolCallCompleted: ProviderEvents._outcome,
+    ToolCallFailed: ProviderEvents._outcome,
+    ToolCallDenied: ProviderEvents._denied,
+    RunStarted: ProviderEvents._run_started,
+    SessionStarted: ProviderEvents._noted,
+    RunCompleted: ProviderEvents._completed,
+    RunFailed: ProviderEvents._failed,
+    RunCancelled: ProviderEvents._failed,
 }

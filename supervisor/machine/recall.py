@@ -29,8 +29,8 @@ from proctor.policies.stream.events import (
 
 from . import approval_events as approvals
 from .gate import GateKeeper
-from .provider_events import Reports
-from .run_state import Identity, RunCore
+from .provider_events import ProviderEvents
+from .run_state import Identity, RunState
 
 
 def past_of(identity: Identity, history: Sequence[Event]) -> Identity:
@@ -48,11 +48,11 @@ def grants_in(history: Sequence[Event]) -> list[ToolApprovalGranted]:
     return approvals.standing_grants(event for event in history if isinstance(event, ApprovalEvent))
 
 
-def recall(history: Sequence[Event], core: RunCore, gate: GateKeeper, reports: Reports) -> None:
+def recall(history: Sequence[Event], state: RunState, gate: GateKeeper, reports: ProviderEvents) -> None:
     """Put the parts of a run's machine into the state they had when the last of these was recorded."""
-    past = _Recollection(core, gate, reports)
+    past = _Recollection(state, gate, reports)
     for event in history:
-        if event.run_id == core.identity.run_id:
+        if event.run_id == state.identity.run_id:
             past.take(event)
     past.finish()
 
@@ -60,8 +60,8 @@ def recall(history: Sequence[Event], core: RunCore, gate: GateKeeper, reports: R
 class _Recollection:
     """Takes a run's own events in order and puts the parts of its machine into the state they had."""
 
-    def __init__(self, core: RunCore, gate: GateKeeper, reports: Reports) -> None:
-        self._core = core
+    def __init__(self, state: RunState, gate: GateKeeper, reports: ProviderEvents) -> None:
+        self._state = state
         self._gate = gate
         self._reports = reports
         self._waiting: dict[str, ToolApprovalRequested] = {}
@@ -70,7 +70,7 @@ class _Recollection:
     def take(self, event: Event) -> None:
         """One more event of the run."""
         if event.at is not None:
-            self._core.tell_time(at_ms(event.at))
+            self._state.tell_time(at_ms(event.at))
         match event:
             case PolicyViolated():
                 self._violated(event)
@@ -83,10 +83,10 @@ class _Recollection:
             case ApprovalEvent():
                 self._approval(event)
             case RunStarted():
-                self._core.begun = True
+                self._state.begun = True
                 self._reports.recall(event)
             case RunCompleted() | RunFailed() | RunCancelled():
-                self._core.ended = True
+                self._state.ended = True
             case _:
                 self._reports.recall(event)
 
@@ -100,9 +100,9 @@ class _Recollection:
     def _violated(self, event: PolicyViolated) -> None:
         known = {name: getattr(event, name, None) for name in Violation.__struct_fields__}
         violation = msgspec.convert(known, Violation)
-        self._core.findings.append(violation)
+        self._state.findings.append(violation)
         if event.action == "cancel" or event.escalated:
-            self._core.refuse_run(violation)
+            self._state.refuse_run(violation)
 
     def _asked_for(self, event: ToolCallRequested | ToolCallStarted) -> None:
         id, name, input = event.tool_call_id, event.tool_name, event.tool_input
@@ -116,6 +116,6 @@ class _Recollection:
         if not isinstance(event, ToolApprovalRequested):
             self._waiting.pop(event.approval_id, None)
             return
-        self._core.recall_approval(event.approval_id)
+        self._state.recall_approval(event.approval_id)
         if event.held and event.expires_at is not None:
             self._waiting[event.approval_id] = event

@@ -56,7 +56,7 @@ def because(violation: Violation) -> str:
     return f"policy `{violation.policy}`: {violation.message or violation.kind}{wanted}"
 
 
-class RunCore:
+class RunState:
     """The record, the findings and the one cause of cancelling of a run. `faulted`: the judge has raised
     and is asked no more.
 

@@ -34,12 +34,12 @@ from ..machine.machine import RunMachine
 from ..machine.result import Outcome, RunResult, conclude
 from ..ports import Adapter, ApprovalAnswer, ApprovalRequest, GateAnswer, Launch
 from .callouts import Approvals, ask_checks
-from .gate_waiters import Waiters
+from .gate_waiters import GateWaiters
 from .isolation import contained
-from .journal import ANSWER_S, Writer
+from .journal import ANSWER_S, Journal
 from .latch import Latch
-from .provider_reader import Pump
-from .services import Surroundings
+from .provider_reader import ProviderReader
+from .services import Services
 
 EVENTS_KEPT = 10_000
 """The latest events of a run that its result has; those before are in the store."""
@@ -54,32 +54,32 @@ class RunActor:
     __slots__ = (
         "_alarm",
         "_approvals",
-        "_around",
         "_early",
         "_events",
+        "_journal",
         "_launch",
         "_machine",
         "_outcome",
         "_over",
         "_published",
-        "_pump",
+        "_reader",
+        "_services",
         "_tasks",
         "_waiters",
-        "_writer",
         "finished",
     )
 
-    def __init__(self, machine: RunMachine, adapter: Adapter, launch: Launch, *, around: Surroundings) -> None:
+    def __init__(self, machine: RunMachine, adapter: Adapter, launch: Launch, *, services: Services) -> None:
         self._machine = machine
-        self._around = around
+        self._services = services
         self._launch = msgspec.structs.replace(launch, gate=self.gate)
-        self._pump = Pump(adapter, self._take, rest=self._rest)
-        self._writer = Writer(
-            around.store, machine, stored=self._tell_stored, failed=self._store_failed, publish=self._publish
+        self._reader = ProviderReader(adapter, self._take, rest=self._rest)
+        self._journal = Journal(
+            services.store, machine, stored=self._tell_stored, failed=self._store_failed, publish=self._publish
         )
-        self._alarm = around.timers.alarm(self._ring)
-        self._waiters = Waiters(self._feed, self.now_ms)
-        self._approvals = Approvals(around.approver, self._log_failure) if around.approver is not None else None
+        self._alarm = services.timers.alarm(self._ring)
+        self._waiters = GateWaiters(self._feed, self.now_ms)
+        self._approvals = Approvals(services.approver, self._log_failure) if services.approver is not None else None
         self._early: inputs.CancelAsked | None = None
         self._tasks: TaskGroup | None = None
         self._outcome: Outcome | None = None
@@ -152,27 +152,27 @@ class RunActor:
             self._feed(begin)
             if self._early is not None:
                 self._feed(self._early)
-            await self._writer.drained()
+            await self._journal.drained()
             error = None
             if not self._machine.cancelling:
-                error = await self._pump.run(self._launch)
-            evidence = {"rungs": self._pump.rungs} if self._pump.rungs else {}
+                error = await self._reader.run(self._launch)
+            evidence = {"rungs": self._reader.rungs} if self._reader.rungs else {}
             self._feed(inputs.AdapterEnded(now_ms=self.now_ms(), error=error, evidence=evidence))
             await self._over.wait()
             tasks.cancel_scope.cancel()
 
     def _take(self, event: Event) -> bool:
-        self._feed(inputs.Reported(now_ms=self._around.clock.now_ms(), event=event))
+        self._feed(inputs.Reported(now_ms=self._services.clock.now_ms(), event=event))
         return not self._machine.provider_done
 
     async def _rest(self) -> None:
         await checkpoint()
-        await self._writer.room()
+        await self._journal.room()
 
     def _feed(self, told: inputs.Input) -> None:
         commands = self._machine.handle(told)
-        if self._writer.idle and self._tasks is not None and self._machine.unwritten:
-            self._writer.idle = False
+        if self._journal.idle and self._tasks is not None and self._machine.unwritten:
+            self._journal.idle = False
             self._tasks.start_soon(self._flush)
         for command in commands:
             self._carry_out(command)
@@ -202,7 +202,7 @@ class RunActor:
                 self._tasks.start_soon(self._retry, command)
             case CancelAdapter():
                 self._log("run.cancelling", reason=command.reason)
-                self._tasks.start_soon(self._pump.cancel, self._around.clock)
+                self._tasks.start_soon(self._reader.cancel, self._services.clock)
             case Finish():
                 self._outcome = command.outcome
                 self._log("run.finished", status=command.outcome.status, reason=command.outcome.reason)
@@ -215,10 +215,10 @@ class RunActor:
 
     async def _flush(self) -> None:
         with suppress(Exception):  # how it failed, it has told
-            await contained(self._writer.flush)
+            await contained(self._journal.flush)
 
     async def _hurry(self) -> None:
-        silent = await self._writer.drained(ANSWER_S)
+        silent = await self._journal.drained(ANSWER_S)
         if silent is not None:
             self._store_failed(silent)
 
@@ -230,7 +230,7 @@ class RunActor:
         """A store that failed is asked once more: the record should not lack its end."""
         refused = failed = None
         try:
-            refused = await contained(partial(self._writer.retry, command.end))
+            refused = await contained(partial(self._journal.retry, command.end))
         except Exception as error:
             self._log_failure("store.incomplete", error)
             failed = error
@@ -248,22 +248,22 @@ class RunActor:
     def _publish(self, events: list[Event]) -> None:
         self._events.extend(events)
         self._published += len(events)
-        self._around.publish(events)
+        self._services.publish(events)
 
     def _ring(self, now_ms: int) -> None:
         self._feed(inputs.Ticked(now_ms=now_ms))
 
     def now_ms(self) -> int:
         """The moment on the supervisor's clock."""
-        return self._around.clock.now_ms()
+        return self._services.clock.now_ms()
 
     def _log_failure(self, event: str, error: Exception) -> None:
-        self._around.log.error(event, **self._ids, **failure(error))
+        self._services.log.error(event, **self._ids, **failure(error))
 
     def _log(self, event: str, call: ToolCall | None = None, **fields: Any) -> None:
         if call is not None:
             fields.update(tool_name=call.name, tool_call_id=call.id)
-        self._around.log.info(event, **self._ids, **fields)
+        self._services.log.info(event, **self._ids, **fields)
 
     @property
     def _ids(self) -> dict[str, str]:

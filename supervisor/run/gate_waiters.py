@@ -28,7 +28,7 @@ class _Waiter:
         self.come.set()
 
 
-class Waiters:
+class GateWaiters:
     """Proposes calls through `feed` and holds whoever asked, each under a key that is never used again."""
 
     __slots__ = ("_by_key", "_closed", "_feed", "_key", "_now_ms")

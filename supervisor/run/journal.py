@@ -24,7 +24,7 @@ ANSWER_S = 5.0
 """How long a store may take to answer an append once the run is to end."""
 
 
-class Writer:
+class Journal:
     """Writes the record of one machine in order, tells it how far that got, and hands over what was stored.
 
     `stored(count)` is called after each write with the number of events that are durable, `failed(error)` when a

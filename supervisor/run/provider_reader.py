@@ -21,7 +21,7 @@ TURN = 128
 """The most events read from a provider that never waits, before others have their turn."""
 
 
-class Pump:
+class ProviderReader:
     """Reads a provider. `take(event)` is called for each event and says whether to go on; `rest()` is
     awaited after each `TURN` of them.
     """

@@ -14,7 +14,7 @@ from .clock import Clock
 from .timers import Timers
 
 
-class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
+class Services(msgspec.Struct, frozen=True, kw_only=True):
     """What is around a run: where it is recorded, what time it is, who is told and who is asked.
 
     `answerable` is false where nobody can answer a request for approval.

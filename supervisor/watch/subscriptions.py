@@ -64,7 +64,7 @@ async def _ended(store: Store, run_id: str) -> bool:
     return run is not None and run.status not in ("created", "running")
 
 
-class Hub:
+class Subscriptions:
     """Hands events to subscribers of all sessions."""
 
     def __init__(self, store: Store) -> None:

@@ -24,7 +24,7 @@ from proctor.policies.stream.events import (
     ToolCallStarted,
     Unrecognized,
 )
-from proctor.supervisor import MemoryStore, ProviderError, run_once
+from proctor.supervisor import EventError, MemoryStore, run_once
 from proctor.supervisor.testing import Ask, FakeAdapter, FakeApprover
 
 pytestmark = pytest.mark.anyio
@@ -98,7 +98,7 @@ async def test_what_is_no_event_is_the_adapters_error(permissive: Policy) -> Non
     original = fake_adapter.FakeProvider._step
     try:
         fake_adapter.FakeProvider._step = say  # type: ignore[method-assign]
-        with pytest.raises(ProviderError, match="no event"):
+        with pytest.raises(EventError, match="no event"):
             await run_once(adapter, "go", policies=[permissive])
     finally:
         fake_adapter.FakeProvider._step = original  # type: ignore[method-assign]

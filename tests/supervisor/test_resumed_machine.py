@@ -202,7 +202,7 @@ def test_a_judge_that_was_kept_needs_only_the_run() -> None:
     shell.happens(inputs.Begin(now_ms=1, prompt="go"))
     for n in range(4):
         shell.happens(inputs.Proposed(now_ms=2, key=n, call=ToolCall(id=f"c{n}", name="read")))
-    judge = COMPILED.restore(shell.machine._core.judge.snapshot())  # type: ignore[attr-defined]
+    judge = COMPILED.restore(shell.machine._state.judge.snapshot())  # type: ignore[attr-defined]
     machine = RunMachine.resume(identity(), judge, record, judged_to=shell.machine.seq)
     following = Shell(machine, record)
     answered = following.happens(inputs.Proposed(now_ms=3, key=9, call=ToolCall(id="c9", name="read")))

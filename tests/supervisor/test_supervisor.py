@@ -14,7 +14,7 @@ from proctor.policies.stream.events import TERMINAL, Event, MessageReceived
 from proctor.supervisor import MemoryStore, ProctorError, RunHandle, Supervisor, UsageError, run_once
 from proctor.supervisor.testing import Ask, FakeAdapter, FakePublisher, Pause
 from proctor.supervisor.testing.patience import PATIENCE_S
-from proctor.supervisor.watch.subscriptions import Hub
+from proctor.supervisor.watch.subscriptions import Subscriptions
 
 pytestmark = pytest.mark.anyio
 
@@ -123,7 +123,7 @@ async def test_all_runs_can_be_watched_and_a_slow_watcher_misses_nothing(permiss
     """Its buffer overflows; what it missed it reads from the store, in order, once, and nobody waited."""
     store = MemoryStore()
     publisher = FakePublisher()
-    hub = Hub(store)
+    hub = Subscriptions(store)
     seen: list[Event] = []
     go_on = anyio.Event()
 
@@ -163,7 +163,7 @@ async def _paced(plan: list[tuple[int, int, bool]]) -> None:
     store = MemoryStore()
     seen: list[tuple[str, int]] = []
     written: list[tuple[str, int]] = []
-    hub = Hub(store)
+    hub = Subscriptions(store)
     may_read = anyio.Semaphore(0)
 
     async def listen() -> None:

@@ -14,7 +14,7 @@ from proctor.supervisor import MemoryStore
 from proctor.supervisor.machine import inputs
 from proctor.supervisor.machine.machine import RunMachine
 from proctor.supervisor.machine.run_state import Identity
-from proctor.supervisor.run.journal import Writer
+from proctor.supervisor.run.journal import Journal
 from proctor.supervisor.testing.patience import PATIENCE_S
 
 pytestmark = pytest.mark.anyio
@@ -27,7 +27,7 @@ async def test_a_retry_waits_for_a_flush_that_is_due(permissive: Policy) -> None
     machine.handle(inputs.Begin(now_ms=1, prompt="go"))
     stored: list[Event] = []
     failures: list[Exception] = []
-    writer = Writer(MemoryStore(), machine, stored=lambda count: None, failed=failures.append, publish=stored.extend)
+    writer = Journal(MemoryStore(), machine, stored=lambda count: None, failed=failures.append, publish=stored.extend)
     found: list[tuple[bool, int]] = []
 
     async def attempt() -> None:
