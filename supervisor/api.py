@@ -134,7 +134,7 @@ async def cancel_for_approval(
     `request` is a mapping with `tool_name`, `tool_call_id`, `tool_input`, `policy_name` and
     `violation_kind`, or the request itself. Once approved, a run of the same session (`continuation` is
     `replay` where the provider cannot resume) may make that call, once, with that input. Returns what was
-    recorded as asked. Raises UsageError when the run is not one that goes on.
+    recorded as requested. Raises UsageError when the run is not one that goes on.
     """
     check_store(store)
     run = await store.run(run_id)
@@ -142,11 +142,11 @@ async def cancel_for_approval(
         raise UsageError(f"there is no run `{run_id}`")
     if run.status not in _GOING_ON:
         raise UsageError(f"run `{run_id}` does not go on: it is {run.status}")
-    asked = _request(request, run_id, run.session_id)
+    wanted = _request(request, run_id, run.session_id)
     if isinstance(target, RunHandle):
-        await target.cancel_for_approval(asked)
+        await target.cancel_for_approval(wanted)
     else:
-        body = {"reason": "waiting for approval", "approval": msgspec.to_builtins(asked)}
+        body = {"reason": "waiting for approval", "approval": msgspec.to_builtins(wanted)}
         await store.post(Mail(kind="cancel", run_id=run_id, body=body, at=datetime.now(UTC)))
     token = 0
     with anyio.move_on_after(timeout_s):
@@ -154,7 +154,7 @@ async def cancel_for_approval(
             token = await store.wait(token, LOOK_AGAIN_S)
             now = await store.run(run_id)
             if now is None or now.status not in _GOING_ON:
-                return asked
+                return wanted
     raise UsageError(f"run `{run_id}` did not end within {timeout_s:g} seconds; no supervisor seems to own it")
 
 

@@ -55,7 +55,7 @@ def requested_at(request: ApprovalRequest) -> datetime:
 async def answer(store: Store, approval_id: str, given: ApprovalAnswer) -> None:
     """Answer an approval of a run of any process.
 
-    While the run goes on its owner is told, who answers the held call or records what was said of one that ran.
+    While the run goes on, its owner answers the held call, or records the answer for a call that ran.
     Where the run is over the answer is recorded, and a grant holds for the next run of the session, once. Raises
     UsageError when there is nothing to answer.
     """
@@ -82,19 +82,19 @@ def check_digest(request: ApprovalRequest, given: ApprovalAnswer) -> None:
 
 
 async def _open_request(store: Store, run: RunInfo, approval_id: str) -> ApprovalRequest:
-    asked: ToolApprovalRequested | None = None
+    request: ToolApprovalRequested | None = None
     closed: ApprovalEvent | None = None
     async for event in store.read(run.session_id):
         if isinstance(event, ApprovalEvent) and event.approval_id == approval_id:
             if isinstance(event, ToolApprovalRequested):
-                asked = event
+                request = event
             else:
                 closed = event
-    if asked is None or not asked.input_digest:
+    if request is None or not request.input_digest:
         raise UsageError(f"there is no approval `{approval_id}` that can be answered")
     if closed is not None:
         raise UsageError(f"approval `{approval_id}` is closed: {_how(closed)}")
-    return shown(asked)
+    return shown(request)
 
 
 def _how(event: ApprovalEvent) -> str:

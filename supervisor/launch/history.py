@@ -52,12 +52,12 @@ async def read_history(store: Store, session_id: str, judge: Judge) -> History:
         elif isinstance(event, SessionEvent) and event.provider_session_id:
             provider_sessions[event.provider] = event.provider_session_id
     judge.warnings()  # those were handed over by the runs that came near their limits
-    asked = (event for event in events if isinstance(event, ApprovalEvent))
+    approvals = (event for event in events if isinstance(event, ApprovalEvent))
     return History(
         events=tuple(events),
         turns=turns,
         provider_sessions=provider_sessions,
-        grants=tuple(standing_grants(asked)),
+        grants=tuple(standing_grants(approvals)),
     )
 
 

@@ -104,7 +104,7 @@ async def launched(order: Order, services: Services) -> tuple[RunActor, Begin]:
         first=not history.events,
         model=can_do.model,
         tools=can_do.offered,
-        metadata={**metadata, "gate": can_do.gate, **_told(plan, context, taken_up, can_do)},
+        metadata={**metadata, "gate": can_do.gate, **_on_record(plan, context, taken_up, can_do)},
     )
     return RunActor(machine, adapter, launch, services=services), begin
 
@@ -153,13 +153,13 @@ def _notes(plan: Plan, can_do: Capabilities) -> dict[str, Any]:
     return notes
 
 
-def _told(plan: Plan, context: RunContext, taken_up: Continued, can_do: Capabilities) -> dict[str, Any]:
-    told: dict[str, Any] = {"policy": plan.policy.name, "policies": plan.written}
-    told["context"] = msgspec.to_builtins(context)
+def _on_record(plan: Plan, context: RunContext, taken_up: Continued, can_do: Capabilities) -> dict[str, Any]:
+    record: dict[str, Any] = {"policy": plan.policy.name, "policies": plan.written}
+    record["context"] = msgspec.to_builtins(context)
     if tools := portable(can_do.table):
-        told["portable_tools"] = tools
+        record["portable_tools"] = tools
     if taken_up.resume:
-        told["continuation"] = "native"
+        record["continuation"] = "native"
     elif taken_up.transcript:
-        told["continuation"] = "replay"
-    return told
+        record["continuation"] = "replay"
+    return record

@@ -46,14 +46,14 @@ class Closing:
         outbox.at_once(HurryRecord())
         outbox.after_record(lambda: RetryRecord(end=end) if outbox.broken else self._finished())
 
-    def retried(self, told: Retried) -> None:
+    def retried(self, retry: Retried) -> None:
         """The store was asked once more for what it lacked."""
-        if told.refused is not None and not self._replaced:
+        if retry.refused is not None and not self._replaced:
             end_refused = self._lacking is not None
-            self._lacking = self._lacking or told.refused
-            self._rewrite(end_without(told.refused, None if end_refused else self._end))
+            self._lacking = self._lacking or retry.refused
+            self._rewrite(end_without(retry.refused, None if end_refused else self._end))
             return
-        failed = told.refused or told.error
+        failed = retry.refused or retry.error
         self._error = failed and (self._error or failed)
         self._state.outbox.at_once(self._finished())
 

@@ -23,11 +23,11 @@ BROKEN = ("store", "fault")
 
 
 def ended(
-    state: RunState, reports: ProviderEvents, told: AdapterEnded, notes: Mapping[str, Any]
+    state: RunState, reports: ProviderEvents, adapter_end: AdapterEnded, notes: Mapping[str, Any]
 ) -> tuple[Event, Outcome]:
     """The event that ends the run, still to be recorded, and what the caller is told; the judge has settled then."""
     cause, end = state.cause, reports.end
-    terminal = state.stamp(terminal_event(cause, end, told.error, told.evidence, state.judge.usage))
+    terminal = state.stamp(terminal_event(cause, end, adapter_end.error, adapter_end.evidence, state.judge.usage))
     settled = None
     if not state.faulted:
         found = [*state.judge.observe(terminal)]
@@ -40,7 +40,7 @@ def ended(
         output=reports.output,
         reason=because(state.refusal) if state.refusal else cause.reason if cause else "",
         refused=state.refusal is not None,
-        error=error_owed(cause, end, told.error),
+        error=error_owed(cause, end, adapter_end.error),
     )
     state.ended = True
     return terminal, outcome
@@ -87,9 +87,9 @@ def provider_error(end: ProviderEnd | None, error: BaseException | None) -> Base
         return error
     if end is None:
         return ProviderError("the provider's stream ended without a result")
-    told = end.error if isinstance(end.error, dict) else {"message": end.error}
-    said = told.get("message") or "the provider reported a failure"
-    return ProviderError(str(said), details=told)
+    details = end.error if isinstance(end.error, dict) else {"message": end.error}
+    message = details.get("message") or "the provider reported a failure"
+    return ProviderError(str(message), details=details)
 
 
 def error_owed(cause: Cause | None, end: ProviderEnd | None, error: BaseException | None) -> BaseException | None:
@@ -118,14 +118,14 @@ def report_of(state: RunState, settled: SettledReport | None, notes: Mapping[str
 def described(error: BaseException | None) -> dict[str, Any]:
     """An error as a record holds it."""
     message = str(error).encode("utf-8", "backslashreplace").decode()  # lone surrogates cannot be stored
-    told: dict[str, Any] = {"type": type(error).__name__, "message": message}
+    record: dict[str, Any] = {"type": type(error).__name__, "message": message}
     code = getattr(error, "code", None)
     if isinstance(code, (str, int)):
-        told["code"] = code
+        record["code"] = code
     details = getattr(error, "details", None)
     if isinstance(details, dict) and details:
-        told["details"] = msgspec.to_builtins(details, enc_hook=str, str_keys=True)
-    return told
+        record["details"] = msgspec.to_builtins(details, enc_hook=str, str_keys=True)
+    return record
 
 
 def unseen(found: list[Violation], known: list[Violation]) -> list[Violation]:

@@ -36,13 +36,13 @@ _FIGURES = (
 _encode = msgspec.json.Encoder().encode
 
 
-def flaw_in(told: msgspec.Struct) -> str | None:
+def flaw_in(given: msgspec.Struct) -> str | None:
     """What is wrong with the first field of an event or a call that no record could give back, or None.
 
     What is nested in an `Any` is left to the store, which refuses what it cannot encode.
     """
-    for name, usual, check in _fields_of(type(told)):
-        value = getattr(told, name)
+    for name, usual, check in _fields_of(type(given)):
+        value = getattr(given, name)
         if type(value) not in usual:
             try:
                 check(value)

@@ -17,14 +17,14 @@ from .run_state import RunState
 
 
 class Held:
-    """One call that waits for an answer; `asked` once its request is on record."""
+    """One call that waits for an answer; `shown` once its request is on record."""
 
-    __slots__ = ("asked", "expires_ms", "proposal", "request")
+    __slots__ = ("expires_ms", "proposal", "request", "shown")
 
     def __init__(self, request: ApprovalRequest, proposal: Proposal) -> None:
         self.request = request
         self.proposal = proposal
-        self.asked = False
+        self.shown = False
         assert request.expires_at is not None
         self.expires_ms = at_ms(request.expires_at)
 
@@ -63,7 +63,7 @@ class HeldCalls:
     def hold_again(self, request: ApprovalRequest, proposal: Proposal) -> None:
         """Hold a call that an earlier shell of this run held; its request is on record."""
         held = self._held[request.approval_id] = Held(request, proposal)
-        held.asked = True
+        held.shown = True
 
     def answered(self, approval_id: str, answer: ApprovalAnswer) -> Held | None:
         """The call that this answers, which is held no more; an answer for another input, or a second one,
@@ -101,7 +101,7 @@ class HeldCalls:
 
     def requests(self) -> list[ApprovalRequest]:
         """What is waiting for an answer, in the order it was asked."""
-        return [held.request for held in self._held.values() if held.asked]
+        return [held.request for held in self._held.values() if held.shown]
 
     def _request(self, proposal: Proposal, decision: Decision) -> ApprovalRequest:
         state = self._state
@@ -115,7 +115,7 @@ class HeldCalls:
         held = self._held.get(approval_id)
         if held is None:
             return None
-        held.asked = True
+        held.shown = True
         return AskApproval(request=held.request)
 
     def _expire(self, held: Held, why: str) -> None:

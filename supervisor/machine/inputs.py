@@ -1,4 +1,4 @@
-"""What a run machine is told. Every input carries the moment, in milliseconds since the epoch."""
+"""What happens to a run. Every input carries the moment, in milliseconds since the epoch."""
 
 from __future__ import annotations
 

@@ -121,18 +121,18 @@ class RunMachine:
     @property
     def nets(self) -> Nets:
         """The nets this run is judged by; one that joins or leaves counts from the next call on."""
-        return self._core.judge
+        return self._state.judge
 
-    def handle(self, told: inputs.Input) -> Sequence[Command]:
+    def handle(self, input: inputs.Input) -> Sequence[Command]:
         """Take one input; the commands are to be carried out in order, before the next input.
 
         What it recorded is among the `unwritten`.
         """
         state = self._state
-        if told.now_ms > state.now_ms:
-            state.tell_time(told.now_ms)
+        if input.now_ms > state.now_ms:
+            state.tell_time(input.now_ms)
         try:
-            _HANDLERS[type(told)](self, told)
+            _HANDLERS[type(input)](self, input)
             if self._warns and state.outbox.unwritten and not state.ended:
                 state.hand_over_warnings()
         except BaseException as error:  # a judge that raises refuses: the run is cancelled, the error is the caller's
@@ -142,7 +142,7 @@ class RunMachine:
         commands = state.outbox.take()
         # Only calls, approvals and the start can bring a deadline nearer; what moves it further is seen when
         # the alarm rings early.
-        if type(told) is not inputs.Reported or (self._clocked and type(told.event) not in _MOVES_NO_DEADLINE_NEARER):
+        if type(input) is not inputs.Reported or (self._clocked and type(input.event) not in _LEAVES_DEADLINES):
             return self._armed(commands)
         return commands
 
@@ -230,69 +230,69 @@ class RunMachine:
         expiry = self._gate.holding.next_expiry()
         return due if expiry is None else expiry if due is None else min(due, expiry)
 
-    def _begin(self, told: inputs.Begin) -> None:
+    def _begin(self, input: inputs.Begin) -> None:
         record = self._state.record
-        record(SessionCreated() if told.first else SessionResumed())
+        record(SessionCreated() if input.first else SessionResumed())
         self._state.begun = True
-        record(RunStarted(model=told.model, tools=told.tools, metadata=told.metadata))
-        if told.prompt is not None:
-            record(MessageSent(content=told.prompt))
+        record(RunStarted(model=input.model, tools=input.tools, metadata=input.metadata))
+        if input.prompt is not None:
+            record(MessageSent(content=input.prompt))
 
-    def _reported(self, told: inputs.Reported) -> None:
+    def _reported(self, input: inputs.Reported) -> None:
         if self._ending is None:
-            self._reports.take(told.event)
+            self._reports.take(input.event)
 
-    def _ran_otherwise(self, told: inputs.RanOtherwise) -> None:
+    def _ran_otherwise(self, input: inputs.RanOtherwise) -> None:
         if self._ending is None:
-            self._reports.ran_otherwise(told.event)
+            self._reports.ran_otherwise(input.event)
 
-    def _answered(self, told: inputs.Answered) -> None:
+    def _answered(self, input: inputs.Answered) -> None:
         self._gate.expire()
-        self._gate.answered(told.approval_id, told.answer)
+        self._gate.answered(input.approval_id, input.answer)
 
-    def _ticked(self, told: inputs.Ticked) -> None:
+    def _ticked(self, input: inputs.Ticked) -> None:
         self._deadline = None  # the alarm has rung
         if self._state.ended:
             return
         self._gate.expire()
-        self._state.follow(self._state.judge.tick(told.now_ms))
+        self._state.follow(self._state.judge.tick(input.now_ms))
 
-    def _cancel_asked(self, told: inputs.CancelAsked) -> None:
+    def _cancel_asked(self, input: inputs.CancelAsked) -> None:
         if self._state.ended or self._ending is not None or self.provider_done or self.cancelling:
             return
-        if told.approval is not None:
-            request = msgspec.structs.replace(told.approval, held=False, requested_at=self._state.at)
+        if input.approval is not None:
+            request = msgspec.structs.replace(input.approval, held=False, requested_at=self._state.at)
             self._state.record(approvals.requested(request))
-        self._state.order_cancel(Cause(kind=told.by, reason=told.reason))
+        self._state.order_cancel(Cause(kind=input.by, reason=input.reason))
 
-    def _adapter_end(self, told: inputs.AdapterEnded) -> None:
+    def _adapter_end(self, input: inputs.AdapterEnded) -> None:
         if self._ending is None:
-            self._ending = told
+            self._ending = input
             self._gate.refuse_open("the run has ended", decision="run_ended")
-            self._conclude(told)
+            self._conclude(input)
 
-    def _conclude(self, told: inputs.AdapterEnded) -> None:
+    def _conclude(self, input: inputs.AdapterEnded) -> None:
         state = self._state
         state.hand_over_warnings()
-        end, outcome = ending.ended(state, self._reports, told, self._notes)
+        end, outcome = ending.ended(state, self._reports, input, self._notes)
         self._closing.conclude(end, outcome)
 
 
-_MOVES_NO_DEADLINE_NEARER = frozenset(
+_LEAVES_DEADLINES = frozenset(
     (MessageStreamed, MessageReceived, MessageSent, TokenUsageUpdated, TurnStarted, TurnCompleted)
 )
 _HANDLERS: dict[type, Callable[[RunMachine, Any], None]] = {
     inputs.Begin: RunMachine._begin,
     inputs.Reported: RunMachine._reported,
     inputs.RanOtherwise: RunMachine._ran_otherwise,
-    inputs.Proposed: lambda on, told: on._gate.proposed(told.key, told.call),
-    inputs.Checked: lambda on, told: on._gate.checked(told.key, told.answers),
-    inputs.Withdrawn: lambda on, told: on._gate.withdrawn(told.key, told.call_id),
+    inputs.Proposed: lambda on, input: on._gate.proposed(input.key, input.call),
+    inputs.Checked: lambda on, input: on._gate.checked(input.key, input.answers),
+    inputs.Withdrawn: lambda on, input: on._gate.withdrawn(input.key, input.call_id),
     inputs.Answered: RunMachine._answered,
     inputs.Ticked: RunMachine._ticked,
     inputs.CancelAsked: RunMachine._cancel_asked,
     inputs.AdapterEnded: RunMachine._adapter_end,
-    inputs.Stored: lambda on, told: on._state.outbox.stored(told.count),
-    inputs.StoreFailed: lambda on, told: on._closing.store_failed(told.error),
-    inputs.Retried: lambda on, told: on._closing.retried(told),
+    inputs.Stored: lambda on, input: on._state.outbox.stored(input.count),
+    inputs.StoreFailed: lambda on, input: on._closing.store_failed(input.error),
+    inputs.Retried: lambda on, input: on._closing.retried(input),
 }

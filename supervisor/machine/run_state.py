@@ -113,10 +113,10 @@ class RunState:
             event, run_id=who.run_id, session_id=who.session_id, provider=who.provider, at=self.at, seq=self._seq
         )
 
-    def numbered(self, told: OfTurn) -> OfTurn:
-        """With its turn as the session counts it: a provider numbers its responses from 1 in each run."""
+    def numbered(self, counted: OfTurn) -> OfTurn:
+        """With its turn as the session counts it: a provider counted its responses from 1 in each run."""
         before = self.identity.turns_before
-        return replace(told, turn=told.turn + before) if before and told.turn else told
+        return replace(counted, turn=counted.turn + before) if before and counted.turn else counted
 
     def record(self, event: Event) -> None:
         """Stamp and store an event, have it judged, and follow what is found."""

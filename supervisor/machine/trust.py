@@ -45,12 +45,12 @@ def _not_believed(claimed: str, event: Event) -> ErrorOccurred:
 
 
 def _session_started(event: RunStarted) -> SessionStarted:
-    told: dict[str, Any] = {**event.metadata}
+    metadata: dict[str, Any] = {**event.metadata}
     if event.model is not None:
-        told["model"] = event.model
+        metadata["model"] = event.model
     if event.tools is not None:
-        told["tools"] = list(event.tools)
-    return SessionStarted(metadata=told, event_id=event.event_id)
+        metadata["tools"] = list(event.tools)
+    return SessionStarted(metadata=metadata, event_id=event.event_id)
 
 
 def _unrecognized(event: Unrecognized) -> Event:

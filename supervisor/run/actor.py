@@ -129,12 +129,12 @@ class RunActor:
         """The nets this run is judged by."""
         return self._machine.nets
 
-    def cancel(self, told: inputs.CancelAsked) -> None:
+    def cancel(self, input: inputs.CancelAsked) -> None:
         """Order the run to end; before its task has begun, as soon as it does."""
         if self._tasks is None:
-            self._early = told
+            self._early = input
         else:
-            self._feed(told)
+            self._feed(input)
 
     def answer(self, approval_id: str, answer: ApprovalAnswer) -> None:
         """Answer a held call; one that is not held any more, or not yet, is left alone."""
@@ -169,8 +169,8 @@ class RunActor:
         await checkpoint()
         await self._journal.room()
 
-    def _feed(self, told: inputs.Input) -> None:
-        commands = self._machine.handle(told)
+    def _feed(self, input: inputs.Input) -> None:
+        commands = self._machine.handle(input)
         if self._journal.idle and self._tasks is not None and self._machine.unwritten:
             self._journal.idle = False
             self._tasks.start_soon(self._flush)
@@ -214,7 +214,7 @@ class RunActor:
             self._log("call.refused", command.call)
 
     async def _flush(self) -> None:
-        with suppress(Exception):  # how it failed, it has told
+        with suppress(Exception):  # the machine knows how it failed
             await contained(self._journal.flush)
 
     async def _hurry(self) -> None:
