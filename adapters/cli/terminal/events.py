@@ -109,8 +109,16 @@ class EventLines:
 
     def _asked(self, event: ev.ToolApprovalRequested) -> Line:
         call = _call(event.tool_name, event.tool_input)
+        if event.ran:
+            return Line("approval", "yellow", f"{call} ran without the one it needed: it could not be held")
+        if not event.held and event.input_digest:
+            return Line(
+                "approval",
+                "yellow",
+                f"{call} needs one before a later run: proctor approve {short(event.approval_id)}",
+            )
         if not event.held:
-            return Line("approval", "yellow", f"{call} would have needed one; this agent cannot be held")
+            return Line("approval", "yellow", f"{event.violation_kind or 'what happened'} would have needed one")
         left = _seconds(event.at, event.expires_at)
         return Line(
             "waits", "bold yellow", f"{call} waits {left} for a person: proctor approve {short(event.approval_id)}"
