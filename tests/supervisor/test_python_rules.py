@@ -62,7 +62,7 @@ async def test_two_runs_of_one_supervisor_have_each_their_own_validators() -> No
     async with Supervisor(MemoryStore()) as supervisor:
         for adapter, validators in ((plain, None), (checked, {NET: covered})):
             handle = await supervisor.start(adapter, "go", policies=[NETS], validators=validators)
-            await handle.finished()
+            await handle.wait_finished()
 
     assert [[call.id for call in adapter.ran] for adapter in (plain, checked)] == [["1", "2"], ["1"]]
 
