@@ -72,7 +72,7 @@ async def test_the_same_adapter_is_planned_anew_for_another_validator() -> None:
     adapter = FakeAdapter(CLEANING)
     async with Supervisor(MemoryStore()) as supervisor:
         for validators in (None, {NET: covered}, {NET: lambda *_: "never"}):
-            await (await supervisor.start(adapter, "go", policies=[NETS], validators=validators)).finished()
+            await (await supervisor.start(adapter, "go", policies=[NETS], validators=validators)).wait_finished()
 
     assert [call.id for call in adapter.ran] == ["1", "2", "1"]
 
@@ -124,7 +124,7 @@ async def test_nets_join_and_leave_a_run_that_goes_on() -> None:
     with anyio.fail_after(PATIENCE_S):
         async with Supervisor(MemoryStore()) as supervisor:
             handles.append(await supervisor.start(adapter, "go", policies=[policy]))
-            await handles[0].finished()
+            await handles[0].wait_finished()
     pushed = [call.id for call in adapter.ran if call.name == "push"]
 
     assert pushed == ["1", "2", "4"]
