@@ -94,6 +94,17 @@ class ProviderEvents:
             case TurnCompleted():
                 self.turn = max(self.turn, event.turn - self._state.identity.turns_before + 1)
 
+    def _received(self, event: MessageReceived) -> None:
+        if event.role == "assistant":
+            self._message = event.content
+            self._deltas.clear()
+        self._state.record(event)
+
+    def _streamed(self, event: MessageStreamed) -> None:
+        if event.role == "assistant":
+            self._deltas.append(event.delta)
+        self._state.record(event)
+
     def _noted(self, event: Event) -> None:
         self.recall(event)
         self._state.record(event)
@@ -166,8 +177,8 @@ class ProviderEvents:
 
 
 _HANDLERS: dict[type[Event], Callable[[ProviderEvents, Any], None]] = {
-    MessageReceived: ProviderEvents._noted,
-    MessageStreamed: ProviderEvents._noted,
+    MessageReceived: ProviderEvents._received,
+    MessageStreamed: ProviderEvents._streamed,
     TurnStarted: ProviderEvents._turn,
     TurnCompleted: ProviderEvents._turn,
     TokenUsageUpdated: ProviderEvents._usage,

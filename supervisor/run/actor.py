@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -84,7 +83,7 @@ class RunActor:
         self._tasks: TaskGroup | None = None
         self._outcome: Outcome | None = None
         self._over = Latch()
-        self._events: deque[Event] = deque(maxlen=EVENTS_KEPT)
+        self._events: list[Event] = []
         self._published = 0
         self.finished = Latch()
 
@@ -110,8 +109,8 @@ class RunActor:
             self._outcome,
             run_id=self._launch.run_id,
             session_id=self._launch.session_id,
-            events=tuple(self._events),
-            events_before=self._published - len(self._events),
+            events=tuple(self._events[-EVENTS_KEPT:]),
+            events_before=max(self._published - EVENTS_KEPT, 0),
         )
 
     @property
@@ -247,6 +246,8 @@ class RunActor:
 
     def _publish(self, events: list[Event]) -> None:
         self._events.extend(events)
+        if len(self._events) > 2 * EVENTS_KEPT:
+            del self._events[:-EVENTS_KEPT]
         self._published += len(events)
         self._services.publish(events)
 

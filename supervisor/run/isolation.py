@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 import anyio
+from anyio.lowlevel import cancel_shielded_checkpoint
+from sniffio import current_async_library
 
 from ..errors import as_error
 
@@ -30,10 +33,7 @@ async def contained(call: Callable[[], Awaitable[T]]) -> T:
         try:
             given.append(await call())
         except BaseException as error:
-            if not _is_cancel(error):
-                raised.append(as_error(error))
-            elif anyio.current_effective_deadline() == -math.inf:
-                raise
+            raised.append(own_error(error))
 
     # A group of its own: on asyncio, a task that ends with a cancel nobody ordered ends its whole group.
     async with anyio.create_task_group() as tasks:
@@ -43,6 +43,27 @@ async def contained(call: Callable[[], Awaitable[T]]) -> T:
     if not given:
         raise SelfCancelledError("it was cancelled by its own code")
     return given[0]
+
+
+def own_error(raised: BaseException) -> Exception:
+    """What code of others raised in this very task, as an error of its own. Raises a cancel of whoever waits here."""
+    if not _is_cancel(raised):
+        return as_error(raised)
+    if anyio.current_effective_deadline() == -math.inf:
+        raise raised
+    return SelfCancelledError("it was cancelled by its own code")
+
+
+async def take_up_cancel() -> None:
+    """On asyncio, code of others may have cancelled this task, in which it ran: hear of it here, and go on."""
+    try:
+        await cancel_shielded_checkpoint()
+    except anyio.get_cancelled_exc_class() as error:
+        own_error(error)
+    if current_async_library() == "asyncio" and anyio.current_effective_deadline() != -math.inf:
+        task = asyncio.current_task()
+        while task is not None and task.cancelling():
+            task.uncancel()
 
 
 def _is_cancel(error: BaseException) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from functools import partial
 from typing import Any
 
 import anyio
@@ -14,7 +13,7 @@ from ..errors import as_error
 from ..ports import Adapter, Launch, Provider, Rung
 from . import cancel_ladder as ladder
 from .clock import Clock
-from .isolation import contained
+from .isolation import own_error, take_up_cancel
 from .latch import Latch
 
 TURN = 128
@@ -45,11 +44,19 @@ class ProviderReader:
         self._ended = Latch()
         error: Exception | None = None
         try:
-            await contained(partial(self._live, launch))
-        except Exception as raised:
-            error = raised
+            with self._scope:
+                await self._adapter.prepare()
+                async with self._adapter.open(launch) as provider:
+                    self._provider = provider
+                    try:
+                        await self._read(provider)
+                    finally:
+                        self._ended.set()
+        except BaseException as raised:
+            error = own_error(raised)
         finally:
             self._ended.set()
+        await take_up_cancel()
         if self._walking is not None:
             await self._walking.wait()
         return error
@@ -74,17 +81,6 @@ class ProviderReader:
             error = as_error(raised)
             self.rungs.append({"rung": "ladder", "error": f"{type(error).__name__}: {error}"})
             return ()
-
-    async def _live(self, launch: Launch) -> None:
-        assert self._ended is not None
-        with self._scope:
-            await self._adapter.prepare()
-            async with self._adapter.open(launch) as provider:
-                self._provider = provider
-                try:
-                    await self._read(provider)
-                finally:
-                    self._ended.set()
 
     async def _read(self, provider: Provider) -> None:
         events, take, left = provider.events(), self._take, TURN
