@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any, Protocol
+from urllib.parse import urlsplit, urlunsplit
 
 import anyio
 from mcp import Client, StdioServerParameters, stdio_client
@@ -75,7 +76,9 @@ class UrlUpstream:
 
     @property
     def label(self) -> str:
-        return self._url.partition("?")[0]
+        """The address as it may be recorded: without what it says of whoever asks."""
+        parts = urlsplit(self._url)
+        return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
 
     @asynccontextmanager
     async def connect(self, run_id: str) -> AsyncIterator[tuple[Incoming, Outgoing]]:

@@ -79,6 +79,17 @@ def test_an_id_whose_call_runs_serves_no_other(session: Any) -> None:
     assert running == ["allow", "deny", "deny"]
 
 
+def test_an_id_whose_call_is_over_names_a_new_call(session: Any) -> None:
+    """It is judged and counted like any other."""
+    session.policy.write_text("{name: p, limits: {max_tool_calls: {max: 2, action: deny}}}")
+    verdicts = []
+    for _ in range(3):
+        verdicts.append(session.pre("t1", command="a").verdict)
+        session.post("t1", command="a")
+
+    assert verdicts == ["allow", "allow", "deny"]
+
+
 @pytest.mark.parametrize("command", ["a", "b"])
 def test_a_call_that_waits_for_a_person_is_never_allowed_when_asked_again(session: Any, command: str) -> None:
     """With the same input or another, the hook says no more than that it waits."""
