@@ -251,6 +251,9 @@ class Slot:
         return any(sure for sure, _ in found), any(maybe for _, maybe in found)
 
 
+_ANY_INPUT = compile_conditions((), permits=True, loose=True)
+
+
 class _Part:
     """One item of a selector: names, and what the input must meet."""
 
@@ -259,8 +262,10 @@ class _Part:
         self.names = scope.expand(tools)
         self.matches = matcher(self.names)
         where = () if isinstance(item, str) else item.where
-        self.words = condition_words(where)
-        compiled = compile_conditions(where, permits=permits, loose=True, expand=scope.expand)
+        self.words = condition_words(where) if where else ""
+        compiled = _ANY_INPUT
+        if where:
+            compiled = compile_conditions(where, permits=permits, loose=True, expand=scope.expand)
         self._compiled = compiled
         self._where = compiled.holds if where else None
         self.outputs = compiled.outputs

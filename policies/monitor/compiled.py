@@ -21,7 +21,6 @@ from ..language.selectors import Scope
 from ..policy import Allow, Approval, Deny, Policy, members_of
 from ..rules.check import CheckMachine
 from ..rules.keyed import Keyed
-from ..rules.lists import AllowlistMachine, BlocklistMachine
 from ..rules.machine import Machine
 from ..rules.nets.machine import NetMachine, OnResults, Validators
 from ..rules.nets.shorthand import net_of
@@ -235,14 +234,10 @@ def _check_hooks(attached: Sequence[tuple[str, object]]) -> None:
 
 
 def _machine_of(id: str, clause: Rule | Allow | Deny, scope: Scope) -> Machine:
-    if isinstance(clause, Allow):
-        return AllowlistMachine(clause.tools, scope, kind="allow")
-    if isinstance(clause, Deny):
-        return BlocklistMachine(clause.tools, scope, kind="deny")
-    machine: Machine = clause.compile(scope)
+    machine = clause.compile(scope)
     if isinstance(machine, CheckMachine):
         machine.rule_id = id
-    return machine if clause.key is None else Keyed(machine, clause.key)
+    return Keyed(machine, clause.key) if isinstance(clause, Rule) and clause.key is not None else machine
 
 
 def _when(clause: Any) -> Any:

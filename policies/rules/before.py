@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator
 from typing import Literal
 
+import msgspec
+
 from ..language.selectors import Scope, Selector, selector_problems
 from ..values.complaints import Complaint
 from .approval import PERSON, approval_of, asks_person, calls_in
@@ -46,7 +48,7 @@ class Before(Rule, tag="before", frozen=True):
 
     def outline(self) -> tuple[Rule, ...]:
         """The same of all values of the key together."""
-        return (Before(first=self.first, then=self.then, first_must=self.first_must),)
+        return (self if self.key is None else msgspec.structs.replace(self, key=None),)
 
     def drawing(self) -> tuple[Link, ...]:
         """From `first` to `then`."""

@@ -19,12 +19,13 @@ from proctor.policies import (
 )
 from proctor.policies.drawing import draw
 from proctor.policies.language.selectors import Scope, Selector, selector_problems
-from proctor.policies.policy import Policy
+from proctor.policies.policy import Allow, Deny, Policy
 from proctor.policies.preflight import Findings
 from proctor.policies.reading.schema import json_schema
-from proctor.policies.rules import RULES
+from proctor.policies.rules import RULES, Check
 from proctor.policies.rules.machine import Ahead, Call, Finding, Machine, Output, State, slots_of
-from proctor.policies.rules.record import Link, Owed, Roles, Rule
+from proctor.policies.rules.nets.written import Net
+from proctor.policies.rules.record import Link, Owed, Roles, Rule, Statement
 from proctor.policies.rules.wording import names
 from proctor.policies.values.complaints import Complaint
 
@@ -121,6 +122,16 @@ def policy(*rules: dict[str, Any], **more: Any) -> Policy:
 
 def found(*rules: dict[str, Any], **more: Any) -> Findings:
     return preflight(policy(RULE, *rules, **more))
+
+
+@pytest.mark.parametrize(
+    "family", [*RULES.values(), Check, Confirmed, Allow, Deny, Net], ids=lambda cls: cls.__name__
+)
+def test_every_kind_of_clause_says_all_of_itself(family: type[Statement]) -> None:
+    """What is abstract on `Rule` is there; the type checker says so wherever one is made."""
+    missing = [name for name in dir(family) if getattr(getattr(family, name), "__isabstractmethod__", False)]
+
+    assert missing == []
 
 
 def test_it_is_read_and_checked() -> None:

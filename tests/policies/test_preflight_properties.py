@@ -208,7 +208,7 @@ def test_the_system_of_a_rule_answers_as_the_rule_does(
     (system,) = systems_of(clauses, kinds, frozenset())
     unnamed = next((name for name in kinds.names.all if name not in kinds.names.plain), "")
     monitor = compile_policy(stack).monitor()
-    state = system.start
+    state = system.graph.start
     for number, (name, ok) in enumerate(trace):
         mask = system.mask(name if name in kinds.names.plain else unnamed, frozenset())
         admitted = system.admits(state, mask)
@@ -217,7 +217,7 @@ def test_the_system_of_a_rule_answers_as_the_rule_does(
         if admitted:
             state = system.after(state, mask, "completed" if ok else "failed")
 
-        assert system.may_end(state) == (system.machine.settle(monitor.states[0]) is None)
+        assert system.graph.may_end(state) == (system.machine.settle(monitor.states[0]) is None)
 
 
 @quick
@@ -229,13 +229,14 @@ def test_a_transition_that_is_called_dead_never_fires(net: dict[str, Any], trace
     kinds = Kinds(stack, clauses)
     machine = clause.machine()
     assert isinstance(machine, NetMachine)
-    system = System(clause, machine, kinds)
+    system = System(clause, machine, kinds, {})
     walked = walk(machine, {system.mask(*kind) for kind in kinds.all})
     if not walked.complete:
         return
     state, fired = machine.begin()
     for number, (tool, ending) in enumerate(trace):
-        fired += machine.fire(state, f"c{number}", system.mask(tool, frozenset()))
+        firing = machine.firing(state.marking, system.mask(tool, frozenset())) or []
+        fired += machine.fire(state, f"c{number}", firing)
         if ending != "open":
             fired += machine.finish(state, f"c{number}", failed=ending == "failed")
         most = dict(zip(net["places"], walked.highest, strict=True))

@@ -79,7 +79,7 @@ def _denials(kinds: Kinds, systems: Sequence[System]) -> Denials:
     found: list[tuple[Clause, frozenset[str]]] = []
     for system in systems:
         if system.clause.binds and not system.clause.roles.admits:
-            barred = frozenset(name for name in system.names if all(map(system.bars, kinds.named(name))))
+            barred = frozenset(kind.name for kind in system.barred(kinds) if not kind.facets)
             if barred:
                 found.append((system.clause, barred))
     return found

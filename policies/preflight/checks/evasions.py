@@ -23,9 +23,10 @@ def evasion_findings(
         by_clause.setdefault(system.clause.id, []).append(system)
     for clause in clauses:
         if isinstance(clause.record, Rule):
-            keyless = clause._replace(record=msgspec.structs.replace(clause.record, key=None))
-            keyed = clause.record.key is not None
-            of_clause = systems_of([keyless], kinds, ()) if keyed else by_clause.get(clause.id, ())
+            of_clause: Iterable[System] = by_clause.get(clause.id, ())
+            if clause.record.key is not None:
+                keyless = clause._replace(record=msgspec.structs.replace(clause.record, key=None))
+                of_clause = systems_of([keyless], kinds)
             yield from _adjacency(clause, clause.record, of_clause)
         yield from _virtual_evidence(clause)
 
@@ -33,7 +34,7 @@ def evasion_findings(
 def _adjacency(clause: Clause, rule: Rule, systems: Iterable[System]) -> Iterator[PreflightFinding]:
     """Rules that refuse a call only right after another one."""
     for system in systems:
-        if way := system.evasion():
+        if way := system.graph.evasion:
             chain = [system.said(mask) for mask in way]
             yield finding(
                 "evaded_by_one_call",

@@ -23,7 +23,7 @@ def net_findings(clauses: Iterable[Clause], kinds: Kinds) -> Iterator[PreflightF
             yield from _idle(clause, clause.record, kinds)
         else:
             machine = NetMachine(clause.record, clause.scope)
-            system = System(clause, machine, kinds)
+            system = System(clause, machine, kinds, {})
             yield from _found(clause, clause.record, walk(machine, {system.mask(*kind) for kind in kinds.all}))
 
 

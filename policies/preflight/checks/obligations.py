@@ -13,8 +13,8 @@ from ..search.system import System
 
 def demand_findings(possible: Saturation, systems: Sequence[System]) -> Iterator[PreflightFinding]:
     """The clauses that together leave no order of calls in which all is called that must be."""
-    demands = [system for system in systems if system.owes]
-    concerned = [system for system in systems if system.restrains or system.owes]
+    demands = [system for system in systems if system.graph.owes]
+    concerned = [system for system in systems if system.graph.restrains or system.graph.owes]
     search = Product(concerned, possible.kinds, possible.found)
     guess = _one_after_another(demands, possible)
     if not possible.kinds.names.complete or search.goes([*guess, END]) or search.goes([*guess[::-1], END]):

@@ -17,8 +17,8 @@ def find_orders(possible: Saturation, systems: list[System]) -> Iterator[Preflig
 
     Returns what could not be told, as a finding.
     """
-    systems = [system for system in systems if system.restrains]
-    if all(system.lasting for system in systems):
+    systems = [system for system in systems if system.graph.restrains]
+    if all(system.graph.lasting for system in systems):
         return  # what is met once stays met: each clause by itself says it all
     settled: set[Kind] = set()
     gave_up: list[Kind] = []

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from ...rules.nets.written import Net
+from ...rules.record import Cap
 from ...stack.clauses import Clause
 from ...stream.calls import STRICTNESS
 from ..alphabet.call_classes import Kind, Kinds, Reach
@@ -46,6 +47,7 @@ class _Shadows:
             self._systems[system.clause.id].append(system)
         self._shut = [self._barred(clause) for clause in clauses]
         self._open = [self._restricted(clause) for clause in clauses]
+        self._caps = [self._cap(clause) for clause in clauses]
         self._subject = [_subject(clause, kinds) for clause in clauses]
 
     def covers(self, m: int, n: int) -> bool:
@@ -58,19 +60,19 @@ class _Shadows:
         if not other.always:
             return False
         restricted = self._open[n]
-        return (restricted is not None and restricted <= self._shut[m]) or self._tighter(other, clause)
+        return restricted is not None and (restricted <= self._shut[m] or self._tighter(m, n))
 
     def _barred(self, clause: Clause) -> frozenset[Kind]:
         """The kinds of calls that a clause refuses, whatever came before."""
-        systems = self._systems[clause.id]
-        named = ((system, kind) for system in systems for name in system.names for kind in self._kinds.named(name))
-        return frozenset(kind for system, kind in named if system.bars(kind))
+        return frozenset(kind for system in self._systems[clause.id] for kind in system.barred(self._kinds))
 
     def _restricted(self, clause: Clause) -> frozenset[Kind] | None:
         """The kinds of calls that a clause may refuse; None if it does more than that, or there are none."""
         if isinstance(clause.record, Net) or clause.record.owes() is not None:
             return None
-        if any(not system.may_end(state) for system in self._systems[clause.id] for state in system.states):
+        if any(
+            not system.graph.may_end(state) for system in self._systems[clause.id] for state in system.graph.states
+        ):
             return None
         if admits := clause.roles.admits:
             reaches = [
@@ -80,18 +82,19 @@ class _Shadows:
         reached = [self._kinds.of(selector, clause) for selector in clause.roles.restricts]
         return frozenset().union(*reached) if reached and all(reached) else None
 
-    def _tighter(self, other: Clause, clause: Clause) -> bool:
-        """Whether both count the same calls, and the other one to no more."""
-        mine, others = list(clause.record.caps()), list(other.record.caps())
-        if len(mine) != 1 or len(others) != 1 or mine[0].each or self._open[self._clauses.index(clause)] is None:
+    def _tighter(self, m: int, n: int) -> bool:
+        """Whether clause `n` is a cap, and clause `m` caps the same calls at no more."""
+        mine, others = self._caps[n], self._caps[m]
+        if mine is None or others is None or mine[0].each or mine[1:] != others[1:]:
             return False
-        keys = {getattr(each.record, "key", None) for each in (clause, other)}
-        if len(keys) > 1 or mine[0].most < others[0].most or mine[0][2:] != others[0][2:]:
-            return False
-        tools = [
-            [self._kinds.of(tool, c) for tool in cap.tools] for c, cap in ((clause, mine[0]), (other, others[0]))
-        ]
-        return tools[0] == tools[1]
+        return others[0].most <= mine[0].most and others[0][2:] == mine[0][2:]
+
+    def _cap(self, clause: Clause) -> tuple[Cap, Sequence[frozenset[Kind]], str | None] | None:
+        """The cap that a clause is, with the kinds of calls it counts, and its key."""
+        caps = list(clause.record.caps())
+        if len(caps) != 1:
+            return None
+        return caps[0], [self._kinds.of(tool, clause) for tool in caps[0].tools], getattr(clause.record, "key", None)
 
 
 def _subject(clause: Clause, kinds: Kinds) -> tuple[object, ...] | None:

@@ -79,6 +79,7 @@ class _Reached(NamedTuple):
 
 def walk(machine: NetMachine, masks: Iterable[int]) -> Walked:
     """Everything the net can do, whatever is called; `masks` are the slots that calls meet."""
+    gains = any(len(t.outputs) > len(t.inputs) for t in machine.net.transitions)
     asks = [Ask(mask) for mask in sorted(set(masks)) if mask]
     state, fired = machine.begin()
     first = _Reached(None, None, state, _look(machine, state), tuple(fired))
@@ -94,7 +95,7 @@ def walk(machine: NetMachine, masks: Iterable[int]) -> Walked:
                 continue
             seen.add(reached.look)
             _note(walked, reached)
-            if _grows(machine, reached, walked) or len(seen) > MAX_STATES:
+            if (gains and _grows(machine, reached, walked)) or len(seen) > MAX_STATES:
                 walked.complete = False
                 return walked
             queue.append(reached)
@@ -102,8 +103,8 @@ def walk(machine: NetMachine, masks: Iterable[int]) -> Walked:
 
 
 def _look(machine: NetMachine, state: NetState) -> Look:
-    marking = tuple(state.marking.get(place, 0) for place in machine.net.places)
-    return Look(marking, tuple(sorted(tuple(waiting) for waiting in state.waiting.values())))
+    marking = tuple([state.marking.get(place, 0) for place in machine.net.places])
+    return Look(marking, tuple(sorted(map(tuple, state.waiting.values()))) if state.waiting else ())
 
 
 def _ends(look: Look) -> Iterator[Move]:
@@ -114,21 +115,32 @@ def _ends(look: Look) -> Iterator[Move]:
 
 def _moved(machine: NetMachine, at: _Reached, move: Move) -> _Reached | None:
     """What a move leads to; None if it cannot be made."""
-    if isinstance(move, Ask) and machine.firing(at.state.marking, move.mask) is None:
-        return None
-    state = NetState(marking=dict(at.state.marking), waiting=dict(at.state.waiting))
-    if isinstance(move, End):
+    if isinstance(move, Ask):
+        firing = machine.firing(at.state.marking, move.mask)
+        if firing is None:
+            return None
+        state = _copied(at.state)
+        fired = machine.fire(state, _new_id(state), firing)
+        if state.waiting and _too_many(machine.net, state):
+            return None
+    else:
+        state = _copied(at.state)
         call = next((id for id, waiting in state.waiting.items() if tuple(waiting) == move.waiting), None)
         if call is None:
             return None
         fired = machine.finish(state, call, failed=move.failed)
-    else:
-        fired = machine.fire(state, _new_id(state), move.mask)
-        waiting = [n for some in state.waiting.values() for n in some]
-        tokenless = sum(not machine.net.transitions[n].inputs for n in waiting)
-        if tokenless > IN_FLIGHT or len(waiting) - tokenless > IN_FLIGHT + _tokens(machine.net):
-            return None
     return _Reached(at, move, state, _look(machine, state), tuple(fired))
+
+
+def _copied(state: NetState) -> NetState:
+    return NetState(marking=state.marking.copy(), waiting=state.waiting.copy())
+
+
+def _too_many(net: Net, state: NetState) -> bool:
+    """Whether more calls are in flight than are looked at."""
+    waiting = [n for some in state.waiting.values() for n in some]
+    tokenless = sum(not net.transitions[n].inputs for n in waiting)
+    return tokenless > IN_FLIGHT or len(waiting) - tokenless > IN_FLIGHT + _tokens(net)
 
 
 def _tokens(net: Net) -> int:

@@ -14,7 +14,8 @@ from typing import Any, NamedTuple, TypeAlias
 
 from ...stack.clauses import Clause
 from ..alphabet.call_classes import Facet, Kind, Kinds
-from .system import ENDINGS, MAX_FACETS, Ending, System, combinations
+from .graph import ENDINGS, Ending
+from .system import MAX_FACETS, System, combinations
 
 MAX_WORK = 200_000
 """How often one search asks a clause about a call before it gives up."""
@@ -58,9 +59,11 @@ class Product:
         which others stand in the way of.
         """
         if kind == END:
-            others = [system for system in self._systems if not system.lasting]
-            return [s for s in self._systems if s.owes and any(o is not s and o.names & s.names for o in others)]
-        return [system for system in self._systems if system.awaits or system.mask(*kind)]
+            others = [system for system in self._systems if not system.graph.lasting]
+            return [
+                s for s in self._systems if s.graph.owes and any(o is not s and o.names & s.names for o in others)
+            ]
+        return [system for system in self._systems if system.graph.awaits or system.mask(*kind)]
 
     def sight(self, kind: Kind) -> tuple[Hashable, ...]:
         """How each clause that names a kind sees it; kinds of one sight fare alike."""
@@ -95,7 +98,7 @@ class Product:
             if not refusing:
                 return None
             # What else is owed takes many calls to pay; that some of it cannot be shows sooner without.
-            systems = systems + ([system for system in refusing if not system.owes] or refusing)
+            systems = systems + ([system for system in refusing if not system.graph.owes] or refusing)
 
     def goes(self, calls: Sequence[Kind]) -> bool:
         """Whether these calls in this order, all successful, are let through by every clause."""
@@ -111,7 +114,7 @@ class Product:
         return trace
 
     def _shortest(self, letters: Sequence[Entry], systems: Sequence[System]) -> list[Letter] | None:
-        start = tuple(system.start for system in systems)
+        start = tuple(system.graph.start for system in systems)
         before: dict[tuple[Any, ...], tuple[tuple[Any, ...], Letter] | None] = {start: None}
         queue = deque([start])
         work = min(MAX_WORK, MAX_WORK_IN_ALL - self.work)
@@ -135,7 +138,7 @@ class Product:
     def _letters(self, kind: Kind, systems: Sequence[System]) -> list[Entry]:
         """The calls that the clauses can tell apart, one of each; those of the kind are wanted, and come first."""
         found: dict[tuple[Any, ...], Entry] = {}
-        endings = ENDINGS if any(system.forgives for system in systems) else ENDINGS[:1]
+        endings = ENDINGS if any(system.graph.forgives for system in systems) else ENDINGS[:1]
         named = {name for system in systems for name in system.names} | {kind.name}
         others = (name for name in self._kinds.names.all if name not in named and name not in self._closed)
         for name in (*sorted(named), *itertools.islice(others, 1)):
@@ -158,10 +161,10 @@ class Product:
 
 
 def _refuses(system: System, trace: Iterable[Letter]) -> bool:
-    state = system.start
+    state = system.graph.start
     for name, facets, ending in trace:
         if name == END.name:
-            return not system.may_end(state)
+            return not system.graph.may_end(state)
         after = system.next(state, system.mask(name, facets), ending)
         if after is None:
             return True
@@ -173,7 +176,9 @@ def _next(
     systems: Sequence[System], states: Sequence[int], masks: Sequence[int], letter: Letter
 ) -> tuple[int, ...] | None:
     if letter.name == END.name:
-        return tuple(states) if all(s.may_end(state) for s, state in zip(systems, states, strict=True)) else None
+        return (
+            tuple(states) if all(s.graph.may_end(state) for s, state in zip(systems, states, strict=True)) else None
+        )
     after = []
     for system, state, mask in zip(systems, states, masks, strict=True):
         changed = system.next(state, mask, letter.ending)

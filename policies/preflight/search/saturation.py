@@ -11,7 +11,8 @@ from typing import NamedTuple
 
 from ...stack.clauses import Clause
 from ..alphabet.call_classes import Facet, Kind, Kinds
-from .system import ENDINGS, System
+from .graph import ENDINGS
+from .system import System
 
 
 class Step(NamedTuple):
@@ -32,7 +33,7 @@ class Saturation:
     def __init__(self, systems: Iterable[System], kinds: Kinds) -> None:
         self.kinds = kinds
         known = kinds.names.complete
-        self.systems = [s for s in systems if s.moves is not None and (known or not s.clause.roles.admits)]
+        self.systems = [s for s in systems if s.graph.moves is not None and (known or not s.clause.roles.admits)]
         self.cores: dict[Kind, list[Clause]] = {}
         self._naming: dict[str, list[System]] = {}
         for system in self.systems:
@@ -80,9 +81,8 @@ class Saturation:
     def _barred(self) -> dict[Kind, Clause]:
         found: dict[Kind, Clause] = {}
         for system in self.systems:
-            for kind in self._kinds_of(system):
-                if kind not in found and system.bars(kind):
-                    found[kind] = system.clause
+            for kind in system.barred(self.kinds):
+                found.setdefault(kind, system.clause)
         return found
 
     def _kinds_of(self, system: System) -> Iterable[Kind]:
@@ -91,7 +91,7 @@ class Saturation:
     def _saturate(self) -> None:
         self.found: dict[Kind, int] = {}
         self._needed: dict[Kind, tuple[Kind, ...]] = {}
-        self._reached: dict[System, dict[int, tuple[Kind, ...]]] = {s: {s.start: ()} for s in self.systems}
+        self._reached: dict[System, dict[int, tuple[Kind, ...]]] = {s: {s.graph.start: ()} for s in self.systems}
         pending = dict.fromkeys(kind for kind in self.kinds.all if kind not in self.cores)
         again = set(self.kinds.names.all)
         while again:
@@ -118,9 +118,8 @@ class Saturation:
 
     def _way_in(self, system: System, kind: Kind) -> tuple[Kind, ...] | None:
         """The kinds of calls that lead a system to where it admits a kind; None if it never does."""
-        masks = {
-            system.mask(kind.name, some) for some in system.letters(kind.name, kind.facets) if self._open(kind, some)
-        }
+        inputs = system.letters(kind.name, kind.facets)
+        masks = {system.mask(kind.name, some) for some in inputs if self._open(kind, some)}
         for state, way in self._reached[system].items():
             if any(system.admits(state, mask) for mask in masks):
                 return way
@@ -133,7 +132,7 @@ class Saturation:
 
     def _lead(self, system: System) -> bool:
         """Lead a system on by the calls found so far; whether that leads anywhere new."""
-        if not system.changes:
+        if not system.graph.changes:
             return False
         reached = self._reached[system]
         before = len(reached)
@@ -154,7 +153,7 @@ class Saturation:
         found: dict[int, Kind] = {}
         for kind in self.found:
             if kind.name in system.names:
-                for facets in system.letters(kind.name, frozenset()):
+                for facets in system.letters(kind.name):
                     letter = Kind(kind.name, facets)
                     if all(other in self.found for other in self.kinds.within(letter)):
                         found.setdefault(system.mask(*letter), kind)
@@ -178,7 +177,7 @@ class Saturation:
         mask = system.mask(*kind)
         ways = {
             move.mask
-            for move in system.moves or ()
+            for move in system.graph.moves or ()
             if not system.admits(move.before, mask) and system.admits(move.after, mask)
         }
         missing = (k for k in self._kinds_of(system) if k not in self.found and system.mask(*k) in ways)

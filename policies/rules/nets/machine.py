@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from typing import Any, NamedTuple, TypeAlias
 
@@ -55,6 +56,8 @@ class NetMachine(Machine):
         self.validate = validate
         self.on_result = on_result
         self._slots: list[Slot] = []
+        self._needs = [tuple(Counter(t.inputs).items()) for t in net.transitions]
+        self._silent = [n for n, t in enumerate(net.transitions) if not t.tools]
         # The first declared fires, autos before manuals.
         self._order = sorted(range(len(net.transitions)), key=lambda n: net.transitions[n].type == "manual")
         self._by_name = [self._view(scope, own=True), self._view(scope, acts=True)]
@@ -145,8 +148,7 @@ class NetMachine(Machine):
         return firing
 
     def _enabled(self, marking: Mapping[str, int], n: int) -> bool:
-        inputs = self.net.transitions[n].inputs
-        return all(marking.get(place, 0) >= inputs.count(place) for place in inputs)
+        return all(marking.get(place, 0) >= tokens for place, tokens in self._needs[n])
 
     def _take(self, marking: dict[str, int], n: int) -> None:
         for place in self.net.transitions[n].inputs:
@@ -161,30 +163,28 @@ class NetMachine(Machine):
 
     def _advance(self, marking: dict[str, int]) -> Iterator[int]:
         """Fire what names no tool while exactly one such transition is enabled; the reader refuses circles."""
-        silent = [n for n, t in enumerate(self.net.transitions) if not t.tools]
-        while silent:
-            enabled = [n for n in silent if self._enabled(marking, n)]
+        while self._silent:
+            enabled = [n for n in self._silent if self._enabled(marking, n)]
             if len(enabled) != 1:
                 return
             self._take(marking, enabled[0])
             self._give(marking, self.net.transitions[enabled[0]].outputs)
             yield enabled[0]
 
-    def fire(self, state: NetState, id: str, mask: int) -> list[int]:
-        """A call starts: deferred transitions take their inputs now and give their outputs on completion.
+    def fire(self, state: NetState, id: str, firing: list[int]) -> list[int]:
+        """A call starts and fires: deferred transitions take their inputs now and give their outputs on completion.
 
         Returns the transitions that fire, those by themselves too.
         """
         # A call of an earlier run may have had the same id: what waited for that waits for ever.
         state.waiting.pop(id, None)
-        fired = self.firing(state.marking, mask) or []
-        for n in fired:
+        for n in firing:
             self._take(state.marking, n)
             if self.net.transitions[n].deferred:
                 state.waiting.setdefault(id, []).append(n)
             else:
                 self._give(state.marking, self.net.transitions[n].outputs)
-        return [*fired, *self._advance(state.marking)]
+        return [*firing, *self._advance(state.marking)]
 
     def finish(self, state: NetState, id: str, *, failed: bool, tell: Tell | None = None) -> list[int]:
         """A call ends: what it deferred gives its outputs, or puts its inputs back.
@@ -200,7 +200,7 @@ class NetMachine(Machine):
 
     def started(self, state: NetState, call: Call, mask: int, now: int) -> None:
         """Fire."""
-        self.fire(state, call.id, mask)
+        self.fire(state, call.id, self.firing(state.marking, mask) or [])
 
     def completed(self, state: NetState, call: Call, mask: int, output: Output) -> None:
         """Give the outputs of what was deferred."""
