@@ -41,6 +41,7 @@ class Judging:
         self.compiled = compiled
         self.context = context
         self.tools = compiled.tools
+        self._knows_tools = bool(compiled.tools)
         self.limited = bool(compiled.limits.entries)
         self.session = Session()
         self.calls: dict[str, Call] = {}
@@ -85,10 +86,14 @@ class Judging:
         session = self.session
         offset = session.turn_offset
         turn = session.session_turn(turn) if turn <= 0 or offset is None else turn + offset
-        call = self.calls[id] = self.subject(id, name, input, turn, status)
-        steps = self._steps.get(call.kind)
-        if steps is not None:
-            call.steps = steps
+        if self._knows_tools:
+            call = self.subject(id, name, input, turn, status)
+            steps = self._steps.get(call.kind)
+            call.steps = steps or NO_STEPS
+        else:
+            steps = self._steps.get(name)
+            call = Call(id, name, input, turn, self.memory, status, steps or NO_STEPS, name)
+        self.calls[id] = call
         if turn > session.turn:
             self.reach_turn(turn)
         if session.granted and id in session.granted:
@@ -106,10 +111,10 @@ class Judging:
 
     def subject(self, id: str, name: str, input: Any, turn: int, status: str = REQUESTED) -> Call:
         """A call as rules look at it: under all its names, its inputs found by their portable names too."""
-        if self.tools:
+        kind: Kind = name
+        if self._knows_tools:
             kind, input = self.tools.kind(name, input), self.tools.input(name, input)
-            return Call(id, name, input, turn, self.memory, status, kind=kind)
-        return Call(id, name, input, turn, self.memory, status, NO_STEPS, name)
+        return Call(id, name, input, turn, self.memory, status, NO_STEPS, kind)
 
     def steps(self, call: Call) -> Steps:
         """What a call does to the rules that it concerns."""
