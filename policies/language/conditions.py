@@ -91,6 +91,13 @@ def has_references(conditions: Sequence[Condition]) -> bool:
     )
 
 
+def has_arguments(conditions: Sequence[Condition]) -> bool:
+    """Whether any operand is of the call being judged."""
+    return any(
+        has_arguments(c.inner) or any(is_argument(operand) for _, operand in c.operators()) for c in conditions
+    )
+
+
 def when_problems(conditions: Sequence[Condition]) -> Iterator[Complaint]:
     """What is wrong with a `when`: it is settled before there is a call, so it can refer to none."""
     if has_references(conditions):

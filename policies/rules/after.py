@@ -66,6 +66,7 @@ class Eventually(Rule, tag="eventually", frozen=True):
     def problems(self) -> Iterator[Complaint]:
         """What is wrong beyond the types."""
         yield from keyless_problems(self)
+        yield from self.argument_problems()
         yield from selector_problems(self.tool, ("tool",))
 
     def compile(self, scope: Scope) -> Machine:

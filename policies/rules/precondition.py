@@ -160,6 +160,10 @@ class Precondition(Rule, tag="precondition", frozen=True):
         """Every `prior` is evidence for the tool."""
         return Roles(restricts=(self.tool,), evidence=tuple(_priors(self.requires)))
 
+    def unjudged(self) -> tuple[Selector, ...]:
+        """None: a `prior` is asked about for a call."""
+        return ()
+
     def words(self) -> str:
         """What it says."""
         return f"{names(self.tool)} needs {', and '.join(requirement.words() for requirement in self.requires)}"

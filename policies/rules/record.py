@@ -12,12 +12,13 @@ from typing import Literal, NamedTuple, TypeAlias
 
 import msgspec
 
-from ..language.conditions import Condition, when_problems
+from ..language.conditions import Condition, has_arguments, when_problems
 from ..language.record import Base, Name
 from ..language.selectors import Scope, Selector
 from ..values import paths
 from ..values.complaints import Complaint
 from .machine import Machine
+from .wording import items_of, names
 
 RuleAction: TypeAlias = Literal["cancel", "deny", "request_approval", "warn", "halt"]
 """What a rule may ask for; `halt` is another spelling of `cancel`."""
@@ -139,6 +140,18 @@ class Rule(Statement, frozen=True, kw_only=True, omit_defaults=True, forbid_unkn
         yield from when_problems(self.when)
         if self.key is not None:
             yield from paths.problems(self.key, ("key",))
+        yield from self.argument_problems()
+
+    def argument_problems(self) -> Iterator[Complaint]:
+        """Operands that are of the call being judged, where none is."""
+        for item in (item for selector in self.unjudged() for item in items_of(selector)):
+            if not isinstance(item, str) and has_arguments(item.where):
+                yield (), f"`arg` in what `{self.type}` says of {names(item.tool)}: no call is being judged there"
+
+    def unjudged(self) -> tuple[Selector, ...]:
+        """The selectors that are not asked about the call being judged, so that no operand can be of its input."""
+        roles = self.roles()
+        return (*roles.evidence, *roles.others)
 
     def inputs(self) -> Iterator[tuple[Selector, str]]:
         """The paths into calls' inputs that it looks at, each with the tools; those of selectors aside."""

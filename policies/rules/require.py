@@ -21,6 +21,7 @@ class Require(Rule, tag="require", frozen=True):
     def problems(self) -> Iterator[Complaint]:
         """What is wrong beyond the types."""
         yield from keyless_problems(self)
+        yield from self.argument_problems()
         yield from selector_problems(self.tool, ("tool",))
 
     def compile(self, scope: Scope) -> Machine:
@@ -30,6 +31,10 @@ class Require(Rule, tag="require", frozen=True):
     def roles(self) -> Roles:
         """It restricts the end of the run."""
         return Roles(restricts=(self.tool,))
+
+    def unjudged(self) -> tuple[Selector, ...]:
+        """Its calls prove that it is met."""
+        return (self.tool,)
 
     def words(self) -> str:
         """What it says."""

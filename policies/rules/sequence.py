@@ -7,7 +7,7 @@ from collections.abc import Hashable, Iterator
 from typing import Literal
 
 from ..language.record import Name
-from ..language.selectors import Scope, Slot, ToolWhere, VirtualName, selector_problems
+from ..language.selectors import Scope, Selector, Slot, ToolWhere, VirtualName, selector_problems
 from ..values.complaints import Complaint
 from .machine import Ahead, Call, Finding, Machine, slots_of
 from .machine import State as NoState
@@ -35,6 +35,10 @@ class Sequence(Rule, tag="sequence", frozen=True):
     def roles(self) -> Roles:
         """It may refuse its members."""
         return Roles(restricts=self.tools)
+
+    def unjudged(self) -> tuple[Selector, ...]:
+        """Each member proves to the next that it came."""
+        return tuple(self.tools)
 
     def words(self) -> str:
         """What it says."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import msgspec
@@ -373,3 +374,25 @@ def test_a_when_that_refers_to_a_call_is_an_error() -> None:
 
     with pytest.raises(PolicyError, match="settled when the run starts"):
         parse_policies({"version": 1, "name": "p", "rules": [rule]})
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        {"type": "before", "first": "SELECTOR", "then": "y"},
+        {"type": "immediately_before", "first": "SELECTOR", "then": "y"},
+        {"type": "after", "trigger": "y", "then": "SELECTOR"},
+        {"type": "eventually", "tool": "SELECTOR", "within": 2},
+        {"type": "sequence", "tools": ["SELECTOR", "y"]},
+        {"type": "require", "tool": "SELECTOR"},
+        {"type": "never_after", "trigger": "SELECTOR", "forbidden": "y"},
+    ],
+)
+@pytest.mark.parametrize("wrap", [lambda c: c, lambda c: {"not": [c]}, lambda c: {"any_of": [c]}])
+def test_an_argument_where_no_call_is_judged_is_an_error(rule: dict[str, Any], wrap: Any) -> None:
+    """It would compare a call with itself, and the rule would pass."""
+    selector = {"tool": "x", "where": [wrap({"path": "$.a", "equals": {"arg": "$.b"}})]}
+    written = json.loads(json.dumps(rule).replace('"SELECTOR"', json.dumps(selector)))
+
+    with pytest.raises(PolicyError, match="no call is being judged there"):
+        parse_policies({"version": 1, "name": "p", "rules": [written]})
