@@ -12,7 +12,7 @@ import anyio
 
 from proctor.adapters import ScriptedAdapter
 from proctor.policies import PolicyViolationError, load_policies
-from proctor.supervisor import RunResult, run_once
+from proctor.supervisor import ApprovalAnswer, ApprovalRequest, RunResult, run_once
 
 HERE = Path(__file__).parent
 
@@ -28,11 +28,17 @@ def tools_of(folder: Path) -> Mapping[str, Callable[..., Any]]:
     return tools
 
 
+async def decline(request: ApprovalRequest) -> ApprovalAnswer:
+    """Stands for a person who is asked and says no."""
+    return ApprovalAnswer(granted=False, by="the example")
+
+
 async def run_example(folder: Path, script: str) -> RunResult | PolicyViolationError:
     """Run a script of an example under its policy."""
     adapter = ScriptedAdapter(folder / script, tools=dict(tools_of(folder)))
+    policies = load_policies(folder / "policy.yaml")
     try:
-        return await run_once(adapter, "go on", policies=load_policies(folder / "policy.yaml"))
+        return await run_once(adapter, "go on", policies=policies, approver=decline)
     except PolicyViolationError as error:
         return error
 

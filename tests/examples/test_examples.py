@@ -14,7 +14,7 @@ from proctor.policies import PolicyViolationError, load_policies, merge_policies
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 STOPPED_BY = {
-    "coding_agent": ["stay-in-the-source", "tests-before-push", "deny-1"],
+    "coding_agent": ["no-push", "no-network", "nothing-outside", "ask-before-publishing"],
     "refunds": ["eligible-for-this-order", "once-per-order", "no-changes-after-refund"],
     "payments": ["known-account"],
     "deployment": [
