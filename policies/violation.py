@@ -7,6 +7,8 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 
 Action: TypeAlias = Literal["allow", "warn", "request_approval", "deny", "cancel"]
+Cause: TypeAlias = Literal["tool", "input", "step", "budget"]
+"""What about a call is refused: its tool as such, its input, that something must come first, that it is used up."""
 Enforcement: TypeAlias = Literal["prevented", "interrupted", "observed"]
 
 
@@ -15,7 +17,7 @@ class Violation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, g
 
     `policy` is the member of the stack the rule came from, `kind` the rule's type, the limit's name or
     `net`; `details` holds what was expected and what happened, with amounts. `reason` is for telemetry and
-    never for the model.
+    never for the model. `at_end`: it is what the end of the run settled; a resumed session opens it again.
     """
 
     policy: str
@@ -31,3 +33,5 @@ class Violation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, g
     unpreventable: str | None = None
     tool_call_id: str | None = None
     tool_name: str | None = None
+    cause: Cause = "tool"
+    at_end: bool = False

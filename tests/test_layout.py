@@ -20,12 +20,6 @@ ROWS = ("policies", "supervisor", "adapters")
 PURE = {"msgspec", "yaml", "re2", "genai_prices", "ruamel"}
 """What policies may import besides the standard library: computation only. The last two load when used."""
 STILL_BACK: set[tuple[str, str, str]] = {
-    ("policies.monitor", "clocks", "compiled"),
-    ("policies.monitor", "monitor", "compiled"),
-    ("policies.monitor", "snapshots", "compiled"),
-    ("policies.monitor", "snapshots", "monitor"),
-    ("policies.monitor", "state", "compiled"),
-    ("policies.monitor", "violations", "compiled"),
     ("policies.rules", "prior", "precondition"),
     ("policies.rules.nets", "written", "shorthand"),
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 
 import msgspec
@@ -10,8 +11,19 @@ from proctor.adapters.tool_names import recorded_tools
 from proctor.adapters.traces import Session
 from proctor.policies.monitor.compiled import CompiledPolicy
 from proctor.policies.monitor.report import Report
-from proctor.policies.stream.calls import RunContext, ToolCall, Violation
-from proctor.policies.stream.events import BudgetWarned, Event, PolicyViolated, ToolCallRequested
+from proctor.policies.stream.calls import Decision, RunContext, ToolCall, Violation
+from proctor.policies.stream.events import (
+    BudgetWarned,
+    Event,
+    PolicyViolated,
+    RunStarted,
+    ToolApprovalGranted,
+    ToolCallCompleted,
+    ToolCallDenied,
+    ToolCallFailed,
+    ToolCallRequested,
+    ToolCallStarted,
+)
 
 from .records import DecisionRecord, SessionReport, ViolationRecord
 
@@ -48,14 +60,21 @@ def judge_session(compiled: CompiledPolicy, session: Session, context: RunContex
 
 
 class _Judge:
-    """One session being judged. A call that breaks a rule breaks it once, though it was asked for and ran."""
+    """One session being judged. A call that breaks a rule breaks it once, though it was asked for and ran.
+
+    `_seen` are the rules that the calls known by their ids have broken; an id that is used again, in this run or a
+    later one, is another call. `_held` are the calls that wait for a person.
+    """
 
     def __init__(self, compiled: CompiledPolicy, session: Session, context: RunContext) -> None:
         self._session = session
         self._compiled = compiled = compiled.for_tools(recorded_tools(session.events))
         self._monitor = compiled.monitor(_filled(context, session))
         self._found: list[ViolationRecord] = []
-        self._seen: set[tuple[str, str, str]] = set()
+        self._seen: defaultdict[str, set[tuple[str, str]]] = defaultdict(set)
+        self._over: set[str] = set()
+        self._held: dict[str, tuple[ToolCall, bool]] = {}
+        self._never_ran = _never_ran(session)
         self._decisions: list[DecisionRecord] = []
         self._seq = 0
 
@@ -64,24 +83,54 @@ class _Judge:
         if isinstance(event, _EARLIER_CONCLUSIONS):
             return
         self._seq = event.seq
+        self._follow(event)
         if isinstance(event, ToolCallRequested):
-            self._propose(event)
-        else:
-            for violation in self._monitor.observe(event):
-                self._add(violation)
-
-    def _propose(self, event: ToolCallRequested) -> None:
-        call = ToolCall(id=event.tool_call_id, name=event.tool_name, input=event.tool_input, turn=event.turn)
-        if event.tool_call_id in self._session.never_ran:
-            # What would have been let through did not run all the same, so it must not be spent.
-            decision = self._compiled.restore(self._monitor.snapshot()).propose(call)
-            self._monitor.observe(event)
-        else:
-            decision = self._monitor.propose(call)
-        for violation in decision.violations:
+            self._requested(event)
+            return
+        for violation in self._monitor.observe(event):
             self._add(violation)
+        if isinstance(event, ToolApprovalGranted) and event.tool_call_id in self._held:
+            call, ran = self._held[event.tool_call_id]
+            self._propose(call, ran=ran)
+
+    def _follow(self, event: Event) -> None:
+        """Know which calls the ids stand for."""
+        match event:
+            case RunStarted():
+                self._seen.clear()
+                self._over.clear()
+                self._held.clear()
+            case ToolCallRequested(tool_call_id=id) | ToolCallStarted(tool_call_id=id) if id in self._over:
+                self._seen.pop(id, None)
+                self._over.discard(id)
+            case ToolCallCompleted(tool_call_id=id) | ToolCallFailed(tool_call_id=id):
+                self._over.add(id)
+            case ToolCallDenied(tool_call_id=id):
+                self._held.pop(id, None)
+
+    def _requested(self, event: ToolCallRequested) -> None:
+        call = ToolCall(id=event.tool_call_id, name=event.tool_name, input=event.tool_input, turn=event.turn)
+        ran = event.seq not in self._never_ran
+        decision = self._propose(call, ran=ran)
+        if not ran:
+            self._monitor.observe(event)
         rules = [violation.rule for violation in decision.violations]
         self._decisions.append(DecisionRecord(tool_call_id=call.id, action=decision.action, violations=rules))
+
+    def _propose(self, call: ToolCall, *, ran: bool) -> Decision:
+        """Judge a call as at a gate; one that is held is judged again once a person has agreed."""
+        judge = self._monitor
+        if not ran:
+            # What would have been let through did not run all the same, so it must not be spent.
+            judge = self._compiled.restore(judge.snapshot())
+        decision = judge.propose(call)
+        for violation in decision.violations:
+            self._add(violation)
+        if decision.action == "request_approval":
+            self._held[call.id] = call, ran
+        else:
+            self._held.pop(call.id, None)
+        return decision
 
     def finished(self) -> SessionReport:
         """Settle what the session leaves open and report."""
@@ -101,10 +150,10 @@ class _Judge:
 
     def _add(self, violation: Violation) -> None:
         if violation.tool_call_id is not None:
-            key = violation.policy, violation.rule, violation.tool_call_id
-            if key in self._seen:
+            broken, rule = self._seen[violation.tool_call_id], (violation.policy, violation.rule)
+            if rule in broken:
                 return
-            self._seen.add(key)
+            broken.add(rule)
         self._found.append(
             ViolationRecord(
                 rule=violation.rule,
@@ -118,6 +167,27 @@ class _Judge:
                 details=violation.details,
             )
         )
+
+
+def _never_ran(session: Session) -> set[int]:
+    """The places of the requests whose calls are known not to have run; of an id used again, each by itself."""
+    starts = {event.tool_call_id for event in session.events if isinstance(event, ToolCallStarted)}
+    found: set[int] = set()
+    open: dict[str, int] = {}
+    for event in session.events:
+        match event:
+            case RunStarted():
+                found.update(seq for id, seq in open.items() if id in starts)
+                open.clear()
+            case ToolCallRequested(tool_call_id=id, seq=seq):
+                if id in open and id in starts:
+                    found.add(open[id])
+                open[id] = seq
+                if id in session.never_ran:
+                    found.add(seq)
+            case ToolCallStarted(tool_call_id=id):
+                open.pop(id, None)
+    return found | {seq for id, seq in open.items() if id in starts}
 
 
 def _filled(context: RunContext, session: Session) -> RunContext:

@@ -20,7 +20,7 @@ class Standing:
         self._rules: dict[str, Compiled] = {}
         self._violated: frozenset[str] = frozenset()
         if monitor is not None:
-            self._rules = {rule.id: rule for rule in monitor.rules.values()}
+            self._rules = {rule.id: rule for rule in monitor.state.rules.values()}
             report = monitor.report()
             self._violated = frozenset(id for id, rule in report.rules.items() if rule.status == "violated")
 
@@ -50,5 +50,5 @@ class Standing:
         rule = self._rules.get(id)
         if self._monitor is None or rule is None:
             return None
-        state = self._monitor.states[rule.number]
+        state = self._monitor.state.states[rule.number]
         return state.marking if isinstance(state, NetState) else None

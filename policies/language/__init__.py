@@ -2,6 +2,7 @@
 
 ROOMS = (
     "selectors",  # which calls a rule speaks of
+    "explaining",  # which condition was met or missed by which value
     "naming",  # what a call goes by
     "predicates",  # the predicate each condition is compiled to
     "wording",  # conditions in words, for people who ask why a rule objects

@@ -7,6 +7,7 @@ predicate on the call.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, Protocol, TypeAlias
 
 import msgspec
@@ -16,6 +17,7 @@ from ..values.complaints import Complaint, Where
 from ..values.equality import texts_in
 from ..values.globs import Matcher, glob_problems, matcher
 from .conditions import Condition
+from .explaining import explained
 from .facts import Facts
 from .naming import Names
 from .operands import OutputRef
@@ -233,6 +235,10 @@ class Slot:
         """What the items that name a tool ask of its input, in words."""
         return tuple(part.words for part in self._parts if part.words and names.any(part.matches))
 
+    def explained(self, names: Names, call: Subject) -> list[dict[str, Any]]:
+        """Each condition of the items that name a call: whether it holds, and for which value."""
+        return [found for part in self._parts if self._bound(part, names, names) for found in part.explained(call)]
+
     def met_by(self, names: Names, call: Subject) -> str:
         """How a call that meets the slot meets the first item, as a sentence goes on; "" if by its name."""
         named = [(part, self._bound(part, names, names)) for part in self._parts]
@@ -266,9 +272,13 @@ class _Part:
         compiled = _ANY_INPUT
         if where:
             compiled = compile_conditions(where, permits=permits, loose=True, expand=scope.expand)
+        self._explained = partial(explained, where, permits=permits, loose=True, expand=scope.expand)
         self._compiled = compiled
         self._where = compiled.holds if where else None
         self.outputs = compiled.outputs
+
+    def explained(self, call: Subject) -> list[dict[str, Any]]:
+        return self._explained(call.input, call)
 
     def bind(self, names: Names, virtual_names: Sequence[VirtualName]) -> Bound:
         where = self._where

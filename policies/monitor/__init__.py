@@ -1,16 +1,20 @@
-"""The state of all rules over one session: index, program, state, snapshots, monitor."""
+"""One session judged: program < state < snapshots < monitor < the compiled policy."""
 
 ROOMS = (
-    "compiled",  # the stack as machines, indexed by tool
-    "monitor",  # the monitor
-    "snapshots",  # A monitor's state written down, and read back
+    "compiled",  # a policy ready to judge any number of sessions
+    "monitor",  # one session judged call by call and event by event
+    "snapshots",  # the state written down, and read back
     "report",  # how each rule ended
-    "clocks",  # the limits of one session
-    "handlers",  # what each type of event does to the state of a session
+    "narrowing",  # which tools could be called next
+    "live_nets",  # nets that are added to a session while it lives
+    "clocks",  # what events and the passing of time do to limits
+    "handlers",  # what each type of event does to the state
     "state",  # the state of all rules over one session, and how a call moves it
     "decisions",  # from what the rules found about a call to one decision, and the steps that explain it
-    "violations",  # violations
-    "session",  # the state of one session
+    "violations",  # of a rule, of a limit, and of what the monitor itself objects to
+    "identity",  # whose id a call has
+    "session",  # what is remembered of one session
+    "program",  # a stack as machines, indexed by the tools they name
     "index",  # compiled rules, and what calls of a tool mean to them
     "limits",  # the eight limits
     "memory",  # what a session remembers for its rules

@@ -6,67 +6,64 @@ from collections.abc import Sequence
 
 from ..errors import EventError, wrong_type
 from ..stream import events as ev
-from ..stream.calls import LimitWarning, RunContext, Violation
+from ..stream.calls import LimitWarning, Violation
 from ..values.equality import is_number
-from .compiled import CompiledPolicy
 from .handlers import Handler, run_started
-from .state import Judging
+from .state import SessionState
 
 
-class Limited(Judging):
-    """A session whose policy may limit what it uses."""
+def observe_limited(on: SessionState, event: ev.Event, handler: Handler | None) -> list[Violation]:
+    """Take in an event; returns what it violates, limits included."""
+    limits = on.program.limits
+    found: list[Violation] = []
+    if on.clocked and event.at is not None:
+        if handler is run_started:  # a new run's clocks begin with it
+            run_started(on, event)
+            handler = None
+        now = ev.at_ms(event.at)
+        _passed(on, now)
+        on.session.limits.acted(now, over=bool(on.session.ended))
+        found += _newly_exceeded(on, limits.clocks)
+    if handler is not None:
+        found += handler(on, event)
+    if moved := limits.moved.get(type(event)):
+        found += _newly_exceeded(on, moved)
+    return found
 
-    def __init__(self, compiled: CompiledPolicy, context: RunContext) -> None:
-        super().__init__(compiled, context)
-        self._clocked = compiled.limits.has_clocks
 
-    def observe_limited(self, event: ev.Event, handler: Handler | None) -> list[Violation]:
-        """Take in an event; returns what it violates, limits included."""
-        limits = self.compiled.limits
-        found: list[Violation] = []
-        if self._clocked and event.at is not None:
-            if handler is run_started:  # a new run's clocks begin with it
-                run_started(self, event)
-                handler = None
-            now = ev.at_ms(event.at)
-            self._passed(now)
-            self.session.limits.acted(now, over=bool(self.session.ended))
-            found += self._newly_exceeded(limits.clocks)
-        if handler is not None:
-            found += handler(self, event)
-        if moved := limits.moved.get(type(event)):
-            found += self._newly_exceeded(moved)
-        return found
+def tick(on: SessionState, now_ms: int) -> list[Violation]:
+    """It is `now_ms` (milliseconds since the epoch) and nothing happened. Raises EventError if it is none."""
+    if not is_number(now_ms):
+        raise EventError(wrong_type("milliseconds since the epoch", now_ms))
+    _passed(on, int(now_ms))
+    found = _newly_exceeded(on, on.program.limits.clocks)
+    on.mark_violated(found)
+    return found
 
-    def tick(self, now_ms: int) -> list[Violation]:
-        """It is `now_ms` (milliseconds since the epoch) and nothing happened. Raises EventError if it is none."""
-        if not is_number(now_ms):
-            raise EventError(wrong_type("milliseconds since the epoch", now_ms))
-        self._passed(int(now_ms))
-        found = self._newly_exceeded(self.compiled.limits.clocks)
-        self.mark_violated(found)
-        return found
 
-    def deadline(self) -> int | None:
-        """When to tick if nothing happens before, in milliseconds since the epoch."""
-        if self.session.ended or not self._clocked:
-            return None
-        limits = self.compiled.limits
-        return limits.deadline(self.session.limits, waiting=not limits.has_idle or self.waiting())
+def deadline(on: SessionState) -> int | None:
+    """When to tick if nothing happens before, in milliseconds since the epoch."""
+    if on.session.ended or not on.clocked:
+        return None
+    limits = on.program.limits
+    return limits.deadline(on.session.limits, waiting=not limits.has_idle or on.waiting())
 
-    def warnings(self) -> list[LimitWarning]:
-        """The limits that passed their `warn_at` since last asked."""
-        if not self.compiled.limits.warns:
-            return []
-        return list(self.compiled.limits.warnings(self.session.limits, self.session.meter))
 
-    def _passed(self, now: int) -> None:
-        limits = self.compiled.limits
-        limits.passed(self.session.limits, now, waiting=not limits.has_idle or self.waiting())
+def warnings(on: SessionState) -> list[LimitWarning]:
+    """The limits that passed their `warn_at` since last asked."""
+    if not on.program.limits.warns:
+        return []
+    return list(on.program.limits.warnings(on.session.limits, on.session.meter))
 
-    def _newly_exceeded(self, moved: Sequence[int]) -> list[Violation]:
-        session = self.session
-        if session.ended:
-            return []
-        found = self.compiled.limits.exceeded_now(session.limits, session.meter, moved)
-        return [self.exceeded(each, None) for each in found] if found else []
+
+def _passed(on: SessionState, now: int) -> None:
+    limits = on.program.limits
+    limits.passed(on.session.limits, now, waiting=not limits.has_idle or on.waiting())
+
+
+def _newly_exceeded(on: SessionState, moved: Sequence[int]) -> list[Violation]:
+    session = on.session
+    if session.ended:
+        return []
+    found = on.program.limits.exceeded_now(session.limits, session.meter, moved)
+    return [on.exceeded(each, None) for each in found] if found else []

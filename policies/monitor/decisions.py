@@ -4,16 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+import msgspec
+
 from ..stream.calls import Decision, ToolCall, Violation, tell_model_default
 
 
 def decision_on(call: ToolCall, violations: Sequence[Violation], errors: tuple[str, ...]) -> Decision:
-    """The decision on a call, by the strictest of its violations, which come first."""
+    """The decision on a call, by the strictest of its violations, which come first; those that refuse it carry the
+    text that the model gets.
+    """
     action = violations[0].action if violations else "allow"
     tell = None
     if action not in ("allow", "warn"):
-        refusing = (v.tell_model for v in violations if v.action == action and v.tell_model)
-        tell = next(refusing, tell_model_default(call.name))
+        refusing = [v for v in violations if v.action == action]
+        own = (v.tell_model for v in refusing if v.tell_model)
+        tell = next(own, tell_model_default(call.name, refusing[0].cause))
+        if action != "request_approval":
+            violations = [_told(v, tell) if v.action == action else v for v in violations]
     return Decision(
         action=action,
         tool_call_id=call.id,
@@ -23,6 +30,10 @@ def decision_on(call: ToolCall, violations: Sequence[Violation], errors: tuple[s
         tell_model=tell,
         errors=errors,
     )
+
+
+def _told(violation: Violation, tell: str) -> Violation:
+    return msgspec.structs.replace(violation, details={**violation.details, "tell_model": tell})
 
 
 def explained(

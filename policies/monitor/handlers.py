@@ -9,94 +9,81 @@ from ..stream import events as ev
 from ..stream.calls import Violation
 from .limits import UNITS
 from .memory import message_text
-from .session import HELD, REQUESTED, RUNNING, STARTED, Call, Output, mark
-from .state import Judging
+from .session import HELD, LAPSED, REQUESTED, RUNNING, STARTED, UNDECIDED, Call, Grant, Output
+from .state import SessionState
 
 
-def run_started(on: Judging, event: ev.RunStarted) -> list[Violation]:
+def run_started(on: SessionState, event: ev.RunStarted) -> list[Violation]:
     """A new run of the session, unless it is the one going on."""
     session = on.session
     if session.runs and event.run_id == session.run_id:
         return []
     if session.runs or session.ended:
         on.calls.clear()
-        on.compiled.limits.new_run(session.limits)
+        on.program.limits.new_run(session.limits)
     session.new_run(event.run_id, event.model or "")
     return []
 
 
-def message(on: Judging, event: ev.MessageEvent) -> list[Violation]:
+def message(on: SessionState, event: ev.MessageEvent) -> list[Violation]:
     """What a user wrote is remembered; what anybody else did is no evidence."""
     if event.role == "user" and (text := message_text(event.content)):
-        on.session.words.add(text, on.compiled.phrases, on.compiled.keeps_words)
+        on.session.words.add(text, on.program.phrases, on.program.keeps_words)
     return []
 
 
-def turn(on: Judging, event: ev.TurnEvent) -> list[Violation]:
+def turn(on: SessionState, event: ev.TurnEvent) -> list[Violation]:
     """The stream has come to a model response, or to its end."""
     if event.turn > 0:
         turn = on.session.session_turn(event.turn)
         on.reach_turn(turn)
-        if isinstance(event, ev.TurnCompleted):
+        over = isinstance(event, ev.TurnCompleted)
+        if over:
             on.session.limits.turns_over = turn - on.session.turn_base
+        on.session.begin_turn(turn + over)
     return []
 
 
-def usage(on: Judging, event: ev.TokenUsageUpdated) -> list[Violation]:
+def usage(on: SessionState, event: ev.TokenUsageUpdated) -> list[Violation]:
     """Tokens were used."""
-    on.session.meter.add(event, on.compiled.prices)
+    on.session.meter.add(event, on.program.prices)
     return []
 
 
-def requested(on: Judging, event: ev.ToolCallRequested) -> list[Violation]:
+def requested(on: SessionState, event: ev.ToolCallRequested) -> list[Violation]:
     """A call was asked for; judging it is `propose`'s."""
-    id = event.tool_call_id
+    id, name, input = event.tool_call_id, event.tool_name, event.tool_input
     known = on.calls.get(id)
-    if _clashes(on, known, event):
+    standing = on.identify(id, name, input, event.turn, asked=True)
+    if known is not None and known.status != REQUESTED and standing != "changed":
+        if standing == "clash" or known.status == STARTED:
+            on.session.clashing |= {id}  # it will be refused, for having the id of a call that is not over
+    elif known is not None and standing == "clash":
         on.session.clashing |= {id}
-    elif known is None or known.status == REQUESTED:
-        first = known is None and id not in on.session.finished
-        on.request(id, event.tool_name, event.tool_input, event.turn, REQUESTED, first)
+    elif standing != "clash":
+        on.request(id, name, input, event.turn, REQUESTED, standing != "asked")
     return []
 
 
-def _clashes(on: Judging, known: Call | None, event: ev.ToolCallRequested) -> bool:
-    """Whether an id is asked for again with another call, while the first runs or is held, or after it."""
-    if known is None:
-        before = on.session.finished.get(event.tool_call_id)
-        return before is not None and before != mark(event.tool_name, event.tool_input)
-    if known.status in (REQUESTED, HELD):
-        return known.status == HELD and known.name != event.tool_name
-    return not known.is_again(event.tool_name, event.tool_input)
-
-
-def started(on: Judging, event: ev.ToolCallStarted) -> list[Violation]:
+def started(on: SessionState, event: ev.ToolCallStarted) -> list[Violation]:
     """A call runs: if it was not let through as it runs now, it is judged as something that happened."""
     id, name, input = event.tool_call_id, event.tool_name, event.tool_input
-    first = id not in on.calls and id not in on.session.finished
-    if not first and _let_through(on, id, name, input):
-        return []
+    first = True
+    if id in on.calls or id in on.session.finished or id in on.session.earlier:
+        standing = on.identify(id, name, input, event.turn, asked=False)
+        if standing == "running":
+            on.calls[id].status = STARTED
+            return []
+        if standing == "over":
+            return []
+        first = standing not in ("asked", "denied")
     call = on.request(id, name, input, event.turn, STARTED, first)
     violations = on.judged(call, [], repeat=False)
-    if violations and call.approved:
-        violations = [v for v in violations if v.action != "request_approval"]
     on.start(call)
     return violations
 
 
-def _let_through(on: Judging, id: str, name: str, input: Any) -> bool:
-    """Whether a call was judged as it runs now: at the gate, or when its start was first reported."""
-    known = on.calls.get(id)
-    if known is not None and known.status in RUNNING:
-        same = known.input is input or mark(known.name, known.input) == mark(name, input)
-        if same:
-            known.status = STARTED
-        return same
-    session = on.session
-    return id not in session.denied and id in session.finished and session.finished[id] == mark(name, input)
-
-
-def completed(on: Judging, event: ev.ToolCallCompleted) -> list[Violation]:
+def completed(on: SessionState, event: ev.ToolCallCompleted) -> list[Violation]:
     """A call succeeded; an outcome for an unknown id changes nothing."""
     call = on.calls.get(event.tool_call_id)
     if call is None or call.status not in RUNNING:
@@ -109,13 +96,13 @@ def completed(on: Judging, event: ev.ToolCallCompleted) -> list[Violation]:
     return []
 
 
-def failed(on: Judging, event: ev.ToolCallFailed) -> list[Violation]:
+def failed(on: SessionState, event: ev.ToolCallFailed) -> list[Violation]:
     """A call failed."""
     call = on.calls.get(event.tool_call_id)
     return on.ended(call, "failed") if call is not None and call.status in RUNNING else []
 
 
-def denied(on: Judging, event: ev.ToolCallDenied) -> list[Violation]:
+def denied(on: SessionState, event: ev.ToolCallDenied) -> list[Violation]:
     """A call was refused and never ran; one that was allowed here and then refused has failed."""
     if event.tool_call_id in on.session.clashing:
         on.session.clashing -= {event.tool_call_id}
@@ -130,56 +117,86 @@ def denied(on: Judging, event: ev.ToolCallDenied) -> list[Violation]:
     return on.ended(call, "denied")
 
 
-def approval_requested(on: Judging, event: ev.ToolApprovalRequested) -> list[Violation]:
+def approval_requested(on: SessionState, event: ev.ToolApprovalRequested) -> list[Violation]:
     """A call is held for a person."""
     call = on.calls.get(event.tool_call_id)
-    if call is not None and call.status == REQUESTED and event.held:
-        call.status = HELD
+    if call is not None and call.status in UNDECIDED and event.held:
+        call.status, call.approval = HELD, event.approval_id
     return []
 
 
-def granted(on: Judging, event: ev.ToolApprovalGranted) -> list[Violation]:
-    """A person agreed to one call with one input."""
-    if event.input_digest:
-        on.session.granted[event.tool_call_id] = event.input_digest
+def granted(on: SessionState, event: ev.ToolApprovalGranted) -> list[Violation]:
+    """A person agreed to one call of one tool with one input, against the rules that were shown to them.
+
+    An answer that comes when its call waits no more, or waits for another approval, says nothing.
+    """
+    id, digest = event.tool_call_id, event.input_digest
+    call = on.calls.get(id)
+    if not digest:
+        return []
+    if call is None:
+        if id not in on.session.finished and id not in on.session.earlier:
+            on.session.granted[id] = Grant(event.tool_name, digest)
+    elif call.status in (REQUESTED, HELD) and _answers(event, call):
+        on.session.granted[id] = Grant(event.tool_name or call.name, digest, call.shown or None)
     return []
 
 
-def violated(on: Judging, event: ev.PolicyViolated) -> list[Violation]:
-    """What the live session found is known when its record is folded."""
-    on.session.violated |= {event.rule}
+def lapsed(on: SessionState, event: ev.ToolApprovalDenied | ev.ToolApprovalExpired) -> list[Violation]:
+    """A person refused, or nobody answered in time."""
+    call = on.calls.get(event.tool_call_id)
+    if call is not None and call.status in UNDECIDED and _answers(event, call):
+        call.status, call.shown = LAPSED, ()
+        on.session.granted.pop(call.id, None)
+    return []
+
+
+def _answers(event: ev.ApprovalEvent, call: Call) -> bool:
+    """Whether an answer is to the approval that the call waits for."""
+    return event.approval_id == (call.approval or event.approval_id)
+
+
+def violated(on: SessionState, event: ev.PolicyViolated) -> list[Violation]:
+    """What the live session found is known when its record is folded; what an end settled is open again."""
+    rule = on.program.named(event.policy, event.rule)
+    if rule is not None and not event.at_end and not rule.machine.refuses_none:
+        on.session.violated |= {rule.id}
     if event.action == "request_approval":
-        _held(on, event.tool_call_id)
+        _held(on, event)
     if event.kind in UNITS:
-        for number, entry in enumerate(on.compiled.limits.entries):
+        for number, entry in enumerate(on.program.limits.entries):
             if entry.name == event.kind and entry.policy == event.policy:
                 on.session.limits.reported |= {number}
     return []
 
 
-def warned(on: Judging, event: ev.BudgetWarned) -> list[Violation]:
+def warned(on: SessionState, event: ev.BudgetWarned) -> list[Violation]:
     """What the live session warned of is known when its record is folded."""
-    for number in on.compiled.limits.warns:
-        entry = on.compiled.limits.entries[number]
+    for number in on.program.limits.warns:
+        entry = on.program.limits.entries[number]
         if (entry.name, entry.limit.max) == (event.limit, event.max):
             on.session.limits.warned |= {number}
     return []
 
 
-def _held(on: Judging, id: str | None) -> None:
+def _held(on: SessionState, event: ev.PolicyViolated) -> None:
     """The call that a person is asked for waits; where the record does not name it, the last one asked for."""
-    waiting = [call for call in on.calls.values() if call.status == REQUESTED and call.id == (id or call.id)]
+    id = event.tool_call_id
+    waiting = [call for call in on.calls.values() if call.status in UNDECIDED and call.id == (id or call.id)]
     if waiting:
-        waiting[-1].status = HELD
+        call = waiting[-1]
+        call.status = HELD
+        if (shown := (event.policy, event.rule)) not in call.shown:
+            call.shown = (*call.shown, shown)
 
 
-def ended(on: Judging, event: ev.Event) -> list[Violation]:
+def ended(on: SessionState, event: ev.Event) -> list[Violation]:
     """The run is over."""
     on.session.ended = event.type
     return []
 
 
-Handler: TypeAlias = Callable[[Judging, Any], list[Violation]]
+Handler: TypeAlias = Callable[[SessionState, Any], list[Violation]]
 
 HANDLERS: dict[type[ev.Event], Handler | None] = {
     **dict.fromkeys((*ev.EVENT_TYPES.values(), ev.Unrecognized)),
@@ -196,6 +213,8 @@ HANDLERS: dict[type[ev.Event], Handler | None] = {
     ev.ToolCallDenied: denied,
     ev.ToolApprovalRequested: approval_requested,
     ev.ToolApprovalGranted: granted,
+    ev.ToolApprovalDenied: lapsed,
+    ev.ToolApprovalExpired: lapsed,
     ev.PolicyViolated: violated,
     ev.BudgetWarned: warned,
     ev.RunCompleted: ended,

@@ -26,8 +26,8 @@ class Returned(msgspec.Struct, kw_only=True, omit_defaults=True):
     """The values that earlier successful calls returned for one reference, ready to be looked up."""
 
     texts: set[str] = set()
-    numbers: set[float] = set()
-    numeric_texts: set[float] = set()
+    numbers: set[int | float] = set()
+    numeric_texts: set[int | float] = set()
     others: set[str] = set()
     full: bool = False
 

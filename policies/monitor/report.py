@@ -8,7 +8,7 @@ import msgspec
 
 from ..stream.calls import Violation
 from .index import Compiled
-from .state import Judging
+from .state import SessionState
 from .violations import of_rule
 
 Status: TypeAlias = Literal["held", "violated", "not_exercised", "pending"]
@@ -29,21 +29,21 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     violations: tuple[Violation, ...] = ()
 
 
-def settle(on: Judging, *, complete: bool) -> Report:
+def settle(on: SessionState, *, complete: bool) -> Report:
     """The status of every rule; `complete` settles what is owed, otherwise it is pending."""
     rules: dict[str, RuleReport] = {}
     violations: list[Violation] = []
     for rule in on.rules.values():
         finding = rule.machine.settle(on.states[rule.number])
         if finding is not None and complete:
-            violation = of_rule(on.compiled, rule, finding, None)
-            violations.append(msgspec.structs.replace(violation, enforcement="observed"))
+            violation = of_rule(on.program.name, rule, finding, None, on.session)
+            violations.append(msgspec.structs.replace(violation, enforcement="observed", at_end=True))
         status = _status(on, rule, owes=finding is not None, complete=complete)
         rules[rule.id] = RuleReport(status=status, kind=rule.kind, policy=rule.policy)
     return Report(rules=rules, violations=tuple(violations))
 
 
-def _status(on: Judging, rule: Compiled, *, owes: bool, complete: bool) -> Status:
+def _status(on: SessionState, rule: Compiled, *, owes: bool, complete: bool) -> Status:
     session, machine = on.session, rule.machine
     if rule.id in session.violated or (owes and complete):
         return "violated"

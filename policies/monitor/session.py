@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
 
@@ -18,7 +18,7 @@ from ..language.facts import Surroundings
 from ..language.naming import Kind, Names
 from ..language.operands import OutputRef
 from ..language.selectors import VirtualName
-from ..stream.calls import UNREADABLE, RunContext, Usage, check_input, fingerprint
+from ..stream.calls import UNREADABLE, RunContext, Usage, canonical, check_input, fingerprint
 from ..values.equality import is_number, parsed_output, text_of
 from .index import NO_STEPS, Steps
 from .limits import LimitState
@@ -31,18 +31,38 @@ FINISHED_KEPT = 65_536
 MARK_LENGTH = 256
 """Up to how many bytes a tool and its input stand in a mark as they are; beyond, as a digest."""
 
-REQUESTED, HELD, ALLOWED, STARTED = "requested", "held", "allowed", "started"
+REQUESTED, HELD, LAPSED, ALLOWED, STARTED = "requested", "held", "lapsed", "allowed", "started"
 RUNNING = (STARTED, ALLOWED)
 """Let through, and not over."""
+UNDECIDED = (REQUESTED, HELD, LAPSED)
+"""Asked for and not let through; `lapsed`: a person refused the approval, or nobody gave it in time."""
 
 NO_ANSWERS: Mapping[str, Any] = MappingProxyType({})
 """Those of a call that no asynchronous check was asked about."""
 
 
+RuleName: TypeAlias = tuple[str, str]
+"""A rule by its policy and its id."""
+
+
+class Grant(msgspec.Struct, frozen=True, gc=False):
+    """A person's agreement to one call: this tool with this input, against these rules; None: whichever asked."""
+
+    tool: str
+    digest: str
+    rules: tuple[RuleName, ...] | None = None
+
+    def covers(self, policy: str, rule: str) -> bool:
+        """Whether the person was shown that this rule asks."""
+        return self.rules is None or (policy, rule) in self.rules
+
+
 class Call(msgspec.Struct, gc=False):
     """One call in flight, and what the rules may ask about it.
 
-    `steps` is what it does to the rules it concerns, `memory` what the session remembers for them.
+    `steps` is what it does to the rules it concerns, `memory` what the session remembers for them. `approval` is
+    the id of the approval it waits for, `shown` are the rules that ask for it; `kept` is the mark of an input that a
+    snapshot could not hold.
     """
 
     # gc=False: nothing a call leads to leads back to it; the answers of checks are let go once judged.
@@ -54,11 +74,19 @@ class Call(msgspec.Struct, gc=False):
     status: str = REQUESTED
     steps: Steps = NO_STEPS
     kind: Kind = ""
-    approved: bool = False
+    approval: str = ""
+    shown: tuple[RuleName, ...] = ()
+    kept: bytes = b""
+    grant: Grant | None = None
     answers: Mapping[str, Any] = NO_ANSWERS
     named: dict[VirtualName, bool] | None = None
     keys: dict[str, list[str]] | None = None
     loose: str | None = None
+
+    @property
+    def approved(self) -> bool:
+        """Whether a person agreed to this tool with this input."""
+        return self.grant is not None
 
     @property
     def observed(self) -> bool:
@@ -109,8 +137,10 @@ class Call(msgspec.Struct, gc=False):
 
     def is_again(self, name: str, input: Any) -> bool:
         """Whether this tool with this input is the same call; what cannot be read is another."""
+        if self.name != name:
+            return False
         try:
-            return mark(self.name, self.input) == mark(name, input)
+            return self.input is input or (self.kept or mark(self.name, self.input)) == mark(name, input)
         except UNREADABLE:
             return False
 
@@ -130,21 +160,17 @@ def _loosened(value: Any) -> Any:
     return text_of(value) if is_number(value) else value
 
 
-_encode = msgspec.json.Encoder(order="deterministic").encode
-
-
 def mark(name: str, input: Any) -> bytes:
     """A few bytes that are the same for the same tool and input, by which a finished call is known.
 
     Raises one of UNREADABLE for an input that cannot be written as JSON.
     """
     check_input(input)
-    text = _encode((name, input))
-    return text if len(text) <= MARK_LENGTH else _digest(text)
+    return _short(canonical(name, input))
 
 
-def _digest(text: bytes) -> bytes:
-    return hashlib.blake2b(text, digest_size=16).digest()
+def _short(text: bytes) -> bytes:
+    return text if len(text) <= MARK_LENGTH else hashlib.blake2b(text, digest_size=16).digest()
 
 
 @dataclass(kw_only=True, slots=True)
@@ -152,8 +178,10 @@ class Session:
     """Where a session stands.
 
     `count` is the number of calls that started; `turn` the number of the last model response, `turn_base` what
-    it was when the run began, and `turn_offset` what is added to the numbers of a run that counts from 1 again.
-    `clashing` are the ids of calls in flight under which another call was refused, until that is recorded.
+    it was when the run began, and `turn_offset` what is added to the numbers of a run that counts from 1 again;
+    `begun` is the last response that the stream said has begun. `finished` holds the marks of calls that are over,
+    `earlier` those of responses before, and `denied` are the ids of those among them that were refused. `clashing`
+    are the ids of calls in flight under which another call was refused, until that is recorded.
     """
 
     # A dataclass: each event reads this several times, and a Struct's attributes take twice as long.
@@ -165,10 +193,12 @@ class Session:
     turn_base: int = 0
     turn_offset: int | None = None
     asked: bool = False
+    begun: int = 0
     finished: dict[str, bytes] = field(default_factory=dict)
+    earlier: dict[str, bytes] = field(default_factory=dict)
     denied: set[str] = field(default_factory=set)
     clashing: frozenset[str] = frozenset()
-    granted: dict[str, str] = field(default_factory=dict)
+    granted: dict[str, Grant] = field(default_factory=dict)
     exercised: frozenset[str] = frozenset()
     violated: frozenset[str] = frozenset()
     broken: dict[str, str] = field(default_factory=dict)
@@ -192,7 +222,8 @@ class Session:
         self.ended = ""
         self.turn_base = self.turn
         self.turn_offset = None if self.runs > 1 else 0
-        self.finished, self.denied, self.granted = {}, set(), {}
+        self.begun = 0
+        self.finished, self.earlier, self.denied, self.granted = {}, {}, set(), {}
         self.clashing = frozenset()
         self.meter.new_run(model)
 
@@ -200,16 +231,30 @@ class Session:
         """A call is over; only its id and its mark stay."""
         finished = self.finished
         try:
-            text = _encode((call.name, call.input))
-            finished[call.id] = text if len(text) <= MARK_LENGTH else _digest(text)
+            text = call.kept or canonical(call.name, call.input)
+            finished[call.id] = text if len(text) <= MARK_LENGTH else _short(text)
         except UNREADABLE:
             finished[call.id] = b""  # the same as no call
         if len(finished) > FINISHED_KEPT:
-            # Many at a time: finding the first key of a dict steps over all that were deleted before it.
-            oldest = list(islice(finished, FINISHED_KEPT // 8))
-            for id in oldest:
-                del finished[id]
-            self.denied.difference_update(oldest)
+            self._forget(finished)
+
+    def begin_turn(self, turn: int) -> None:
+        """The stream has come to this response; calls that are over are of an earlier one."""
+        if turn <= self.begun:
+            return
+        self.begun = turn
+        if self.finished:
+            self.earlier |= self.finished
+            self.finished = {}
+            if len(self.earlier) > FINISHED_KEPT:
+                self._forget(self.earlier)
+
+    def _forget(self, calls: dict[str, bytes]) -> None:
+        # Many at a time: finding the first key of a dict steps over all that were deleted before it.
+        oldest = list(islice(calls, FINISHED_KEPT // 8))
+        for id in oldest:
+            del calls[id]
+        self.denied.difference_update(oldest)
 
 
 _UNPARSED: Any = object()

@@ -9,15 +9,16 @@ import msgspec
 
 from ..errors import EventError
 from ..rules.nets.written import Net, NetLine
-from ..stream.calls import RunContext
+from ..stream.calls import UNREADABLE, RunContext
 from ..values.equality import unkeepable
-from .compiled import CompiledPolicy
 from .index import Visits
+from .live_nets import add_net, remove_net
 from .memory import Returned
-from .monitor import Monitor
-from .session import RUNNING, Call, Session
+from .program import Program
+from .session import RUNNING, Call, RuleName, Session, mark
+from .state import SessionState
 
-FORMAT = 2
+FORMAT = 3
 
 
 class StoredCall(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -28,6 +29,9 @@ class StoredCall(msgspec.Struct, kw_only=True, omit_defaults=True):
     input: Any
     turn: int
     status: str
+    approval: str = ""
+    shown: tuple[RuleName, ...] = ()
+    kept: bytes = b""
     visits: list[tuple[int, int]] = []
 
 
@@ -51,9 +55,9 @@ _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(Snapshot)
 
 
-def write(monitor: Monitor) -> bytes:
+def write(on: SessionState) -> bytes:
     """The state as bytes. Of what is no JSON, a call's input is left out and half a character is `?`."""
-    snapshot = _snapshot(monitor)
+    snapshot = _snapshot(on)
     try:
         return _encoder.encode(snapshot)
     except UnicodeEncodeError:
@@ -68,12 +72,12 @@ def _as_utf8(value: Any) -> Any:
     return value.encode(errors="replace").decode() if isinstance(value, str) else value
 
 
-def _snapshot(monitor: Monitor) -> Snapshot:
+def _snapshot(on: SessionState) -> Snapshot:
     return Snapshot(
         format=FORMAT,
-        policy=monitor.compiled.name,
-        context=monitor.context,
-        session=_in_order(monitor.session),
+        policy=on.program.name,
+        context=on.context,
+        session=_in_order(on.session),
         calls=[
             StoredCall(
                 id=call.id,
@@ -81,16 +85,26 @@ def _snapshot(monitor: Monitor) -> Snapshot:
                 input=None if unkeepable(call.input) else call.input,
                 turn=call.turn,
                 status=call.status,
+                approval=call.approval,
+                shown=call.shown,
+                kept=call.kept or (_mark_of(call) if unkeepable(call.input) else b""),
                 visits=_outcomes(call) if call.status in RUNNING else [],
             )
-            for call in monitor.calls.values()
+            for call in on.calls.values()
         ],
-        states=_all_states(monitor),
-        rules={number: rule.id for number, rule in monitor.rules.items()},
-        returned=list(monitor.returned.values()),
-        added=list(monitor.added_nets),
-        removed=list(monitor.removed_nets),
+        states=_all_states(on),
+        rules={number: rule.id for number, rule in on.rules.items()},
+        returned=list(on.returned.values()),
+        added=list(on.added_nets),
+        removed=list(on.removed_nets),
     )
+
+
+def _mark_of(call: Call) -> bytes:
+    try:
+        return mark(call.name, call.input)
+    except UNREADABLE:
+        return b""
 
 
 def _in_order(session: Session) -> Session:
@@ -103,47 +117,47 @@ def _outcomes(call: Call) -> list[tuple[int, int]]:
     return [(rule.number, mask) for rule, mask in call.steps.visits.outcomes]
 
 
-def _all_states(monitor: Monitor) -> dict[int, Any]:
+def _all_states(on: SessionState) -> dict[int, Any]:
     """Those not asked for yet too, in one order, so that the same state is the same bytes."""
-    present = {number: monitor.states[number] for number in monitor.rules}
-    return dict(sorted((monitor.states | present).items()))
+    present = {number: on.states[number] for number in on.rules}
+    return dict(sorted((on.states | present).items()))
 
 
-def read(compiled: CompiledPolicy, data: bytes, *, explain: bool = False) -> Monitor:
-    """The monitor that was written. Raises EventError if the bytes are none, or of another policy."""
+def read(program: Program, data: bytes) -> SessionState:
+    """The state that was written. Raises EventError if the bytes are none, or of another policy."""
     try:
         snapshot = _decoder.decode(data)
         if snapshot.format != FORMAT:
             raise EventError(f"a snapshot of format {snapshot.format}; this version reads format {FORMAT}")
-        return _restored(compiled, snapshot, explain)
+        return _restored(program, snapshot)
     except (msgspec.MsgspecError, RecursionError, ValueError, TypeError, LookupError) as error:
         if isinstance(error, EventError):
             raise
         raise EventError(f"not a snapshot of a monitor: {str(error)[:200]}") from None
 
 
-def _restored(compiled: CompiledPolicy, snapshot: Snapshot, explain: bool) -> Monitor:
-    monitor = Monitor(compiled.at(snapshot.context), snapshot.context, explain=explain)
+def _restored(program: Program, snapshot: Snapshot) -> SessionState:
+    on = SessionState(program.at(snapshot.context), snapshot.context)
     for net in snapshot.added:
-        monitor.add_net(net if isinstance(net, str) else _net(net))
+        add_net(on, net if isinstance(net, str) else _net(net))
     for name in snapshot.removed:
-        monitor.remove_net(name)
-    if snapshot.rules != {number: rule.id for number, rule in monitor.rules.items()}:
-        raise EventError(f"a snapshot of policy `{snapshot.policy}`, whose rules are others than `{compiled.name}`'s")
-    monitor.session = snapshot.session
-    gone = {rule.number: rule for rule in monitor.removed_nets.values()}
+        remove_net(on, name)
+    if snapshot.rules != {number: rule.id for number, rule in on.rules.items()}:
+        raise EventError(f"a snapshot of policy `{snapshot.policy}`, whose rules are others than `{program.name}`'s")
+    on.session = snapshot.session
+    known = {**{rule.number: rule for rule in on.removed_nets.values()}, **on.rules}
     for number, state in snapshot.states.items():
-        rule = monitor.rules.get(number) or gone[number]
-        monitor.states[number] = rule.machine.load(state)
-    for ref, returned in zip(monitor.returned, snapshot.returned, strict=True):
-        monitor.returned[ref] = returned
-    monitor.rebind()
+        on.states[number] = known[number].machine.load(state)
+    for ref, returned in zip(on.returned, snapshot.returned, strict=True):
+        on.returned[ref] = returned
+    on.rebind()
     for stored in snapshot.calls:
-        rules = [(monitor.rules.get(number) or gone[number], mask) for number, mask in stored.visits]
-        call = monitor.subject(stored.id, stored.name, stored.input, stored.turn, stored.status)
-        call.steps = monitor.bound(Visits(rules, monitor.compiled.plan(call.kind).remembers))
-        monitor.calls[call.id] = call
-    return monitor
+        call = on.subject(stored.id, stored.name, stored.input, stored.turn, stored.status)
+        rules = [(known[number], mask) for number, mask in stored.visits]
+        call.steps = on.bound(Visits(rules, on.program.plan(call.kind).remembers))
+        call.approval, call.shown, call.kept = stored.approval, stored.shown, stored.kept
+        on.calls[call.id] = call
+    return on
 
 
 def _net(data: dict[str, Any]) -> Net | NetLine:

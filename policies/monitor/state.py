@@ -9,12 +9,14 @@ from typing import Any, Literal
 from ..language.naming import Kind
 from ..language.operands import OutputRef
 from ..rules.machine import Finding
+from ..rules.nets.written import Net, NetLine
 from ..stream.calls import RunContext, Violation, check_input, input_digest
-from .compiled import CompiledPolicy
+from .identity import Standing, identify
 from .index import NO_STEPS, Asked, Compiled, Met, Steps, Visits
 from .limits import Exceeded
 from .memory import Memory, Returned
-from .session import REQUESTED, Call, Output, Session
+from .program import Program
+from .session import LAPSED, REQUESTED, Call, Output, Session
 from .violations import of_limit, of_rule, raised
 
 STEPS_KEPT = 128
@@ -34,30 +36,36 @@ class States(dict[int, Any]):
         return state
 
 
-class Judging:
-    """Everything a monitor keeps; its methods move it on by one call or one outcome."""
+class SessionState:
+    """Everything that is kept of a session; its methods move it on by one call or one outcome.
 
-    def __init__(self, compiled: CompiledPolicy, context: RunContext) -> None:
-        self.compiled = compiled
+    `added_nets` and `removed_nets` are what was changed of the program while the session lived.
+    """
+
+    def __init__(self, program: Program, context: RunContext) -> None:
+        self.program = program
         self.context = context
-        self.tools = compiled.tools
-        self._knows_tools = bool(compiled.tools)
-        self.limited = bool(compiled.limits.entries)
+        self.tools = program.tools
+        self.portable = bool(program.tools)
+        self.limited = bool(program.limits.entries)
+        self.clocked = program.limits.has_clocks
         self.session = Session()
         self.calls: dict[str, Call] = {}
-        self.returned: dict[OutputRef, Returned] = {ref: Returned() for ref in compiled.references}
-        self.rules: Mapping[int, Compiled] = compiled.by_number
-        self.states = States(compiled.by_number)
+        self.returned: dict[OutputRef, Returned] = {ref: Returned() for ref in program.references}
+        self.rules: Mapping[int, Compiled] = program.by_number
+        self.states = States(program.by_number)
+        self.added_nets: list[str | NetLine | Net] = []
+        self.removed_nets: dict[str, Compiled] = {}
         self._steps: dict[Kind | Visits, Steps] = {}
         self._due: dict[int, int] = {}
         self._due_at: dict[int, set[int]] = {}
         self.rebind()
 
-    def adopt(self, compiled: CompiledPolicy) -> None:
+    def adopt(self, program: Program) -> None:
         """Go on under another set of rules; a rule that is in both keeps its state, so does one that is gone."""
-        self.compiled = compiled
-        self.rules = self.states.rules = compiled.by_number
-        for ref in compiled.references:
+        self.program = program
+        self.rules = self.states.rules = program.by_number
+        for ref in program.references:
             self.returned.setdefault(ref, Returned())
         self.rebind()
 
@@ -67,7 +75,7 @@ class Judging:
         self._steps.clear()
         for call in self.calls.values():
             call.steps = self.bound(call.steps.visits)
-        self.ordered = self.compiled.has_ordinals
+        self.ordered = self.program.has_ordinals
         if self.ordered:
             for number in self.rules:
                 self.reschedule(number)
@@ -76,17 +84,28 @@ class Judging:
         """The rules that the next call concerns whatever its name."""
         return self._due_at.get(self.session.count + 1, set()) & self.rules.keys()
 
+    def identify(self, id: str, name: str, input: Any, turn: int, *, asked: bool) -> Standing:
+        """What a call is to the calls of its run. `turn` is as the client counts; where a call is asked for, 0 is the
+        response going on.
+        """
+        session = self.session
+        if turn > 0:
+            turn = session.session_turn(turn)
+        elif asked:
+            turn = max(session.turn, session.begun)
+        return identify(session, self.calls, id, name, input, turn)
+
     def request(self, id: str, name: str, input: Any, turn: int, status: str, first: bool) -> Call:
         """A call is asked for, or runs: known by its id from now on, and counted as an attempt the `first` time.
 
         Raises one of UNREADABLE for one that cannot be written as JSON and read back.
         """
-        if type(id) is not str or is_tracked(input):
+        if type(id) is not str or type(input) is not dict or is_tracked(input):
             _check(id, input)
         session = self.session
         offset = session.turn_offset
         turn = session.session_turn(turn) if turn <= 0 or offset is None else turn + offset
-        if self._knows_tools:
+        if self.portable:
             call = self.subject(id, name, input, turn, status)
             steps = self._steps.get(call.kind)
             call.steps = steps or NO_STEPS
@@ -96,8 +115,9 @@ class Judging:
         self.calls[id] = call
         if turn > session.turn:
             self.reach_turn(turn)
-        if session.granted and id in session.granted:
-            call.approved = session.granted[id] == input_digest(input)
+        grant = session.granted.get(id) if session.granted else None
+        if grant is not None and grant.tool == name and grant.digest == input_digest(input):
+            call.grant, call.shown = grant, grant.rules or ()
         if steps is None or self._due_at:
             steps = call.steps = self.steps(call)
         if first:
@@ -112,13 +132,13 @@ class Judging:
     def subject(self, id: str, name: str, input: Any, turn: int, status: str = REQUESTED) -> Call:
         """A call as rules look at it: under all its names, its inputs found by their portable names too."""
         kind: Kind = name
-        if self._knows_tools:
+        if self.portable:
             kind, input = self.tools.kind(name, input), self.tools.input(name, input)
         return Call(id, name, input, turn, self.memory, status, NO_STEPS, kind)
 
     def steps(self, call: Call) -> Steps:
         """What a call does to the rules that it concerns."""
-        plan = self.compiled.plan(call.kind)
+        plan = self.program.plan(call.kind)
         visits = plan.concerned(call)
         due = self._due_at.get(self.session.count + 1) if self._due_at else None
         if due:
@@ -138,6 +158,7 @@ class Judging:
     def judged(self, call: Call, errors: list[str], repeat: bool) -> list[Violation]:
         """What limits and rules find against a call; a rule that raises objects, and is named in `errors`.
 
+        A rule that asks for an approval is content with one that its person was shown it for.
         `repeat`: also name limits that were reported in this run already.
         """
         found = self._limited(call, repeat) if self.limited else []
@@ -145,6 +166,8 @@ class Judging:
         self._ask(steps.judges, call, errors, found)
         if steps.validators and not any(v.kind == "net" and v.action in ("deny", "cancel") for v in found):
             self._ask(steps.validators, call, errors, found)
+        if found and (grant := call.grant) is not None:
+            return [v for v in found if v.action != "request_approval" or not grant.covers(v.policy, v.rule)]
         return found
 
     def _ask(self, judges: Sequence[Asked], call: Call, errors: list[str], found: list[Violation]) -> None:
@@ -156,7 +179,7 @@ class Judging:
                 errors.append(rule.id)
                 finding = raised(rule, error)
             if finding is not None:
-                found.append(of_rule(self.compiled, rule, finding, call))
+                found.append(of_rule(self.program.name, rule, finding, call, self.session))
 
     def reach_turn(self, turn: int) -> None:
         """The stream has come to this response."""
@@ -168,7 +191,7 @@ class Judging:
 
     def _limited(self, call: Call, repeat: bool) -> list[Violation]:
         session = self.session
-        found = self.compiled.limits.judge(session.limits, session.meter, call.turn - session.turn_base)
+        found = self.program.limits.judge(session.limits, session.meter, call.turn - session.turn_base)
         if found and not repeat:
             reported = session.limits.reported
             found = [each for each in found if each.number not in reported]
@@ -177,11 +200,17 @@ class Judging:
     def exceeded(self, exceeded: Exceeded, call: Call | None) -> Violation:
         """A limit is exceeded; from now on that is reported."""
         self.session.limits.reported |= {exceeded.number}
-        return of_limit(self.compiled, self.compiled.limits.entries[exceeded.number], exceeded.finding, call)
+        return of_limit(
+            self.program.name, self.program.limits.entries[exceeded.number], exceeded.finding, call, self.session
+        )
 
     def mark_violated(self, violations: Iterable[Violation]) -> None:
+        """Some rules are violated, for good."""
+        session = self.session
         for violation in violations:
-            self.session.violated |= {violation.rule}
+            rule = self.program.named(violation.policy, violation.rule)
+            if rule is not None and rule.id not in session.violated:
+                session.violated |= {rule.id}
 
     def start(self, call: Call) -> None:
         """The call runs: every rule spends."""
@@ -214,8 +243,9 @@ class Judging:
             self.returned[ref].add(values_at(output.value))
 
     def ended(self, call: Call, how: Literal["failed", "denied"]) -> list[Violation]:
-        """A call is over and did not succeed; returns what that violates."""
+        """A call is over and did not succeed; returns what that violates. An approval of it is used up."""
         del self.calls[call.id]
+        self.session.granted.pop(call.id, None)
         found: list[Violation] = []
         for state, mask, rule in call.steps.outcomes:
             try:
@@ -224,7 +254,7 @@ class Judging:
                 self.broke(rule, error)
                 continue
             if finding is not None:
-                found.append(of_rule(self.compiled, rule, finding, None))
+                found.append(of_rule(self.program.name, rule, finding, None, self.session))
         self.session.finish(call)
         return found
 
@@ -244,7 +274,7 @@ class Judging:
 
     def waiting(self) -> bool:
         """Whether a call runs or is held."""
-        return any(call.status != REQUESTED for call in self.calls.values())
+        return any(call.status not in (REQUESTED, LAPSED) for call in self.calls.values())
 
     def describe(self, rules: Sequence[Met]) -> dict[str, str]:
         """The states of rules in words, by id."""

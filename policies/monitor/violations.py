@@ -9,23 +9,23 @@ from typing import Any
 from ..rules.machine import Finding
 from ..stack.limits import LimitEntry
 from ..stream.calls import Action, Enforcement, ToolCall, Violation
-from .compiled import CompiledPolicy
 from .index import Compiled
-from .session import Call
+from .session import Call, Session
 
 
-def of_rule(stack: CompiledPolicy, rule: Compiled, finding: Finding, call: Call | None) -> Violation:
+def of_rule(stack: str, rule: Compiled, finding: Finding, call: Call | None, session: Session) -> Violation:
     """What a rule found, about a call or not."""
     action = finding.action or rule.action
     return Violation(
         policy=rule.policy,
-        stack=stack.name,
+        stack=stack,
         rule=rule.id,
         kind=rule.kind,
         action=action,
         enforcement=_enforcement(action, call),
         message=finding.actual,
-        details=_details(finding),
+        details=_details(finding, call, session),
+        cause=finding.cause,
         reason=finding.reason or rule.reason,
         tell_model=finding.tell_model or rule.tell_model,
         unpreventable=rule.unpreventable,
@@ -34,17 +34,18 @@ def of_rule(stack: CompiledPolicy, rule: Compiled, finding: Finding, call: Call 
     )
 
 
-def of_limit(stack: CompiledPolicy, entry: LimitEntry, finding: Finding, call: Call | None) -> Violation:
+def of_limit(stack: str, entry: LimitEntry, finding: Finding, call: Call | None, session: Session) -> Violation:
     """A limit is exceeded, by a call or not."""
     return Violation(
         policy=entry.policy,
-        stack=stack.name,
+        stack=stack,
         rule=entry.name,
         kind=entry.name,
         action=entry.action,
         enforcement=_enforcement(entry.action, call),
         message=finding.actual,
-        details=_details(finding),
+        details=_details(finding, call, session),
+        cause="budget",
         reason=entry.limit.reason,
         tell_model=entry.limit.tell_model,
         tool_call_id=call.id if call else None,
@@ -61,9 +62,12 @@ def raised(rule: Compiled, error: Exception) -> Finding:
     )
 
 
-def _details(finding: Finding) -> dict[str, Any]:
+def _details(finding: Finding, call: Call | None, session: Session) -> dict[str, Any]:
+    """What was expected and what happened, and how far the session had come: its response, and the calls before."""
     words = {"expected": finding.expected, "actual": finding.actual, "suggestion": finding.suggestion}
-    return {**{name: text for name, text in words.items() if text}, **finding.details}
+    said = {name: text for name, text in words.items() if text}
+    turn = session.turn if call is None else call.turn
+    return {**said, "turn": turn, "sequence_length": session.count, **finding.details}
 
 
 def _enforcement(action: Action, call: Call | None) -> Enforcement:
@@ -75,8 +79,9 @@ def _enforcement(action: Action, call: Call | None) -> Enforcement:
     return "interrupted" if action in ("deny", "cancel") else "observed"
 
 
-def used_before(stack: str, call: ToolCall) -> Violation:
-    """The id belongs to another call of the run."""
+def id_in_use(stack: str, call: ToolCall, *, running: bool) -> Violation:
+    """The id belongs to another call of the run, or to this very call, which runs already."""
+    actual = "the call of this id is running" if running else "the id was used before, for another call"
     return Violation(
         policy=stack,
         stack=stack,
@@ -84,12 +89,8 @@ def used_before(stack: str, call: ToolCall) -> Violation:
         kind="tool_call_id",
         action="deny",
         enforcement="prevented",
-        message="the id was used before, for another call",
-        details={
-            "expected": f"one call under the id `{call.id}`",
-            "actual": "the id was used before, for another call",
-            "tool_call_id": call.id,
-        },
+        message=actual,
+        details={"expected": f"one call under the id `{call.id}`", "actual": actual, "tool_call_id": call.id},
         tool_call_id=call.id,
         tool_name=call.name,
     )
@@ -108,6 +109,7 @@ def unreadable(stack: str, call: ToolCall, error: Exception, enforcement: Enforc
         enforcement=enforcement,
         message=actual,
         details={"expected": "an input that can be read", "actual": actual},
+        cause="input",
         tool_call_id=str(call.id),
         tool_name=str(call.name),
     )

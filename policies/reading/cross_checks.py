@@ -21,18 +21,22 @@ def check_whole(node: MapNode, report: Report) -> None:
 
 def _complaints(node: MapNode) -> Iterator[Complaint]:
     aliases = node.entries.get("aliases")
+    scope = Scope(_names(aliases)) if isinstance(aliases, MapNode) else Scope()
     for alias, tools in aliases.entries.items() if isinstance(aliases, MapNode) else ():
         yield from person_problems(alias, ("aliases", alias))
         if isinstance(tools, ListNode):
             names = [name for name in map(_text, tools.items) if name]
             if len(names) == len(tools.items):
                 yield from selector_problems(names, ("aliases", alias))
-    if isinstance(aliases, MapNode) and (circle := Scope(_names(aliases)).circle()):
+    if circle := scope.circle():
         yield ("aliases",), f"aliases go round in a circle: {' -> '.join(circle)}"
+        scope = Scope()
     nets = node.entries.get("nets")
     for n, net in enumerate(nets.items if isinstance(nets, ListNode) else ()):
         if (line := _text(net)) is not None:
-            yield from line_problems(line, ("nets", n))
+            yield from line_problems(line, ("nets", n), scope)
+        elif isinstance(net, MapNode) and (line := _text(net.entries.get("line"))) and not [*line_problems(line)]:
+            yield from line_problems(line, ("nets", n, "line"), scope)
 
 
 def _names(aliases: MapNode) -> dict[str, list[str]]:
@@ -41,7 +45,7 @@ def _names(aliases: MapNode) -> dict[str, list[str]]:
     return {alias: [name for item in items if (name := _text(item))] for alias, items in listed.items()}
 
 
-def _text(node: Node) -> str | None:
+def _text(node: Node | None) -> str | None:
     value = getattr(node, "value", None)
     return value if isinstance(value, str) else None
 

@@ -147,6 +147,7 @@ class AfterMachine(Machine):
             actual=f"{what} {then}",
             details={"within": self.within, "then": list(self.slots[1].names)},
             suggestion=f"call {then} next",
+            cause="step",
         )
 
     def closed(self, state: AfterState, sure: int, maybe: int, now: int, ahead: Ahead) -> bool:
@@ -205,6 +206,7 @@ class EventuallyMachine(Machine):
             f"{what} {names}",
             {"within": self.within},
             f"call {names} now",
+            cause="step",
         )
 
     def closed(self, state: EventuallyState, sure: int, maybe: int, now: int, ahead: Ahead) -> bool:

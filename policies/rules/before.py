@@ -130,13 +130,14 @@ class BeforeMachine(Machine):
             return None
         names = listed(self.slots[0].names)
         if self._asks:
-            return None if call.approved else approval_of(call, names)
+            return approval_of(call, names)
         how = "called" if self.on_start else "completed"
         return Finding(
             expected=f"{names} before `{call.name}`",
             actual=f"`{call.name}` was asked for, but {names} never {how}",
             details={"first": list(self.slots[0].names)},
             suggestion=f"call {names} before `{call.name}`",
+            cause="step",
         )
 
     def started(self, state: BeforeState, call: Call, mask: int, now: int) -> None:
@@ -185,12 +186,13 @@ class ImmediatelyBeforeMachine(Machine):
             return None
         names = listed(self.slots[0].names)
         if self._asks:
-            return None if call.approved else approval_of(call, names)
+            return approval_of(call, names)
         return Finding(
             expected=f"{names} right before `{call.name}`",
             actual="another call came last" if now else "no call came before",
             details={"first": list(self.slots[0].names)},
             suggestion=f"call {names} and then `{call.name}`, with nothing between",
+            cause="step",
         )
 
     def started(self, state: AdjacentState, call: Call, mask: int, now: int) -> None:

@@ -13,7 +13,9 @@ from .record import LARGEST, Cap, Note, Of, Owed, Roles, Rule
 from .wording import names, times
 
 BEHIND = 32
-"""How many responses a sub-agent's call may be behind, which counts in the response that asked for it."""
+"""How many responses a sub-agent's call may be behind, which counts in the response that asked for it; past them a
+rule with `within_turns` refuses.
+"""
 
 
 class Count(Rule, tag="count", frozen=True):
@@ -132,11 +134,14 @@ class MaxCalls(Rule, tag="max_calls", frozen=True):
 
 
 class State(NoState):
-    """Calls counted in all, attempts, and calls per response while `within_turns` may look back at it."""
+    """Calls counted in all, attempts, and calls per response while `within_turns` may look back at it; `forgotten` is
+    the last response that is not counted any more.
+    """
 
     total: int = 0
     attempts: int = 0
     turns: dict[int, int] = {}
+    forgotten: int = 0
 
 
 class CountMachine(Machine):
@@ -156,6 +161,11 @@ class CountMachine(Machine):
         self.attempts = 1 if rule.of == "attempted" else 0
         self._counts_all = self.within is None and not self.attempts
         self._most = 0 if self.max is None else self.max
+
+    @property
+    def refuses_none(self) -> bool:
+        """Without a maximum."""
+        return self.max is None
 
     def judging(self, mask: int) -> Judge | None:
         """Without a maximum no call is refused."""
@@ -177,6 +187,13 @@ class CountMachine(Machine):
         if self.max is None:
             return None
         # An attempt is counted when it is asked for, so the one being judged is in the figure already.
+        if self.within is not None and 0 < state.forgotten > call.turn - self.within:
+            return Finding(
+                expected=f"a call of the last {self.within + BEHIND} responses",
+                actual=f"what came before response {call.turn} is forgotten",
+                details={"max": self.max, "turn": call.turn},
+                cause="step",
+            )
         number = self._used(state, call.turn) + (not self.attempts)
         if number <= self.max:
             return None
@@ -187,6 +204,7 @@ class CountMachine(Machine):
             actual=f"`{call.name}` would be call number {number}",
             details={"max": self.max, "used": number - 1, "of": self.of},
             suggestion=f"stop after {self.max}, or raise `max`",
+            cause="budget" if self.within is None else "step",
         )
 
     def asked(self, state: State, call: Call, mask: int) -> None:
@@ -222,6 +240,7 @@ class CountMachine(Machine):
             state.turns[turn] = state.turns.get(turn, 0) + n
         for old in [seen for seen in state.turns if seen <= turn - self.within - BEHIND]:
             del state.turns[old]
+            state.forgotten = max(state.forgotten, old)
 
     def seen_from(self, state: State, now: int) -> Hashable:
         """The figures up to where they make no difference, those of responses by their distance from the last."""

@@ -136,6 +136,7 @@ class Keyed(Machine):
             expected=f"at most {BOUND:,} different values at `{self._key}`",
             actual=f"`{key[:80]}` is one more",
             details={"key": key[:200]},
+            cause="input",
         )
 
     def asked(self, state: KeyedState, call: Call, mask: int) -> None:

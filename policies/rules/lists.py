@@ -120,8 +120,9 @@ class AllowlistMachine(Machine):
             return Finding(
                 expected="an input that the allow list admits",
                 actual=f"`{call.name}` is allowed only where {', or '.join(only)}",
-                details={"allowed": list(tools)},
+                details={"allowed": list(tools), "conditions": self.slots[0].explained(call.names, call)},
                 suggestion="change the input, or the conditions of the allow list",
+                cause="input",
             )
         return Finding(
             expected=f"one of {listed(tools)}" if tools else "no tool at all",
@@ -148,10 +149,12 @@ class BlocklistMachine(Machine):
     def judge(self, state: State, call: Call, mask: int, now: int) -> Finding | None:
         """Refuse what an entry names."""
         tools, why = self.slots[0].names, self.slots[0].met_by(call.names, call)
+        met = self.slots[0].explained(call.names, call) if why else []
         return Finding(
             expected="no such call" if why else f"no call of {listed(tools)}",
             actual=f"`{call.name}` was asked for{why}",
-            details={"denied": list(tools)},
+            details={"denied": list(tools), **({"conditions": met} if met else {})},
+            cause="input" if why else "tool",
             suggestion=f"do without {'such a call' if why else f'`{call.name}`'}, or take it from the list",
         )
 

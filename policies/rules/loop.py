@@ -18,6 +18,7 @@ from .wording import calls, names, times
 
 Window: TypeAlias = Annotated[int, Meta(ge=1, le=BOUND)]
 _TURNS_KEPT = 64
+"""How many responses have their calls counted; past them `max_parallel` refuses."""
 
 
 class Loop(Rule, tag="loop", frozen=True):
@@ -94,6 +95,7 @@ class LoopMachine(Machine):
             actual=f"`{call.name}` would come {counted(same, 'time')} with the same input",
             details={"threshold": self.threshold, "window": self.window, "repeated": same},
             suggestion="do something else: the same call gives the same answer",
+            cause="input",
         )
 
     def started(self, state: LoopState, call: Call, mask: int, now: int) -> None:
@@ -153,9 +155,10 @@ class MaxParallel(Rule, tag="max_parallel", frozen=True):
 
 
 class ParallelState(NoState):
-    """Calls of the last responses."""
+    """Calls of the last responses; `forgotten` is the last response whose calls are not counted any more."""
 
     turns: dict[int, int] = {}
+    forgotten: int = 0
 
 
 class MaxParallelMachine(Machine):
@@ -172,6 +175,13 @@ class MaxParallelMachine(Machine):
     def judge(self, state: ParallelState, call: Call, mask: int, now: int) -> Finding | None:
         """Refuse the call beyond the maximum."""
         used = state.turns.get(call.turn, 0)
+        if call.turn <= state.forgotten and call.turn not in state.turns:
+            return Finding(
+                expected=f"a call of one of the last {_TURNS_KEPT} responses",
+                actual=f"how many calls response {call.turn} has is forgotten",
+                details={"max": self.max, "turn": call.turn},
+                cause="step",
+            )
         if used < self.max:
             return None
         return Finding(
@@ -179,13 +189,16 @@ class MaxParallelMachine(Machine):
             actual=f"`{call.name}` would be call number {used + 1} in response {call.turn}",
             details={"max": self.max, "used": used, "turn": call.turn},
             suggestion="ask for it in the next response",
+            cause="step",
         )
 
     def started(self, state: ParallelState, call: Call, mask: int, now: int) -> None:
         """One call more of its response."""
         state.turns[call.turn] = state.turns.get(call.turn, 0) + 1
         while len(state.turns) > _TURNS_KEPT:
-            del state.turns[next(iter(state.turns))]
+            oldest = next(iter(state.turns))
+            del state.turns[oldest]
+            state.forgotten = max(state.forgotten, oldest)
 
     def seen_from(self, state: ParallelState, now: int) -> Hashable:
         """The last response's calls: those of others are done with, or as good as."""
@@ -282,6 +295,7 @@ class CircuitBreakerMachine(Machine):
             actual=f"{counted(state.total, 'call')} refused or failed",
             details={"consecutive": state.consecutive, "total": state.total},
             suggestion="stop and look at what keeps failing",
+            cause="budget",
         )
 
     def seen_from(self, state: BreakerState, now: int) -> Hashable:

@@ -21,7 +21,7 @@ from ..language.facts import Facts
 from ..language.naming import Names
 from ..language.operands import OutputRef
 from ..language.selectors import Scope, Slot, Subject
-from ..stream.calls import Action, RunContext, Usage
+from ..stream.calls import Action, Cause, RunContext, Usage
 from ..values.regexes import VIEW, Regex
 
 BOUND = 10_000
@@ -34,7 +34,7 @@ class Finding(msgspec.Struct, frozen=True):
     """Why a rule objects: what it expected and what happened, in words and in figures.
 
     `action`, `reason` and `tell_model` are set where the finding itself decides them: a net's manual transition, a
-    check's answer.
+    check's answer. `cause` is what about the call is refused.
     """
 
     expected: str
@@ -44,6 +44,7 @@ class Finding(msgspec.Struct, frozen=True):
     action: Action | None = None
     reason: str | None = None
     tell_model: str | None = None
+    cause: Cause = "tool"
 
 
 class Output(Protocol):
@@ -73,14 +74,13 @@ def captured(regex: Regex, output: Output) -> Iterator[str]:
 class Call(Subject, Protocol):
     """The call a machine is asked about.
 
-    `turn` is the session's number of the model response; `approved` says that a person granted this very
-    input; `answers` are those of asynchronous checks, by rule id; `keys` the values found so far at a `key`.
+    `turn` is the session's number of the model response; `answers` are those of asynchronous checks,
+    by rule id; `keys` the values found so far at a `key`.
     """
 
     id: str
     name: str
     turn: int
-    approved: bool
     answers: Mapping[str, Any]
     keys: dict[str, list[str]] | None
 
@@ -97,6 +97,11 @@ class Call(Subject, Protocol):
     @property
     def context(self) -> RunContext:
         """Who runs what."""
+        ...
+
+    @property
+    def approved(self) -> bool:
+        """Whether a person agreed to this tool with this input."""
         ...
 
     @property
@@ -187,6 +192,11 @@ class Machine:
     def spending(self, mask: int) -> Spend | None:
         """What such a call spends when it starts, `started` or less; None if nothing."""
         return None if type(self).started is Machine.started else self.started
+
+    @property
+    def refuses_none(self) -> bool:
+        """Whether no call ever violates the rule: only the end of a run does."""
+        return type(self).judge is Machine.judge
 
     @property
     def outputs(self) -> tuple[OutputRef, ...]:

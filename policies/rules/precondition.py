@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator
-from typing import Literal
+from typing import Any, Literal
 
 from msgspec import UNSET, UnsetType, field
 
@@ -256,12 +256,20 @@ class PreconditionMachine(Machine):
                 return Finding(
                     expected=f"{wanted} before `{call.name}`",
                     actual=f"`{call.name}` was asked for{lacks}",
-                    details={"requires": wanted},
+                    details={"requires": wanted, **self._missed(requirement, state, call)},
                     suggestion=f"first: {wanted}",
+                    cause="step",
                 )
-        if call.approved or all(self._met(each, state, call, approved=False) for each in self.requires):
+        if all(self._met(each, state, call, approved=False) for each in self.requires):
             return None
         return approval_of(call)
+
+    def _missed(self, requirement: Requirement, state: PreconditionState, call: Call) -> dict[str, Any]:
+        """Which conditions the last call that could serve missed, and for which value."""
+        test = self._priors.get(id(requirement))
+        evidence = state.priors.get(test.number) if test is not None else None
+        missed = test.missed(evidence, call) if test is not None and evidence is not None else []
+        return {"conditions": missed} if missed else {}
 
     def _met(self, requirement: Requirement, state: PreconditionState, call: Call, *, approved: bool) -> bool:
         if requirement.any_of is not UNSET:

@@ -12,6 +12,7 @@ import msgspec
 from msgspec import UNSET
 
 from ..language.conditions import Condition, has_references
+from ..language.explaining import explained
 from ..language.facts import Facts
 from ..language.operands import OutputRef
 from ..language.predicates import compile_conditions
@@ -19,9 +20,9 @@ from ..language.selectors import Scope, Slot, ToolWhere
 from ..values import paths
 from ..values.aliased import aliased, also_of
 from ..values.equality import asking, unkeepable
-from ..values.regexes import Regex
+from ..values.regexes import VIEW, Regex
 from .approval import calls_in
-from .machine import BOUND, Ahead, Call, Output, captured, listed
+from .machine import BOUND, Ahead, Call, Output, listed
 from .wording import items_of
 
 if TYPE_CHECKING:
@@ -30,17 +31,20 @@ if TYPE_CHECKING:
 PER_KEY = 32
 """How many earlier calls about the same thing are kept, the latest ones."""
 COMBINATIONS = 4_096
-"""How many combinations of values one call may be bound by; a call with more is evidence of none."""
+"""How many combinations of values one call may be bound by; one with more is refused, and nothing is known of the
+latest call after an earlier one with more.
+"""
 
 
 class Item(msgspec.Struct, kw_only=True, omit_defaults=True):
     """One earlier call: which items of `prior` it met, whether its output meets what is known beforehand,
     and, where the judged call must be looked at too, its input (`also` by portable names) and output. `keys` counts
-    where it is filed.
+    where it is filed, `missed` says what its output did not meet.
     """
 
     mask: int
     good: bool = True
+    missed: list[dict[str, Any]] = []
     keys: int = 0
     input: Any = None
     also: dict[str, list[Any]] = {}
@@ -48,8 +52,12 @@ class Item(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 
 class Evidence(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """Earlier calls by number, in the order they count, and the numbers by what they are about."""
+    """Earlier calls by number, in the order they count, and the numbers by what they are about.
 
+    `lost`: a call could not be filed under all that it is about, so nobody knows which one is the latest.
+    """
+
+    lost: bool = False
     last: int = 0
     items: dict[int, Item] = {}
     about: dict[str, list[int]] = {}
@@ -73,6 +81,7 @@ class PriorTest:
         self._now = _Fitness(wheres, requirement.output, scope, ahead=False)
         self._ahead = _Fitness(wheres, requirement.output, scope, ahead=True)
         self._output = self._now.output
+        self._conditions, self._expand = requirement.output, scope.expand
         self._keeps_input = any(wheres.values())
         self._values = [_binding(same) for same in requirement.same]
 
@@ -90,14 +99,19 @@ class PriorTest:
                 item.output = output.value
             else:
                 item.good = self._output.holds(output.value, call)
-        if self._keeps_input:
-            if unkeepable(call.input):
-                return
-            item.input, item.also = call.input, dict(also_of(call.input))
+                if not item.good and self.pick == "latest":
+                    item.missed = self._failing(output.value, call)
         if self.pick == "any" and not item.good:
             return
+        about = [earlier(call.input, output) for _, earlier in self._values]
+        keys = None if None in about else _keys([values for values in about if values is not None])
+        if keys is None or (self._keeps_input and unkeepable(call.input)):
+            evidence.lost = True
+            return
+        if self._keeps_input:
+            item.input, item.also = call.input, dict(also_of(call.input))
         evidence.last += 1
-        for key in _keys([earlier(call.input, output) for _, earlier in self._values]):
+        for key in keys:
             self._file(evidence, key, evidence.last, item)
 
     def _file(self, evidence: Evidence, key: str, number: int, item: Item) -> None:
@@ -115,18 +129,37 @@ class PriorTest:
 
     def met(self, evidence: Evidence, call: Call) -> bool:
         """Whether an earlier call serves the judged one."""
+        return any(self._now.good(item, call) for item in self._bound(evidence, call))
+
+    def missed(self, evidence: Evidence, call: Call) -> list[dict[str, Any]]:
+        """The conditions that the last call bound to the judged one missed, with the values that missed them."""
+        bound = self._bound(evidence, call)[-1:]
+        if self._output is not None and self._output.dynamic:
+            return [found for item in bound for found in self._failing(item.output, call)]
+        return [found for item in bound for found in item.missed]
+
+    def _failing(self, output: Any, call: Facts) -> list[dict[str, Any]]:
+        found = explained(self._conditions, output, call, permits=True, loose=False, expand=self._expand)
+        return [each for each in found if not each["holds"]]
+
+    def _bound(self, evidence: Evidence, call: Call) -> list[Item]:
+        """The earlier calls that the judged one is bound to, of which one must have returned what is required."""
         keys = _keys([now(call.input) for now, _ in self._values])
-        if not keys:
-            return False
+        if not keys or self._unsure(evidence):
+            return []
         bound = [evidence.about.get(key, []) for key in keys]
         numbers = [n for n in bound[0] if all(n in others for others in bound[1:])]
         serving = [evidence.items[n] for n in sorted(numbers) if self._now.fits(evidence.items[n], call)]
-        if self.pick == "latest":
-            serving = serving[-1:]
-        return any(self._now.good(item, call) for item in serving)
+        return serving[-1:] if self.pick == "latest" else serving
+
+    def _unsure(self, evidence: Evidence) -> bool:
+        """Whether the latest call may be one that was lost: past a bound the rule refuses."""
+        return evidence.lost and self.pick == "latest"
 
     def meetable(self, evidence: Evidence, ahead: Ahead) -> bool:
         """Whether some input would be served."""
+        if self._unsure(evidence):
+            return False
         serves = self._ahead.serves
         if self.pick == "any" or self._keeps_input:
             return any(serves(item, ahead) for item in evidence.items.values())
@@ -191,14 +224,14 @@ def _unsettled(item: str | ToolWhere) -> tuple[Condition, ...]:
     return () if isinstance(item, str) else tuple(c for c in item.where if has_references([c]))
 
 
-def _binding(same: Same) -> tuple[Callable[[Any], list[str]], Callable[[Any, Output | None], list[str]]]:
-    """How to read what the judged call is about, and what an earlier call was about."""
+def _binding(same: Same) -> tuple[Callable[[Any], list[str]], Callable[[Any, Output | None], list[str] | None]]:
+    """How to read what the judged call is about, and what an earlier call was about; None where that is too much."""
     now = paths.compile_path(same.path, loose=True)
     if same.prior_output_regex is not None:
         regex = Regex(same.prior_output_regex)
         return (
             lambda input: list(asking(now(input))),
-            lambda input, output: [] if output is None else list(captured(regex, output)),
+            lambda input, output: [] if output is None else _all_captured(regex, output),
         )
     if same.prior_output_path is not None:
         returned = paths.compile_path(same.prior_output_path, loose=False)
@@ -210,14 +243,23 @@ def _binding(same: Same) -> tuple[Callable[[Any], list[str]], Callable[[Any, Out
     return lambda input: list(asking(now(input))), lambda input, output: list(asking(earlier(input)))
 
 
-def _keys(values: list[list[str]]) -> list[str]:
-    """The combinations a call is about, one text each; none if a path has no value or there are too many."""
+def _all_captured(regex: Regex, output: Output) -> list[str] | None:
+    """The values that a pattern yields of an output; None if there are more than are looked at."""
+    try:
+        found = [value for value in itertools.islice(regex.values([output.text], VIEW), BOUND + 1) if value]
+    except ValueError:
+        return None
+    return found if len(found) <= BOUND else None
+
+
+def _keys(values: list[list[str]]) -> list[str] | None:
+    """The combinations a call is about, one text each; none if a path has no value. None if there are too many."""
     values = [list(dict.fromkeys(found)) for found in values]
     count = 1
     for found in values:
         count *= len(found)
     if count > COMBINATIONS:
-        return []
+        return None
     return [_joined(combination) for combination in itertools.product(*values)]
 
 

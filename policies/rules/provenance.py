@@ -132,6 +132,7 @@ class ProvenanceMachine(Machine):
                     actual=f"`{value[:80]}` did not come from {sources}",
                     details={"path": self._path, "value": value[:200]},
                     suggestion=f"use a value from {sources}",
+                    cause="input",
                 )
         return None
 

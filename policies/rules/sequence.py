@@ -170,6 +170,7 @@ class SequenceMachine(Machine):
             actual=f"{actual} while `{awaited}` was awaited",
             details={"sequence": names, "reached": state.reached},
             suggestion=f"call `{awaited}` next",
+            cause="step",
         )
 
     def started(self, state: SequenceState, call: Call, mask: int, now: int) -> None:

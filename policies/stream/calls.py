@@ -9,7 +9,9 @@ from typing import Any, Literal
 
 import msgspec
 
+from ..errors import wrong_type
 from ..violation import Action as Action
+from ..violation import Cause as Cause
 from ..violation import Enforcement as Enforcement
 from ..violation import Violation as Violation
 from .tools import Tool
@@ -173,10 +175,13 @@ _NESTING = (dict, list, tuple)
 
 
 def check_input(input: Any) -> None:
-    """Raises ValueError for an input that would not be written to its end: it holds itself, or has too many parts."""
+    """Raises TypeError for an input that is no object, and ValueError for one that has too many parts, or no end."""
+    if not isinstance(input, dict):
+        raise TypeError(wrong_type("an object as a call's input", input))
     if not is_tracked(input):
         return  # it holds texts and numbers only
-    stack, left = [input], MOST_PARTS
+    stack: list[Any] = [input]
+    left = MOST_PARTS
     while stack:
         outer = stack.pop()
         left -= 1 + len(outer)
@@ -192,11 +197,53 @@ def fingerprint(value: Any) -> bytes:
     return _canonical.encode(value)
 
 
+def canonical(name: str, input: Any) -> bytes:
+    """The same bytes for the same tool with the same input: the order of keys aside, and 7.0 is 7.
+
+    Raises one of UNREADABLE.
+    """
+    for inner in input.values():
+        if type(inner) not in _EXACT:
+            input = _whole(input) if _has_float(input) else input
+            break
+    return _encode((name, input))
+
+
+_encode = _canonical.encode
+_EXACT = frozenset((str, int, bool, type(None)))
+"""Types of values that JSON writes in one way."""
+
+
+def _has_float(value: Any) -> bool:
+    for inner in value.values() if isinstance(value, dict) else value:
+        kind = type(inner)
+        if kind is float or (kind in _NESTING and _has_float(inner)):
+            return True
+    return False
+
+
+def _whole(value: Any) -> Any:
+    """A value whose whole numbers are all written as such."""
+    if type(value) is float:
+        return int(value) if value.is_integer() else value
+    if isinstance(value, dict):
+        return {key: _whole(item) for key, item in value.items()}
+    return [_whole(item) for item in value] if isinstance(value, list | tuple) else value
+
+
 def input_digest(input: dict[str, Any]) -> str:
-    """The digest an approval is bound to: SHA-256 over the canonical JSON of the call's input."""
-    return hashlib.sha256(fingerprint(input)).hexdigest()
+    """The digest an approval is bound to: SHA-256 over the canonical JSON of the call's input, in which 7.0 is 7."""
+    return hashlib.sha256(fingerprint(_whole(input) if _has_float(input) else input)).hexdigest()
 
 
-def tell_model_default(tool_name: str) -> str:
+_SENTENCES: dict[Cause, str] = {
+    "tool": "Tool '{}' is not available in this context.",
+    "input": "Tool '{}' may not be used with this input.",
+    "step": "Tool '{}' may not be used yet.",
+    "budget": "No more calls of tool '{}' are allowed in this run.",
+}
+
+
+def tell_model_default(tool_name: str, cause: Cause = "tool") -> str:
     """What the model is told of a refused call unless the rule says otherwise: nothing of the rules."""
-    return f"Tool '{tool_name}' is not available in this context."
+    return _SENTENCES[cause].format(tool_name)

@@ -127,7 +127,7 @@ class TokenUsageUpdated(Event, tag="token_usage_updated", frozen=True):
 
 class PolicyViolated(Event, tag="policy_violation", frozen=True):
     """`stack` names the whole stack, `policy` the member the rule came from; `escalated` says that a deny
-    became a cancel because the adapter could not refuse.
+    became a cancel because the adapter could not refuse, `at_end` that the end of the run settled it.
     """
 
     policy: str = ""
@@ -142,6 +142,7 @@ class PolicyViolated(Event, tag="policy_violation", frozen=True):
     tool_call_id: str | None = None
     tool_name: str | None = None
     escalated: bool = False
+    at_end: bool = False
 
 
 class BudgetWarned(Event, tag="budget_warning", frozen=True):

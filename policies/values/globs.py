@@ -91,3 +91,40 @@ def matcher(patterns: Iterable[str]) -> Matcher:
         return name.casefold() in exact or any(glob(name) for glob in globs)
 
     return matches
+
+
+MOST_COMPARED = 1_000_000
+"""How many pairs of places in two patterns are compared; longer ones are taken to overlap."""
+
+
+def overlap(left: str, right: str) -> bool:
+    """Whether some name may match both patterns; two character classes are taken to share a character."""
+    a, b = _tokens(left), _tokens(right)
+    if len(a) * len(b) > MOST_COMPARED:
+        return True
+    ends = [all(token == "*" for token in b[j:]) for j in range(len(b) + 1)]  # what is left may match nothing
+    for token in reversed(a):
+        row = [token == "*" and ends[len(b)]]
+        for j in range(len(b) - 1, -1, -1):
+            if token == "*":
+                fits = ends[j] or row[-1]
+            elif b[j] == "*":
+                fits = row[-1] or ends[j]
+            else:
+                fits = ends[j + 1] and _share(token, b[j])
+            row.append(fits)
+        ends = row[::-1]
+    return ends[0]
+
+
+def _tokens(pattern: str) -> list[str]:
+    """The stars, question marks, classes and characters of a pattern."""
+    return re.findall(r"\[[!^]?\]?[^\]]*\]|.", pattern.casefold(), re.DOTALL)
+
+
+def _share(a: str, b: str) -> bool:
+    if "?" in (a, b):
+        return True
+    if len(a) > 1 or len(b) > 1:
+        return (len(a) > 1 and len(b) > 1) or glob_regex(max(a, b, key=len)).found_in(min(a, b, key=len))
+    return a == b

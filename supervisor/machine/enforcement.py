@@ -61,6 +61,7 @@ def violated(violation: Violation, *, escalated: bool = False) -> PolicyViolated
         tool_call_id=violation.tool_call_id,
         tool_name=violation.tool_name,
         escalated=escalated,
+        at_end=violation.at_end,
     )
 
 

@@ -98,7 +98,7 @@ class _Recollection:
             self._gate.hold_again(request)
 
     def _violated(self, event: PolicyViolated) -> None:
-        known = {name: getattr(event, name, None) for name in Violation.__struct_fields__}
+        known = {name: getattr(event, name) for name in Violation.__struct_fields__ if hasattr(event, name)}
         violation = msgspec.convert(known, Violation)
         self._state.findings.append(violation)
         if event.action == "cancel" or event.escalated:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from proctor.policies import Monitor, Policy, PolicyError, RunContext, ToolCall, compile_policy
+from proctor.policies import CompiledPolicy, Monitor, Policy, PolicyError, RunContext, ToolCall, compile_policy
 from proctor.policies.rules import Check
 from proctor.policies.rules.check_context import CheckContext, PastCall, Refuse
 from proctor.policies.rules.machine import BOUND
@@ -76,8 +76,8 @@ def test_what_a_check_is_told_is_the_same_from_a_snapshot_and_from_the_record() 
     ask(live, "never", "2")
     refused = ev.ToolCallDenied(tool_call_id="2", tool_name="never", decision="deny")
     live.observe(refused)
-    restored = live.compiled.restore(live.snapshot())
-    folded = live.compiled.monitor(ALICE)
+    restored = CompiledPolicy(live.state.program).restore(live.snapshot())
+    folded = CompiledPolicy(live.state.program).monitor(ALICE)
     for event in (
         ev.ToolCallRequested(tool_call_id="1", tool_name="a", tool_input={"n": 1}),
         ev.ToolCallStarted(tool_call_id="1", tool_name="a", tool_input={"n": 1}),
@@ -174,7 +174,7 @@ def test_what_a_check_takes_tells_what_it_is_given(check: Any, wants: int) -> No
     """Two arguments that are needed, or a second called `context`."""
     monitor = started(check)
 
-    assert len(monitor.compiled.rules[0].machine.slots) == wants
+    assert len(monitor.state.program.rules[0].machine.slots) == wants
 
 
 @pytest.mark.parametrize("check", [lambda: None, lambda a, b, c: None, lambda call, *, key: None])

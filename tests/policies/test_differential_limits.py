@@ -60,6 +60,7 @@ class Sessions:
         self.now = self.turn = self.run = 0
         self.told: list[int] = [0, 0, 0]
         self.waiting: dict[str, str] = {}
+        self.shown: dict[str, set[str]] = {}
         self.counts: Counter[str] = Counter()
 
     def play(self) -> None:
@@ -104,6 +105,7 @@ class Sessions:
     def begin(self) -> None:
         self.run += 1
         self.waiting.clear()
+        self.shown.clear()
         self.turn = 0
         if self.cumulative and self.random.random() < 0.5:
             self.told = [0, 0, 0]
@@ -149,8 +151,9 @@ class Sessions:
         new = [name for name, _ in expected if name not in known]
         if tool == "held":
             expected.append(("blocklist-1", "request_approval"))
-        if approved:
-            expected = [(name, action) for name, action in expected if action != "request_approval"]
+        shown = self.shown.setdefault(id, set()) if approved else set()
+        expected = [(name, action) for name, action in expected if action != "request_approval" or name not in shown]
+        self.shown[id] = shown | {name for name, action in expected if action == "request_approval"}
 
         assert sorted((v.rule, v.action) for v in decision.violations) == sorted(expected)
         assert decision.action == strictest([action for _, action in expected])

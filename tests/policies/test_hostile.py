@@ -134,7 +134,7 @@ def test_no_value_gets_an_exception_out_of_the_monitor(policy: CompiledPolicy, t
     monitor.finish()
 
     assert decision.explain()
-    assert policy.restore(monitor.snapshot()).session.count == monitor.session.count
+    assert policy.restore(monitor.snapshot()).state.session.count == monitor.state.session.count
 
 
 @pytest.mark.parametrize("doc", [{}, {"rules": [{"type": "count", "tool": "*", "max": 9, "key": "$.o"}]}, DOCUMENT])
@@ -172,7 +172,7 @@ def test_a_call_whose_fields_have_wrong_types_is_a_violation(
 
     assert wrong in monitor.propose(call).explain()
     assert [(found.rule, found.action) for found in monitor.observe(event)] == [("input", "deny")]
-    assert policy.restore(monitor.snapshot()).calls.keys() == {"1"}
+    assert policy.restore(monitor.snapshot()).state.calls.keys() == {"1"}
 
 
 @pytest.mark.parametrize(

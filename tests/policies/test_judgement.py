@@ -10,6 +10,7 @@ import pytest
 from proctor.policies import (
     Allow,
     Capabilities,
+    CompiledPolicy,
     Deny,
     EventError,
     Limits,
@@ -322,7 +323,7 @@ def test_a_net_that_is_wrong_in_itself_is_not_added(net: Any) -> None:
     with pytest.raises(ValueError, match=r"is no net|has no place|no net: add it to the policy"):
         monitor.add_net(net)
 
-    assert monitor.compiled.rules == ()
+    assert monitor.state.program.rules == ()
 
 
 def test_the_status_of_nets_says_where_they_stand_and_what_they_let_through(drive: Any) -> None:
@@ -363,7 +364,7 @@ def test_a_restored_snapshot_is_the_same_bytes(ruled: Any) -> None:
     session.ask("read")
     written = session.monitor.snapshot()
 
-    assert session.monitor.compiled.restore(written).snapshot() == written
+    assert session.compiled.restore(written).snapshot() == written
     assert b'"violated":["a","b","c","count-1","d"]' in written
 
 
@@ -443,8 +444,8 @@ def test_a_lone_text_is_no_list_of_names(make: Callable[[], object], wrong: str)
         (lambda m, wrong: m.propose(wrong), EventError, "a tool call"),
         (lambda m, wrong: m.tick(wrong), EventError, "milliseconds since the epoch"),
         (lambda m, wrong: m.add_net(wrong), ValueError, "a net"),
-        (lambda m, wrong: m.compiled.monitor(wrong), ValueError, "a run context"),
-        (lambda m, wrong: preflight(m.compiled.policy, wrong), ValueError, "the capabilities of an adapter"),
+        (lambda m, wrong: CompiledPolicy(m.state.program).monitor(wrong), ValueError, "a run context"),
+        (lambda m, wrong: preflight(m.state.program.policy, wrong), ValueError, "the capabilities of an adapter"),
         (lambda m, wrong: encode_event(wrong), EventError, "an event"),
         (lambda m, wrong: merge_policies(wrong), PolicyError, "a list of policies"),
         (lambda m, wrong: compile_policy(wrong), PolicyError, "a policy"),

@@ -340,7 +340,6 @@ def test_a_circle_is_told_wherever_the_ways_into_it_branch(
             ],
         ),
         rules({"type": "eventually", "tool": "a", "within": 2}, before("b", "a")),
-        {"nets": ["require a before a"]},
         {"nets": ["limit a to 2 per b", "require a before b"]},
         {"tool_rules": [{"deny": ["rm"]}], "nets": ["block rm", "limit push to 0 per session"]},
         rules({"type": "max_calls", "tool": "rm", "max": 0}),

@@ -233,13 +233,13 @@ ATTEMPTS = ("circuit_breaker",)
 
 def spent(monitor: Monitor) -> Any:
     """What a call can spend: the states of rules without breakers and counters of attempts, counts and outputs."""
-    kinds = {rule.number: rule.machine for rule in monitor.compiled.rules}
+    kinds = {rule.number: rule.machine for rule in monitor.state.program.rules}
     states = {
         number: kept
         for number, kept in state(monitor).get("states", {}).items()
         if kinds[int(number)].kind not in ATTEMPTS and not kinds[int(number)].attempts
     }
-    return states, monitor.session.count, monitor.session.limits.calls, state(monitor).get("returned")
+    return states, monitor.state.session.count, monitor.state.session.limits.calls, state(monitor).get("returned")
 
 
 @checked
@@ -278,7 +278,7 @@ def test_narrowing_never_hides_a_call_that_would_be_allowed(
     visible = policy.narrow([tool])
     for input in tried:
         again = lived(started(stack), past)
-        action = answer(again, tool, input, turn=again.session.turn + 1).action
+        action = answer(again, tool, input, turn=again.state.session.turn + 1).action
 
         assert visible or action in ("deny", "cancel")
 
@@ -298,7 +298,7 @@ def test_narrowing_hides_what_a_single_rule_refuses_for_every_input(rule: Any, p
     stack = [{"name": "p", "rules": [{**rule, "action": "deny"}]}]
     for input in PROBES:
         monitor = lived(started(stack), past)
-        if answer(monitor, tool, input, turn=monitor.session.turn + 1).action == "allow":
+        if answer(monitor, tool, input, turn=monitor.state.session.turn + 1).action == "allow":
             return
 
     assert lived(started(stack), past).narrow([tool]) == []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from random import Random
 from typing import Any, Literal
 
@@ -17,6 +18,35 @@ PLAIN = ["plain", "[1]", "id: 2", "id: 1", "1", None]
 DOES: list[Literal["ask", "saw", "end", "say", "run"]] = ["ask", "saw", "end", "say", "run"]
 OUTCOMES: list[Outcome] = ["completed", "failed", "in flight", "refused by the provider"]
 WORDS = ["pay 1", "x P", "no", "12", "2.", "1.5", "q 2,1"]
+
+
+def supervised(random: Random, stack: Sequence[Any]) -> list[Step]:
+    """Steps in which ids are used again, approvals answered late, and inputs rewritten."""
+    steps = [replace(step, approval=_answer(random)) if step.do == "ask" else step for step in session(random, stack)]
+    steps = [_supervised(random, step, steps) for step in steps]
+    for _ in range(random.randrange(4)):
+        answer = Step(do="answer", n=random.randrange(4), approval=_answer(random), reuse=random.random() < 0.3)
+        steps.insert(random.randrange(len(steps) + 1), replace(answer, begins=random.random() < 0.3))
+    return steps
+
+
+def _answer(random: Random) -> Any:
+    return random.choice(["granted", "granted", "denied", "expired", "left", "left"])
+
+
+def _supervised(random: Random, step: Step, steps: list[Step]) -> Step:
+    """A step with an id used again, often by the call that had it; a response told of; another input that runs."""
+    reuse = random.random() < 0.4
+    again = random.choice(steps) if reuse and random.random() < 0.6 else step
+    input = {**again.input, "o": 1.0} if again.input.get("o") == 1 and random.random() < 0.2 else again.input
+    return replace(
+        step,
+        reuse=reuse,
+        tool=again.tool or step.tool,
+        input=input,
+        begins=random.random() < 0.5,
+        ran=_input(random) if random.random() < 0.15 else None,
+    )
 
 
 def session(random: Random, stack: Sequence[Any]) -> list[Step]:

@@ -66,7 +66,11 @@ class Engine:
         if not any(clause.kind == "net" and action in ("deny", "cancel") for clause, action in judged):
             validated = [each for each in self.clauses if each.kind == "net"]
             judged += [(c, c.action) for c in validated if nets.invalid(c.rule, world.under(c.policy), call)]
-        standing = [each for each in judged if not (call.approved and each[1] == "request_approval")]
+        standing = [
+            (clause, action)
+            for clause, action in judged
+            if not (call.approved and action == "request_approval" and clause.id in call.shown)
+        ]
         objects = [(clause.id, action) for clause, action in standing if action]
         return sorted(objects, key=lambda each: -_strictness(each[1]))
 

@@ -12,7 +12,10 @@ Rule: TypeAlias = Mapping[str, Any]
 
 @dataclass
 class Call:
-    """One call; each moment of its life is the clock's reading then, or None."""
+    """One call; each moment of its life is the clock's reading then, or None.
+
+    `shown` are the rules that a person was shown, `lost`: another call started under its id.
+    """
 
     id: str
     tool: str
@@ -26,6 +29,15 @@ class Call:
     denied: int | None = None
     output: Any = None
     approved: bool = False
+    shown: frozenset[str] = frozenset()
+    lost: bool = False
+
+    @property
+    def ended(self) -> int | None:
+        """When it was over; one that ran though it was refused is over when its run is."""
+        if self.started is None:
+            return self.denied
+        return self.failed if self.completed is None else self.completed
 
 
 @dataclass

@@ -3,17 +3,28 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
 import msgspec
 
-from proctor.policies import Event, Monitor, RunContext, ToolCall, compile_policy, merge_policies, parse_policies
+from proctor.policies import (
+    Event,
+    Monitor,
+    RunContext,
+    ToolCall,
+    Violation,
+    compile_policy,
+    merge_policies,
+    parse_policies,
+)
 from proctor.policies.monitor.compiled import CompiledPolicy
 from proctor.policies.rules.nets.machine import NetState
 from proctor.policies.rules.nets.written import Net, Transition
 from proctor.policies.stream import events as ev
 from proctor.policies.stream.calls import input_digest
+from proctor.supervisor.machine.enforcement import violated
 
 from .engine import Engine
 from .nets import VALIDATED, valid
@@ -30,21 +41,26 @@ class Step:
     the end of the run, after which another run of the session begins.
 
     `sub`: the call is a sub-agent's, of the last call in flight. `over` is how the run ends, "" if it is lost;
-    `anew`: the next one counts its responses from 1 again.
+    `anew`: the next one counts its responses from 1 again. In supervised sessions (`supervised.py`) `reuse` gives a
+    call the id of an earlier one, `ran` is the input it starts with in place of the one allowed, `begins` says that
+    the stream tells of the response, and `answer` answers an approval that was left.
     """
 
-    do: Literal["ask", "saw", "end", "say", "run"]
+    do: Literal["ask", "saw", "end", "say", "run", "answer"]
     tool: str = ""
     input: dict[str, Any] = field(default_factory=dict)
     next_turn: bool = True
     outcome: Outcome = "completed"
     output: Any = None
-    approval: Literal["granted", "denied", "left"] = "granted"
+    approval: Literal["granted", "denied", "expired", "left"] = "granted"
     n: int = 0
     words: str = ""
     sub: bool = False
     over: Literal["completed", "failed", "cancelled", ""] = "completed"
     anew: bool = False
+    reuse: bool = False
+    ran: dict[str, Any] | None = None
+    begins: bool = False
 
 
 class Twins:
@@ -70,6 +86,7 @@ class Twins:
         self.base = self.offset = self.first_clock = 0
         self.over: str | None = ""
         self.seen: Counter[str] = Counter()
+        self.asking: set[str] = set()
 
     def play(self, steps: list[Step]) -> None:
         """All the steps, and the end. Raises AssertionError where the two differ."""
@@ -107,15 +124,15 @@ class Twins:
 
     def _observe(self, event: Event, expected: list[str]) -> None:
         self.record.append(event)
-        found = [violation.rule for violation in self.monitor.observe(event)]
+        found = self.monitor.observe(event)
         self._violate(found)
 
-        assert sorted(found) == sorted(expected), event
+        assert sorted(violation.rule for violation in found) == sorted(expected), event
 
-    def _violate(self, ids: list[str]) -> None:
-        self.violated |= set(ids)
-        for id in ids:
-            self.record.append(ev.PolicyViolated(policy="", rule=id, kind="", action="deny", enforcement="observed"))
+    def _violate(self, found: Sequence[Violation]) -> None:
+        self.violated |= {violation.rule for violation in found}
+        for violation in found:
+            self.record.append(violated(violation))
 
     def _begin_run(self) -> None:
         self.run, self.over = self.run + 1, None
@@ -132,7 +149,7 @@ class Twins:
 
     def _flying(self) -> list[Call]:
         """The calls in flight, of this run."""
-        started = [c for c in self.world.started() if c.run == self.run]
+        started = [c for c in self.world.started() if c.run == self.run and not c.lost]
         return [c for c in started if c.completed is None and c.failed is None]
 
     def _called(self, step: Step) -> tuple[Call, dict[str, Any]]:
@@ -160,6 +177,7 @@ class Twins:
         if action == "request_approval":
             held: dict[str, Any] = {"approval_id": f"a-{call.id}", "tool_call_id": call.id, "tool_name": call.tool}
             self._observe(ev.ToolApprovalRequested(**held, tool_input=call.input), [])
+            call.shown |= self.asking
             if step.approval == "granted":
                 self._observe(ev.ToolApprovalGranted(**held, input_digest=input_digest(call.input)), [])
                 call.approved = True
@@ -177,9 +195,10 @@ class Twins:
     def _propose(self, call: Call, told: dict[str, Any]) -> str:
         more = {"turn": told["turn"], "parent_tool_call_id": told["parent_tool_call_id"]}
         decision = self.monitor.propose(ToolCall(id=call.id, name=call.tool, input=call.input, **more))
-        expected = self.engine.judge(self.world, call)
+        expected = self._expected(call)
+        self.asking = {id for id, asked in expected if asked == "request_approval"}
         found = [(violation.rule, violation.action) for violation in decision.violations]
-        self._violate([id for id, _ in found])
+        self._violate(decision.violations)
         self.seen["objected" if found else "agreed"] += 1
 
         assert found == expected, call
@@ -187,6 +206,9 @@ class Twins:
         assert not decision.errors
 
         return decision.action
+
+    def _expected(self, call: Call) -> list[tuple[str, str]]:
+        return self.engine.judge(self.world, call)
 
     def _saw(self, step: Step) -> None:
         call, told = self._called(step)

@@ -50,7 +50,8 @@ class Graph:
         if key not in self._admits:
             held, now = self._held[state]
             judge = self._machine.judging(mask) if self._concerned(held, mask, now) else None
-            self._admits[key] = judge is None or judge(held, HypotheticalCall(now), mask, now) is None
+            finding = judge(held, HypotheticalCall(now), mask, now) if judge is not None else None
+            self._admits[key] = finding is None or finding.action == "request_approval"
         return self._admits[key]
 
     def after(self, state: int, mask: int, ending: Ending) -> int:

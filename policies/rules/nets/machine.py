@@ -7,6 +7,7 @@ from collections.abc import Callable, Hashable, Iterator, Mapping
 from typing import Any, NamedTuple, TypeAlias
 
 from ...language.selectors import Scope, Slot, VirtualName
+from ...stream.calls import Cause
 from ..machine import EVERY_SLOT, Ahead, Call, Finding, Judge, Machine, Output, State
 from ..record import LARGEST
 from .written import Net, Transition
@@ -91,12 +92,12 @@ class NetMachine(Machine):
         return state, list(self._advance(state.marking))
 
     def judge(self, state: NetState, call: Call, mask: int, now: int) -> Finding | None:
-        """Refuse the call that a name blocks; ask for the one that a manual transition covers."""
+        """Refuse the call that a name blocks; ask a person about the one that a manual transition covers."""
         firing = self.firing(state.marking, mask)
         if firing is None:
-            return self._blocked(state, call)
+            return self._blocked(state, call, mask)
         manual = [self.net.transitions[n].name for n in firing if self.net.transitions[n].type == "manual"]
-        if manual and not call.approved:
+        if manual:
             return Finding(
                 expected=f"a person's approval, which transition `{manual[0]}` takes",
                 actual=f"nobody has approved `{call.name}`",
@@ -105,13 +106,30 @@ class NetMachine(Machine):
             )
         return None
 
-    def _blocked(self, state: NetState, call: Call) -> Finding:
+    def _why(self, marking: Mapping[str, int], mask: int) -> Cause:
+        """What a blocked call lacks: a token that another call may give, that is used up, or that never was."""
+        given = {place for transition in self.net.transitions for place in transition.outputs}
+        covering = [n for view in self._views for n, admits in enumerate(view.admits) if mask & admits]
+        lacking = [
+            {place for place in self.net.transitions[n].inputs if not marking.get(place)} - given
+            for n in covering
+            if not self._enabled(marking, n)
+        ]
+        if not lacking:
+            return "input"
+        if not all(lacking):
+            return "step"
+        had = any(self.net.initial_marking.get(place) for places in lacking for place in places)
+        return "budget" if had else "tool"
+
+    def _blocked(self, state: NetState, call: Call, mask: int) -> Finding:
         marking = ", ".join(f"{place}: {n}" for place, n in state.marking.items()) or "no token"
         return Finding(
             expected=f"an enabled transition for `{call.name}`",
             actual=f"net `{self.net.name}` does not let `{call.name}` through as it stands ({marking})",
             details={"net": self.net.name, "marking": dict(state.marking)},
             suggestion="call first what puts tokens where its transition takes them",
+            cause=self._why(state.marking, mask),
         )
 
     def validating(self) -> Judge | None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from itertools import product
 
 import msgspec
 
-from ...language.selectors import HUMAN, VirtualTool, selector_problems
+from ...language.selectors import HUMAN, Scope, VirtualTool, selector_problems
 from ...values.complaints import Complaint, Where
+from ...values.globs import overlap
 from .written import Net, NetLine, Transition
 
 _NAME = r"(\S+)"
@@ -30,10 +32,15 @@ class BadLineError(ValueError):
     """A line that is none of the forms; the message says which there are."""
 
 
-def line_problems(line: str, where: Where = ()) -> Iterator[Complaint]:
-    """What is wrong with a line of shorthand, if anything."""
+def line_problems(line: str, where: Where = (), scope: Scope | None = None) -> Iterator[Complaint]:
+    """What is wrong with a line of shorthand, if anything; `scope` knows what aliases stand for."""
     try:
         read = read_line(line)
+        if isinstance(read, Net) and scope is not None:
+            sides = [[name for name in t.tools if isinstance(name, str)] for t in read.transitions]
+            first, *others = map(scope.expand, sides)
+            for one, other in product(first, *others) if len(others) == 1 else ():
+                _apart(line, one, other)
     except BadLineError as error:
         yield where, str(error)
         return
@@ -72,9 +79,17 @@ def _require(line: str, match: re.Match[str]) -> Net:
     if first.lower() == HUMAN:
         ask = Transition(name="ask", type="manual", tools=(then,))
         return Net(name=line, places=(), transitions=(ask,))
+    _apart(line, first, then)
     prepare = Transition(name="prepare", outputs=("ready",), tools=(first,), deferred=True)
     use = Transition(name="use", inputs=("ready",), tools=(then,))
     return Net(name=line, places=("ready",), capacity={"ready": 1}, transitions=(prepare, use))
+
+
+def _apart(line: str, one: str, other: str) -> None:
+    """A call that were both sides of a line would be let through as the one where the other is blocked."""
+    if overlap(one, other):
+        same = f"`{one}` is" if one == other else f"a tool may match both `{one}` and `{other}`,"
+        raise BadLineError(f"`{line}`: {same} on both sides; name tools that differ, or write a rule")
 
 
 def _block(line: str, match: re.Match[str]) -> Net:
@@ -86,6 +101,8 @@ def _limit(line: str, match: re.Match[str]) -> Net:
     tool, count, per = match[1], int(match[2]), match[3]
     if count > MAX_LIMIT:
         raise BadLineError(f"`{line}`: a net counts to {MAX_LIMIT:,} at most; use a `count` rule")
+    if per.lower() != "session":
+        _apart(line, tool, per)
     transitions = [Transition(name="spend", inputs=("budget",), tools=(tool,))]
     if per.lower() != "session":
         refill = Transition(name="refill", outputs=("budget",) * count, tools=(per,), deferred=True)

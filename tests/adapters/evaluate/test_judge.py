@@ -213,3 +213,43 @@ def test_reports_survive_being_written_and_read(make_session: MakeSession, polic
     report: Any = judge_session(policy(NO_BASH), make_session(ASK, START, "read"))
 
     assert msgspec.json.decode(json_line(report), type=SessionReport) == report
+
+
+def test_an_id_used_again_in_a_later_run_is_another_call(make_session: MakeSession, policy: Compile) -> None:
+    """What the first run's call broke, the second run's call breaks by itself."""
+    runs = [{"type": "run_started", "run_id": id} for id in ("r1", "r2")]
+    report = judge_session(policy(NO_BASH), make_session(runs[0], START, runs[1], START))
+
+    assert [found.seq for found in report.violations] == [2, 4]
+
+
+def test_an_id_used_again_for_a_call_that_did_not_run_is_judged_and_not_spent(
+    make_session: MakeSession, policy: Compile
+) -> None:
+    """Of three requests under one id the last ran: the others take nothing."""
+    once = policy({"type": "count", "id": "once", "tool": "bash", "max": 1, "action": "deny"})
+    done = {"type": "tool_call_completed", "tool_call_id": "a1", "tool_name": "bash"}
+    report = judge_session(once, make_session(ASK, ASK, ASK, START, done))
+
+    assert report.passed
+
+
+def test_a_granted_call_is_judged_again_when_it_was_granted(make_session: MakeSession, policy: Compile) -> None:
+    """A rule that was broken while the call waited is found, as it was live."""
+    held = {"type": "blocklist", "id": "held", "tools": ["bash"], "action": "request_approval"}
+    late = {"type": "never_after", "id": "late", "trigger": "close", "forbidden": "bash", "action": "deny"}
+    granted = {
+        "type": "tool_approval_granted",
+        "approval_id": "a",
+        "tool_call_id": "a1",
+        "tool_name": "bash",
+        "input_digest": input_digest({}),
+    }
+    refused = {"type": "tool_call_denied", "tool_call_id": "a1", "tool_name": "bash"}
+    report = judge_session(policy(held, late), make_session(ASK, "close", granted, refused, never_ran={"a1"}))
+
+    assert [(found.rule, found.action) for found in report.violations] == [
+        ("held", "request_approval"),
+        ("late", "deny"),
+    ]
+    assert report.rules["late"] == "violated"

@@ -1,0 +1,113 @@
+"""What a model can make grow is bounded, and past a bound the rule refuses: nothing is forgotten in its favour."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from proctor.policies import Monitor, ToolCall, compile_policy, parse_policies
+from proctor.policies.rules.machine import BOUND
+from proctor.policies.rules.prior import COMBINATIONS
+from proctor.policies.stream import events as ev
+
+
+def ruled(*rules: dict[str, Any]) -> Monitor:
+    return compile_policy(parse_policies({"name": "p", "on_violation": "deny", "rules": list(rules)})[0]).monitor()
+
+
+def ask(monitor: Monitor, tool: str, turn: int = 0, **input: Any) -> str:
+    id = f"c{monitor.usage.input_tokens}"
+    monitor.observe(ev.TokenUsageUpdated(input_tokens=1))  # a new id each time
+    return monitor.propose(ToolCall(id=id, name=tool, input=input, turn=turn)).action
+
+
+def done(monitor: Monitor, tool: str, output: Any = None, **input: Any) -> None:
+    told: dict[str, Any] = {"tool_call_id": f"d{monitor.usage.output_tokens}", "tool_name": tool}
+    monitor.observe(ev.TokenUsageUpdated(output_tokens=1))
+    monitor.observe(ev.ToolCallStarted(**told, tool_input=input))
+    monitor.observe(ev.ToolCallCompleted(**told, tool_output=output))
+
+
+OK = [{"path": "$.ok", "equals": True}]
+MANY = ["x", *(f"o{n}" for n in range(COMBINATIONS))]
+DEEP: Any = "x"
+for _ in range(300):
+    DEEP = [DEEP]
+
+LOST: dict[str, tuple[dict[str, Any], dict[str, Any], Any]] = {
+    "a list of more values than are remembered": ({"same": [{"path": "$.of"}]}, {"of": MANY}, {"ok": False}),
+    "two lists whose combinations are too many": (
+        {"same": [{"path": "$.of"}, {"path": "$.within"}]},
+        {"of": MANY[:100], "within": ["y", *MANY[:100]]},
+        {"ok": False},
+    ),
+    "more captures than are remembered": (
+        {"same": [{"path": "$.of", "prior_output_regex": r"#(\w+)"}]},
+        {},
+        "x " + " ".join(f"#n{n}" for n in range(BOUND)) + " #x",
+    ),
+}
+
+
+@pytest.mark.parametrize(("binding", "later", "output"), LOST.values(), ids=LOST)
+def test_a_later_call_that_is_past_a_bound_is_not_forgotten(
+    binding: dict[str, Any], later: dict[str, Any], output: Any
+) -> None:
+    """The test of x succeeded, and then failed among very many: x may not be deployed."""
+    output_holds = [{"path": "$", "contains": "passed"}] if "prior_output_regex" in str(binding) else OK
+    requires = [{"prior": "test", "output": output_holds, "pick": "latest", **binding}]
+    monitor = ruled({"type": "precondition", "tool": "deploy", "requires": requires})
+    done(monitor, "test", "passed #x" if output_holds is not OK else {"ok": True}, of="x", within="y")
+
+    assert ask(monitor, "deploy", of="x", within="y") == "allow"
+
+    done(monitor, "test", output, **later)
+
+    assert ask(monitor, "deploy", of="x", within="y") == "deny"
+    assert monitor.narrow(["deploy"]) == []
+
+
+def test_a_later_call_that_is_nested_too_deep_is_not_forgotten() -> None:
+    """`where` needs the earlier input when the later call is judged; what cannot be kept leaves nobody sure."""
+    prior = {"tool": "test", "where": [{"path": "$.of", "equals": {"arg": "$.of"}}]}
+    monitor = ruled(
+        {"type": "precondition", "tool": "deploy", "requires": [{"prior": prior, "output": OK, "pick": "latest"}]}
+    )
+    done(monitor, "test", {"ok": True}, of="x")
+    before = ask(monitor, "deploy", of="x")
+    done(monitor, "test", {"ok": False}, of="x", more=DEEP)
+
+    assert (before, ask(monitor, "deploy", of="x")) == ("allow", "deny")
+
+
+def test_any_earlier_call_still_serves_where_any_is_asked_for() -> None:
+    """Forgetting only takes support away there."""
+    requires = [{"prior": "test", "output": OK, "pick": "any", "same": [{"path": "$.of"}]}]
+    monitor = ruled({"type": "precondition", "tool": "deploy", "requires": requires})
+    done(monitor, "test", {"ok": True}, of="x")
+    done(monitor, "test", {"ok": True}, of=MANY)
+
+    assert [ask(monitor, "deploy", of="x"), ask(monitor, "deploy", of="o1")] == ["allow", "deny"]
+
+
+def test_calls_of_a_response_that_is_long_over_are_not_counted_anew() -> None:
+    """After 65 other responses its calls are forgotten, so one more of it is refused."""
+    monitor = ruled({"type": "max_parallel", "max": 1})
+    answers = [ask(monitor, "x", turn) for turn in (1, 1)]
+    later = [ask(monitor, "x", turn) for turn in range(2, 68)]
+
+    assert answers == ["allow", "deny"]
+    assert set(later) == {"allow"}
+    assert [ask(monitor, "x", 1), ask(monitor, "x", 66)] == ["deny", "deny"]
+
+
+def test_a_window_over_responses_that_are_long_over_is_not_counted_anew() -> None:
+    """A call that says it is of an early response cannot be shown to be one of few."""
+    monitor = ruled({"type": "count", "tool": "x", "max": 1, "within_turns": 2})
+    first = [ask(monitor, "x", 2), ask(monitor, "x", 2)]
+    later = [ask(monitor, "x", turn) for turn in range(4, 60, 2)]
+
+    assert first == ["allow", "deny"]
+    assert set(later) == {"allow"}
+    assert ask(monitor, "x", 2) == "deny"

@@ -1,0 +1,112 @@
+"""What is judged is what runs: one input is one input however it is written, kept exactly, and an object."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from proctor.policies import Monitor, ToolCall, compile_policy, parse_policies
+from proctor.policies.stream import events as ev
+from proctor.policies.stream.calls import input_digest
+
+
+def compiled(*rules: dict[str, Any]) -> Any:
+    return compile_policy(parse_policies({"name": "p", "on_violation": "deny", "rules": list(rules)})[0])
+
+
+NEVER_TWICE = {"type": "never_after", "trigger": "x", "forbidden": "x"}
+SAME = [(7, 7.0), (7.0, 7), (0, -0.0), (10**22, 1e22), ([1, {"o": [2.0]}], [1.0, {"o": [2]}])]
+OTHER = [(7, 7.5), (7, "7"), (1, True), (0, False), (0, None), (9007199254740993, 9007199254740992.0)]
+
+
+def start(monitor: Monitor, value: Any) -> list[str]:
+    event = ev.ToolCallStarted(tool_call_id="k", tool_name="x", tool_input={"n": value})
+    return [violation.rule for violation in monitor.observe(event)]
+
+
+@pytest.mark.parametrize(("allowed", "ran"), SAME, ids=repr)
+def test_a_number_that_starts_in_another_writing_is_the_input_that_was_allowed(allowed: Any, ran: Any) -> None:
+    """In flight, over, and restored from a snapshot."""
+    policy = compiled(NEVER_TWICE)
+    monitor = policy.monitor()
+    monitor.propose(ToolCall(id="k", name="x", input={"n": allowed}))
+
+    assert start(policy.restore(monitor.snapshot()), ran) == []
+    assert start(monitor, ran) == []
+
+    monitor.observe(ev.ToolCallCompleted(tool_call_id="k"))
+
+    assert start(monitor, ran) == []
+    assert input_digest({"n": allowed}) == input_digest({"n": ran})
+
+
+@pytest.mark.parametrize(("allowed", "ran"), OTHER, ids=repr)
+def test_another_value_is_another_input(allowed: Any, ran: Any) -> None:
+    """It was not allowed, so its start is judged."""
+    monitor = compiled(NEVER_TWICE).monitor()
+    monitor.propose(ToolCall(id="k", name="x", input={"n": allowed}))
+
+    assert start(monitor, ran) == ["never_after-1"]
+    assert input_digest({"n": allowed}) != input_digest({"n": ran})
+
+
+def test_an_approval_holds_for_the_same_number_in_another_writing() -> None:
+    """It is bound to the input, not to its writing."""
+    monitor = compiled({"type": "blocklist", "tools": ["x"], "action": "request_approval"}).monitor()
+    shown = monitor.propose(ToolCall(id="k", name="x", input={"n": 7}))
+    monitor.observe(
+        ev.ToolApprovalGranted(approval_id="a", tool_call_id="k", tool_name="x", input_digest=shown.input_digest)
+    )
+
+    assert monitor.propose(ToolCall(id="k", name="x", input={"n": 7.0})).action == "allow"
+
+
+@pytest.mark.parametrize("supplied", [9007199254740993, "9007199254740993", 2**64 + 1, 10**40 + 1])
+def test_a_snapshot_keeps_what_was_returned_exactly(supplied: Any) -> None:
+    """The value that a tool returned is supplied, its neighbour is not, before and after."""
+    where = [{"path": "$.id", "in": {"output_of": ["find"], "path": "$.id"}}]
+    prior = {"prior": "find", "same": [{"path": "$.id", "prior_output_path": "$.id"}]}
+    policy = compiled(
+        {"type": "allowlist", "tools": ["find", {"tool": "pay", "where": where}]},
+        {"type": "precondition", "tool": "pay", "requires": [prior]},
+    )
+    monitor = policy.monitor()
+    monitor.observe(ev.ToolCallStarted(tool_call_id="f", tool_name="find"))
+    monitor.observe(ev.ToolCallCompleted(tool_call_id="f", tool_output={"id": supplied}))
+    for each in (
+        monitor,
+        policy.restore(monitor.snapshot()),
+        policy.restore(policy.restore(monitor.snapshot()).snapshot()),
+    ):
+        asked = [ToolCall(id=f"p{n}", name="pay", input={"id": n}) for n in (int(supplied), int(supplied) - 1)]
+
+        assert [each.propose(call).action for call in asked] == ["allow", "deny"]
+
+
+def test_a_snapshot_knows_a_call_in_flight_whatever_its_input() -> None:
+    """An input that is too deep to be kept is known by its mark."""
+    deep: Any = 1
+    for _ in range(250):
+        deep = [deep]
+    policy = compiled(NEVER_TWICE)
+    monitor = policy.monitor()
+    monitor.propose(ToolCall(id="k", name="x", input={"n": deep}))
+    restored = policy.restore(policy.restore(monitor.snapshot()).snapshot())
+
+    assert start(restored, deep) == []
+
+    restored.observe(ev.ToolCallCompleted(tool_call_id="k"))
+
+    assert start(restored, deep) == []
+
+
+@pytest.mark.parametrize("input", [None, "text", "", [], [{"n": 1}], 7, True, ("a", "b")], ids=repr)
+def test_an_input_that_is_no_object_is_refused(input: Any) -> None:
+    """At the gate and where it already runs; every `where` would be void on it."""
+    monitor = compiled().monitor()
+    decision = monitor.propose(ToolCall(id="k", name="x", input=input))
+    found = monitor.observe(ev.ToolCallStarted(tool_call_id="l", tool_name="x", tool_input=input))
+
+    assert (decision.action, decision.errors) == ("deny", ("input",))
+    assert [(violation.kind, violation.enforcement) for violation in found] == [("input", "interrupted")]

@@ -1,0 +1,112 @@
+"""Usage reports that cannot be true are errors that name the field, and none is priced below what it says."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proctor.policies import EventError, Monitor, compile_policy, decode_event, parse_policies
+from proctor.policies.stream import events as ev
+
+RATES = {
+    "input_usd_per_mtok": 4_000_000,
+    "output_usd_per_mtok": 8_000_000,
+    "cache_read_usd_per_mtok": 1_000_000,
+    "cache_write_usd_per_mtok": 5_000_000,
+    "reasoning_usd_per_mtok": 9_000_000,
+}
+"""USD 4 a token of input, and so on."""
+
+
+def start() -> Monitor:
+    policy = {"name": "p", "limits": {"max_cost_usd": 10**9}, "prices": {"*": RATES}}
+    monitor = compile_policy(parse_policies(policy)[0]).monitor()
+    monitor.observe(ev.RunStarted(run_id="r", model="m"))
+    return monitor
+
+
+COUNTS = ["input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "reasoning_tokens"]
+WRONG = ["12", None, True, 1.5, math.nan, [1], -1]
+
+
+@pytest.mark.parametrize("scope", ["delta", "cumulative"])
+@pytest.mark.parametrize("value", WRONG, ids=repr)
+@pytest.mark.parametrize("field", COUNTS)
+def test_a_count_that_is_none_is_an_error_that_names_it(field: str, value: Any, scope: Any) -> None:
+    """And nothing of the report is counted."""
+    monitor = start()
+    with pytest.raises(EventError, match=field):
+        monitor.observe(ev.TokenUsageUpdated(**{"scope": scope, "input_tokens": 7, field: value, "event_id": "e"}))
+
+    assert monitor.usage.total_tokens == 0
+
+    monitor.observe(ev.TokenUsageUpdated(input_tokens=7, event_id="e"))
+
+    assert monitor.usage.total_tokens == 7
+
+
+@pytest.mark.parametrize("value", ["1", True, math.nan, math.inf, -0.01, [1]], ids=repr)
+def test_a_cost_that_is_none_is_an_error_that_names_it(value: Any) -> None:
+    """A provider's own figure is believed, so it must be one."""
+    with pytest.raises(EventError, match="cost_usd"):
+        start().observe(ev.TokenUsageUpdated(cost_usd=value))
+
+
+@pytest.mark.parametrize("text", ['"12"', "1.5", "null", "true"])
+def test_a_record_of_such_a_count_is_an_error_that_names_it(text: str) -> None:
+    """Where it is read."""
+    with pytest.raises(EventError, match="input_tokens"):
+        decode_event('{"type": "token_usage_updated", "input_tokens": ' + text + "}")
+
+
+def test_a_figure_that_falls_lowers_nothing() -> None:
+    """Totals never go down, and what was counted is not counted again."""
+    monitor = start()
+    for total in (100, 40, 90, 110):
+        monitor.observe(ev.TokenUsageUpdated(scope="cumulative", input_tokens=total))
+
+    assert (monitor.usage.input_tokens, monitor.usage.cost_usd) == (110, 440)
+
+
+def priced(report: dict[str, int]) -> int:
+    """What a report says was used, at its rates."""
+    read, written, reasoning = (report.get(f"{n}_tokens", 0) for n in ("cache_read", "cache_write", "reasoning"))
+    plain = max(0, report.get("input_tokens", 0) - read - written)
+    answered = max(0, report.get("output_tokens", 0) - reasoning)
+    return 4 * plain + read + 5 * written + 8 * answered + 9 * reasoning
+
+
+def test_tokens_that_are_said_to_be_uncached_after_all_are_paid_for() -> None:
+    """The sum did not grow, and what it costs did."""
+    monitor = start()
+    for cached in (100, 0):
+        monitor.observe(ev.TokenUsageUpdated(scope="cumulative", input_tokens=100, cache_read_tokens=cached))
+
+    assert monitor.usage.cost_usd >= priced({"input_tokens": 100})
+
+
+reports = st.fixed_dictionaries({name: st.integers(0, 9) for name in COUNTS})
+
+
+@given(st.lists(reports, min_size=1, max_size=5))
+def test_no_cumulative_report_is_priced_below_what_it_says(told: list[dict[str, Any]]) -> None:
+    """Whatever its parts and sums contradict."""
+    monitor = start()
+    for report in told:
+        monitor.observe(ev.TokenUsageUpdated(scope="cumulative", **report))
+
+        assert monitor.usage.cost_usd >= priced(report)
+
+
+@given(st.lists(reports, min_size=1, max_size=5))
+def test_no_delta_is_priced_below_what_it_says(told: list[dict[str, Any]]) -> None:
+    """A part that is larger than its sum is paid for in full."""
+    monitor = start()
+    for report in told:
+        monitor.observe(ev.TokenUsageUpdated(**report))
+
+    assert monitor.usage.cost_usd >= sum(map(priced, told))

@@ -1,0 +1,53 @@
+"""`{arg: ...}` refers to the call being judged: where no call is judged it is an error at load."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from proctor.policies import PolicyError, parse_policies
+
+SELF = {"tool": "x", "where": [{"path": "$.a", "equals": {"arg": "$.b"}}]}
+INSIDE = {"tool": "x", "where": [{"not": [{"any_of": [{"path": "$.a", "equals": {"arg": "$.b"}}]}]}]}
+
+NOT_JUDGED: dict[str, dict[str, Any]] = {
+    "before.first": {"type": "before", "first": SELF, "then": "y"},
+    "before.first in a list": {"type": "before", "first": ["z", SELF], "then": "y"},
+    "before.first, negated": {"type": "before", "first": INSIDE, "then": "y"},
+    "immediately_before.first": {"type": "immediately_before", "first": SELF, "then": "y"},
+    "after.trigger": {"type": "after", "trigger": SELF, "then": "y"},
+    "after.then": {"type": "after", "trigger": "y", "then": SELF},
+    "eventually.tool": {"type": "eventually", "tool": SELF, "within": 2},
+    "require.tool": {"type": "require", "tool": SELF},
+    "never_after.trigger": {"type": "never_after", "trigger": SELF, "forbidden": "y"},
+    "forbids_after.tool": {"type": "forbids_after", "tool": SELF, "tools": ["y"]},
+    "sequence.tools": {"type": "sequence", "tools": ["y", SELF]},
+    "forbidden_sequence.sequence": {"type": "forbidden_sequence", "sequence": [SELF, "y"]},
+    "provenance.from": {"type": "provenance", "tool": "y", "path": "$.a", "from": [{"tool": SELF, "path": "$.a"}]},
+}
+JUDGED: dict[str, dict[str, Any]] = {
+    "before.then": {"type": "before", "first": "y", "then": SELF},
+    "never_after.forbidden": {"type": "never_after", "trigger": "y", "forbidden": SELF},
+    "forbids_after.tools": {"type": "forbids_after", "tool": "y", "tools": [SELF]},
+    "forbidden_sequence's last": {"type": "forbidden_sequence", "sequence": ["y", SELF]},
+    "blocklist.tools": {"type": "blocklist", "tools": [SELF]},
+    "count.tool": {"type": "count", "tool": SELF, "max": 1},
+    "precondition.tool": {"type": "precondition", "tool": SELF, "requires": [{"turns_gte": 1}]},
+    "prior's where": {"type": "precondition", "tool": "y", "requires": [{"prior": SELF}]},
+}
+
+
+@pytest.mark.parametrize("rule", NOT_JUDGED.values(), ids=NOT_JUDGED)
+def test_a_reference_to_the_judged_call_where_none_is_judged_is_an_error(rule: dict[str, Any]) -> None:
+    """It would compare the call with itself, and the rule would pass; the error stands at its rule."""
+    with pytest.raises(PolicyError, match="no call is being judged") as raised:
+        parse_policies({"name": "p", "rules": [rule]})
+
+    assert raised.value.problems[0].path.startswith("rules[0]")
+
+
+@pytest.mark.parametrize("rule", JUDGED.values(), ids=JUDGED)
+def test_the_judged_calls_own_selector_may_refer_to_it(rule: dict[str, Any]) -> None:
+    """Section 4: `output`, a prior's `where`, and the judged call's own selector."""
+    assert parse_policies({"name": "p", "rules": [rule]})
