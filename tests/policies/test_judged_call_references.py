@@ -16,7 +16,6 @@ NOT_JUDGED: dict[str, dict[str, Any]] = {
     "before.first in a list": {"type": "before", "first": ["z", SELF], "then": "y"},
     "before.first, negated": {"type": "before", "first": INSIDE, "then": "y"},
     "immediately_before.first": {"type": "immediately_before", "first": SELF, "then": "y"},
-    "after.trigger": {"type": "after", "trigger": SELF, "then": "y"},
     "after.then": {"type": "after", "trigger": "y", "then": SELF},
     "eventually.tool": {"type": "eventually", "tool": SELF, "within": 2},
     "require.tool": {"type": "require", "tool": SELF},
@@ -28,6 +27,7 @@ NOT_JUDGED: dict[str, dict[str, Any]] = {
 }
 JUDGED: dict[str, dict[str, Any]] = {
     "before.then": {"type": "before", "first": "y", "then": SELF},
+    "after.trigger": {"type": "after", "trigger": SELF, "then": "y"},
     "never_after.forbidden": {"type": "never_after", "trigger": "y", "forbidden": SELF},
     "forbids_after.tools": {"type": "forbids_after", "tool": "y", "tools": [SELF]},
     "forbidden_sequence's last": {"type": "forbidden_sequence", "sequence": ["y", SELF]},
