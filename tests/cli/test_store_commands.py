@@ -108,6 +108,18 @@ def test_a_waiting_call_is_denied_by_the_id_as_it_is_shown(cli: Cli, waits: str)
     assert cli("approvals", "--json").out == ""
 
 
+def test_the_model_is_told_the_words_of_whoever_denies(cli: Cli, waits: str) -> None:
+    """From another process; the reason is for the record alone."""
+    with going(waits) as process:
+        asked = until(process, "tool_approval_requested")
+        answer = cli("deny", asked["approval_id"], "--tell", "Use the staging host.", "--reason", "it is Friday")
+        declined = until(process, "tool_approval_denied")
+        refused = until(process, "tool_call_denied")
+
+    assert answer.code == 0
+    assert (declined["reason"], refused["tell_model"]) == ("it is Friday", "Use the staging host.")
+
+
 def test_an_answer_to_what_is_not_asked_is_exit_code_2(cli: Cli, ran: Any) -> None:
     """It names the approval."""
     answer = cli("approve", f"{ran.lines[-1]['run_id']}.9")

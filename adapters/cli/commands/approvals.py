@@ -74,11 +74,14 @@ def approve(
 @click.argument("approval_id", metavar="ID")
 @by_option
 @reason_option
+@click.option("--tell", metavar="TEXT", help="The words to the model. [default: the rule's, else that you declined]")
 @store_option
 @json_option
-def deny(approval_id: str, by: str | None, reason: str | None, store: str | None, as_json: bool) -> None:
+def deny(
+    approval_id: str, by: str | None, reason: str | None, tell: str | None, store: str | None, as_json: bool
+) -> None:
     """Refuse a waiting call; the run goes on without it."""
-    _answer(approval_id, granted=False, by=by, reason=reason, digest=None, store=store, as_json=as_json)
+    _answer(approval_id, granted=False, by=by, reason=reason, tell=tell, store=store, as_json=as_json)
 
 
 def _answer(
@@ -87,7 +90,8 @@ def _answer(
     granted: bool,
     by: str | None,
     reason: str | None,
-    digest: str | None,
+    digest: str | None = None,
+    tell: str | None = None,
     store: str | None,
     as_json: bool,
 ) -> None:
@@ -102,7 +106,8 @@ def _answer(
     from ..places import opened
     from ..stored import approval_named
 
-    given = ApprovalAnswer(granted=granted, by=by or getpass.getuser(), reason=reason, input_digest=digest)
+    who = by or getpass.getuser()
+    given = ApprovalAnswer(granted=granted, by=who, reason=reason, input_digest=digest, tell_model=tell)
 
     async def answered() -> None:
         async with opened(store, must_exist=True) as opened_store:
