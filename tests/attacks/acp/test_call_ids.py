@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
+from proctor.policies import parse_policies
 from proctor.policies.stream.calls import ToolCall
 from proctor.policies.stream.events import ToolCallCompleted, ToolCallFailed, ToolCallStarted
+from proctor.supervisor import run_once
 from proctor.supervisor.ports import GateAnswer
 
 pytestmark = pytest.mark.anyio
@@ -54,3 +56,14 @@ async def test_an_id_that_runs_unasked_the_second_time_is_reported(scripts: Any,
     done = await scripts.run(scripts.adapter(*steps))
 
     assert outcomes(done.events) == ["completed", "started", "completed"]
+
+
+async def test_one_id_does_not_pass_a_limit_of_calls(scripts: Any, touch: Callable[..., Any]) -> None:
+    """Four calls under one id, one allowed: one runs."""
+    adapter = scripts.adapter(*(touch("a", call="c1", run="echo x >> log") for _ in range(4)))
+
+    await run_once(
+        adapter, "go", policies=parse_policies("name: p\nlimits: {max_tool_calls: {max: 1, action: deny}}")
+    )
+
+    assert (scripts.cwd / "log").read_text().split() == ["x"]

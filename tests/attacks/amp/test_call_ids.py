@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
+from proctor.policies import parse_policies
 from proctor.policies.stream.calls import ToolCall
 from proctor.policies.stream.events import ToolCallCompleted, ToolCallFailed, ToolCallStarted
+from proctor.supervisor import run_once
 from proctor.supervisor.ports import GateAnswer
 
 pytestmark = pytest.mark.anyio
@@ -50,3 +52,14 @@ async def test_an_id_refused_the_second_time_does_not_run(bench: Any, touch: Cal
 
     assert bench.made() == ["a", "c"]
     assert outcomes(done.events) == ["completed", "completed"]
+
+
+async def test_one_id_does_not_pass_a_limit_of_calls(bench: Any, touch: Callable[..., Any]) -> None:
+    """Four calls under one id, one allowed: one runs."""
+    adapter = bench.adapter(*(again({**touch("a"), "run": "echo x >> log"}) for _ in range(4)))
+
+    await run_once(
+        adapter, "go", policies=parse_policies("name: p\nlimits: {max_tool_calls: {max: 1, action: deny}}")
+    )
+
+    assert (bench.cwd / "log").read_text().split() == ["x"]

@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 
+from proctor.policies import parse_policies
 from proctor.policies.stream.calls import ToolCall
 from proctor.policies.stream.events import ToolCallCompleted, ToolCallFailed, ToolCallStarted
+from proctor.supervisor import run_once
 from proctor.supervisor.ports import GateAnswer
 
 pytestmark = [pytest.mark.claude, pytest.mark.anyio]
@@ -68,3 +70,15 @@ async def test_an_id_used_twice_in_one_response_has_the_outcome_of_the_first(ben
     events = await bench.run(bench.adapter(), gate)
 
     assert outcomes(events) == ["completed"]
+
+
+async def test_one_id_does_not_pass_a_limit_of_calls(bench: Any) -> None:
+    """Four calls under one id, one allowed: one runs."""
+    call = bench.api.bash("echo x >> log")
+    bench.api.say(*(bench.api.reply(call) for _ in range(4)), bench.api.reply(bench.api.text("done")))
+
+    await run_once(
+        bench.adapter(), "go", policies=parse_policies("name: p\nlimits: {max_tool_calls: {max: 1, action: deny}}")
+    )
+
+    assert (bench.cwd / "log").read_text().split() == ["x"]

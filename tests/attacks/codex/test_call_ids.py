@@ -7,8 +7,10 @@ from typing import Any
 import anyio
 import pytest
 
+from proctor.policies import parse_policies
 from proctor.policies.stream.calls import ToolCall
 from proctor.policies.stream.events import ToolCallCompleted, ToolCallFailed, ToolCallStarted
+from proctor.supervisor import run_once
 from proctor.supervisor.ports import GateAnswer
 
 pytestmark = [pytest.mark.codex, pytest.mark.anyio]
@@ -105,3 +107,15 @@ async def test_a_second_call_under_the_id_of_one_that_runs_is_refused_and_ends_t
         await run.ended.wait()
 
     assert bench.made() == []
+
+
+async def test_one_id_does_not_pass_a_limit_of_calls(bench: Any) -> None:
+    """Four calls under one id, one allowed: one runs."""
+    for _ in range(4):
+        bench.api.reply(bench.api.shell("c1", "echo x >> log"))
+
+    await run_once(
+        bench.adapter(), "go", policies=parse_policies("name: p\nlimits: {max_tool_calls: {max: 1, action: deny}}")
+    )
+
+    assert (bench.cwd / "log").read_text().split() == ["x"]
