@@ -15,7 +15,7 @@ from msgspec import Meta
 
 from .language.conditions import Condition, when_problems
 from .language.record import Amount, Base, Name, Record
-from .language.selectors import Scope, ToolWhere, VirtualTool, selector_problems
+from .language.selectors import NameScope, ToolWhere, VirtualTool, selector_problems
 from .rules.lists import AllowlistMachine, BlocklistMachine
 from .rules.machine import Machine
 from .rules.nets.written import Net, NetLine
@@ -42,7 +42,7 @@ class Allow(Statement, frozen=True, omit_defaults=True, forbid_unknown_fields=Tr
         if self.tools:  # an empty allow list is preflight's to refuse: a stack may be narrowed to nothing
             yield from selector_problems(self.tools, ("allow",))
 
-    def compile(self, scope: Scope) -> Machine:
+    def compile(self, scope: NameScope) -> Machine:
         """The machine that judges this list."""
         return AllowlistMachine(self.tools, scope, kind="allow")
 
@@ -73,7 +73,7 @@ class Deny(Statement, frozen=True, omit_defaults=True, forbid_unknown_fields=Tru
         yield from when_problems(self.when)
         yield from selector_problems(self.tools, ("deny",))
 
-    def compile(self, scope: Scope) -> Machine:
+    def compile(self, scope: NameScope) -> Machine:
         """The machine that judges this list."""
         return BlocklistMachine(self.tools, scope, kind="deny")
 

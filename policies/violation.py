@@ -7,7 +7,7 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 
 Action: TypeAlias = Literal["allow", "warn", "request_approval", "deny", "cancel"]
-Cause: TypeAlias = Literal["tool", "input", "step", "budget"]
+RefusalCause: TypeAlias = Literal["tool", "input", "step", "budget"]
 """What about a call is refused: its tool as such, its input, that something must come first, that it is used up."""
 Enforcement: TypeAlias = Literal["prevented", "interrupted", "observed"]
 
@@ -33,5 +33,5 @@ class Violation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, g
     unpreventable: str | None = None
     tool_call_id: str | None = None
     tool_name: str | None = None
-    cause: Cause = "tool"
+    cause: RefusalCause = "tool"
     at_end: bool = False

@@ -25,7 +25,7 @@ from .errors import UsageError
 from .handle import RunHandle
 from .launch.history import Continuation, check_continuation
 from .launch.launch import Order, launched, run_info
-from .launch.plan import Hooks, Plan, Plans, hooks_given, policies_given
+from .launch.plan import NetHooks, Plan, Plans, hooks_given, policies_given
 from .log import logger
 from .machine.inputs import Begin
 from .ports import Adapter, ApprovalAnswer, ApprovalRequest, Approver, Publisher, Store
@@ -210,7 +210,7 @@ class Supervisor:
             subscribers=self._subscriptions.subscribers, publishers_dropped=self._publishers.dropped
         )
 
-    def _plan(self, adapter: Adapter, policies: object, policy: object, continuation: str, hooks: Hooks) -> Plan:
+    def _plan(self, adapter: Adapter, policies: object, policy: object, continuation: str, hooks: NetHooks) -> Plan:
         self._check_open()
         check_adapter(adapter)
         given = policies_given(policies, policy)

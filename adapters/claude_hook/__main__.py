@@ -7,7 +7,7 @@ from pathlib import Path
 
 from proctor.supervisor.errors import UsageError
 
-from .judging import HookJudge, Line, read_context
+from .judging import HookJudge, HookLine, read_context
 from .resident import serve
 
 
@@ -15,7 +15,7 @@ def main(arguments: list[str]) -> None:
     """Answer hooks until nobody asks any more."""
     folder, *rest = arguments
     given = options(rest)
-    line = Line(
+    line = HookLine(
         name=folder.rpartition("-")[2],
         policies=tuple(given["--policy"]),
         store=Path(given["--store"][-1]),

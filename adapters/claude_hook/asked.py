@@ -32,7 +32,7 @@ class BatchCall(msgspec.Struct, frozen=True):
     tool_name: str = ""
 
 
-class Asked(msgspec.Struct, frozen=True, kw_only=True):
+class HookInput(msgspec.Struct, frozen=True, kw_only=True):
     """One hook's input; fields this does not name are the client's own business."""
 
     session_id: str
@@ -53,10 +53,10 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     source: str = ""
 
 
-_decoder = msgspec.json.Decoder(Asked)
+_decoder = msgspec.json.Decoder(HookInput)
 
 
-def read_asked(data: bytes) -> Asked:
+def read_asked(data: bytes) -> HookInput:
     """Decode a hook's input. Raises EventError when it is none."""
     try:
         asked = _decoder.decode(data)

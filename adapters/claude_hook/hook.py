@@ -27,7 +27,7 @@ from proctor.supervisor.ports import ApprovalAnswer, ApprovalRequest
 from ..kit.uncountable_limits import USAGE
 from . import usage
 from .answers import Answer
-from .asked import CAN_STOP, GATING, Asked
+from .asked import CAN_STOP, GATING, HookInput
 from .record import Record
 from .session import HookedSession
 from .usage import UsageLog
@@ -49,7 +49,7 @@ class Hook:
         at: now.
     """
 
-    def __init__(self, asked: Asked, session: HookedSession, record: Record, at: datetime) -> None:
+    def __init__(self, asked: HookInput, session: HookedSession, record: Record, at: datetime) -> None:
         self._asked = asked
         self._session = session
         self._record = record

@@ -13,7 +13,7 @@ from proctor.policies import RunContext
 from proctor.supervisor.errors import StoreError, UsageError
 
 from .answers import Answer
-from .asked import Asked, read_asked
+from .asked import HookInput, read_asked
 from .hook import Hook
 from .record import HookStore, Record
 from .rules import RuleFiles
@@ -31,7 +31,7 @@ def read_context(text: str) -> RunContext:
         raise UsageError(f"the hook's `--context` cannot be read: {error}; install it anew") from None
 
 
-class Line(msgspec.Struct, frozen=True, kw_only=True):
+class HookLine(msgspec.Struct, frozen=True, kw_only=True):
     """What a hook's command line says: the files, the store and its id, what rules ask for in `when`.
 
     `name` tells lines apart that share a store.
@@ -51,7 +51,7 @@ class HookJudge:
     # again where anybody else has written.
     """
 
-    def __init__(self, line: Line, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, line: HookLine, clock: Callable[[], float] = time.monotonic) -> None:
         self._line = line
         self._rules = RuleFiles(line.policies, line.context)
         self._store = HookStore(line.store, line.store_id)
@@ -76,7 +76,7 @@ class HookJudge:
         """Let the store go."""
         self._store.close()
 
-    def _session(self, asked: Asked, record: Record, known: HookedSession | None) -> HookedSession:
+    def _session(self, asked: HookInput, record: Record, known: HookedSession | None) -> HookedSession:
         rules = self._rules.current()
         seq = record.seq
         if known is not None and seq < known.machine.seq:
@@ -87,7 +87,7 @@ class HookJudge:
             return HookedSession(asked.session_id, record.session_id, rules, record.past(), asked.cwd)
         return known
 
-    def _keep(self, asked: Asked, session: HookedSession) -> None:
+    def _keep(self, asked: HookInput, session: HookedSession) -> None:
         now = self._clock()
         for id in [id for id, (_, last) in self._sessions.items() if now - last > KEPT_S]:
             del self._sessions[id]

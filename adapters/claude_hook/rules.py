@@ -15,7 +15,7 @@ from proctor.supervisor.launch.plan import written
 
 from ..tool_names.claude import TOOLS
 
-State: TypeAlias = tuple[tuple[str, int, int, int], ...]
+FileStates: TypeAlias = tuple[tuple[str, int, int, int], ...]
 """Of each file its path, inode, size and time of change."""
 
 
@@ -35,7 +35,7 @@ class RuleFiles:
     def __init__(self, files: Sequence[str], context: RunContext) -> None:
         self._files = files
         self._context = context
-        self._read: tuple[State, Rules] | None = None
+        self._read: tuple[FileStates, Rules] | None = None
 
     def current(self) -> Rules:
         """The rules as the files have them now; the same object as long as they do not change. Raises PolicyError."""

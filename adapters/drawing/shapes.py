@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from xml.sax.saxutils import escape
 
-from proctor.policies.drawing import Edge, Node
+from proctor.policies.drawing import Edge, GraphNode
 
 from .layout import Box, Point, Size
 
@@ -31,7 +31,7 @@ def shown(text: str) -> str:
     return clean if len(clean) <= LONGEST else f"{clean[: LONGEST - 1]}\u2026"
 
 
-def size_of(node: Node) -> Size:
+def size_of(node: GraphNode) -> Size:
     """What a node takes."""
     notes = max((len(shown(note)) * SMALL for note in node.notes), default=0)
     text = len(shown(node.text)) * LETTER
@@ -43,7 +43,7 @@ def size_of(node: Node) -> Size:
     return Size(width, height, width / 2, height / 2 - 4)
 
 
-def node_svg(node: Node, box: Box) -> str:
+def node_svg(node: GraphNode, box: Box) -> str:
     """One node."""
     if node.shape == "place":
         return _place(node, box)
@@ -61,7 +61,7 @@ def node_svg(node: Node, box: Box) -> str:
     return rectangle + _rows(node, box.x, box.y - LINE * len(node.notes) / 2 + 4.5, ink)
 
 
-def _rows(node: Node, x: float, y: float, ink: str) -> str:
+def _rows(node: GraphNode, x: float, y: float, ink: str) -> str:
     weight = ' font-weight="600"' if node.shape in ("tool", "transition") else ""
     rows = [
         f'<text x="{x:.1f}" y="{y:.1f}" fill="{ink}" text-anchor="middle"{weight}>{escape(shown(node.text))}</text>'
@@ -74,7 +74,7 @@ def _rows(node: Node, x: float, y: float, ink: str) -> str:
     return "".join(rows)
 
 
-def _place(node: Node, box: Box) -> str:
+def _place(node: GraphNode, box: Box) -> str:
     y = box.y
     circle = f'<circle cx="{box.x:.1f}" cy="{y:.1f}" r="{PLACE}" fill="#ffffff" stroke="#334155" stroke-width="1.6"/>'
     if node.tokens < len(DOTS):

@@ -7,7 +7,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from proctor.adapters.traces import Session
+from proctor.adapters.traces import TraceSession
 from proctor.policies.monitor.compiled import CompiledPolicy
 from proctor.policies.stream.calls import STRICTNESS, RunContext
 
@@ -20,7 +20,7 @@ Change: TypeAlias = Literal["newly_refused", "newly_allowed", "other_action", "o
 _REFUSING = ("request_approval", "deny", "cancel")
 
 
-class Answer(msgspec.Struct, frozen=True, kw_only=True):
+class DiffAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """What one policy says of one call: the strictest action, and the rules it breaks."""
 
     action: str = "allow"
@@ -39,8 +39,8 @@ class CallChange(msgspec.Struct, frozen=True, kw_only=True):
     tool_call_id: str | None
     tool_name: str | None
     call: str
-    old: Answer
-    new: Answer
+    old: DiffAnswer
+    new: DiffAnswer
 
 
 class SessionChange(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,7 +61,7 @@ class SessionChange(msgspec.Struct, frozen=True, kw_only=True):
 def compare_sessions(
     old: CompiledPolicy,
     new: CompiledPolicy,
-    sessions: Iterable[Session],
+    sessions: Iterable[TraceSession],
     context: RunContext | None = None,
 ) -> Iterator[SessionChange]:
     """Judge each session under both policies; sessions judged alike come too, without calls."""
@@ -77,13 +77,13 @@ def compare_sessions(
         )
 
 
-def _changes(session: Session, before: SessionReport, after: SessionReport) -> Iterator[CallChange]:
+def _changes(session: TraceSession, before: SessionReport, after: SessionReport) -> Iterator[CallChange]:
     old, new = _answers(before), _answers(after)
     if old == new:
         return
     lines: dict[str | None, CallLine] = {line.id: line for line in call_lines(session.events)}
     for call_id in [*lines, None]:
-        was, is_now = old.get(call_id, Answer()), new.get(call_id, Answer())
+        was, is_now = old.get(call_id, DiffAnswer()), new.get(call_id, DiffAnswer())
         if was != is_now:
             line = lines.get(call_id)
             yield CallChange(
@@ -96,18 +96,18 @@ def _changes(session: Session, before: SessionReport, after: SessionReport) -> I
             )
 
 
-def _answers(report: SessionReport) -> dict[str | None, Answer]:
+def _answers(report: SessionReport) -> dict[str | None, DiffAnswer]:
     """What a policy says by call; what is about no call is about the session as a whole."""
-    answers: dict[str | None, Answer] = {}
+    answers: dict[str | None, DiffAnswer] = {}
     for violation in report.violations:
-        earlier = answers.get(violation.tool_call_id, Answer())
+        earlier = answers.get(violation.tool_call_id, DiffAnswer())
         stricter = max(earlier.action, violation.action, key=lambda action: STRICTNESS[action])
         rules = tuple(sorted({*earlier.rules, violation.rule}))
-        answers[violation.tool_call_id] = Answer(action=stricter, rules=rules)
+        answers[violation.tool_call_id] = DiffAnswer(action=stricter, rules=rules)
     return answers
 
 
-def _change(old: Answer, new: Answer) -> Change:
+def _change(old: DiffAnswer, new: DiffAnswer) -> Change:
     if old.refuses != new.refuses:
         return "newly_refused" if new.refuses else "newly_allowed"
     return "other_action" if old.action != new.action else "other_rules"

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from proctor.adapters.kit.printable import printable
 
-from .diff import Answer, SessionChange
+from .diff import DiffAnswer, SessionChange
 
 _LABELS = {
     "newly_refused": ("newly refused", "red"),
@@ -85,6 +85,6 @@ def _calls(tally: DiffTally, shown: int) -> Table:
     return table
 
 
-def _answer(answer: Answer) -> str:
+def _answer(answer: DiffAnswer) -> str:
     rules = ", ".join(printable(rule) for rule in answer.rules)
     return f"{answer.action}: {rules}" if rules else answer.action

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from rich.text import Text
 
 from proctor.adapters.kit.printable import printable
-from proctor.adapters.traces import Session
+from proctor.adapters.traces import TraceSession
 
 from .advice import actual, expected, is_limit, suggestion
 from .calls import CallLine, call_lines
@@ -18,7 +18,7 @@ _BEFORE, _AFTER = 3, 1
 
 
 def failure_reports(
-    session: Session, report: SessionReport, *, calls_shown: int = 12, fail_on: FailOn = "deny"
+    session: TraceSession, report: SessionReport, *, calls_shown: int = 12, fail_on: FailOn = "deny"
 ) -> Iterator[Text]:
     """A text for each rule the session broke, in the order it broke them; `WARNED` where that is no failure.
 
@@ -34,7 +34,7 @@ def failure_reports(
 
 
 def _report(
-    session: Session, violations: list[ViolationRecord], lines: list[CallLine], shown: int, *, failed: bool
+    session: TraceSession, violations: list[ViolationRecord], lines: list[CallLine], shown: int, *, failed: bool
 ) -> Text:
     first = violations[0]
     text = Text()

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 import msgspec
 
 from proctor.adapters.tool_names import recorded_tools
-from proctor.adapters.traces import Session
+from proctor.adapters.traces import TraceSession
 from proctor.policies.monitor.compiled import CompiledPolicy
 from proctor.policies.monitor.report import Report
 from proctor.policies.stream.calls import Decision, RunContext, ToolCall, Violation
@@ -33,10 +33,10 @@ _EARLIER_CONCLUSIONS = (PolicyViolated, BudgetWarned)
 
 def judge_sessions(
     compiled: CompiledPolicy,
-    sessions: Iterable[Session],
+    sessions: Iterable[TraceSession],
     context: RunContext | None = None,
     progress: Callable[[int], None] | None = None,
-) -> Iterator[tuple[Session, SessionReport]]:
+) -> Iterator[tuple[TraceSession, SessionReport]]:
     """Judge sessions as they come, each by a monitor of its own.
 
     `progress` is told how many were judged so far. Raises what reading the sessions raises.
@@ -47,7 +47,9 @@ def judge_sessions(
             progress(count)
 
 
-def judge_session(compiled: CompiledPolicy, session: Session, context: RunContext | None = None) -> SessionReport:
+def judge_session(
+    compiled: CompiledPolicy, session: TraceSession, context: RunContext | None = None
+) -> SessionReport:
     """Judge one session under a compiled policy.
 
     A call that was asked for is proposed, as at a gate; whatever else is recorded has happened. `context` is
@@ -66,7 +68,7 @@ class _Judge:
     later one, is another call. `_held` are the calls that wait for a person.
     """
 
-    def __init__(self, compiled: CompiledPolicy, session: Session, context: RunContext) -> None:
+    def __init__(self, compiled: CompiledPolicy, session: TraceSession, context: RunContext) -> None:
         self._session = session
         self._compiled = compiled = compiled.for_tools(recorded_tools(session.events))
         self._monitor = compiled.monitor(_filled(context, session))
@@ -169,7 +171,7 @@ class _Judge:
         )
 
 
-def _never_ran(session: Session) -> set[int]:
+def _never_ran(session: TraceSession) -> set[int]:
     """The places of the requests whose calls are known not to have run; of an id used again, each by itself."""
     starts = {event.tool_call_id for event in session.events if isinstance(event, ToolCallStarted)}
     found: set[int] = set()
@@ -190,7 +192,7 @@ def _never_ran(session: Session) -> set[int]:
     return found | {seq for id, seq in open.items() if id in starts}
 
 
-def _filled(context: RunContext, session: Session) -> RunContext:
+def _filled(context: RunContext, session: TraceSession) -> RunContext:
     known = {
         "session_id": session.id,
         **{name: session.metadata.get(name) for name in ("model", "workspace", "home")},

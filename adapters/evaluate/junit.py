@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
-from proctor.adapters.traces import Session
+from proctor.adapters.traces import TraceSession
 
 from .advice import actual, expected, place, suggestion
 from .records import FailOn, SessionReport, ViolationRecord, fails
@@ -28,7 +28,7 @@ class JUnitReport:
         self._suites: dict[str, Element] = {}
         self._counts: dict[str, dict[str, int]] = {}
 
-    def add(self, session: Session, report: SessionReport) -> None:
+    def add(self, session: TraceSession, report: SessionReport) -> None:
         """Add the rules of one session."""
         suite = self._suite(session.source)
         counts = self._counts[session.source]

@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from proctor.adapters.traces import Session
+from proctor.adapters.traces import TraceSession
 from proctor.policies.stream.calls import rule_name
 
 from .advice import actual, expected, suggestion
@@ -18,15 +18,15 @@ SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/os/schemas/sarif-schema
 _LEVELS = {"warn": "warning", "request_approval": "warning", "deny": "error", "cancel": "error"}
 
 
-class Text(msgspec.Struct, frozen=True):
+class SarifText(msgspec.Struct, frozen=True):
     text: str
 
 
-class Rule(msgspec.Struct, frozen=True, kw_only=True):
+class SarifRule(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     name: str
-    short_description: Text = msgspec.field(name="shortDescription")
-    help: Text
+    short_description: SarifText = msgspec.field(name="shortDescription")
+    help: SarifText
 
 
 class ArtifactLocation(msgspec.Struct, frozen=True):
@@ -54,7 +54,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     rule_id: str = msgspec.field(name="ruleId")
     rule_index: int = msgspec.field(name="ruleIndex")
     level: str
-    message: Text
+    message: SarifText
     locations: list[Location]
     partial_fingerprints: dict[str, str] = msgspec.field(name="partialFingerprints")
     properties: dict[str, Any]
@@ -65,10 +65,10 @@ class SarifReport:
 
     def __init__(self, version: str) -> None:
         self._version = version
-        self._rules: dict[tuple[str, str], Rule] = {}
+        self._rules: dict[tuple[str, str], SarifRule] = {}
         self._results: list[Result] = []
 
-    def add(self, session: Session, report: SessionReport) -> None:
+    def add(self, session: TraceSession, report: SessionReport) -> None:
         """Add the violations of one session."""
         self._results.extend(self._result(session, violation) for violation in report.violations)
 
@@ -78,7 +78,7 @@ class SarifReport:
         run = {"tool": {"driver": driver}, "results": self._results, "columnKind": "utf16CodeUnits"}
         return msgspec.json.encode({"$schema": SCHEMA, "version": "2.1.0", "runs": [run]})
 
-    def _result(self, session: Session, violation: ViolationRecord) -> Result:
+    def _result(self, session: TraceSession, violation: ViolationRecord) -> Result:
         key = violation.policy, violation.rule
         if key not in self._rules:
             self._rules[key] = _rule(violation)
@@ -87,23 +87,23 @@ class SarifReport:
             rule_id=self._rules[key].id,
             rule_index=list(self._rules).index(key),
             level=_LEVELS.get(violation.action, "warning"),
-            message=Text(f"expected {expected(violation)}; {actual(violation)}"),
+            message=SarifText(f"expected {expected(violation)}; {actual(violation)}"),
             locations=[_location(session, violation, where)],
             partial_fingerprints={"sessionCallRule/v1": f"{session.id}/{where}/{violation.rule}"},
             properties={"policy": violation.policy, "action": violation.action, "seq": violation.seq},
         )
 
 
-def _rule(violation: ViolationRecord) -> Rule:
-    return Rule(
+def _rule(violation: ViolationRecord) -> SarifRule:
+    return SarifRule(
         id=rule_name(violation.policy, violation.rule),
         name=violation.kind,
-        short_description=Text(f"{violation.kind} rule `{violation.rule}` of policy `{violation.policy}`"),
-        help=Text(suggestion(violation)),
+        short_description=SarifText(f"{violation.kind} rule `{violation.rule}` of policy `{violation.policy}`"),
+        help=SarifText(suggestion(violation)),
     )
 
 
-def _location(session: Session, violation: ViolationRecord, where: str) -> Location:
+def _location(session: TraceSession, violation: ViolationRecord, where: str) -> Location:
     path = Path(session.source)
     uri = path.as_uri() if path.is_absolute() else quote(session.source)
     call = LogicalLocation(

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from .named_object import named_object
     from .process_tree import ProcessTree, marked_environment, process_rungs
     from .rpc_client import RpcClient
-    from .subprocesses import CommandResult, Commands
+    from .subprocesses import CommandResult, Subprocesses
     from .task_provider import TaskProvider, at_work, provider_error
     from .tasks import helpers
     from .transcript import conversation, retold, text_of
@@ -34,7 +34,6 @@ __all__ = [
     "ByteLines",
     "ClientProcess",
     "CommandResult",
-    "Commands",
     "EndlessLineError",
     "EventStream",
     "GateLink",
@@ -43,6 +42,7 @@ __all__ = [
     "RpcClient",
     "RpcClosedError",
     "RpcError",
+    "Subprocesses",
     "TaskProvider",
     "at_work",
     "conversation",

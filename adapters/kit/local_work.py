@@ -16,7 +16,7 @@ from proctor.supervisor.ports import Rung
 
 from .event_stream import EventStream
 from .process_tree import process_rungs
-from .subprocesses import Commands
+from .subprocesses import Subprocesses
 
 INTERRUPT_S = 3.0
 
@@ -24,7 +24,7 @@ INTERRUPT_S = 3.0
 class LocalProvider:
     """Reports what one job emits, and ends it with all its processes."""
 
-    def __init__(self, stream: EventStream, commands: Commands) -> None:
+    def __init__(self, stream: EventStream, commands: Subprocesses) -> None:
         self._stream = stream
         self._commands = commands
         self._scope = anyio.CancelScope()
@@ -63,7 +63,7 @@ class LocalProvider:
 
 @asynccontextmanager
 async def working(
-    job: Callable[[], Awaitable[None]], stream: EventStream, commands: Commands
+    job: Callable[[], Awaitable[None]], stream: EventStream, commands: Subprocesses
 ) -> AsyncIterator[LocalProvider]:
     """Run a job beside the one who reads its stream; on leaving, job and processes are gone."""
     provider = LocalProvider(stream, commands)

@@ -30,7 +30,7 @@ class CommandResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     truncated: bool = False
 
 
-class Commands:
+class Subprocesses:
     """The commands of one run.
 
     Args:

@@ -28,7 +28,7 @@ class Said(msgspec.Struct, kw_only=True):
     text: str
 
 
-class Asked(msgspec.Struct, kw_only=True):
+class TranscriptCall(msgspec.Struct, kw_only=True):
     """One call of a response, with what came of it as the model is told."""
 
     id: str
@@ -41,7 +41,7 @@ class Response(msgspec.Struct, kw_only=True):
     """One response of the model: its texts, then its calls."""
 
     texts: list[str] = []
-    calls: list[Asked] = []
+    calls: list[TranscriptCall] = []
     turn: int = 0
 
 
@@ -57,7 +57,7 @@ def conversation(transcript: Iterable[Event]) -> list[Part]:
     Calls of sub-agents and calls without an outcome are left out, so that each call has its result.
     """
     parts: list[Part] = []
-    asked: dict[tuple[str, str], Asked] = {}
+    asked: dict[tuple[str, str], TranscriptCall] = {}
     for event in transcript:
         if isinstance(event, MessageSent):
             parts.append(Said(role=event.role, text=text_of(event.content)))
@@ -97,14 +97,14 @@ def as_text(value: Any) -> str:
     return value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
-def _take_call(parts: list[Part], asked: dict[tuple[str, str], Asked], event: ToolEvent) -> None:
+def _take_call(parts: list[Part], asked: dict[tuple[str, str], TranscriptCall], event: ToolEvent) -> None:
     key = (event.run_id, event.tool_call_id)
     if event.parent_tool_call_id is not None:
         return
     if key in asked:
         asked[key].input = event.tool_input
         return
-    asked[key] = Asked(id=event.tool_call_id, name=event.tool_name, input=event.tool_input)
+    asked[key] = TranscriptCall(id=event.tool_call_id, name=event.tool_name, input=event.tool_input)
     _response(parts, event.turn).calls.append(asked[key])
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import shutil
 from importlib.util import find_spec
 
-from .subjects import Subject
+from .subjects import AdapterSubject
 
 
-def missing(subject: Subject) -> str | None:
+def missing(subject: AdapterSubject) -> str | None:
     """What an adapter lacks on this machine; None if nothing."""
     lacking = [f"`{name}`" for name in subject.modules if find_spec(name) is None]
     on_path = any(shutil.which(program) for program in subject.programs)

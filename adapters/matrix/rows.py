@@ -9,13 +9,13 @@ import msgspec
 from proctor.policies.stream.calls import Capabilities
 
 from .record import Shown, read_record, settled
-from .subjects import SUBJECTS, Subject
+from .subjects import SUBJECTS, AdapterSubject
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
     """An adapter with what it can do; `shown` names the capabilities that the suite saw to be so."""
 
-    subject: Subject
+    subject: AdapterSubject
     declared: Capabilities
     shown: tuple[str, ...] = ()
 
@@ -32,7 +32,7 @@ def matrix(record: Mapping[str, Shown] | None = None) -> list[Row]:
     return [row for row in rows if row is not None]
 
 
-def _row(subject: Subject, kept: Shown | None) -> Row | None:
+def _row(subject: AdapterSubject, kept: Shown | None) -> Row | None:
     if kept is not None:
         return Row(subject=subject, declared=kept.declared, shown=kept.shown)
     if subject.acp is None:

@@ -14,19 +14,19 @@ from proctor.policies.stream.calls import ToolCall
 from .wire import RequestId
 
 
-class Asked:
+class PendingRequest:
     """A request that is only passed on."""
 
     __slots__ = ()
 
 
-class Handshake(Asked):
+class Handshake(PendingRequest):
     """The client's `initialize`."""
 
     __slots__ = ()
 
 
-class Listing(Asked):
+class Listing(PendingRequest):
     """A page of `tools/list`; `first` when it begins the list."""
 
     __slots__ = ("first",)
@@ -35,7 +35,7 @@ class Listing(Asked):
         self.first = first
 
 
-class Call(Asked):
+class PendingCall(PendingRequest):
     """A tool call: held at the gate, then with the server."""
 
     __slots__ = ("call", "progress", "running", "scope")
@@ -47,16 +47,16 @@ class Call(Asked):
         self.scope = anyio.CancelScope()
 
 
-Pending: TypeAlias = dict[RequestId, Asked]
+Pending: TypeAlias = dict[RequestId, PendingRequest]
 
 
-def asked_for(message: JSONRPCRequest) -> Asked:
+def asked_for(message: JSONRPCRequest) -> PendingRequest:
     """What a request that is no tool call asks for."""
     if message.method == "initialize":
         return Handshake()
     if message.method == "tools/list":
         return Listing(first=not (message.params or {}).get("cursor"))
-    return Asked()
+    return PendingRequest()
 
 
 def progress_token(params: Mapping[str, Any]) -> RequestId | None:
@@ -71,6 +71,6 @@ def about(message: Any, pending: Pending) -> MessageMetadata:
     token = (message.params or {}).get("progressToken")
     if token is None:
         return None
-    found = (key for key, asked in pending.items() if isinstance(asked, Call) and asked.progress == token)
+    found = (key for key, asked in pending.items() if isinstance(asked, PendingCall) and asked.progress == token)
     request_id = next(found, None)
     return None if request_id is None else ServerMessageMetadata(related_request_id=request_id)

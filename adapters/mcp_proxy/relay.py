@@ -21,7 +21,7 @@ from proctor.supervisor.ports import Gate
 
 from . import protocol, wire
 from .names import Naming
-from .pending import Call, Handshake, Listing, Pending, about, asked_for, progress_token
+from .pending import Handshake, Listing, Pending, PendingCall, about, asked_for, progress_token
 from .tool_list import ToolList
 from .visibility import Visibility
 
@@ -77,21 +77,21 @@ class Relay:
 
     async def wind_up(self) -> None:
         """Let the calls at the gate have their answers, then refuse what the server still works on."""
-        while any(isinstance(asked, Call) and not asked.running for asked in self._pending.values()):
+        while any(isinstance(asked, PendingCall) and not asked.running for asked in self._pending.values()):
             self._quiet = anyio.Event()
             await self._quiet.wait()
         for request_id, asked in list(self._pending.items()):
             self._pending.pop(request_id, None)
-            if isinstance(asked, Call):
+            if isinstance(asked, PendingCall):
                 await self._tell(wire.refusal(request_id, tell_model_default(asked.call.name)))
 
     async def answer_for_the_server(self, why: str) -> None:
         """Answer every open request with an error, as the server will not."""
         for request_id, asked in list(self._pending.items()):
-            if isinstance(asked, Call) and not asked.running:
+            if isinstance(asked, PendingCall) and not asked.running:
                 asked.scope.cancel()
                 await self._tell(wire.refusal(request_id, why))
-            elif isinstance(asked, Call):
+            elif isinstance(asked, PendingCall):
                 await self._failed(asked, why)
                 await self._tell(wire.refusal(request_id, why))
             else:
@@ -159,10 +159,10 @@ class Relay:
             return
         judged = self._desk.naming.judged(params["name"])
         call = ToolCall(id=self._desk.new_id(), name=judged, input=params.get("arguments") or {})
-        pending = self._pending[message.id] = Call(call, progress_token(params))
+        pending = self._pending[message.id] = PendingCall(call, progress_token(params))
         tasks.start_soon(self._gate, message, pending)
 
-    async def _gate(self, message: JSONRPCRequest, pending: Call) -> None:
+    async def _gate(self, message: JSONRPCRequest, pending: PendingCall) -> None:
         refused: SessionMessage | None = None
         try:
             with pending.scope:
@@ -174,7 +174,7 @@ class Relay:
                 self._pending.pop(message.id, None)
             self._quiet.set()
 
-    async def _decided(self, message: JSONRPCRequest, pending: Call) -> SessionMessage | None:
+    async def _decided(self, message: JSONRPCRequest, pending: PendingCall) -> SessionMessage | None:
         """What the client is told at once; None when the call went on to the server."""
         call = pending.call
         if not self._desk.visibility.knows(call.name):
@@ -194,10 +194,10 @@ class Relay:
     async def _withdrawn(self, message: JSONRPCNotification) -> None:
         request_id: Any = (message.params or {}).get("requestId")
         asked = self._pending.get(request_id) if isinstance(request_id, str | int) else None
-        if isinstance(asked, Call) and not asked.running:
+        if isinstance(asked, PendingCall) and not asked.running:
             asked.scope.cancel()
             return
-        if isinstance(asked, Call):
+        if isinstance(asked, PendingCall):
             del self._pending[request_id]
             await self._failed(asked, "cancelled by the client")
         await self._pass_on(message)
@@ -232,7 +232,7 @@ class Relay:
         if not isinstance(message, JSONRPCResponse | JSONRPCError):
             return wire.outgoing(message, about(message, self._pending))
         asked = self._pending.pop(message.id, None) if message.id is not None else None
-        if isinstance(asked, Call):
+        if isinstance(asked, PendingCall):
             await self._outcome(asked, message)
         if isinstance(message, JSONRPCResponse):
             if isinstance(asked, Handshake):
@@ -248,7 +248,7 @@ class Relay:
             seen = await self._tools.changed(seen)
             await self._tell(wire.tools_changed())
 
-    async def _outcome(self, asked: Call, message: JSONRPCResponse | JSONRPCError) -> None:
+    async def _outcome(self, asked: PendingCall, message: JSONRPCResponse | JSONRPCError) -> None:
         call = asked.call
         if isinstance(message, JSONRPCError):
             await self._failed(asked, {"code": message.error.code, "message": message.error.message})
@@ -258,7 +258,7 @@ class Relay:
             output = wire.output_of(message.result)
             await self._report(ToolCallCompleted(tool_call_id=call.id, tool_name=call.name, tool_output=output))
 
-    async def _failed(self, asked: Call, error: Any) -> None:
+    async def _failed(self, asked: PendingCall, error: Any) -> None:
         await self._report(ToolCallFailed(tool_call_id=asked.call.id, tool_name=asked.call.name, error=error))
 
     async def _report(self, event: Event) -> None:

@@ -3,9 +3,9 @@
 from .errors import TraceError
 from .formats import FORMATS
 from .read import read_sessions
-from .session import Session
+from .session import TraceSession
 
-__all__ = ["FORMATS", "Session", "TraceError", "read_sessions"]
+__all__ = ["FORMATS", "TraceError", "TraceSession", "read_sessions"]
 
 ROOMS = (
     "read",  # paths to sessions

@@ -18,9 +18,9 @@ from proctor.policies.stream.events import (
 )
 
 from .claude_files import subagent_logs
-from .claude_records import Message, Record, Usage, records
+from .claude_records import LoggedUsage, LogRecord, Message, records
 from .lines import TraceLines, open_lines
-from .session import EventLog, Session
+from .session import EventLog, TraceSession
 from .values import message_kind, text_of, tool_input
 
 _CALLS = ("tool_use", "server_tool_use", "mcp_tool_use")
@@ -28,7 +28,7 @@ _REFUSED_BY_USER = "User rejected tool use"
 _NOT_A_MODEL = "<synthetic>"
 
 
-def read(lines: TraceLines) -> Iterator[Session]:
+def read(lines: TraceLines) -> Iterator[TraceSession]:
     """The sessions of one log, with those of the sub-agents they started. Raises TraceError."""
     for session_records in _by_session(records(lines)):
         path = Path(lines.name)
@@ -37,14 +37,14 @@ def read(lines: TraceLines) -> Iterator[Session]:
         yield _session(list(together), lines.name)
 
 
-def _read_log(path: Path) -> list[Record]:
+def _read_log(path: Path) -> list[LogRecord]:
     with open_lines(str(path)) as lines:
         return [record for record in records(lines) if record.message is not None]
 
 
-def _by_session(found: Iterable[Record]) -> Iterator[list[Record]]:
+def _by_session(found: Iterable[LogRecord]) -> Iterator[list[LogRecord]]:
     """Split where a line of another session begins a new conversation: several logs in one stream."""
-    held: list[Record] = []
+    held: list[LogRecord] = []
     session_id = ""
     for record in found:
         fresh = record.session_id and session_id and record.session_id != session_id
@@ -57,7 +57,7 @@ def _by_session(found: Iterable[Record]) -> Iterator[list[Record]]:
         yield held
 
 
-def _session(found: list[Record], source: str) -> Session:
+def _session(found: list[LogRecord], source: str) -> TraceSession:
     session_id = next((record.session_id for record in found if record.session_id), Path(source).stem)
     reader = _Reader(EventLog(session_id, "claude"), found)
     for record in found:
@@ -65,7 +65,7 @@ def _session(found: list[Record], source: str) -> Session:
     models = (record.message.model for record in found if record.message and record.message.model)
     model = next((name for name in models if name != _NOT_A_MODEL), None)
     folder = next((record.envelope.cwd for record in found if record.envelope.cwd), None)
-    return Session(
+    return TraceSession(
         id=session_id,
         source=source,
         format="claude",
@@ -82,7 +82,7 @@ class _Reader:
     only the last of them is counted. A sub-agent's calls belong to the turn of the call that started it.
     """
 
-    def __init__(self, log: EventLog, found: list[Record]) -> None:
+    def __init__(self, log: EventLog, found: list[LogRecord]) -> None:
         self.log = log
         self._turns: dict[str, int] = {}
         self._calls: dict[str, tuple[str, int]] = {}
@@ -94,7 +94,7 @@ class _Reader:
         self._starters = dict(link for record in found for link in _agent_links(record))
         self._refused = {call for record in found for call in _refusals(record)}
 
-    def take(self, record: Record) -> None:
+    def take(self, record: LogRecord) -> None:
         """Add the events of one line."""
         if record.message is None:
             self.log.add(Unrecognized, at=record.at, raw=record.raw or {})
@@ -103,7 +103,7 @@ class _Reader:
         else:
             self._sent(record, record.message)
 
-    def _response(self, record: Record, message: Message) -> None:
+    def _response(self, record: LogRecord, message: Message) -> None:
         if message.model == _NOT_A_MODEL:
             content = text_of(message.content)
             self.log.add(message_kind("system"), at=record.at, role="system", content=content)
@@ -120,7 +120,7 @@ class _Reader:
         if message.usage and self._usage_at.get(message.id or "", id(record)) == id(record):
             self._usage(record, message.usage, message.model)
 
-    def _sent(self, record: Record, message: Message) -> None:
+    def _sent(self, record: LogRecord, message: Message) -> None:
         blocks = message.blocks()
         results = [block for block in blocks if str(block.get("type", "")).endswith("tool_result")]
         for block in results:
@@ -130,7 +130,7 @@ class _Reader:
             role = self._role(record, bool(results))
             self.log.add(message_kind("user"), at=record.at, role=role, content=text_of(texts))
 
-    def _role(self, record: Record, carries_results: bool) -> str:
+    def _role(self, record: LogRecord, carries_results: bool) -> str:
         """Who speaks in a line marked `user`: what the client put there is not the user's, and what a
         sub-agent is asked was written by the model.
         """
@@ -140,10 +140,10 @@ class _Reader:
         own = carries_results or line.is_meta or line.is_summary or line.prompt_source == "system"
         return "system" if own else "user"
 
-    def _parent(self, record: Record) -> str | None:
+    def _parent(self, record: LogRecord) -> str | None:
         return record.envelope.parent_call or self._starters.get(record.envelope.agent_id or "")
 
-    def _turn(self, record: Record, message: Message, parent: str | None) -> int:
+    def _turn(self, record: LogRecord, message: Message, parent: str | None) -> int:
         if record.is_subagent:
             return self._calls[parent][1] if parent in self._calls else max(self.log.turn, 1)
         key = message.id or record.envelope.uuid or str(id(record))
@@ -151,7 +151,7 @@ class _Reader:
         self.log.enter_turn(turn, record.at)
         return turn
 
-    def _call(self, record: Record, block: dict[str, Any], turn: int, parent: str | None) -> None:
+    def _call(self, record: LogRecord, block: dict[str, Any], turn: int, parent: str | None) -> None:
         call_id, name = str(block.get("id", "")), str(block.get("name", ""))
         if call_id in self._calls:
             return
@@ -167,7 +167,7 @@ class _Reader:
             parent_tool_call_id=parent,
         )
 
-    def _result(self, record: Record, block: dict[str, Any]) -> None:
+    def _result(self, record: LogRecord, block: dict[str, Any]) -> None:
         call_id = str(block.get("tool_use_id", ""))
         name, _ = self._calls.get(call_id, ("", 0))
         fields: dict[str, Any] = {"at": record.at, "tool_call_id": call_id, "tool_name": name}
@@ -179,7 +179,7 @@ class _Reader:
         else:
             self.log.add(ToolCallCompleted, **fields, tool_output=content)
 
-    def _usage(self, record: Record, usage: Usage, model: str | None) -> None:
+    def _usage(self, record: LogRecord, usage: LoggedUsage, model: str | None) -> None:
         read, written = usage.cache_read_input_tokens or 0, usage.cache_creation_input_tokens or 0
         self.log.add(
             TokenUsageUpdated,
@@ -192,14 +192,14 @@ class _Reader:
         )
 
 
-def _agent_links(record: Record) -> Iterator[tuple[str, str]]:
+def _agent_links(record: LogRecord) -> Iterator[tuple[str, str]]:
     """A sub-agent's id and the call that started it, as the line with that call's result has them."""
     outcome = record.envelope.outcome
     if record.message and isinstance(outcome, dict) and isinstance(outcome.get("agentId"), str):
         yield from ((outcome["agentId"], call) for call in _answered(record.message))
 
 
-def _refusals(record: Record) -> Iterator[str]:
+def _refusals(record: LogRecord) -> Iterator[str]:
     """The calls that were not permitted. The client says so beside the result, where no tool can write."""
     permission = record.envelope.permission
     rejected = isinstance(permission, dict) and permission.get("decision") == "reject"

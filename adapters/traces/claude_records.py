@@ -34,7 +34,7 @@ class _Envelope(msgspec.Struct, kw_only=True):
     permission: Any = msgspec.field(default=None, name="permissionDecision")
 
 
-class Usage(msgspec.Struct, kw_only=True):
+class LoggedUsage(msgspec.Struct, kw_only=True):
     """`input_tokens` here is without what was read from or written to the cache."""
 
     input_tokens: int | None = None
@@ -48,14 +48,14 @@ class Message(msgspec.Struct, kw_only=True):
     id: str | None = None
     model: str | None = None
     content: str | list[dict[str, Any]] = ""
-    usage: Usage | None = None
+    usage: LoggedUsage | None = None
 
     def blocks(self) -> list[dict[str, Any]]:
         """The content as blocks; plain text is one."""
         return [{"type": "text", "text": self.content}] if isinstance(self.content, str) else self.content
 
 
-class Record(msgspec.Struct, kw_only=True):
+class LogRecord(msgspec.Struct, kw_only=True):
     """One line. `raw` is the line itself where its type is not one that is understood here."""
 
     envelope: _Envelope
@@ -85,7 +85,7 @@ _messages = msgspec.json.Decoder(Message)
 _anything = msgspec.json.Decoder(dict[str, Any])
 
 
-def records(lines: TraceLines) -> Iterator[Record]:
+def records(lines: TraceLines) -> Iterator[LogRecord]:
     """The lines of one log, each uuid once. Raises TraceError."""
     seen: set[str] = set()
     for line in lines:
@@ -95,6 +95,6 @@ def records(lines: TraceLines) -> Iterator[Record]:
         if envelope.uuid is not None:
             seen.add(envelope.uuid)
         if envelope.type in ("user", "assistant"):
-            yield Record(envelope=envelope, message=lines.decode(_messages, envelope.message))
+            yield LogRecord(envelope=envelope, message=lines.decode(_messages, envelope.message))
         else:
-            yield Record(envelope=envelope, raw=lines.decode(_anything, line))
+            yield LogRecord(envelope=envelope, raw=lines.decode(_anything, line))

@@ -25,10 +25,10 @@ from proctor.policies.stream.events import (
     Unrecognized,
 )
 
-from .codex_outputs import Output
+from .codex_outputs import CodexOutput
 from .lines import TraceLines
 from .patches import changes_of
-from .session import EventLog, Session
+from .session import EventLog, TraceSession
 from .values import text_of, tool_input
 
 
@@ -56,7 +56,7 @@ _ABORTED = "event_msg/turn_aborted"
 _INSERTED = ("<environment_context>", "<user_instructions>", "# AGENTS.md instructions")
 
 
-def read(lines: TraceLines) -> Iterator[Session]:
+def read(lines: TraceLines) -> Iterator[TraceSession]:
     """The one session of a rollout. Raises TraceError."""
     found = [lines.decode(_lines, line) for line in lines]
     if not found:
@@ -67,7 +67,7 @@ def read(lines: TraceLines) -> Iterator[Session]:
     for line in found:
         reader.take(line)
     ends = [line.kind for line in found if line.kind in (*_STARTED, *_COMPLETED, _ABORTED)]
-    yield Session(
+    yield TraceSession(
         id=session_id,
         source=lines.name,
         format="codex",
@@ -225,10 +225,10 @@ def _completed_item(line: _Line) -> dict[str, Any]:
     return item if line.kind == "event_msg/item_completed" and isinstance(item, dict) else {}
 
 
-def _outputs(line: _Line, status: dict[str, str]) -> Iterator[tuple[str, Output]]:
+def _outputs(line: _Line, status: dict[str, str]) -> Iterator[tuple[str, CodexOutput]]:
     if line.type == "response_item" and line.payload.get("type") in _OUTPUTS:
         call_id = _call_id(line)
-        yield call_id, Output(line.payload.get("output"), status.get(call_id))
+        yield call_id, CodexOutput(line.payload.get("output"), status.get(call_id))
 
 
 def _call_id(line: _Line) -> str:

@@ -16,7 +16,7 @@ _FAILED = ("exec_command failed", "exec command rejected", "patch rejected", "ab
 _REFUSED = re.compile(r"exec_command failed[^\n]*\bRejected\(|(?:exec command|patch) rejected by user")
 
 
-class Output:
+class CodexOutput:
     """One output as the model was given it, taken apart. `status` is the client's own word, if it has one."""
 
     def __init__(self, value: Any, status: str | None) -> None:

@@ -12,10 +12,10 @@ from proctor.policies.stream.events import EVENT_TYPES
 from . import claude, codex, otel, own_events, sessions
 from .errors import TraceError
 from .lines import TraceLines, is_whole
-from .session import Session
+from .session import TraceSession
 from .spans import is_span
 
-Reader: TypeAlias = Callable[[TraceLines], Iterator[Session]]
+Reader: TypeAlias = Callable[[TraceLines], Iterator[TraceSession]]
 
 FORMATS: dict[str, Reader] = {
     "events": own_events.read,

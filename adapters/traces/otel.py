@@ -18,7 +18,7 @@ from proctor.policies.stream.events import (
 )
 
 from .lines import TraceLines, documents
-from .session import EventLog, Session
+from .session import EventLog, TraceSession
 from .span_messages import SpanMessage, answered, sent
 from .spans import Span, SpanError, at, spans_in
 from .values import message_kind, tool_input
@@ -46,7 +46,7 @@ _OUTPUT = (
 _MODEL = ("gen_ai.response.model", "gen_ai.request.model")
 
 
-def read(lines: TraceLines) -> Iterator[Session]:
+def read(lines: TraceLines) -> Iterator[TraceSession]:
     """The sessions of one file: a conversation where the spans name one, else a trace. Raises TraceError.
 
     They are held until the file ends, since exporters mix traces and write a span when it has ended.
@@ -69,7 +69,7 @@ def read(lines: TraceLines) -> Iterator[Session]:
         yield _session(session_id, spans, lines.name)
 
 
-def _session(session_id: str, spans: list[Span], source: str) -> Session:
+def _session(session_id: str, spans: list[Span], source: str) -> TraceSession:
     reader = _Reader(spans)
     for span in sorted(spans, key=lambda span: span.start):
         reader.take(span)
@@ -81,7 +81,7 @@ def _session(session_id: str, spans: list[Span], source: str) -> Session:
     if roots and roots[-1].error is not None:
         log.add(RunFailed, at=at(roots[-1].end), error=roots[-1].error)
     model = next((model for span in spans if (model := span.first(*_MODEL))), None)
-    return Session(
+    return TraceSession(
         id=session_id,
         source=source,
         format="otel",

@@ -11,10 +11,10 @@ from proctor.policies.stream.codec import decode_event
 from proctor.policies.stream.events import TERMINAL, Event, RunStarted, ToolCallDenied, ToolCallStarted, Unrecognized
 
 from .lines import TraceLines
-from .session import Session
+from .session import TraceSession
 
 
-def read(lines: TraceLines) -> Iterator[Session]:
+def read(lines: TraceLines) -> Iterator[TraceSession]:
     """The sessions of one file, in the order of their first events. Raises TraceError.
 
     A session is held until the file ends: only then is it known that no event of it follows.
@@ -25,7 +25,7 @@ def read(lines: TraceLines) -> Iterator[Session]:
         events = sessions.setdefault(event.session_id or event.run_id or lines.name, [])
         events.append(event if event.seq else msgspec.structs.replace(event, seq=len(events) + 1))
     for session_id, events in sessions.items():
-        yield Session(
+        yield TraceSession(
             id=session_id,
             source=lines.name,
             format="events",

@@ -10,14 +10,14 @@ from .claude_files import without_subagents
 from .errors import TraceError
 from .formats import FORMATS, check_told, detect
 from .lines import open_lines
-from .session import Session
+from .session import TraceSession
 
 _ENDINGS = (".jsonl", ".ndjson", ".json")
 
 
 def read_sessions(
     paths: Iterable[str], *, format: str | None = None, stdin: IO[bytes] | None = None
-) -> Iterator[Session]:
+) -> Iterator[TraceSession]:
     """The recorded sessions in files and folders, one after another; `-` is standard input.
 
     A folder is searched for `.jsonl`, `.ndjson` and `.json` files, also with `.gz`, in order of their names.
@@ -29,7 +29,7 @@ def read_sessions(
             yield from _read(file, format, stdin)
 
 
-def _read(path: str, format: str | None, stdin: IO[bytes] | None) -> Iterator[Session]:
+def _read(path: str, format: str | None, stdin: IO[bytes] | None) -> Iterator[TraceSession]:
     with open_lines(path, stdin=stdin) as lines:
         if not any(True for _ in lines.peek(1)):
             raise lines.fail("no sessions in it: the file is empty", whole_file=True)

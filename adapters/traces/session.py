@@ -11,7 +11,7 @@ import msgspec
 from proctor.policies.stream.events import Event, ToolCallRequested, ToolCallStarted, TurnStarted
 
 
-class Session(msgspec.Struct, frozen=True, kw_only=True):
+class TraceSession(msgspec.Struct, frozen=True, kw_only=True):
     """One recorded session.
 
     `events` are in the order they happened, each with its `seq`; `complete` says that nothing more will

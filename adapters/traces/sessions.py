@@ -21,7 +21,7 @@ from proctor.policies.stream.events import (
 from proctor.policies.values.canonical import json_words
 
 from .lines import TraceLines
-from .session import EventLog, Session
+from .session import EventLog, TraceSession
 from .values import message_kind, tool_input
 
 
@@ -85,7 +85,7 @@ _strict = msgspec.json.Decoder(_Line)
 _loose = msgspec.json.Decoder(_Loose)
 
 
-def read(lines: TraceLines) -> Iterator[Session]:
+def read(lines: TraceLines) -> Iterator[TraceSession]:
     """The sessions of one file, one a line. Raises TraceError."""
     for line in lines:
         record, items = _decode(lines, line)
@@ -96,7 +96,7 @@ def read(lines: TraceLines) -> Iterator[Session]:
             for name in ("source", "model", "task", "outcome")
             if (value := getattr(record, name)) is not None
         }
-        yield Session(
+        yield TraceSession(
             id=record.id,
             source=lines.name,
             format="sessions",

@@ -2,9 +2,9 @@
 
 from .draw import draw
 from .mermaid import draw_mermaid
-from .picture import Edge, Node, Picture, Section
+from .picture import Edge, GraphNode, Picture, Section
 
-__all__ = ["Edge", "Node", "Picture", "Section", "draw", "draw_mermaid"]
+__all__ = ["Edge", "GraphNode", "Picture", "Section", "draw", "draw_mermaid"]
 
 ROOMS = (
     "mermaid",  # a picture -> Mermaid text

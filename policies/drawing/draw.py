@@ -11,7 +11,7 @@ from ..rules.record import Rule
 from ..stack.check import checked_stack
 from ..stack.clauses import Clause, clauses_of
 from ..stack.limits import effective_limits, figure
-from .marking import Standing
+from .marking import Marking
 from .nets import net_section
 from .order import order_section
 from .picture import Picture
@@ -25,7 +25,7 @@ def draw(policy: Policy, monitor: Monitor | None = None) -> Picture:
     """
     stack = checked_stack(policy)
     clauses = clauses_of(stack)
-    standing = Standing(monitor)
+    standing = Marking(monitor)
     order = order_section(clauses, standing)
     nets = (net_section(clause, standing) for clause in clauses if isinstance(clause.record, Net))
     return Picture(

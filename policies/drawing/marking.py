@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from ..monitor.index import Compiled
+from ..monitor.index import CompiledRule
 from ..monitor.monitor import Monitor
 from ..rules.nets.machine import NetState
 from ..stream.calls import STRICTNESS
 from ..values.globs import is_plain
-from .picture import State
+from .picture import NodeState
 
 
-class Standing:
+class Marking:
     """What a monitor says of tools, rules and nets; without one, nothing."""
 
     def __init__(self, monitor: Monitor | None) -> None:
         self._monitor = monitor
-        self._rules: dict[str, Compiled] = {}
+        self._rules: dict[str, CompiledRule] = {}
         self._violated: frozenset[str] = frozenset()
         if monitor is not None:
             self._rules = {rule.id: rule for rule in monitor.state.rules.values()}
@@ -27,13 +27,13 @@ class Standing:
     def __bool__(self) -> bool:
         return self._monitor is not None
 
-    def of_tool(self, name: str) -> State:
+    def of_tool(self, name: str) -> NodeState:
         """Whether a tool could be called now."""
         if self._monitor is None or not is_plain(name):
             return ""
         return "open" if self._monitor.narrow([name]) else "shut"
 
-    def of_rule(self, id: str, restricted: Iterable[str]) -> State:
+    def of_rule(self, id: str, restricted: Iterable[str]) -> NodeState:
         """Whether a rule was violated, would refuse one of these tools now, or is satisfied."""
         rule = self._rules.get(id)
         if self._monitor is None or rule is None:

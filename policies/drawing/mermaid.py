@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from ..monitor.monitor import Monitor
 from ..policy import Policy
 from .draw import draw
-from .picture import Edge, Node, Picture, Section
+from .picture import Edge, GraphNode, Picture, Section
 
 SHAPES = {
     "tool": ('["', '"]'),
@@ -81,7 +81,7 @@ def _section(section: Section, prefix: str) -> Iterator[str]:
             yield f"class {prefix}{node.id} {node.state}"
 
 
-def _node(node: Node, prefix: str) -> str:
+def _node(node: GraphNode, prefix: str) -> str:
     before, after = SHAPES[node.shape]
     rows = [_text(node.text), *(f"<small>{_text(note)}</small>" for note in node.notes)]
     if node.shape == "place":

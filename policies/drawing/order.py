@@ -8,11 +8,11 @@ from ..language.selectors import Selector
 from ..rules.record import Fact, Link, Rule
 from ..rules.wording import items_of, plain_names
 from ..stack.clauses import Clause
-from .marking import Standing
-from .picture import Edge, Node, Section
+from .marking import Marking
+from .picture import Edge, GraphNode, Section
 
 
-def order_section(clauses: Iterable[Clause], standing: Standing) -> Section | None:
+def order_section(clauses: Iterable[Clause], standing: Marking) -> Section | None:
     """The graph of all rules about order; None if there are none."""
     graph = _Graph(standing)
     for clause in clauses:
@@ -24,18 +24,18 @@ def order_section(clauses: Iterable[Clause], standing: Standing) -> Section | No
 class _Graph:
     """Tools by what is written, and the rules between them."""
 
-    def __init__(self, standing: Standing) -> None:
+    def __init__(self, standing: Marking) -> None:
         self._standing = standing
         self._tools: dict[str, str] = {}
         self._plain: dict[str, str] = {}
         self._notes: dict[str, list[str]] = {}
-        self._others: list[Node] = []
+        self._others: list[GraphNode] = []
         self._edges: list[Edge] = []
 
     def section(self) -> Section | None:
         """What was added."""
         tools = [
-            Node(
+            GraphNode(
                 id=id,
                 text=text,
                 shape="tool",
@@ -69,7 +69,7 @@ class _Graph:
         id = f"r{len(self._others)}"
         named = clause.record.id if isinstance(clause.record, Rule) else None
         self._others.append(
-            Node(
+            GraphNode(
                 id=id,
                 text=word,
                 shape="rule",
@@ -84,7 +84,7 @@ class _Graph:
         for node in self._others:
             if node.shape == "fact" and node.text == fact.text:
                 return node.id
-        node = Node(id=f"f{len(self._others)}", text=fact.text, shape="fact")
+        node = GraphNode(id=f"f{len(self._others)}", text=fact.text, shape="fact")
         self._others.append(node)
         return node.id
 

@@ -7,24 +7,24 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-Shape: TypeAlias = Literal["tool", "rule", "fact", "place", "transition"]
+NodeShape: TypeAlias = Literal["tool", "rule", "fact", "place", "transition"]
 """A tool's calls, a rule between them, something that is no call; and a net's places and transitions."""
-State: TypeAlias = Literal["", "open", "shut", "violated"]
+NodeState: TypeAlias = Literal["", "open", "shut", "violated"]
 """Where a session stands: `open` may come now, is satisfied or enabled; `shut` may not, or still refuses."""
 
 _INDENT = "\u00a0" * 4
 """Blanks that no renderer takes for one."""
 
 
-class Node(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class GraphNode(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One thing of a section; `notes` stand below its text, `tokens` in a place."""
 
     id: str
     text: str
-    shape: Shape
+    shape: NodeShape
     notes: tuple[str, ...] = ()
     tokens: int = 0
-    state: State = ""
+    state: NodeState = ""
     action: str = ""
 
 
@@ -41,7 +41,7 @@ class Section(msgspec.Struct, frozen=True, kw_only=True):
     """A graph with a title; ids are its own."""
 
     title: str
-    nodes: tuple[Node, ...]
+    nodes: tuple[GraphNode, ...]
     edges: tuple[Edge, ...]
     action: str = ""
 

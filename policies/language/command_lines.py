@@ -29,7 +29,7 @@ _REDEFINES = {"git": ("-c", "--config-env", "--exec-path")}
 
 def would_run(named: str | Sequence[str], reading: Reading) -> Callable[[Any, Facts], bool]:
     """The test of one value: of a list nobody knows whether it is one command or several lines."""
-    commands = Commands(named)
+    commands = NamedCommands(named)
 
     def holds(value: Any, facts: Facts) -> bool:
         if reading.permits:
@@ -42,7 +42,7 @@ def would_run(named: str | Sequence[str], reading: Reading) -> Callable[[Any, Fa
     return holds
 
 
-class Commands:
+class NamedCommands:
     """The commands that a `runs` names, each by its first words."""
 
     __slots__ = ("_named",)

@@ -27,7 +27,7 @@ class Remembered(Protocol):
     def values(self) -> list[Any]: ...
 
 
-class Surroundings(NamedTuple):
+class Directories(NamedTuple):
     """The absolute directories that relative paths and `~` start from; None where they are not known."""
 
     workspace: str | None = None
@@ -42,7 +42,7 @@ class Facts(Protocol):
     input: Any
 
     @property
-    def surroundings(self) -> Surroundings: ...
+    def surroundings(self) -> Directories: ...
 
     def outputs(self, ref: OutputRef) -> Remembered:
         """What earlier successful calls returned."""

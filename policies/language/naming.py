@@ -10,13 +10,13 @@ from ..values.aliased import aliased
 from ..values.globs import Matcher
 from ..values.paths import PathFn, compile_path
 
-Kind: TypeAlias = str | tuple[str, ...]
+NamingKind: TypeAlias = str | tuple[str, ...]
 """What decides the names a call goes by: the tool's, or that and what the call does where this differs by input."""
 KINDS_REMEMBERED = 4_096
 """How many tool names are remembered; a model may invent any number."""
 
 
-class Names(NamedTuple):
+class CallNames(NamedTuple):
     """What a call goes by: `own` are the client's names of its tool, `acts` the portable names of what it does."""
 
     own: tuple[str, ...]
@@ -43,7 +43,7 @@ class ToolTable:
     def __bool__(self) -> bool:
         return bool(self.tools)
 
-    def kind(self, name: str, input: Any) -> Kind:
+    def kind(self, name: str, input: Any) -> NamingKind:
         """The kind of a call; one whose input does not tell what it does may do everything."""
         where = self._acts_where.get(self._fold(name))
         if where is None:
@@ -51,22 +51,22 @@ class ToolTable:
         acts = dict.fromkeys(act for act, values_at in where if values_at(input))
         return (name, *(acts or dict.fromkeys(act for act, _ in where)))
 
-    def kinds(self, name: str) -> tuple[Kind, ...]:
+    def kinds(self, name: str) -> tuple[NamingKind, ...]:
         """The kinds of which each call of a tool is one, or several at once."""
         where = self._acts_where.get(self._fold(name))
         return (name,) if where is None else tuple((name, act) for act in dict.fromkeys(act for act, _ in where))
 
-    def names(self, kind: Kind) -> Names:
+    def names(self, kind: NamingKind) -> CallNames:
         """What calls of a kind go by."""
         own, *acts = (kind,) if isinstance(kind, str) else kind
         if not self.tools:
-            return Names((own,))
+            return CallNames((own,))
         known = self.tools.get(self._fold(own))
         if known is None:
-            return Names((own,), tuple(acts))
+            return CallNames((own,), tuple(acts))
         owns = (own, *known.synonyms)
         folded = {self._fold(name) for name in owns}
-        return Names(owns, tuple(act for act in dict.fromkeys((*known.acts, *acts)) if act not in folded))
+        return CallNames(owns, tuple(act for act in dict.fromkeys((*known.acts, *acts)) if act not in folded))
 
     def input(self, name: str, input: Any) -> Any:
         """A call's input, its portable inputs found by their names too."""

@@ -29,7 +29,7 @@ def _unknown(facts: Facts) -> bool:
     return False
 
 
-class Compiled(NamedTuple):
+class CompiledConditions(NamedTuple):
     """A list of conditions as one predicate on (document, facts).
 
     `dynamic`: it depends on the judged call or on remembered outputs, so it cannot be settled beforehand.
@@ -45,7 +45,7 @@ class Compiled(NamedTuple):
 
 def compile_conditions(
     conditions: Sequence[Condition], *, permits: bool, loose: bool, ahead: bool = False, expand: Expand = as_written
-) -> Compiled:
+) -> CompiledConditions:
     """One predicate for conditions that must all hold; `loose` for a call's input, typed for outputs.
 
     `ahead`: it holds where some call to come would have the arguments for it.
@@ -58,7 +58,7 @@ def compile_when(conditions: Sequence[Condition]) -> Predicate:
     return _all_of(conditions, Reading(permits=False, loose=False, context=True), as_written).holds
 
 
-def _all_of(conditions: Sequence[Condition], reading: Reading, expand: Expand) -> Compiled:
+def _all_of(conditions: Sequence[Condition], reading: Reading, expand: Expand) -> CompiledConditions:
     parts = [_compile(condition, reading, expand) for condition in conditions]
     predicates = [part.holds for part in parts]
     if len(predicates) == 1:
@@ -68,7 +68,7 @@ def _all_of(conditions: Sequence[Condition], reading: Reading, expand: Expand) -
         def holds(doc: Any, facts: Facts) -> bool:
             return all(predicate(doc, facts) for predicate in predicates)
 
-    return Compiled(
+    return CompiledConditions(
         holds,
         any(part.dynamic for part in parts),
         tuple(ref for part in parts for ref in part.outputs),
@@ -77,12 +77,12 @@ def _all_of(conditions: Sequence[Condition], reading: Reading, expand: Expand) -
     )
 
 
-def _compile(condition: Condition, reading: Reading, expand: Expand) -> Compiled:
+def _compile(condition: Condition, reading: Reading, expand: Expand) -> CompiledConditions:
     if condition.not_ is not UNSET:
         return _denied(condition.not_, reading, expand)
     if condition.any_of is not UNSET:
         parts = [_compile(inner, reading, expand) for inner in condition.any_of]
-        return Compiled(
+        return CompiledConditions(
             lambda doc, facts: any(part.holds(doc, facts) for part in parts),
             any(part.dynamic for part in parts),
             tuple(ref for part in parts for ref in part.outputs),
@@ -98,7 +98,7 @@ def _compile(condition: Condition, reading: Reading, expand: Expand) -> Compiled
     if reading.context:
         absent = all(operator == ("exists", False) for operator in condition.operators())
         holds = _none_is_nothing(values_at, holds, absent)
-    return Compiled(
+    return CompiledConditions(
         holds,
         any(test.dynamic for test in tests),
         refs,
@@ -111,12 +111,12 @@ def _none_is_nothing(values_at: paths.PathFn, holds: Predicate, absent: bool) ->
     return lambda doc, facts: absent if None in values_at(doc) else holds(doc, facts)
 
 
-def _denied(conditions: Sequence[Condition], reading: Reading, expand: Expand) -> Compiled:
+def _denied(conditions: Sequence[Condition], reading: Reading, expand: Expand) -> CompiledConditions:
     """Conditions that must not all hold: each is read the other way round, so that the whole leans as it should."""
     if reading.ahead and has_references(conditions):
-        return Compiled(lambda doc, facts: True, True, ())
+        return CompiledConditions(lambda doc, facts: True, True, ())
     inner = _all_of(conditions, reading._replace(permits=not reading.permits, ahead=False), expand)
-    return Compiled(
+    return CompiledConditions(
         lambda doc, facts: not inner.holds(doc, facts),
         inner.dynamic,
         inner.outputs,

@@ -19,7 +19,7 @@ from ..values.globs import Matcher, glob_problems, matcher
 from .conditions import Condition
 from .explaining import explained
 from .facts import Facts
-from .naming import Names
+from .naming import CallNames
 from .operands import OutputRef
 from .predicates import compile_conditions
 from .record import Name, Record
@@ -114,7 +114,7 @@ Bound: TypeAlias = Callable[[Subject], bool] | bool
 """A selector bound to a tool's name: True and False are decided by the name alone."""
 
 
-class Scope:
+class NameScope:
     """The names one policy gives: aliases that stand for several tools, and virtual tools."""
 
     def __init__(
@@ -195,7 +195,7 @@ class Slot:
     def __init__(
         self,
         selector: Selector,
-        scope: Scope,
+        scope: NameScope,
         *,
         permits: bool,
         own: bool = True,
@@ -215,31 +215,31 @@ class Slot:
         """The patterns named, aliases replaced."""
         return tuple(name for part in self._parts for name in part.names)
 
-    def bind(self, names: Names) -> Bound:
+    def bind(self, names: CallNames) -> Bound:
         """What is left to ask of a call that goes by these names."""
         if self._every_act and len(names.acts) > 1:
-            each = [self._any(Names((), (act,)), names) for act in names.acts]
-            return any_of([self._any(Names(names.own), names), all_of(each)])
+            each = [self._any(CallNames((), (act,)), names) for act in names.acts]
+            return any_of([self._any(CallNames(names.own), names), all_of(each)])
         return self._any(names, names)
 
-    def _any(self, looked_at: Names, names: Names) -> Bound:
+    def _any(self, looked_at: CallNames, names: CallNames) -> Bound:
         return any_of([self._bound(part, looked_at, names) for part in self._parts])
 
-    def _bound(self, part: _Part, looked_at: Names, names: Names) -> Bound:
+    def _bound(self, part: _Part, looked_at: CallNames, names: CallNames) -> Bound:
         return part.bind(self._seen(looked_at), [v for v in self.virtual_names if names.any(v.of_tool)])
 
-    def _seen(self, names: Names) -> Names:
-        return Names(names.own if self.own else (), names.acts if self._acts else ())
+    def _seen(self, names: CallNames) -> CallNames:
+        return CallNames(names.own if self.own else (), names.acts if self._acts else ())
 
-    def conditions_on(self, names: Names) -> tuple[str, ...]:
+    def conditions_on(self, names: CallNames) -> tuple[str, ...]:
         """What the items that name a tool ask of its input, in words."""
         return tuple(part.words for part in self._parts if part.words and names.any(part.matches))
 
-    def explained(self, names: Names, call: Subject) -> list[dict[str, Any]]:
+    def explained(self, names: CallNames, call: Subject) -> list[dict[str, Any]]:
         """Each condition of the items that name a call: whether it holds, and for which value."""
         return [found for part in self._parts if self._bound(part, names, names) for found in part.explained(call)]
 
-    def met_by(self, names: Names, call: Subject) -> str:
+    def met_by(self, names: CallNames, call: Subject) -> str:
         """How a call that meets the slot meets the first item, as a sentence goes on; "" if by its name."""
         named = [(part, self._bound(part, names, names)) for part in self._parts]
         asked = [(part, bound) for part, bound in named if bound is not False]
@@ -251,7 +251,7 @@ class Slot:
                 return f"{alias}, and {part.words}" if part.words else alias
         return ""
 
-    def outlook(self, names: Names, facts: Facts) -> tuple[bool, bool]:
+    def outlook(self, names: CallNames, facts: Facts) -> tuple[bool, bool]:
         """Whether every call of these names is met as things stand, and whether some call may be."""
         found = [part.outlook(self._bound(part, names, names), self._seen(names), facts) for part in self._parts]
         return any(sure for sure, _ in found), any(maybe for _, maybe in found)
@@ -263,7 +263,7 @@ _ANY_INPUT = compile_conditions((), permits=True, loose=True)
 class _Part:
     """One item of a selector: names, and what the input must meet."""
 
-    def __init__(self, item: str | ToolWhere, scope: Scope, permits: bool) -> None:
+    def __init__(self, item: str | ToolWhere, scope: NameScope, permits: bool) -> None:
         tools = item if isinstance(item, str) else item.tool
         self.names = scope.expand(tools)
         self.matches = matcher(self.names)
@@ -280,7 +280,7 @@ class _Part:
     def explained(self, call: Subject) -> list[dict[str, Any]]:
         return self._explained(call.input, call)
 
-    def bind(self, names: Names, virtual_names: Sequence[VirtualName]) -> Bound:
+    def bind(self, names: CallNames, virtual_names: Sequence[VirtualName]) -> Bound:
         where = self._where
         if names.any(self.matches):
             return True if where is None else lambda call: where(call.input, call)
@@ -291,7 +291,7 @@ class _Part:
             return lambda call: any(call.goes_by(name) for name in virtual)
         return lambda call: any(call.goes_by(name) for name in virtual) and where(call.input, call)
 
-    def outlook(self, bound: Bound, names: Names, facts: Facts) -> tuple[bool, bool]:
+    def outlook(self, bound: Bound, names: CallNames, facts: Facts) -> tuple[bool, bool]:
         if isinstance(bound, bool):
             return bound, bound
         return names.any(self.matches) and self._compiled.always(facts), not self._compiled.never(facts)

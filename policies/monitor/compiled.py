@@ -9,7 +9,7 @@ from ..policy import Approval, Policy
 from ..rules.nets.machine import OnResults, Validators
 from ..stream.calls import RunContext
 from ..stream.tools import Tool
-from .index import Compiled
+from .index import CompiledRule
 from .limits import LimitJudge
 from .monitor import Monitor
 from .program import Program, program_of
@@ -38,7 +38,7 @@ class CompiledPolicy:
         return self.program.name
 
     @property
-    def rules(self) -> tuple[Compiled, ...]:
+    def rules(self) -> tuple[CompiledRule, ...]:
         """Its rules, tool rules and nets, in the stack's order."""
         return self.program.rules
 

@@ -9,7 +9,7 @@ from ..stream import events as ev
 from ..stream.calls import Violation
 from .limits import UNITS
 from .memory import message_text
-from .session import HELD, LAPSED, REQUESTED, RUNNING, STARTED, UNDECIDED, Call, Grant, Output
+from .session import HELD, LAPSED, REQUESTED, RUNNING, STARTED, UNDECIDED, CallInFlight, Grant, ParsedOutput
 from .state import SessionState
 
 
@@ -91,7 +91,7 @@ def completed(on: SessionState, event: ev.ToolCallCompleted) -> list[Violation]:
     del on.calls[call.id]
     steps = call.steps
     if steps.outcomes or steps.remembers:
-        on.succeeded(call, Output(event.tool_output))
+        on.succeeded(call, ParsedOutput(event.tool_output))
     on.session.finish(call)
     return []
 
@@ -151,7 +151,7 @@ def lapsed(on: SessionState, event: ev.ToolApprovalDenied | ev.ToolApprovalExpir
     return []
 
 
-def _answers(event: ev.ApprovalEvent, call: Call) -> bool:
+def _answers(event: ev.ApprovalEvent, call: CallInFlight) -> bool:
     """Whether an answer is to the approval that the call waits for."""
     return event.approval_id == (call.approval or event.approval_id)
 

@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal, TypeAlias
 
-from .session import RUNNING, Call, Session, mark
+from .session import RUNNING, CallInFlight, Session, mark
 
-Standing: TypeAlias = Literal["new", "asked", "changed", "running", "over", "denied", "clash"]
+CallIdentity: TypeAlias = Literal["new", "asked", "changed", "running", "over", "denied", "clash"]
 """What a call is to the calls of its run: `asked` for and undecided, `changed`: asked for with another input,
 `running`, `over`, or `denied` before; `clash`: the id is another call's.
 """
 
 
-def identify(session: Session, calls: Mapping[str, Call], id: str, name: str, input: object, turn: int) -> Standing:
+def identify(
+    session: Session, calls: Mapping[str, CallInFlight], id: str, name: str, input: object, turn: int
+) -> CallIdentity:
     """What the call of that id, tool and input is, if it is of response `turn` (the session's number; 0: unknown).
 
     Ids live within their run. A client that numbers the calls of each response anew gives ids that are new ones

@@ -7,17 +7,17 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from ..language.naming import Names
+from ..language.naming import CallNames
 from ..language.operands import OutputRef
 from ..language.selectors import Subject
-from ..rules.machine import Ahead, Call, Finding, Judge, Machine, Spend
+from ..rules.machine import Ahead, Finding, JudgeCall, JudgedCall, Machine, Spend
 from ..stream.calls import Action
 
 MET_KEPT = 256
 """How many different answers are kept for the calls of one tool."""
 
 
-class Compiled(msgspec.Struct, frozen=True, kw_only=True):
+class CompiledRule(msgspec.Struct, frozen=True, kw_only=True):
     """One rule, tool rule or net of the stack, compiled: `policy` is the member it came from."""
 
     number: int
@@ -36,7 +36,7 @@ class Compiled(msgspec.Struct, frozen=True, kw_only=True):
 class Visit(msgspec.Struct, frozen=True):
     """A rule that looks at calls of a tool: the slots they meet by name alone, and those to ask about."""
 
-    rule: Compiled
+    rule: CompiledRule
     mask: int
     asks: tuple[tuple[int, Callable[[Subject], bool]], ...]
     maybe: int
@@ -59,7 +59,7 @@ class Visit(msgspec.Struct, frozen=True):
         return mask
 
 
-def visit_of(rule: Compiled, names: Names) -> Visit:
+def visit_of(rule: CompiledRule, names: CallNames) -> Visit:
     """How a rule looks at calls that go by these names."""
     sure, maybe = 0, 0
     asks = []
@@ -75,13 +75,13 @@ def visit_of(rule: Compiled, names: Names) -> Visit:
     return Visit(rule, sure, tuple(asks), maybe)
 
 
-Met: TypeAlias = tuple[Compiled, int]
+Met: TypeAlias = tuple[CompiledRule, int]
 """A rule that a call concerns, with the slots the call meets."""
 Remembers: TypeAlias = Sequence[tuple[OutputRef, Callable[[Any], list[Any]]]]
 """The references that a tool's outputs are remembered for, and how to read them."""
 
 
-Asked: TypeAlias = tuple[Judge, Any, int, Compiled]
+AskedRule: TypeAlias = tuple[JudgeCall, Any, int, CompiledRule]
 """What is asked about a call: a rule's judge, the rule's state, and the slots the call meets."""
 
 
@@ -117,14 +117,14 @@ class Visits:
         self.ordinals = [rule.number for rule, _ in rules if rule.machine.ordinals]
         self.exercised = frozenset(rule.id for rule, mask in rules if mask & rule.machine.restricts)
 
-    def with_due(self, due: Iterable[int], by_number: Mapping[int, Compiled]) -> Visits:
+    def with_due(self, due: Iterable[int], by_number: Mapping[int, CompiledRule]) -> Visits:
         """These and the rules that are due whatever the call's name."""
         named = {rule.number for rule, _ in self.rules}
         more = [(by_number[number], 0) for number in due if number not in named and number in by_number]
         return Visits(sorted([*self.rules, *more], key=lambda met: met[0].number), self.remembers)
 
 
-class Plan(msgspec.Struct, frozen=True, kw_only=True):
+class ToolPlan(msgspec.Struct, frozen=True, kw_only=True):
     """What calls of one tool concern: rules, and references that remember their outputs.
 
     Where the name alone decides, `fixed` is the answer for every call; otherwise `met` keeps the answers by
@@ -161,20 +161,20 @@ class Steps:
     __slots__ = ("attempts", "judges", "new", "outcomes", "remembers", "spends", "validators", "visits")
 
     def __init__(
-        self, visits: Visits, states: Mapping[int, Any], rules: Mapping[int, Compiled], broken: Mapping[str, str]
+        self, visits: Visits, states: Mapping[int, Any], rules: Mapping[int, CompiledRule], broken: Mapping[str, str]
     ) -> None:
         self.visits = visits
         self.new = True
-        self.judges: list[Asked] = []
+        self.judges: list[AskedRule] = []
         for rule, mask, judge in visits.judges:
             if rule.id in broken:
                 judge = _refusing(broken[rule.id])
             if judge is not None:
                 self.judges.append((judge, states[rule.number], mask, rule))
-        self.validators: list[Asked] = [
+        self.validators: list[AskedRule] = [
             (validate, states[r.number], mask, r) for r, mask, validate in visits.validators if r.id not in broken
         ]
-        self.spends: list[tuple[Spend, Any, int, Compiled]] = [
+        self.spends: list[tuple[Spend, Any, int, CompiledRule]] = [
             (spend, states[rule.number], mask, rule) for rule, mask, spend in visits.spends if spend is not None
         ]
         self.attempts = [(states[rule.number], mask, rule) for rule, mask in visits.attempts]
@@ -182,8 +182,8 @@ class Steps:
         self.remembers = visits.remembers
 
 
-def _refusing(why: str) -> Judge:
-    def judge(state: Any, call: Call, mask: int, now: int) -> Finding | None:
+def _refusing(why: str) -> JudgeCall:
+    def judge(state: Any, call: JudgedCall, mask: int, now: int) -> Finding | None:
         raise RuntimeError(why)
 
     return judge

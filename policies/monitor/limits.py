@@ -19,7 +19,7 @@ from ..stream.events import (
     TurnCompleted,
     TurnStarted,
 )
-from .usage import Meter
+from .usage import TokenMeter
 
 UNITS = {
     "max_total_tokens": "tokens",
@@ -72,7 +72,7 @@ class Exceeded(NamedTuple):
     finding: Finding
 
 
-_Used: TypeAlias = Callable[[LimitState, Meter], float]
+_Used: TypeAlias = Callable[[LimitState, TokenMeter], float]
 
 
 class LimitJudge:
@@ -114,7 +114,7 @@ class LimitJudge:
         state.exceeded = state.reported = frozenset()
         state.warned = frozenset(n for n in state.warned if self.entries[n].limit.scope == "session")
 
-    def exceeded_now(self, state: LimitState, meter: Meter, moved: Sequence[int]) -> list[Exceeded]:
+    def exceeded_now(self, state: LimitState, meter: TokenMeter, moved: Sequence[int]) -> list[Exceeded]:
         """The limits among those moved that are exceeded and were not before; each is named once per run."""
         found: list[Exceeded] = []
         for number in moved:
@@ -127,7 +127,7 @@ class LimitJudge:
                     found.append(Exceeded(number, self._finding(number, used, meter if rejected else None)))
         return found
 
-    def judge(self, state: LimitState, meter: Meter, turn: int) -> list[Exceeded]:
+    def judge(self, state: LimitState, meter: TokenMeter, turn: int) -> list[Exceeded]:
         """The limits that refuse a call of this response (numbered within the run)."""
         found: list[Exceeded] = []
         if state.exceeded:
@@ -144,12 +144,12 @@ class LimitJudge:
             found.sort(key=lambda each: each.number)
         return found
 
-    def closed(self, state: LimitState, meter: Meter) -> bool:
+    def closed(self, state: LimitState, meter: TokenMeter) -> bool:
         """Whether every call to come would be refused: of this response, until it is over, and of the next."""
         found = self.judge(state, meter, max(state.turns, state.turns_over + 1))
         return any(self.entries[each.number].action in ("deny", "cancel") for each in found)
 
-    def warnings(self, state: LimitState, meter: Meter) -> Iterator[LimitWarning]:
+    def warnings(self, state: LimitState, meter: TokenMeter) -> Iterator[LimitWarning]:
         """The limits that have passed their `warn_at`; each once over all that it counts."""
         for number in self.warns:
             entry = self.entries[number]
@@ -183,7 +183,7 @@ class LimitJudge:
         if not waiting and state.active_at is not None:
             state.longest_idle = max(state.longest_idle, state.now - state.active_at)
 
-    def _finding(self, number: int, used: float, unpriced: Meter | None = None) -> Finding:
+    def _finding(self, number: int, used: float, unpriced: TokenMeter | None = None) -> Finding:
         entry = self.entries[number]
         unit, of = UNITS[entry.name], "session" if entry.limit.scope == "session" else "run"
         if unpriced is not None:
@@ -211,7 +211,7 @@ def _used_of(entry: LimitEntry) -> _Used:
     return (lambda state, meter: tokens(meter.session)) if session else (lambda state, meter: tokens(meter.run))
 
 
-def _duration(state: LimitState, meter: Meter) -> int:
+def _duration(state: LimitState, meter: TokenMeter) -> int:
     return 0 if state.started_at is None or state.now is None else state.now - state.started_at
 
 

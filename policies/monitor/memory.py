@@ -8,7 +8,7 @@ from unicodedata import category
 
 import msgspec
 
-from ..language.facts import Surroundings
+from ..language.facts import Directories
 from ..language.naming import ToolTable
 from ..language.operands import OutputRef
 from ..language.operators import flat
@@ -16,7 +16,7 @@ from ..rules.machine import BOUND
 from ..stream.calls import UNREADABLE, RunContext, fingerprint
 from ..values.equality import is_number, number_of, unkeepable
 from ..values.regexes import Regex
-from .usage import Meter
+from .usage import TokenMeter
 
 USER_TEXT_BOUND = 1_000_000
 """Characters of user messages kept, the latest; what was forgotten supports no value any more."""
@@ -95,9 +95,9 @@ class UserWords(msgspec.Struct, kw_only=True, omit_defaults=True):
         return any(_stands_in(text, folded) for text in self.texts)
 
 
-def surroundings_of(context: RunContext) -> Surroundings:
+def surroundings_of(context: RunContext) -> Directories:
     """Where a run works, as far as its context says."""
-    return Surroundings(context.workspace or None, context.home or None)
+    return Directories(context.workspace or None, context.home or None)
 
 
 class Memory:
@@ -109,7 +109,7 @@ class Memory:
         self,
         returned: dict[OutputRef, Returned],
         words: UserWords,
-        meter: Meter,
+        meter: TokenMeter,
         context: RunContext,
         tools: ToolTable,
     ) -> None:

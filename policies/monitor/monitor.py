@@ -24,7 +24,7 @@ from .handlers import HANDLERS
 from .live_nets import add_net, remove_net
 from .narrowing import narrow, refusing
 from .report import Report, settle
-from .session import ALLOWED, HELD, NO_ANSWERS, REQUESTED, Call
+from .session import ALLOWED, HELD, NO_ANSWERS, REQUESTED, CallInFlight
 from .snapshots import write
 from .state import SessionState
 from .violations import id_in_use, unreadable
@@ -106,7 +106,7 @@ class Monitor:
             return decision_on(call, [unreadable(on.program.name, call, error)], ("input",))
 
     def _weighed(
-        self, call: ToolCall, subject: Call, violations: list[Violation], errors: tuple[str, ...]
+        self, call: ToolCall, subject: CallInFlight, violations: list[Violation], errors: tuple[str, ...]
     ) -> Decision:
         """The decision on what was found, and what it does to the call."""
         on = self.state

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from ..errors import wrong_type
-from ..language.naming import Kind
+from ..language.naming import NamingKind
 from ..stream.calls import STRICTNESS
-from .session import Call
+from .session import CallInFlight
 from .state import SessionState
 
 
@@ -30,9 +30,9 @@ def refusing(on: SessionState, tool: str) -> Iterator[str]:
     return (rule for rule in first if all(rule in other for other in also))
 
 
-def _refusing(on: SessionState, tool: str, kind: Kind) -> Iterator[str]:
+def _refusing(on: SessionState, tool: str, kind: NamingKind) -> Iterator[str]:
     count = on.session.count
-    ahead = Call("", tool, None, on.session.turn + 1, on.memory, kind=kind)
+    ahead = CallInFlight("", tool, None, on.session.turn + 1, on.memory, kind=kind)
     visits = on.program.plan(kind).visits
     named = {visit.rule.number for visit in visits}
     due = [(number, 0, 0) for number in on.due_next() if number not in named]

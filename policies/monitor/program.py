@@ -13,11 +13,11 @@ from typing import Any
 import msgspec
 
 from ..errors import PolicyError
-from ..language.facts import Surroundings
-from ..language.naming import NO_TOOLS, Kind, ToolTable
+from ..language.facts import Directories
+from ..language.naming import NO_TOOLS, NamingKind, ToolTable
 from ..language.operands import OutputRef
 from ..language.predicates import compile_when
-from ..language.selectors import Scope
+from ..language.selectors import NameScope
 from ..policy import Allow, Approval, Deny, Policy, members_of
 from ..rules.check import CheckMachine
 from ..rules.keyed import Keyed
@@ -38,7 +38,7 @@ from ..stream.tools import Tool
 from ..values.globs import matcher
 from ..values.paths import compile_path
 from ..values.regexes import Regex
-from .index import Compiled, Plan, Visits, visit_of
+from .index import CompiledRule, ToolPlan, Visits, visit_of
 from .limits import LimitJudge
 from .memory import Returned, surroundings_of
 from .prices import PriceBook
@@ -51,7 +51,7 @@ class Program:
     """A policy's rules as machines, indexed by the tools they name; shared by sessions, from any thread."""
 
     def __init__(
-        self, policy: Policy, rules: tuple[Compiled, ...], limits: LimitJudge, tools: ToolTable = NO_TOOLS
+        self, policy: Policy, rules: tuple[CompiledRule, ...], limits: LimitJudge, tools: ToolTable = NO_TOOLS
     ) -> None:
         self.policy = policy
         self.name = policy.name
@@ -68,14 +68,14 @@ class Program:
         refs = dict.fromkeys(ref for rule in rules for ref in rule.machine.outputs)
         self.references = {ref: (matcher(ref.tools), compile_path(ref.path)) for ref in refs}
         self.has_ordinals = any(rule.machine.ordinals for rule in rules)
-        self._plans: dict[Kind, Plan] = {}
+        self._plans: dict[NamingKind, ToolPlan] = {}
         self._variants: dict[frozenset[int], Program] = {}
 
-    def named(self, policy: str, id: str) -> Compiled | None:
+    def named(self, policy: str, id: str) -> CompiledRule | None:
         """The rule of that policy with that id, as it is called here or as it is in another stack."""
         return self._named.get((policy, id)) or self._named.get((policy, id.removeprefix(f"{policy}/")))
 
-    def plan(self, kind: Kind) -> Plan:
+    def plan(self, kind: NamingKind) -> ToolPlan:
         """The rules that calls of this kind concern."""
         plan = self._plans.get(kind)
         if plan is None:
@@ -84,7 +84,7 @@ class Program:
             plan = self._plans[kind] = self._planned(kind)
         return plan
 
-    def _planned(self, kind: Kind) -> Plan:
+    def _planned(self, kind: NamingKind) -> ToolPlan:
         if not isinstance(kind, str | tuple):
             raise TypeError(f"a tool's name is text, not a value of type `{type(kind).__name__}`")
         names = self.tools.names(kind)
@@ -92,7 +92,7 @@ class Program:
         looked = [(rule, visit) for rule, visit in looked if visit.maybe or rule.machine.every_call]
         remembers = [(ref, path) for ref, (matches, path) in self.references.items() if names.any(matches)]
         asks = any(visit.asks for _, visit in looked)
-        return Plan(
+        return ToolPlan(
             visits=tuple(visit for _, visit in looked),
             remembers=remembers,
             fixed=None if asks else Visits([(rule, visit.mask) for rule, visit in looked], remembers),
@@ -126,7 +126,7 @@ class Program:
         rule = _compiled_net(number, made.name, self.policy.name, action, made, NetMachine(made, scope, **attached))
         return self._with((*self.rules, rule))
 
-    def with_rule(self, rule: Compiled) -> Program:
+    def with_rule(self, rule: CompiledRule) -> Program:
         """This policy with a rule put back in its place."""
         return self._with(tuple(sorted((*self.rules, rule), key=lambda each: each.number)))
 
@@ -138,7 +138,7 @@ class Program:
         """This program on a client whose tools these are."""
         return Program(self.policy, self.rules, self.limits, ToolTable(tools))
 
-    def _with(self, rules: tuple[Compiled, ...]) -> Program:
+    def _with(self, rules: tuple[CompiledRule, ...]) -> Program:
         return Program(self.policy, rules, self.limits, self.tools)
 
 
@@ -147,7 +147,7 @@ class _Nothing:
 
     input: Any = None
 
-    def __init__(self, surroundings: Surroundings) -> None:
+    def __init__(self, surroundings: Directories) -> None:
         self.surroundings = surroundings
 
     def outputs(self, ref: OutputRef) -> Returned:
@@ -164,7 +164,7 @@ def program_of(policy: Policy, tools: Iterable[Tool], validators: Validators, on
     return Program(stack, rules, limits, ToolTable(tools))
 
 
-def _machines(stack: Policy, validators: Validators, on_results: OnResults) -> Iterator[Compiled]:
+def _machines(stack: Policy, validators: Validators, on_results: OnResults) -> Iterator[CompiledRule]:
     for number, clause in enumerate(clauses_of(stack)):
         record = clause.record
         if isinstance(record, Net):
@@ -192,7 +192,7 @@ def _check_hooks(attached: Sequence[tuple[str, object]]) -> None:
             raise PolicyError(f"the validator or result hook of `{name}` is {kind}, not a plain function")
 
 
-def _machine_of(id: str, clause: Rule | Allow | Deny, scope: Scope) -> Machine:
+def _machine_of(id: str, clause: Rule | Allow | Deny, scope: NameScope) -> Machine:
     machine = clause.compile(scope)
     if isinstance(machine, CheckMachine):
         machine.rule_id = id
@@ -205,8 +205,8 @@ def _when(clause: Any) -> Any:
 
 def _compiled(
     number: int, id: str, policy: str, action: Action, clause: Rule | Allow | Deny, machine: Machine
-) -> Compiled:
-    return Compiled(
+) -> CompiledRule:
+    return CompiledRule(
         number=number,
         id=id,
         kind=machine.kind,
@@ -221,8 +221,8 @@ def _compiled(
     )
 
 
-def _compiled_net(number: int, id: str, policy: str, action: Action, net: Net, machine: NetMachine) -> Compiled:
-    return Compiled(
+def _compiled_net(number: int, id: str, policy: str, action: Action, net: Net, machine: NetMachine) -> CompiledRule:
+    return CompiledRule(
         number=number,
         id=id,
         kind="net",

@@ -7,7 +7,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from ..stream.calls import Violation
-from .index import Compiled
+from .index import CompiledRule
 from .state import SessionState
 from .violations import of_rule
 
@@ -43,7 +43,7 @@ def settle(on: SessionState, *, complete: bool) -> Report:
     return Report(rules=rules, violations=tuple(violations))
 
 
-def _status(on: SessionState, rule: Compiled, *, owes: bool, complete: bool) -> Status:
+def _status(on: SessionState, rule: CompiledRule, *, owes: bool, complete: bool) -> Status:
     session, machine = on.session, rule.machine
     if rule.id in session.violated or (owes and complete):
         return "violated"

@@ -14,8 +14,8 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from ..language.facts import Surroundings
-from ..language.naming import Kind, Names
+from ..language.facts import Directories
+from ..language.naming import CallNames, NamingKind
 from ..language.operands import OutputRef
 from ..language.selectors import VirtualName
 from ..stream.calls import UNREADABLE, RunContext, Usage, canonical, check_input, fingerprint
@@ -23,7 +23,7 @@ from ..values.equality import is_number, parsed_output, text_of
 from .index import NO_STEPS, Steps
 from .limits import LimitState
 from .memory import Memory, Returned, UserWords
-from .usage import Meter
+from .usage import TokenMeter
 
 FINISHED_KEPT = 65_536
 """The most finished calls of a run that are remembered by id; an older id counts as a new call."""
@@ -57,7 +57,7 @@ class Grant(msgspec.Struct, frozen=True, gc=False):
         return self.rules is None or (policy, rule) in self.rules
 
 
-class Call(msgspec.Struct, gc=False):
+class CallInFlight(msgspec.Struct, gc=False):
     """One call in flight, and what the rules may ask about it.
 
     `steps` is what it does to the rules it concerns, `memory` what the session remembers for them. `approval` is
@@ -73,7 +73,7 @@ class Call(msgspec.Struct, gc=False):
     memory: Memory
     status: str = REQUESTED
     steps: Steps = NO_STEPS
-    kind: Kind = ""
+    kind: NamingKind = ""
     approval: str = ""
     shown: tuple[RuleName, ...] = ()
     kept: bytes = b""
@@ -103,7 +103,7 @@ class Call(msgspec.Struct, gc=False):
         return known
 
     @property
-    def names(self) -> Names:
+    def names(self) -> CallNames:
         """What the call goes by."""
         return self.memory.tools.names(self.kind)
 
@@ -118,7 +118,7 @@ class Call(msgspec.Struct, gc=False):
         return self.memory.context
 
     @property
-    def surroundings(self) -> Surroundings:
+    def surroundings(self) -> Directories:
         """Where the run works."""
         return self.memory.surroundings
 
@@ -202,7 +202,7 @@ class Session:
     exercised: frozenset[str] = frozenset()
     violated: frozenset[str] = frozenset()
     broken: dict[str, str] = field(default_factory=dict)
-    meter: Meter = field(default_factory=Meter)
+    meter: TokenMeter = field(default_factory=TokenMeter)
     limits: LimitState = field(default_factory=LimitState)
     words: UserWords = field(default_factory=UserWords)
 
@@ -227,7 +227,7 @@ class Session:
         self.clashing = frozenset()
         self.meter.new_run(model)
 
-    def finish(self, call: Call) -> None:
+    def finish(self, call: CallInFlight) -> None:
         """A call is over; only its id and its mark stay."""
         finished = self.finished
         try:
@@ -260,7 +260,7 @@ class Session:
 _UNPARSED: Any = object()
 
 
-class Output(msgspec.Struct, gc=False):
+class ParsedOutput(msgspec.Struct, gc=False):
     """What a tool returned, parsed when a rule first looks."""
 
     raw: Any

@@ -15,7 +15,7 @@ from .index import Visits
 from .live_nets import add_net, remove_net
 from .memory import Returned
 from .program import Program
-from .session import RUNNING, Call, RuleName, Session, mark
+from .session import RUNNING, CallInFlight, RuleName, Session, mark
 from .state import SessionState
 
 FORMAT = 3
@@ -100,7 +100,7 @@ def _snapshot(on: SessionState) -> Snapshot:
     )
 
 
-def _mark_of(call: Call) -> bytes:
+def _mark_of(call: CallInFlight) -> bytes:
     try:
         return mark(call.name, call.input)
     except UNREADABLE:
@@ -113,7 +113,7 @@ def _in_order(session: Session) -> Session:
     return replace(session, **sets)
 
 
-def _outcomes(call: Call) -> list[tuple[int, int]]:
+def _outcomes(call: CallInFlight) -> list[tuple[int, int]]:
     return [(rule.number, mask) for rule, mask in call.steps.visits.outcomes]
 
 

@@ -6,17 +6,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from gc import is_tracked
 from typing import Any, Literal
 
-from ..language.naming import Kind
+from ..language.naming import NamingKind
 from ..language.operands import OutputRef
 from ..rules.machine import Finding
 from ..rules.nets.written import Net, NetLine
 from ..stream.calls import RunContext, Violation, check_input, input_digest
-from .identity import Standing, identify
-from .index import NO_STEPS, Asked, Compiled, Met, Steps, Visits
+from .identity import CallIdentity, identify
+from .index import NO_STEPS, AskedRule, CompiledRule, Met, Steps, Visits
 from .limits import Exceeded
 from .memory import Memory, Returned
 from .program import Program
-from .session import LAPSED, REQUESTED, Call, Output, Session
+from .session import LAPSED, REQUESTED, CallInFlight, ParsedOutput, Session
 from .violations import of_limit, of_rule, raised
 
 STEPS_KEPT = 128
@@ -28,7 +28,7 @@ class States(dict[int, Any]):
 
     __slots__ = ("rules",)
 
-    def __init__(self, rules: Mapping[int, Compiled]) -> None:
+    def __init__(self, rules: Mapping[int, CompiledRule]) -> None:
         self.rules = rules
 
     def __missing__(self, number: int) -> Any:
@@ -50,13 +50,13 @@ class SessionState:
         self.limited = bool(program.limits.entries)
         self.clocked = program.limits.has_clocks
         self.session = Session()
-        self.calls: dict[str, Call] = {}
+        self.calls: dict[str, CallInFlight] = {}
         self.returned: dict[OutputRef, Returned] = {ref: Returned() for ref in program.references}
-        self.rules: Mapping[int, Compiled] = program.by_number
+        self.rules: Mapping[int, CompiledRule] = program.by_number
         self.states = States(program.by_number)
         self.added_nets: list[str | NetLine | Net] = []
-        self.removed_nets: dict[str, Compiled] = {}
-        self._steps: dict[Kind | Visits, Steps] = {}
+        self.removed_nets: dict[str, CompiledRule] = {}
+        self._steps: dict[NamingKind | Visits, Steps] = {}
         self._due: dict[int, int] = {}
         self._due_at: dict[int, set[int]] = {}
         self.rebind()
@@ -84,7 +84,7 @@ class SessionState:
         """The rules that the next call concerns whatever its name."""
         return self._due_at.get(self.session.count + 1, set()) & self.rules.keys()
 
-    def identify(self, id: str, name: str, input: Any, turn: int, *, asked: bool) -> Standing:
+    def identify(self, id: str, name: str, input: Any, turn: int, *, asked: bool) -> CallIdentity:
         """What a call is to the calls of its run. `turn` is as the client counts; where a call is asked for, 0 is the
         response going on.
         """
@@ -95,7 +95,7 @@ class SessionState:
             turn = max(session.turn, session.begun)
         return identify(session, self.calls, id, name, input, turn)
 
-    def request(self, id: str, name: str, input: Any, turn: int, status: str, first: bool) -> Call:
+    def request(self, id: str, name: str, input: Any, turn: int, status: str, first: bool) -> CallInFlight:
         """A call is asked for, or runs: known by its id from now on, and counted as an attempt the `first` time.
 
         Raises one of UNREADABLE for one that cannot be written as JSON and read back.
@@ -111,7 +111,7 @@ class SessionState:
             call.steps = steps or NO_STEPS
         else:
             steps = self._steps.get(name)
-            call = Call(id, name, input, turn, self.memory, status, steps or NO_STEPS, name)
+            call = CallInFlight(id, name, input, turn, self.memory, status, steps or NO_STEPS, name)
         self.calls[id] = call
         if turn > session.turn:
             self.reach_turn(turn)
@@ -129,14 +129,14 @@ class SessionState:
                 rule.machine.asked(state, call, mask)
         return call
 
-    def subject(self, id: str, name: str, input: Any, turn: int, status: str = REQUESTED) -> Call:
+    def subject(self, id: str, name: str, input: Any, turn: int, status: str = REQUESTED) -> CallInFlight:
         """A call as rules look at it: under all its names, its inputs found by their portable names too."""
-        kind: Kind = name
+        kind: NamingKind = name
         if self.portable:
             kind, input = self.tools.kind(name, input), self.tools.input(name, input)
-        return Call(id, name, input, turn, self.memory, status, NO_STEPS, kind)
+        return CallInFlight(id, name, input, turn, self.memory, status, NO_STEPS, kind)
 
-    def steps(self, call: Call) -> Steps:
+    def steps(self, call: CallInFlight) -> Steps:
         """What a call does to the rules that it concerns."""
         plan = self.program.plan(call.kind)
         visits = plan.concerned(call)
@@ -155,7 +155,7 @@ class SessionState:
         """What calls that concern these rules do to this session."""
         return Steps(visits, self.states, self.rules, self.session.broken)
 
-    def judged(self, call: Call, errors: list[str], repeat: bool) -> list[Violation]:
+    def judged(self, call: CallInFlight, errors: list[str], repeat: bool) -> list[Violation]:
         """What limits and rules find against a call; a rule that raises objects, and is named in `errors`.
 
         A rule that asks for an approval is content with one that its person was shown it for.
@@ -170,7 +170,9 @@ class SessionState:
             return [v for v in found if v.action != "request_approval" or not grant.covers(v.policy, v.rule)]
         return found
 
-    def _ask(self, judges: Sequence[Asked], call: Call, errors: list[str], found: list[Violation]) -> None:
+    def _ask(
+        self, judges: Sequence[AskedRule], call: CallInFlight, errors: list[str], found: list[Violation]
+    ) -> None:
         now = self.session.count
         for judge, state, mask, rule in judges:
             try:
@@ -189,7 +191,7 @@ class SessionState:
         if self.limited and session.turn - session.turn_base > session.limits.turns:
             session.limits.turns = session.turn - session.turn_base
 
-    def _limited(self, call: Call, repeat: bool) -> list[Violation]:
+    def _limited(self, call: CallInFlight, repeat: bool) -> list[Violation]:
         session = self.session
         found = self.program.limits.judge(session.limits, session.meter, call.turn - session.turn_base)
         if found and not repeat:
@@ -197,7 +199,7 @@ class SessionState:
             found = [each for each in found if each.number not in reported]
         return [self.exceeded(each, call) for each in found] if found else []
 
-    def exceeded(self, exceeded: Exceeded, call: Call | None) -> Violation:
+    def exceeded(self, exceeded: Exceeded, call: CallInFlight | None) -> Violation:
         """A limit is exceeded; from now on that is reported."""
         self.session.limits.reported |= {exceeded.number}
         return of_limit(
@@ -212,7 +214,7 @@ class SessionState:
             if rule is not None and rule.id not in session.violated:
                 session.violated |= {rule.id}
 
-    def start(self, call: Call) -> None:
+    def start(self, call: CallInFlight) -> None:
         """The call runs: every rule spends."""
         session, steps = self.session, call.steps
         if session.denied or session.granted:
@@ -232,7 +234,7 @@ class SessionState:
             for number in steps.visits.ordinals:
                 self.reschedule(number)
 
-    def succeeded(self, call: Call, output: Output) -> None:
+    def succeeded(self, call: CallInFlight, output: ParsedOutput) -> None:
         """Tell the rules that want to know, and remember what the call returned."""
         for state, mask, rule in call.steps.outcomes:
             try:
@@ -242,7 +244,7 @@ class SessionState:
         for ref, values_at in call.steps.remembers:
             self.returned[ref].add(values_at(output.value))
 
-    def ended(self, call: Call, how: Literal["failed", "denied"]) -> list[Violation]:
+    def ended(self, call: CallInFlight, how: Literal["failed", "denied"]) -> list[Violation]:
         """A call is over and did not succeed; returns what that violates. An approval of it is used up."""
         del self.calls[call.id]
         self.session.granted.pop(call.id, None)
@@ -258,7 +260,7 @@ class SessionState:
         self.session.finish(call)
         return found
 
-    def broke(self, rule: Compiled, error: Exception) -> None:
+    def broke(self, rule: CompiledRule, error: Exception) -> None:
         """A machine that raised while it moved cannot be trusted: it refuses from now on."""
         self.session.broken[rule.id] = f"{type(error).__name__}: {str(error)[:200]}"
         self._steps.clear()

@@ -16,7 +16,7 @@ REPORTS_KEPT = 1_024
 _COUNTS = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "reasoning_tokens")
 
 
-class Meter(msgspec.Struct, kw_only=True, omit_defaults=True):
+class TokenMeter(msgspec.Struct, kw_only=True, omit_defaults=True):
     """Totals of the run and of the session; `model` is the run's, for reports that name none.
 
     `reported` is what the thread's cumulative figure is known to be: the last cumulative report, plus the

@@ -9,11 +9,13 @@ from typing import Any
 from ..rules.machine import Finding
 from ..stack.limits import LimitEntry
 from ..stream.calls import Action, Enforcement, ToolCall, Violation
-from .index import Compiled
-from .session import Call, Session
+from .index import CompiledRule
+from .session import CallInFlight, Session
 
 
-def of_rule(stack: str, rule: Compiled, finding: Finding, call: Call | None, session: Session) -> Violation:
+def of_rule(
+    stack: str, rule: CompiledRule, finding: Finding, call: CallInFlight | None, session: Session
+) -> Violation:
     """What a rule found, about a call or not."""
     action = finding.action or rule.action
     return Violation(
@@ -34,7 +36,9 @@ def of_rule(stack: str, rule: Compiled, finding: Finding, call: Call | None, ses
     )
 
 
-def of_limit(stack: str, entry: LimitEntry, finding: Finding, call: Call | None, session: Session) -> Violation:
+def of_limit(
+    stack: str, entry: LimitEntry, finding: Finding, call: CallInFlight | None, session: Session
+) -> Violation:
     """A limit is exceeded, by a call or not."""
     return Violation(
         policy=entry.policy,
@@ -53,7 +57,7 @@ def of_limit(stack: str, entry: LimitEntry, finding: Finding, call: Call | None,
     )
 
 
-def raised(rule: Compiled, error: Exception) -> Finding:
+def raised(rule: CompiledRule, error: Exception) -> Finding:
     """A rule that raises refuses, whatever its action."""
     return Finding(
         expected="a rule that can be judged",
@@ -62,7 +66,7 @@ def raised(rule: Compiled, error: Exception) -> Finding:
     )
 
 
-def _details(finding: Finding, call: Call | None, session: Session) -> dict[str, Any]:
+def _details(finding: Finding, call: CallInFlight | None, session: Session) -> dict[str, Any]:
     """What was expected and what happened, and how far the session had come: its response, and the calls before."""
     words = {"expected": finding.expected, "actual": finding.actual, "suggestion": finding.suggestion}
     said = {name: text for name, text in words.items() if text}
@@ -70,7 +74,7 @@ def _details(finding: Finding, call: Call | None, session: Session) -> dict[str,
     return {**said, "turn": turn, "sequence_length": session.count, **finding.details}
 
 
-def _enforcement(action: Action, call: Call | None) -> Enforcement:
+def _enforcement(action: Action, call: CallInFlight | None) -> Enforcement:
     """How far it got, as far as the monitor knows: what was proposed and refused never ran."""
     if action in ("allow", "warn"):
         return "observed"

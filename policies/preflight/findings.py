@@ -14,7 +14,7 @@ from ..stream.calls import rule_name
 Severity: TypeAlias = Literal["refuse", "report"]
 
 
-class Code(NamedTuple):
+class CodeMeaning(NamedTuple):
     """What a code stands for, and what comes of it unless a finding says otherwise."""
 
     severity: Severity
@@ -22,33 +22,33 @@ class Code(NamedTuple):
 
 
 CODES = {
-    "cannot_gate": Code("refuse", "`enforcement: required`, and the adapter does not hold every call"),
-    "context_missing": Code("refuse", "the run's context leaves out a field that a `when` asks for"),
-    "dead_transition": Code("refuse", "a transition of a net can never fire"),
-    "denied_allow_entry": Code("refuse", "the same or an earlier policy denies all that an allow entry names"),
-    "disjoint_allow_lists": Code("refuse", "no tool is in every allow list"),
-    "empty_allow_list": Code("refuse", "an allow list without an entry"),
-    "evaded_by_one_call": Code("report", "one other call in between evades the rule"),
-    "gave_up": Code("report", "there is too much to look at to tell"),
-    "idle_net": Code("report", "a net of one line that holds nothing back"),
-    "limit_effect": Code("report", "what a limit will do on this adapter"),
-    "loosened": Code("report", "something that would loosen a locked policy, and has no effect"),
-    "loosened_limit": Code("report", "a limit that would loosen a locked one, and has no effect"),
-    "never_callable": Code("refuse", "no clause denies the tool, and together they never let it through"),
-    "never_satisfied": Code(
+    "cannot_gate": CodeMeaning("refuse", "`enforcement: required`, and the adapter does not hold every call"),
+    "context_missing": CodeMeaning("refuse", "the run's context leaves out a field that a `when` asks for"),
+    "dead_transition": CodeMeaning("refuse", "a transition of a net can never fire"),
+    "denied_allow_entry": CodeMeaning("refuse", "the same or an earlier policy denies all that an allow entry names"),
+    "disjoint_allow_lists": CodeMeaning("refuse", "no tool is in every allow list"),
+    "empty_allow_list": CodeMeaning("refuse", "an allow list without an entry"),
+    "evaded_by_one_call": CodeMeaning("report", "one other call in between evades the rule"),
+    "gave_up": CodeMeaning("report", "there is too much to look at to tell"),
+    "idle_net": CodeMeaning("report", "a net of one line that holds nothing back"),
+    "limit_effect": CodeMeaning("report", "what a limit will do on this adapter"),
+    "loosened": CodeMeaning("report", "something that would loosen a locked policy, and has no effect"),
+    "loosened_limit": CodeMeaning("report", "a limit that would loosen a locked one, and has no effect"),
+    "never_callable": CodeMeaning("refuse", "no clause denies the tool, and together they never let it through"),
+    "never_satisfied": CodeMeaning(
         "refuse", "something must be called that never can be, or not so often, or not all in one run"
     ),
-    "nothing_left": Code("refuse", "all that is allowed is denied"),
-    "only_observed": Code("report", "rules that the adapter cannot keep a call from breaking"),
-    "shadowed": Code("report", "another rule refuses the same calls"),
-    "unbounded_net": Code("refuse", "the tokens of a net grow without bound"),
-    "uncounted_limit": Code("report", "a limit on something that the adapter does not report"),
-    "unknown_input": Code("report", "no tool of the agent has the input"),
-    "unknown_model": Code("report", "whether there is a price is only known later"),
-    "unknown_tool": Code("report", "the agent has no tool of the name"),
-    "unpriced": Code("refuse", "`unpriced: reject`, and no price is known"),
-    "virtual_evidence": Code("report", "a name found by search counts as evidence"),
-    "zero_limit": Code("refuse", "no tokens, no turns or no time"),
+    "nothing_left": CodeMeaning("refuse", "all that is allowed is denied"),
+    "only_observed": CodeMeaning("report", "rules that the adapter cannot keep a call from breaking"),
+    "shadowed": CodeMeaning("report", "another rule refuses the same calls"),
+    "unbounded_net": CodeMeaning("refuse", "the tokens of a net grow without bound"),
+    "uncounted_limit": CodeMeaning("report", "a limit on something that the adapter does not report"),
+    "unknown_input": CodeMeaning("report", "no tool of the agent has the input"),
+    "unknown_model": CodeMeaning("report", "whether there is a price is only known later"),
+    "unknown_tool": CodeMeaning("report", "the agent has no tool of the name"),
+    "unpriced": CodeMeaning("refuse", "`unpriced: reject`, and no price is known"),
+    "virtual_evidence": CodeMeaning("report", "a name found by search counts as evidence"),
+    "zero_limit": CodeMeaning("refuse", "no tokens, no turns or no time"),
 }
 """Every code, with what comes of it by default."""
 

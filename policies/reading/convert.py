@@ -11,12 +11,12 @@ from .fitting import INVALID, complaints_of, fits, number_complaint, own_keys, p
 from .shapes import (
     AnyRule,
     Choice,
-    Code,
     Items,
     Number,
     OfRecord,
     OneOf,
     Open,
+    PythonCode,
     Shape,
     Table,
     Text,
@@ -25,13 +25,13 @@ from .shapes import (
     wanted,
 )
 from .suggestions import did_you_mean, either
-from .tree import ListNode, MapNode, Node, Report, Scalar, describe, join
+from .tree import ListNode, MapNode, Node, ProblemReport, Scalar, describe, join
 
 
 class Converter:
     """Converts nodes to values; what is wrong goes to the report, and the rest is looked at all the same."""
 
-    def __init__(self, report: Report, rules: Mapping[str, type[Rule]], *, only_records: bool = False) -> None:
+    def __init__(self, report: ProblemReport, rules: Mapping[str, type[Rule]], *, only_records: bool = False) -> None:
         self._report = report
         self._rules = rules
         self._only_records = only_records
@@ -101,7 +101,7 @@ class Converter:
             return self._choice(shape, node)
         if isinstance(shape, Truth) and isinstance(node.value, bool):
             return node.value
-        if isinstance(shape, Code) and callable(node.value):
+        if isinstance(shape, PythonCode) and callable(node.value):
             return node.value
         return self._wrong(shape, node)
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..language.selectors import Scope, person_problems, selector_problems
+from ..language.selectors import NameScope, person_problems, selector_problems
 from ..rules.nets.shorthand import line_problems
 from ..values.complaints import Complaint
 from .fitting import place_of
-from .tree import ListNode, MapNode, Node, Report
+from .tree import ListNode, MapNode, Node, ProblemReport
 
 
-def check_whole(node: MapNode, report: Report) -> None:
+def check_whole(node: MapNode, report: ProblemReport) -> None:
     """Report what is wrong between the parts of a policy, whatever is wrong within them."""
     for where, message in _complaints(node):
         span, path = place_of(node, where)
@@ -21,7 +21,7 @@ def check_whole(node: MapNode, report: Report) -> None:
 
 def _complaints(node: MapNode) -> Iterator[Complaint]:
     aliases = node.entries.get("aliases")
-    scope = Scope(_names(aliases)) if isinstance(aliases, MapNode) else Scope()
+    scope = NameScope(_names(aliases)) if isinstance(aliases, MapNode) else NameScope()
     for alias, tools in aliases.entries.items() if isinstance(aliases, MapNode) else ():
         yield from person_problems(alias, ("aliases", alias))
         if isinstance(tools, ListNode):
@@ -30,7 +30,7 @@ def _complaints(node: MapNode) -> Iterator[Complaint]:
                 yield from selector_problems(names, ("aliases", alias))
     if circle := scope.circle():
         yield ("aliases",), f"aliases go round in a circle: {' -> '.join(circle)}"
-        scope = Scope()
+        scope = NameScope()
     nets = node.entries.get("nets")
     for n, net in enumerate(nets.items if isinstance(nets, ListNode) else ()):
         if (line := _text(net)) is not None:
@@ -50,7 +50,7 @@ def _text(node: Node | None) -> str | None:
     return value if isinstance(value, str) else None
 
 
-def _check_ids(node: MapNode, report: Report) -> None:
+def _check_ids(node: MapNode, report: ProblemReport) -> None:
     """Report ids that two rules of one policy share, and names that two nets do, naming both places."""
     for what, parts, keys in (("id", ("tool_rules", "rules"), ("id",)), ("name", ("nets",), ("name", "line"))):
         seen: dict[str, str] = {}

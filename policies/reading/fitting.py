@@ -10,7 +10,7 @@ from ..language.record import Base
 from ..values.complaints import Complaint
 from . import shapes
 from .shapes import Shape
-from .tree import ListNode, MapNode, Node, Scalar, Span
+from .tree import ListNode, MapNode, Node, Scalar, TextSpan
 
 INVALID: Any = object()
 """Stands for what could not be converted; its problems are reported."""
@@ -28,7 +28,7 @@ def own_keys(cls: type[Base]) -> list[str]:
     return [field.key for field in shapes.fields_of(cls).values() if field.required]
 
 
-def place_of(node: Node, where: tuple[str | int, ...]) -> tuple[Span, str]:
+def place_of(node: Node, where: tuple[str | int, ...]) -> tuple[TextSpan, str]:
     """The place of a part of a node, as far as it is written."""
     for part in where:
         child = None
@@ -56,7 +56,7 @@ def fits(option: Shape, node: Node) -> bool:
         return isinstance(node.value, bool)
     if isinstance(option, shapes.Number):
         return isinstance(node.value, int | float) and not isinstance(node.value, bool)
-    return isinstance(option, shapes.Open) or (isinstance(option, shapes.Code) and callable(node.value))
+    return isinstance(option, shapes.Open) or (isinstance(option, shapes.PythonCode) and callable(node.value))
 
 
 def quotes_hint(shape: Shape, node: Node) -> str:

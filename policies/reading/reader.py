@@ -16,7 +16,7 @@ from .dialects.spellings import policies_of_tests, policy_of_contracts, rewritte
 from .formats.source import read_source
 from .records_tree import record_node
 from .suggestions import did_you_mean
-from .tree import ListNode, MapNode, Node, Report, Unreadable, describe, join, set_paths
+from .tree import ListNode, MapNode, Node, ProblemReport, Unreadable, describe, join, set_paths
 
 
 def parse_policies(
@@ -44,7 +44,7 @@ class Document(NamedTuple):
 
 def read_document(source: object, *, file: str, format: str | None) -> Document:
     """Read a text or a mapping; see `parse_policies`."""
-    roots, report = read_source(source, Report(file), file, format)
+    roots, report = read_source(source, ProblemReport(file), file, format)
     policies = [_policy(node, report) for node in policy_nodes(roots, report)]
     report.raise_if_any()
     for policy in policies:
@@ -60,7 +60,7 @@ def check_policy(policy: Policy) -> None:
     """
     if not isinstance(policy, Policy):
         raise PolicyError(wrong_type("a policy", policy))
-    report = Report()
+    report = ProblemReport()
     unknown = [member for member in members_of(policy) if not is_sound(member)]
     for member in unknown:
         try:
@@ -74,7 +74,7 @@ def check_policy(policy: Policy) -> None:
         mark_sound(member)
 
 
-def policy_nodes(roots: Sequence[MapNode], report: Report) -> list[MapNode]:
+def policy_nodes(roots: Sequence[MapNode], report: ProblemReport) -> list[MapNode]:
     """The policies of a text's documents, each in the standard spelling; its contracts are one policy."""
     contracts = [root for root in roots if is_contract(root)]
     found: list[MapNode] = []
@@ -86,7 +86,7 @@ def policy_nodes(roots: Sequence[MapNode], report: Report) -> list[MapNode]:
     return found
 
 
-def _nodes_of(root: MapNode, report: Report) -> list[MapNode]:
+def _nodes_of(root: MapNode, report: ProblemReport) -> list[MapNode]:
     """The policies of one document."""
     if "tests" in root.entries:
         return [rewritten(test, report) for test in policies_of_tests(root, report)]
@@ -114,7 +114,7 @@ def _empty(node: Node) -> str:
     return "an empty one" if isinstance(node, ListNode) else describe(node)
 
 
-def _policy(node: MapNode, report: Report, *, only_records: bool = False) -> Policy:
+def _policy(node: MapNode, report: ProblemReport, *, only_records: bool = False) -> Policy:
     policy: Policy = Converter(report, RULES, only_records=only_records).record(Policy, node)
     check_whole(node, report)
     return policy

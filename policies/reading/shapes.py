@@ -67,7 +67,7 @@ class AnyRule(msgspec.Struct, frozen=True):
     """A rule of whatever family its `type` says."""
 
 
-class Code(msgspec.Struct, frozen=True):
+class PythonCode(msgspec.Struct, frozen=True):
     """A Python value, which no text can spell."""
 
 
@@ -77,7 +77,7 @@ class OneOf(msgspec.Struct, frozen=True):
     options: tuple[Shape, ...]
 
 
-Shape: TypeAlias = Open | Text | Number | Truth | Choice | Items | Table | OfRecord | AnyRule | Code | OneOf
+Shape: TypeAlias = Open | Text | Number | Truth | Choice | Items | Table | OfRecord | AnyRule | PythonCode | OneOf
 _SIMPLE: dict[Any, Shape] = {Any: Open(), bool: Truth(), str: Text(), float: Number()}
 _SIMPLE[int] = Number(whole=True)
 _NOTHING = (type(None), msgspec.UnsetType)
@@ -123,7 +123,7 @@ def shape_of(hint: Any) -> Shape:
     if isinstance(hint, type) and issubclass(hint, Base):
         return AnyRule() if hint is Rule else OfRecord(hint)
     if origin is Callable or callable(hint):
-        return Code()
+        return PythonCode()
     raise TypeError(f"no policy text can hold a {hint}")
 
 
@@ -150,4 +150,4 @@ def wanted(shape: Shape) -> str:
         return "true or false"
     if isinstance(shape, Items):
         return "a list"
-    return "a Python callable" if isinstance(shape, Code) else "a mapping"
+    return "a Python callable" if isinstance(shape, PythonCode) else "a mapping"

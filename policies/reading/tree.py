@@ -16,14 +16,14 @@ MAX_TEXT = 1_000_000
 """How many characters a text may have."""
 
 
-class Span(NamedTuple):
+class TextSpan(NamedTuple):
     """A place in a text; line and column count from 1, 0 is unknown."""
 
     line: int = 0
     column: int = 0
 
 
-NOWHERE = Span()
+NOWHERE = TextSpan()
 
 
 @dataclass(slots=True)
@@ -31,7 +31,7 @@ class Scalar:
     """Text, a number, true, false or null; a value of another kind is an error when it is converted."""
 
     value: Any
-    span: Span = NOWHERE
+    span: TextSpan = NOWHERE
     path: str = ""
 
 
@@ -40,7 +40,7 @@ class ListNode:
     """A list."""
 
     items: list[Node]
-    span: Span = NOWHERE
+    span: TextSpan = NOWHERE
     path: str = ""
 
 
@@ -49,12 +49,12 @@ class MapNode:
     """A mapping; `record` is the class of the record it was taken from, if it was made in Python."""
 
     entries: dict[str, Node]
-    key_spans: dict[str, Span] = field(default_factory=dict)
-    span: Span = NOWHERE
+    key_spans: dict[str, TextSpan] = field(default_factory=dict)
+    span: TextSpan = NOWHERE
     path: str = ""
     record: type | None = None
 
-    def key_span(self, key: str) -> Span:
+    def key_span(self, key: str) -> TextSpan:
         """Where the key is written; the mapping's own place if the key is not there."""
         return self.key_spans.get(key, self.span)
 
@@ -65,12 +65,12 @@ Node: TypeAlias = Scalar | ListNode | MapNode
 class Unreadable(Exception):  # noqa: N818 - never leaves this folder
     """The text cannot be read any further."""
 
-    def __init__(self, message: str, span: Span = NOWHERE, suggestion: str = "") -> None:
+    def __init__(self, message: str, span: TextSpan = NOWHERE, suggestion: str = "") -> None:
         super().__init__(message)
         self.message, self.span, self.suggestion = message, span, suggestion
 
 
-class Report:
+class ProblemReport:
     """Collects the problems of one text and shows each with its line."""
 
     def __init__(self, file: str = "", text: str = "") -> None:
@@ -78,7 +78,7 @@ class Report:
         self.lines: Sequence[str] = text.split("\n")
         self.problems: dict[Problem, None] = {}
 
-    def add(self, message: str, span: Span, path: str = "", suggestion: str = "") -> None:
+    def add(self, message: str, span: TextSpan, path: str = "", suggestion: str = "") -> None:
         """Note a problem; the same problem twice (an alias used twice) counts once."""
         source = self.lines[span.line - 1].rstrip("\r") if 0 < span.line <= len(self.lines) else ""
         problem = Problem(

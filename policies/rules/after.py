@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator
 
 from ..language.record import Positive
-from ..language.selectors import Scope, Selector, selector_problems
+from ..language.selectors import NameScope, Selector, selector_problems
 from ..values.complaints import Complaint
 from .lists import keyless_problems
-from .machine import Ahead, Call, Finding, Machine, counted, listed, slots_of
-from .machine import State as NoState
+from .machine import Ahead, Finding, JudgedCall, Machine, counted, listed, slots_of
+from .machine import RuleState as NoState
 from .record import LARGEST, Link, Note, Owed, Roles, Rule
 from .require import Require
 from .wording import calls, names
@@ -30,7 +30,7 @@ class After(Rule, tag="after", frozen=True):
         yield from selector_problems(self.trigger, ("trigger",))
         yield from selector_problems(self.then, ("then",))
 
-    def compile(self, scope: Scope) -> Machine:
+    def compile(self, scope: NameScope) -> Machine:
         """The machine that judges this rule."""
         return AfterMachine(self, scope)
 
@@ -69,7 +69,7 @@ class Eventually(Rule, tag="eventually", frozen=True):
         yield from self.argument_problems()
         yield from selector_problems(self.tool, ("tool",))
 
-    def compile(self, scope: Scope) -> Machine:
+    def compile(self, scope: NameScope) -> Machine:
         """The machine that judges this rule."""
         return EventuallyMachine(self, scope)
 
@@ -108,17 +108,17 @@ class AfterMachine(Machine):
     restricts = TRIGGER
     ordinals = True
 
-    def __init__(self, rule: After, scope: Scope) -> None:
+    def __init__(self, rule: After, scope: NameScope) -> None:
         self.slots = slots_of(scope, (rule.trigger, False), (rule.then, True))
         self.within = rule.within
 
-    def judge(self, state: AfterState, call: Call, mask: int, now: int) -> Finding | None:
+    def judge(self, state: AfterState, call: JudgedCall, mask: int, now: int) -> Finding | None:
         """Refuse the call that leaves the earliest trigger unanswered."""
         if mask & THEN or not state.due or state.due[0] > now + 1:
             return None
         return self._unanswered(f"`{call.name}` came instead of")
 
-    def started(self, state: AfterState, call: Call, mask: int, now: int) -> None:
+    def started(self, state: AfterState, call: JudgedCall, mask: int, now: int) -> None:
         """An answer closes every trigger, a trigger opens one."""
         if mask & THEN:
             state.due = []
@@ -170,17 +170,17 @@ class EventuallyMachine(Machine):
     always_exercised = True
     ordinals = True
 
-    def __init__(self, rule: Eventually, scope: Scope) -> None:
+    def __init__(self, rule: Eventually, scope: NameScope) -> None:
         self.slots = slots_of(scope, (rule.tool, True))
         self.within = rule.within
 
-    def judge(self, state: EventuallyState, call: Call, mask: int, now: int) -> Finding | None:
+    def judge(self, state: EventuallyState, call: JudgedCall, mask: int, now: int) -> Finding | None:
         """Refuse another tool as the last call that could be it."""
         if state.called or state.passed or mask or now + 1 < self.within:
             return None
         return self._finding(f"`{call.name}` would be call number {now + 1} without")
 
-    def started(self, state: EventuallyState, call: Call, mask: int, now: int) -> None:
+    def started(self, state: EventuallyState, call: JudgedCall, mask: int, now: int) -> None:
         """The tool has come, or its time has passed."""
         if mask:
             state.called = True

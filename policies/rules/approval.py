@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..language.selectors import HUMAN, Selector, is_person
-from .machine import Call, Finding
+from .machine import Finding, JudgedCall
 from .wording import items_of
 
 PERSON = "a person's approval"
@@ -19,7 +19,7 @@ def calls_in(selector: Selector) -> Selector:
     return tuple(item for item in items_of(selector) if not is_person(item)) if asks_person(selector) else selector
 
 
-def approval_of(call: Call, also: str = "") -> Finding:
+def approval_of(call: JudgedCall, also: str = "") -> Finding:
     """Ask for the approval; `also` says what else would do."""
     return Finding(
         expected=f"{PERSON}{f' or {also}' if also else ''} before `{call.name}`",

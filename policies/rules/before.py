@@ -7,11 +7,11 @@ from typing import Literal
 
 import msgspec
 
-from ..language.selectors import Scope, Selector, selector_problems
+from ..language.selectors import NameScope, Selector, selector_problems
 from ..values.complaints import Complaint
 from .approval import PERSON, approval_of, asks_person, calls_in
-from .machine import Ahead, Call, Finding, Judge, Machine, Output, Spend, listed, slots_of
-from .machine import State as NoState
+from .machine import Ahead, Finding, JudgeCall, JudgedCall, Machine, Spend, ToolReturn, listed, slots_of
+from .machine import RuleState as NoState
 from .record import Fact, Link, Roles, Rule
 from .wording import names
 
@@ -31,7 +31,7 @@ class Before(Rule, tag="before", frozen=True):
         yield from selector_problems(self.first, ("first",), person=True)
         yield from selector_problems(self.then, ("then",))
 
-    def compile(self, scope: Scope) -> Machine:
+    def compile(self, scope: NameScope) -> Machine:
         """The machine that judges this rule."""
         return BeforeMachine(self, scope)
 
@@ -67,7 +67,7 @@ class ImmediatelyBefore(Rule, tag="immediately_before", frozen=True):
         yield from selector_problems(self.first, ("first",), person=True)
         yield from selector_problems(self.then, ("then",))
 
-    def compile(self, scope: Scope) -> Machine:
+    def compile(self, scope: NameScope) -> Machine:
         """The machine that judges this rule."""
         return ImmediatelyBeforeMachine(self, scope)
 
@@ -110,13 +110,13 @@ class BeforeMachine(Machine):
     state_type = BeforeState
     restricts = THEN
 
-    def __init__(self, rule: Before, scope: Scope) -> None:
+    def __init__(self, rule: Before, scope: NameScope) -> None:
         self.slots = slots_of(scope, (calls_in(rule.first), True), (rule.then, False))
         self._asks = asks_person(rule.first)
         self.on_start = rule.first_must == "started"
         self.outcomes = 0 if self.on_start else FIRST
 
-    def judging(self, mask: int) -> Judge | None:
+    def judging(self, mask: int) -> JudgeCall | None:
         """Only `then` is ever refused."""
         return self.judge if mask & THEN else None
 
@@ -124,7 +124,7 @@ class BeforeMachine(Machine):
         """Only a `first` that has come when it starts changes anything."""
         return self.started if self.on_start and mask & FIRST else None
 
-    def judge(self, state: BeforeState, call: Call, mask: int, now: int) -> Finding | None:
+    def judge(self, state: BeforeState, call: JudgedCall, mask: int, now: int) -> Finding | None:
         """Refuse `then` while `first` has not come."""
         if state.satisfied or not mask & THEN:
             return None
@@ -140,12 +140,12 @@ class BeforeMachine(Machine):
             cause="step",
         )
 
-    def started(self, state: BeforeState, call: Call, mask: int, now: int) -> None:
+    def started(self, state: BeforeState, call: JudgedCall, mask: int, now: int) -> None:
         """`first` has come."""
         if self.on_start and mask & FIRST:
             state.satisfied = True
 
-    def completed(self, state: BeforeState, call: Call, mask: int, output: Output) -> None:
+    def completed(self, state: BeforeState, call: JudgedCall, mask: int, output: ToolReturn) -> None:
         """`first` has come and succeeded."""
         if not self.on_start and mask & FIRST:
             state.satisfied = True
@@ -169,7 +169,7 @@ class ImmediatelyBeforeMachine(Machine):
     restricts = THEN
     ordinals = True
 
-    def __init__(self, rule: ImmediatelyBefore, scope: Scope) -> None:
+    def __init__(self, rule: ImmediatelyBefore, scope: NameScope) -> None:
         self.slots = slots_of(scope, (calls_in(rule.first), True), (rule.then, False))
         self._asks = asks_person(rule.first)
 
@@ -180,7 +180,7 @@ class ImmediatelyBeforeMachine(Machine):
     def _ready(self, state: AdjacentState, now: int) -> bool:
         return now > 0 and state.last_first == now
 
-    def judge(self, state: AdjacentState, call: Call, mask: int, now: int) -> Finding | None:
+    def judge(self, state: AdjacentState, call: JudgedCall, mask: int, now: int) -> Finding | None:
         """Refuse `then` unless the previous call is `first`."""
         if not mask & THEN or self._ready(state, now):
             return None
@@ -195,7 +195,7 @@ class ImmediatelyBeforeMachine(Machine):
             cause="step",
         )
 
-    def started(self, state: AdjacentState, call: Call, mask: int, now: int) -> None:
+    def started(self, state: AdjacentState, call: JudgedCall, mask: int, now: int) -> None:
         """Remember where `first` stands."""
         if mask & FIRST:
             state.last_first = now + 1

@@ -11,18 +11,19 @@ from typing import Any, TypeAlias
 import msgspec
 
 from ..language.conditions import when_problems
-from ..language.selectors import Scope, Selector, selector_problems
+from ..language.selectors import NameScope, Selector, selector_problems
 from ..stream.calls import ToolCall
 from ..values.complaints import Complaint
-from .check_context import Answer, CheckContext, PastCall, Refuse
-from .machine import BOUND, Call, Finding, Judge, Machine, Output, Spend, State, counted, slots_of
+from .check_context import CheckAnswer, CheckContext, PastCall, Refuse
+from .machine import BOUND, Finding, JudgeCall, JudgedCall, Machine, RuleState, Spend, ToolReturn, counted, slots_of
 from .record import Drawing, Roles, Rule
 from .wording import names
 
 TOOL, ANY = 1, 2
 _EXPECTED = "the check to agree"
 CheckFunction: TypeAlias = (
-    Callable[[ToolCall], Answer | Awaitable[Answer]] | Callable[[ToolCall, CheckContext], Answer | Awaitable[Answer]]
+    Callable[[ToolCall], CheckAnswer | Awaitable[CheckAnswer]]
+    | Callable[[ToolCall, CheckContext], CheckAnswer | Awaitable[CheckAnswer]]
 )
 
 
@@ -44,7 +45,7 @@ class Check(Rule, tag="check", frozen=True):
         if self.key is not None:
             yield ("key",), "a `check` rule has no `key`: it keeps no state"
 
-    def compile(self, scope: Scope) -> Machine:
+    def compile(self, scope: NameScope) -> Machine:
         """The machine that judges this rule."""
         return CheckMachine(self, scope)
 
@@ -85,7 +86,7 @@ def _takes(check: Callable[..., Any]) -> int | None:
     return number
 
 
-class CheckState(State):
+class CheckState(RuleState):
     """The session's calls, for a check that is told of them."""
 
     calls: list[PastCall] = []
@@ -99,14 +100,14 @@ class CheckMachine(Machine):
     restricts = TOOL
     rule_id = ""
 
-    def __init__(self, rule: Check, scope: Scope) -> None:
+    def __init__(self, rule: Check, scope: NameScope) -> None:
         self.check: Callable[..., Any] = rule.check
         self.is_async = any(map(inspect.iscoroutinefunction, (rule.check, type(rule.check).__call__)))
         self._told = _takes(rule.check) == 2
         self.slots = slots_of(scope, (rule.tool, False), *([("*", True)] if self._told else []))
         self.outcomes = ANY if self._told else 0
 
-    def judging(self, mask: int) -> Judge | None:
+    def judging(self, mask: int) -> JudgeCall | None:
         """Only the tool is ever refused."""
         return self.judge if mask & TOOL else None
 
@@ -114,7 +115,7 @@ class CheckMachine(Machine):
         """Only a check that is told of calls remembers them."""
         return self.started if self._told else None
 
-    def asking(self, state: CheckState, call: Call) -> Callable[[ToolCall], Any]:
+    def asking(self, state: CheckState, call: JudgedCall) -> Callable[[ToolCall], Any]:
         """What answers for a call: of the call alone, its context bound."""
         if not self._told:
             return self.check
@@ -122,7 +123,7 @@ class CheckMachine(Machine):
         context = CheckContext(calls=tuple(state.calls), usage=usage, run=call.context, turn=call.turn)
         return partial(_asked_with, self.check, context)
 
-    def judge(self, state: CheckState, call: Call, mask: int, now: int) -> Finding | None:
+    def judge(self, state: CheckState, call: JudgedCall, mask: int, now: int) -> Finding | None:
         """Refuse what the callable refuses."""
         if len(state.calls) >= BOUND:
             return Finding("a session that a check can be told of", f"it has {counted(BOUND, 'call')}")
@@ -149,20 +150,20 @@ class CheckMachine(Machine):
             return Finding(_EXPECTED, why, action=action, reason=answer.reason, tell_model=answer.tell_model)
         return Finding(_EXPECTED, answer if isinstance(answer, str) else "the check refused")
 
-    def started(self, state: CheckState, call: Call, mask: int, now: int) -> None:
+    def started(self, state: CheckState, call: JudgedCall, mask: int, now: int) -> None:
         """Remember the call."""
         self._note(state, PastCall(id=call.id, name=call.name, input=call.input, turn=call.turn))
 
-    def completed(self, state: CheckState, call: Call, mask: int, output: Output) -> None:
+    def completed(self, state: CheckState, call: JudgedCall, mask: int, output: ToolReturn) -> None:
         """Remember what it returned."""
         self._ended(state, call, "completed", output.value)
 
-    def failed(self, state: CheckState, call: Call, mask: int) -> Finding | None:
+    def failed(self, state: CheckState, call: JudgedCall, mask: int) -> Finding | None:
         """Remember that it failed."""
         self._ended(state, call, "failed")
         return None
 
-    def denied(self, state: CheckState, call: Call, mask: int) -> Finding | None:
+    def denied(self, state: CheckState, call: JudgedCall, mask: int) -> Finding | None:
         """Remember that it never ran."""
         past = PastCall(id=call.id, name=call.name, input=call.input, turn=call.turn, status="denied")
         self._note(state, past)
@@ -172,7 +173,7 @@ class CheckMachine(Machine):
         if len(state.calls) < BOUND:
             state.calls.append(call)
 
-    def _ended(self, state: CheckState, call: Call, status: str, output: Any = None) -> None:
+    def _ended(self, state: CheckState, call: JudgedCall, status: str, output: Any = None) -> None:
         for n in reversed(range(len(state.calls))):
             past = state.calls[n]
             if past.id == call.id and past.status == "running":

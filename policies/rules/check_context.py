@@ -52,5 +52,5 @@ class Refuse(msgspec.Struct, frozen=True, kw_only=True):
             raise ValueError(f"`{self.action}` is no action: {', '.join(get_args(RuleAction))}")
 
 
-Answer: TypeAlias = bool | str | Refuse | None
+CheckAnswer: TypeAlias = bool | str | Refuse | None
 """None or True: the call may run. False, a text that says why, or `Refuse`: it may not."""

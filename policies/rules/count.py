@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator
 
 from ..language.record import Natural, Positive
-from ..language.selectors import Scope, Selector, selector_problems
+from ..language.selectors import NameScope, Selector, selector_problems
 from ..values.complaints import Complaint
-from .machine import Ahead, Call, Finding, Judge, Machine, Spend, counted, listed, slots_of
-from .machine import State as NoState
+from .machine import Ahead, Finding, JudgeCall, JudgedCall, Machine, Spend, counted, listed, slots_of
+from .machine import RuleState as NoState
 from .record import LARGEST, Cap, Note, Of, Owed, Roles, Rule
 from .wording import names, times
 
@@ -39,7 +39,7 @@ class Count(Rule, tag="count", frozen=True):
         if self.within_turns is not None and self.max is None:
             yield ("within_turns",), "`within_turns` goes with `max`"
 
-    def compile(self, scope: Scope) -> Machine:
+    def compile(self, scope: NameScope) -> Machine:
         """The machine that judges this rule."""
         return CountMachine(self, scope)
 
@@ -102,7 +102,7 @@ class MaxCalls(Rule, tag="max_calls", frozen=True):
         yield from super().problems()
         yield from selector_problems(self.tool, ("tool",))
 
-    def compile(self, scope: Scope) -> Machine:
+    def compile(self, scope: NameScope) -> Machine:
         """The machine that judges this rule."""
         return self._as_count().compile(scope)
 
@@ -133,7 +133,7 @@ class MaxCalls(Rule, tag="max_calls", frozen=True):
         return self._as_count().drawing()
 
 
-class State(NoState):
+class CountState(NoState):
     """Calls counted in all, attempts, and calls per response while `within_turns` may look back at it; `forgotten` is
     the last response that is not counted any more.
     """
@@ -148,10 +148,10 @@ class CountMachine(Machine):
     """Counts what starts; `completed` takes a call in flight for completed until it fails."""
 
     kind = "count"
-    state_type = State
+    state_type = CountState
     restricts = 1
 
-    def __init__(self, rule: Count, scope: Scope) -> None:
+    def __init__(self, rule: Count, scope: NameScope) -> None:
         self.slots = slots_of(scope, (rule.tool, False))
         self.max = rule.exact if rule.exact is not None else rule.max
         self.min = rule.exact if rule.exact is not None else rule.min
@@ -167,22 +167,22 @@ class CountMachine(Machine):
         """Without a maximum."""
         return self.max is None
 
-    def judging(self, mask: int) -> Judge | None:
+    def judging(self, mask: int) -> JudgeCall | None:
         """Without a maximum no call is refused."""
         if self.max is None:
             return None
         return self._judge_total if self._counts_all else self.judge
 
-    def _judge_total(self, state: State, call: Call, mask: int, now: int) -> Finding | None:
+    def _judge_total(self, state: CountState, call: JudgedCall, mask: int, now: int) -> Finding | None:
         """`judge` where every started call counts and no window looks back."""
         return None if state.total < self._most else self.judge(state, call, mask, now)
 
-    def _used(self, state: State, turn: int) -> int:
+    def _used(self, state: CountState, turn: int) -> int:
         if self.within is not None:
             return sum(n for seen, n in state.turns.items() if seen > turn - self.within)
         return state.attempts if self.attempts else state.total
 
-    def judge(self, state: State, call: Call, mask: int, now: int) -> Finding | None:
+    def judge(self, state: CountState, call: JudgedCall, mask: int, now: int) -> Finding | None:
         """Refuse the call that would exceed the maximum."""
         if self.max is None:
             return None
@@ -207,7 +207,7 @@ class CountMachine(Machine):
             cause="budget" if self.within is None else "step",
         )
 
-    def asked(self, state: State, call: Call, mask: int) -> None:
+    def asked(self, state: CountState, call: JudgedCall, mask: int) -> None:
         """One attempt more."""
         if self.attempts:
             state.attempts += 1
@@ -217,23 +217,23 @@ class CountMachine(Machine):
         """Where no window looks back, only the total grows."""
         return self._one_more if self._counts_all else self.started
 
-    def _one_more(self, state: State, call: Call, mask: int, now: int) -> None:
+    def _one_more(self, state: CountState, call: JudgedCall, mask: int, now: int) -> None:
         state.total += 1
 
-    def started(self, state: State, call: Call, mask: int, now: int) -> None:
+    def started(self, state: CountState, call: JudgedCall, mask: int, now: int) -> None:
         """One call more."""
         state.total += 1
         if self.within is not None and not self.attempts:
             self._add(state, call.turn, 1)
 
-    def failed(self, state: State, call: Call, mask: int) -> Finding | None:
+    def failed(self, state: CountState, call: JudgedCall, mask: int) -> Finding | None:
         """A call that failed did not complete."""
         if self.of == "completed":
             state.total -= 1
             self._add(state, call.turn, -1)
         return None
 
-    def _add(self, state: State, turn: int, n: int) -> None:
+    def _add(self, state: CountState, turn: int, n: int) -> None:
         if self.within is None:
             return
         if n > 0 or turn in state.turns:
@@ -242,14 +242,14 @@ class CountMachine(Machine):
             del state.turns[old]
             state.forgotten = max(state.forgotten, old)
 
-    def seen_from(self, state: State, now: int) -> Hashable:
+    def seen_from(self, state: CountState, now: int) -> Hashable:
         """The figures up to where they make no difference, those of responses by their distance from the last."""
         enough = max(self.max or 0, self.min or 0)
         last = max(state.turns, default=0)
         turns = sorted((last - turn, min(n, enough)) for turn, n in state.turns.items())
         return (min(state.total, enough), min(state.attempts, enough), tuple(turns))
 
-    def settle(self, state: State) -> Finding | None:
+    def settle(self, state: CountState) -> Finding | None:
         """Violated if there were too few; `exact` also if there were others than so many."""
         count = state.attempts if self.of == "attempted" else state.total
         if self.min is None or count >= self.min:
@@ -261,6 +261,6 @@ class CountMachine(Machine):
             suggestion=f"{self.min - count} more before the end",
         )
 
-    def closed(self, state: State, sure: int, maybe: int, now: int, ahead: Ahead) -> bool:
+    def closed(self, state: CountState, sure: int, maybe: int, now: int, ahead: Ahead) -> bool:
         """One more would exceed the maximum."""
         return self.max is not None and bool(sure & 1) and self._used(state, ahead.turn) >= self.max

@@ -10,13 +10,13 @@ import msgspec
 from ..language.operands import OutputRef
 from ..values import paths
 from ..values.equality import asking
-from .machine import BOUND, Ahead, Call, Finding, Judge, Machine, Output, Spend, State
+from .machine import BOUND, Ahead, Finding, JudgeCall, JudgedCall, Machine, RuleState, Spend, ToolReturn
 
 _SHARED = [""]
 """The key of calls without a value."""
 
 
-class KeyedState(State):
+class KeyedState(RuleState):
     """The instance of each value, and how many calls each has seen where their order matters."""
 
     rows: dict[str, Any] = {}
@@ -45,14 +45,14 @@ class Keyed(Machine):
         self._key = key
         self._values_at = paths.compile_path(key, loose=True)
 
-    def judging(self, mask: int) -> Judge | None:
+    def judging(self, mask: int) -> JudgeCall | None:
         """Where an instance refuses nothing, one more instance may still be one too many."""
         inner = self.inner.judging(mask)
         if inner is None:
             return self._judge_room if mask else None
         path, read, ordinals, untouched = self._key, self._read, self.ordinals, self.inner.fresh()
 
-        def judge(state: KeyedState, call: Call, mask: int, now: int) -> Finding | None:
+        def judge(state: KeyedState, call: JudgedCall, mask: int, now: int) -> Finding | None:
             rows, known = state.rows, call.keys
             for key in known[path] if known and path in known else read(call):
                 row = rows.get(key)
@@ -75,7 +75,7 @@ class Keyed(Machine):
             return None
         path, read = self._key, self._read
 
-        def spend(state: KeyedState, call: Call, mask: int, now: int) -> None:
+        def spend(state: KeyedState, call: JudgedCall, mask: int, now: int) -> None:
             rows, known = state.rows, call.keys
             for key in known[path] if known and path in known else read(call):
                 row = rows.get(key)
@@ -94,11 +94,11 @@ class Keyed(Machine):
         state.rows = {key: self.inner.load(row) for key, row in state.rows.items()}
         return state
 
-    def _keys(self, call: Call) -> list[str]:
+    def _keys(self, call: JudgedCall) -> list[str]:
         known = call.keys
         return known[self._key] if known and self._key in known else self._read(call)
 
-    def _read(self, call: Call) -> list[str]:
+    def _read(self, call: JudgedCall) -> list[str]:
         """The values at `key`, read once for all rules with the same key."""
         values = self._values_at(call.input)
         if len(values) == 1 and type(values[0]) is str and values[0]:
@@ -118,12 +118,12 @@ class Keyed(Machine):
                 state.rows[key] = row
         return row
 
-    def judge(self, state: KeyedState, call: Call, mask: int, now: int) -> Finding | None:
+    def judge(self, state: KeyedState, call: JudgedCall, mask: int, now: int) -> Finding | None:
         """Refuse what an instance refuses."""
         judge = self.judging(mask)
         return None if judge is None else judge(state, call, mask, now)
 
-    def _judge_room(self, state: KeyedState, call: Call, mask: int, now: int) -> Finding | None:
+    def _judge_room(self, state: KeyedState, call: JudgedCall, mask: int, now: int) -> Finding | None:
         """Refuse only what would need one instance too many."""
         if len(state.rows) >= BOUND:
             for key in self._keys(call):
@@ -139,12 +139,12 @@ class Keyed(Machine):
             cause="input",
         )
 
-    def asked(self, state: KeyedState, call: Call, mask: int) -> None:
+    def asked(self, state: KeyedState, call: JudgedCall, mask: int) -> None:
         """Tell the instances."""
         for key in self._keys(call):
             self.inner.asked(self._row(state, key), call, mask)
 
-    def started(self, state: KeyedState, call: Call, mask: int, now: int) -> None:
+    def started(self, state: KeyedState, call: JudgedCall, mask: int, now: int) -> None:
         """Tell the instances, and count for each."""
         for key in self._keys(call):
             if key not in state.rows and not mask:
@@ -153,17 +153,17 @@ class Keyed(Machine):
             if self.ordinals and key in state.rows:
                 state.counts[key] = state.counts.get(key, 0) + 1
 
-    def completed(self, state: KeyedState, call: Call, mask: int, output: Output) -> None:
+    def completed(self, state: KeyedState, call: JudgedCall, mask: int, output: ToolReturn) -> None:
         """Tell the instances."""
         for key in self._keys(call):
             self.inner.completed(self._row(state, key), call, mask, output)
 
-    def failed(self, state: KeyedState, call: Call, mask: int) -> Finding | None:
+    def failed(self, state: KeyedState, call: JudgedCall, mask: int) -> Finding | None:
         """Tell the instances; the first finding stands for all."""
         findings = [self.inner.failed(self._row(state, key), call, mask) for key in self._keys(call)]
         return next(filter(None, findings), None)
 
-    def denied(self, state: KeyedState, call: Call, mask: int) -> Finding | None:
+    def denied(self, state: KeyedState, call: JudgedCall, mask: int) -> Finding | None:
         """Tell the instances; the first finding stands for all. Where denials say nothing, none begins."""
         if not self._counts_denials:
             return None

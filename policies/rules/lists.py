@@ -6,19 +6,19 @@ from collections.abc import Iterator, Sequence
 
 from ..language.conditions import when_problems
 from ..language.record import Name
-from ..language.selectors import Scope, Slot, ToolWhere, selector_problems
+from ..language.selectors import NameScope, Slot, ToolWhere, selector_problems
 from ..values.complaints import Complaint
-from .machine import Ahead, Call, Finding, Judge, Machine, State, listed
+from .machine import Ahead, Finding, JudgeCall, JudgedCall, Machine, RuleState, listed
 from .record import Drawing, Roles, Rule
 from .wording import names
 
-Tools = Sequence[Name | ToolWhere]
+ListedTools = Sequence[Name | ToolWhere]
 
 
 class Allowlist(Rule, tag="allowlist", frozen=True):
     """Only these tools may be called."""
 
-    tools: Tools
+    tools: ListedTools
 
     def problems(self) -> Iterator[Complaint]:
         """What is wrong beyond the types."""
@@ -26,7 +26,7 @@ class Allowlist(Rule, tag="allowlist", frozen=True):
         if self.tools:
             yield from selector_problems(self.tools, ("tools",))
 
-    def compile(self, scope: Scope) -> Machine:
+    def compile(self, scope: NameScope) -> Machine:
         """The machine that judges this rule."""
         return AllowlistMachine(self.tools, scope)
 
@@ -53,14 +53,14 @@ class Allowlist(Rule, tag="allowlist", frozen=True):
 class Blocklist(Rule, tag="blocklist", frozen=True):
     """These tools may not be called."""
 
-    tools: Tools
+    tools: ListedTools
 
     def problems(self) -> Iterator[Complaint]:
         """What is wrong beyond the types."""
         yield from keyless_problems(self)
         yield from selector_problems(self.tools, ("tools",))
 
-    def compile(self, scope: Scope) -> Machine:
+    def compile(self, scope: NameScope) -> Machine:
         """The machine that judges this rule."""
         return BlocklistMachine(self.tools, scope)
 
@@ -103,15 +103,15 @@ class AllowlistMachine(Machine):
     every_call = True
     ADMITS = 1
 
-    def __init__(self, tools: Tools, scope: Scope, kind: str = "allowlist") -> None:
+    def __init__(self, tools: ListedTools, scope: NameScope, kind: str = "allowlist") -> None:
         self.kind = kind
         self.slots = (Slot(tools, scope, permits=True, virtual_names=(), every_act=True),)
 
-    def judging(self, mask: int) -> Judge | None:
+    def judging(self, mask: int) -> JudgeCall | None:
         """What an entry admits is never refused."""
         return None if mask & self.ADMITS else self.judge
 
-    def judge(self, state: State, call: Call, mask: int, now: int) -> Finding | None:
+    def judge(self, state: RuleState, call: JudgedCall, mask: int, now: int) -> Finding | None:
         """Refuse what no entry admits."""
         if mask & self.ADMITS:
             return None
@@ -131,7 +131,7 @@ class AllowlistMachine(Machine):
             suggestion=f"add `{call.name}` to the allow list, or use one of its tools",
         )
 
-    def closed(self, state: State, sure: int, maybe: int, now: int, ahead: Ahead) -> bool:
+    def closed(self, state: RuleState, sure: int, maybe: int, now: int, ahead: Ahead) -> bool:
         """No entry could admit the tool."""
         return not maybe & self.ADMITS
 
@@ -142,11 +142,11 @@ class BlocklistMachine(Machine):
     restricts_all = True
     LISTED = 1
 
-    def __init__(self, tools: Tools, scope: Scope, kind: str = "blocklist") -> None:
+    def __init__(self, tools: ListedTools, scope: NameScope, kind: str = "blocklist") -> None:
         self.kind = kind
         self.slots = (Slot(tools, scope, permits=False),)
 
-    def judge(self, state: State, call: Call, mask: int, now: int) -> Finding | None:
+    def judge(self, state: RuleState, call: JudgedCall, mask: int, now: int) -> Finding | None:
         """Refuse what an entry names."""
         tools, why = self.slots[0].names, self.slots[0].met_by(call.names, call)
         met = self.slots[0].explained(call.names, call) if why else []
@@ -158,6 +158,6 @@ class BlocklistMachine(Machine):
             suggestion=f"do without {'such a call' if why else f'`{call.name}`'}, or take it from the list",
         )
 
-    def closed(self, state: State, sure: int, maybe: int, now: int, ahead: Ahead) -> bool:
+    def closed(self, state: RuleState, sure: int, maybe: int, now: int, ahead: Ahead) -> bool:
         """An entry names the tool whatever its input."""
         return bool(sure & self.LISTED)

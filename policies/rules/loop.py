@@ -8,11 +8,11 @@ from typing import Annotated, TypeAlias
 from msgspec import Meta
 
 from ..language.record import Natural, Positive
-from ..language.selectors import Scope, Selector, selector_problems
+from ..language.selectors import NameScope, Selector, selector_problems
 from ..values.complaints import Complaint
 from .count import Count
-from .machine import BOUND, Ahead, Call, Finding, Machine, Output, counted, slots_of
-from .machine import State as NoState
+from .machine import BOUND, Ahead, Finding, JudgedCall, Machine, ToolReturn, counted, slots_of
+from .machine import RuleState as NoState
 from .record import Drawing, Roles, Rule
 from .wording import calls, names, times
 
@@ -38,7 +38,7 @@ class Loop(Rule, tag="loop", frozen=True):
                 f"`threshold` {self.threshold} can never be reached in a window of {self.window}",
             )
 
-    def compile(self, scope: Scope) -> Machine:
+    def compile(self, scope: NameScope) -> Machine:
         """The machine that judges this rule."""
         return LoopMachine(self, scope)
 
@@ -76,12 +76,12 @@ class LoopMachine(Machine):
     restricts = 1
     ordinals = True
 
-    def __init__(self, rule: Loop, scope: Scope) -> None:
+    def __init__(self, rule: Loop, scope: NameScope) -> None:
         self.slots = slots_of(scope, (rule.tool, False))
         self.window = rule.window
         self.threshold = rule.threshold
 
-    def judge(self, state: LoopState, call: Call, mask: int, now: int) -> Finding | None:
+    def judge(self, state: LoopState, call: JudgedCall, mask: int, now: int) -> Finding | None:
         """Refuse the call that is one repetition too many."""
         if not mask:
             return None
@@ -98,7 +98,7 @@ class LoopMachine(Machine):
             cause="input",
         )
 
-    def started(self, state: LoopState, call: Call, mask: int, now: int) -> None:
+    def started(self, state: LoopState, call: JudgedCall, mask: int, now: int) -> None:
         """Remember the call while it is in the window."""
         oldest = now + 1 - self.window
         drop = 0
@@ -130,7 +130,7 @@ class MaxParallel(Rule, tag="max_parallel", frozen=True):
         yield from super().problems()
         yield from selector_problems(self.tool, ("tool",))
 
-    def compile(self, scope: Scope) -> Machine:
+    def compile(self, scope: NameScope) -> Machine:
         """The machine that judges this rule."""
         return MaxParallelMachine(self, scope)
 
@@ -168,11 +168,11 @@ class MaxParallelMachine(Machine):
     state_type = ParallelState
     restricts = 1
 
-    def __init__(self, rule: MaxParallel, scope: Scope) -> None:
+    def __init__(self, rule: MaxParallel, scope: NameScope) -> None:
         self.slots = slots_of(scope, (rule.tool, False))
         self.max = rule.max
 
-    def judge(self, state: ParallelState, call: Call, mask: int, now: int) -> Finding | None:
+    def judge(self, state: ParallelState, call: JudgedCall, mask: int, now: int) -> Finding | None:
         """Refuse the call beyond the maximum."""
         used = state.turns.get(call.turn, 0)
         if call.turn <= state.forgotten and call.turn not in state.turns:
@@ -192,7 +192,7 @@ class MaxParallelMachine(Machine):
             cause="step",
         )
 
-    def started(self, state: ParallelState, call: Call, mask: int, now: int) -> None:
+    def started(self, state: ParallelState, call: JudgedCall, mask: int, now: int) -> None:
         """One call more of its response."""
         state.turns[call.turn] = state.turns.get(call.turn, 0) + 1
         while len(state.turns) > _TURNS_KEPT:
@@ -221,7 +221,7 @@ class CircuitBreaker(Rule, tag="circuit_breaker", frozen=True):
         if self.consecutive is None and self.total is None:
             yield (), "a `circuit_breaker` needs `consecutive` or `total`"
 
-    def compile(self, scope: Scope) -> Machine:
+    def compile(self, scope: NameScope) -> Machine:
         """The machine that judges this rule."""
         return CircuitBreakerMachine(self, scope)
 
@@ -263,20 +263,20 @@ class CircuitBreakerMachine(Machine):
     restricts_all = True
     outcomes = 1
 
-    def __init__(self, rule: CircuitBreaker, scope: Scope) -> None:
+    def __init__(self, rule: CircuitBreaker, scope: NameScope) -> None:
         self.slots = slots_of(scope, ("*", False))
         self.consecutive = rule.consecutive
         self.total = rule.total
 
-    def judge(self, state: BreakerState, call: Call, mask: int, now: int) -> Finding | None:
+    def judge(self, state: BreakerState, call: JudgedCall, mask: int, now: int) -> Finding | None:
         """Refuse everything once it has tripped."""
         return self._finding(state) if state.open else None
 
-    def completed(self, state: BreakerState, call: Call, mask: int, output: Output) -> None:
+    def completed(self, state: BreakerState, call: JudgedCall, mask: int, output: ToolReturn) -> None:
         """A completion ends a row of failures."""
         state.consecutive = 0
 
-    def failed(self, state: BreakerState, call: Call, mask: int) -> Finding | None:
+    def failed(self, state: BreakerState, call: JudgedCall, mask: int) -> Finding | None:
         """One more; the one that makes so many trips the breaker."""
         state.consecutive += 1
         state.total += 1

@@ -18,10 +18,10 @@ from typing import Any, Protocol, TypeAlias
 import msgspec
 
 from ..language.facts import Facts
-from ..language.naming import Names
+from ..language.naming import CallNames
 from ..language.operands import OutputRef
-from ..language.selectors import Scope, Slot, Subject
-from ..stream.calls import Action, Cause, RunContext, Usage
+from ..language.selectors import NameScope, Slot, Subject
+from ..stream.calls import Action, RefusalCause, RunContext, Usage
 from ..values.regexes import VIEW, Regex
 
 BOUND = 10_000
@@ -44,10 +44,10 @@ class Finding(msgspec.Struct, frozen=True):
     action: Action | None = None
     reason: str | None = None
     tell_model: str | None = None
-    cause: Cause = "tool"
+    cause: RefusalCause = "tool"
 
 
-class Output(Protocol):
+class ToolReturn(Protocol):
     """What a tool returned."""
 
     @property
@@ -61,7 +61,7 @@ class Output(Protocol):
         ...
 
 
-def captured(regex: Regex, output: Output) -> Iterator[str]:
+def captured(regex: Regex, output: ToolReturn) -> Iterator[str]:
     """The values that a pattern yields of an output, as many as a rule remembers.
 
     What comes after them, or after more work than is done for one text, supports nothing.
@@ -71,7 +71,7 @@ def captured(regex: Regex, output: Output) -> Iterator[str]:
         yield from filter(None, islice(regex.values([text], VIEW), BOUND))
 
 
-class Call(Subject, Protocol):
+class JudgedCall(Subject, Protocol):
     """The call a machine is asked about.
 
     `turn` is the session's number of the model response; `answers` are those of asynchronous checks,
@@ -85,7 +85,7 @@ class Call(Subject, Protocol):
     keys: dict[str, list[str]] | None
 
     @property
-    def names(self) -> Names:
+    def names(self) -> CallNames:
         """What the call goes by."""
         ...
 
@@ -129,7 +129,7 @@ class Ahead(Facts, Protocol):
     turn: int
 
     @property
-    def names(self) -> Names:
+    def names(self) -> CallNames:
         """What calls of the tool go by."""
         ...
 
@@ -138,13 +138,13 @@ class Ahead(Facts, Protocol):
         ...
 
 
-class State(msgspec.Struct, kw_only=True, omit_defaults=True):
+class RuleState(msgspec.Struct, kw_only=True, omit_defaults=True):
     """What one session needs for one rule; a rule that needs nothing has this."""
 
 
-Judge: TypeAlias = Callable[[Any, Call, int, int], Finding | None]
+JudgeCall: TypeAlias = Callable[[Any, JudgedCall, int, int], Finding | None]
 """Of a state, a call, its mask and the number of calls before it."""
-Spend: TypeAlias = Callable[[Any, Call, int, int], None]
+Spend: TypeAlias = Callable[[Any, JudgedCall, int, int], None]
 """Of the same."""
 
 EVERY_SLOT = -1
@@ -162,7 +162,7 @@ class Machine:
     """
 
     kind: str
-    state_type: type[State] = State
+    state_type: type[RuleState] = RuleState
     slots: tuple[Slot, ...] = ()
     phrases: tuple[str, ...] = ()
     restricts: int = 0
@@ -181,11 +181,11 @@ class Machine:
         """A state from its stored form. Raises msgspec.ValidationError."""
         return msgspec.convert(data, self.state_type, str_keys=True)
 
-    def judging(self, mask: int) -> Judge | None:
+    def judging(self, mask: int) -> JudgeCall | None:
         """What judges the calls that meet just these slots, `judge` or less; None if none is ever refused."""
         return None if type(self).judge is Machine.judge else self.judge
 
-    def validating(self) -> Judge | None:
+    def validating(self) -> JudgeCall | None:
         """What is asked after every `judge`, where no net refuses; None if nothing."""
         return None
 
@@ -203,23 +203,23 @@ class Machine:
         """What the rule wants remembered of earlier calls' outputs."""
         return tuple(ref for slot in self.slots for ref in slot.outputs)
 
-    def judge(self, state: Any, call: Call, mask: int, now: int) -> Finding | None:
+    def judge(self, state: Any, call: JudgedCall, mask: int, now: int) -> Finding | None:
         """Whether the call may come next, `now` counted calls having come before it. Changes nothing."""
         return None
 
-    def asked(self, state: Any, call: Call, mask: int) -> None:
+    def asked(self, state: Any, call: JudgedCall, mask: int) -> None:
         """The call was asked for (once per id)."""
 
-    def started(self, state: Any, call: Call, mask: int, now: int) -> None:
+    def started(self, state: Any, call: JudgedCall, mask: int, now: int) -> None:
         """The call runs: spend what it spends. `now` calls came before it."""
 
-    def completed(self, state: Any, call: Call, mask: int, output: Output) -> None:
+    def completed(self, state: Any, call: JudgedCall, mask: int, output: ToolReturn) -> None:
         """A started call succeeded."""
 
-    def failed(self, state: Any, call: Call, mask: int) -> Finding | None:
+    def failed(self, state: Any, call: JudgedCall, mask: int) -> Finding | None:
         """A started call failed."""
 
-    def denied(self, state: Any, call: Call, mask: int) -> Finding | None:
+    def denied(self, state: Any, call: JudgedCall, mask: int) -> Finding | None:
         """A call was refused and never ran."""
 
     def seen_from(self, state: Any, now: int) -> Hashable:
@@ -265,7 +265,7 @@ def _shown(value: Any) -> Any:
     return len(value) if isinstance(value, list | dict) else value
 
 
-def slots_of(scope: Scope, *selectors: tuple[Any, bool]) -> tuple[Slot, ...]:
+def slots_of(scope: NameScope, *selectors: tuple[Any, bool]) -> tuple[Slot, ...]:
     """Slots for (selector, permits) pairs, in order."""
     return tuple(Slot(selector, scope, permits=permits) for selector, permits in selectors)
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator, Sequence
 
 from ..language.record import Name
-from ..language.selectors import Scope, Selector, ToolWhere, selector_problems
+from ..language.selectors import NameScope, Selector, ToolWhere, selector_problems
 from ..values.complaints import Complaint
-from .machine import Ahead, Call, Finding, Judge, Machine, Spend, listed, slots_of
-from .machine import State as NoState
+from .machine import Ahead, Finding, JudgeCall, JudgedCall, Machine, Spend, listed, slots_of
+from .machine import RuleState as NoState
 from .record import Cap, Link, Roles, Rule
 from .wording import names
 
@@ -27,7 +27,7 @@ class NeverAfter(Rule, tag="never_after", frozen=True):
         yield from selector_problems(self.trigger, ("trigger",))
         yield from selector_problems(self.forbidden, ("forbidden",))
 
-    def compile(self, scope: Scope) -> Machine:
+    def compile(self, scope: NameScope) -> Machine:
         """The machine that judges this rule."""
         return NeverAfterMachine(scope, self.trigger, self.forbidden, "never_after", lifted_by_failure=False)
 
@@ -67,7 +67,7 @@ class ForbidsAfter(Rule, tag="forbids_after", frozen=True):
         yield from selector_problems(self.tool, ("tool",))
         yield from selector_problems(self.tools, ("tools",))
 
-    def compile(self, scope: Scope) -> Machine:
+    def compile(self, scope: NameScope) -> Machine:
         """The machine that judges this rule."""
         return NeverAfterMachine(scope, self.tool, self.tools, "forbids_after", lifted_by_failure=True)
 
@@ -95,7 +95,7 @@ class ForbidsAfter(Rule, tag="forbids_after", frozen=True):
         return (Link("forbids", (self.tool,), self.tools, forbidden=True),)
 
 
-class State(NoState):
+class NeverAfterState(NoState):
     """How many triggering calls stand: started, and not failed where failure lifts the ban."""
 
     standing: int = 0
@@ -104,18 +104,18 @@ class State(NoState):
 class NeverAfterMachine(Machine):
     """Counts the triggers that stand."""
 
-    state_type = State
+    state_type = NeverAfterState
     restricts = FORBIDDEN
 
     def __init__(
-        self, scope: Scope, trigger: Selector, forbidden: Selector, kind: str, *, lifted_by_failure: bool
+        self, scope: NameScope, trigger: Selector, forbidden: Selector, kind: str, *, lifted_by_failure: bool
     ) -> None:
         self.kind = kind
         self.slots = slots_of(scope, (trigger, False), (forbidden, False))
         self.lifted_by_failure = lifted_by_failure
         self.outcomes = TRIGGER if lifted_by_failure else 0
 
-    def judging(self, mask: int) -> Judge | None:
+    def judging(self, mask: int) -> JudgeCall | None:
         """Only a forbidden call is ever refused."""
         return self.judge if mask & FORBIDDEN else None
 
@@ -123,7 +123,7 @@ class NeverAfterMachine(Machine):
         """Only a trigger changes anything."""
         return self.started if mask & TRIGGER else None
 
-    def judge(self, state: State, call: Call, mask: int, now: int) -> Finding | None:
+    def judge(self, state: NeverAfterState, call: JudgedCall, mask: int, now: int) -> Finding | None:
         """Refuse a forbidden call while a trigger stands."""
         if not mask & FORBIDDEN or not state.standing:
             return None
@@ -135,21 +135,21 @@ class NeverAfterMachine(Machine):
             suggestion=f"call `{call.name}` before {trigger}, or not at all",
         )
 
-    def started(self, state: State, call: Call, mask: int, now: int) -> None:
+    def started(self, state: NeverAfterState, call: JudgedCall, mask: int, now: int) -> None:
         """A trigger stands."""
         if mask & TRIGGER:
             state.standing += 1
 
-    def failed(self, state: State, call: Call, mask: int) -> Finding | None:
+    def failed(self, state: NeverAfterState, call: JudgedCall, mask: int) -> Finding | None:
         """A trigger that failed does not stand where failure lifts the ban."""
         if self.lifted_by_failure and mask & TRIGGER:
             state.standing -= 1
         return None
 
-    def seen_from(self, state: State, now: int) -> Hashable:
+    def seen_from(self, state: NeverAfterState, now: int) -> Hashable:
         """Whether a trigger stands."""
         return state.standing > 0
 
-    def closed(self, state: State, sure: int, maybe: int, now: int, ahead: Ahead) -> bool:
+    def closed(self, state: NeverAfterState, sure: int, maybe: int, now: int, ahead: Ahead) -> bool:
         """A trigger stands."""
         return bool(sure & FORBIDDEN) and state.standing > 0

@@ -10,13 +10,13 @@ from msgspec import UNSET, UnsetType, field
 from ..language.conditions import Condition
 from ..language.operands import OutputRef
 from ..language.record import Natural, Record
-from ..language.selectors import HUMAN, Scope, Selector, selector_problems
+from ..language.selectors import HUMAN, NameScope, Selector, selector_problems
 from ..values import paths, regexes
 from ..values.complaints import Complaint
 from .approval import PERSON, approval_of, asks_person, calls_in
 from .before import Before
-from .machine import Ahead, Call, Finding, Judge, Machine, Output, Spend, State, listed, slots_of
-from .prior import Evidence, PriorTest, without_references
+from .machine import Ahead, Finding, JudgeCall, JudgedCall, Machine, RuleState, Spend, ToolReturn, listed, slots_of
+from .prior import PriorEvidence, PriorTest, without_references
 from .record import Fact, Link, Roles, Rule
 from .wording import items_of, names
 
@@ -152,7 +152,7 @@ class Precondition(Rule, tag="precondition", frozen=True):
         if not self.requires:
             yield ("requires",), "requires nothing: list at least one requirement"
 
-    def compile(self, scope: Scope) -> Machine:
+    def compile(self, scope: NameScope) -> Machine:
         """The machine that judges this rule."""
         return PreconditionMachine(self, scope)
 
@@ -195,10 +195,10 @@ class Precondition(Rule, tag="precondition", frozen=True):
         return tuple(Link(each.link_word, tuple(each.sources()), self.tool) for each in self.requires)
 
 
-class PreconditionState(State):
+class PreconditionState(RuleState):
     """The evidence kept for each `prior`, by its number in the rule."""
 
-    priors: dict[int, Evidence] = {}
+    priors: dict[int, PriorEvidence] = {}
 
 
 class PreconditionMachine(Machine):
@@ -208,7 +208,7 @@ class PreconditionMachine(Machine):
     state_type = PreconditionState
     restricts = TOOL
 
-    def __init__(self, rule: Precondition, scope: Scope) -> None:
+    def __init__(self, rule: Precondition, scope: NameScope) -> None:
         self.requires = rule.requires
         self.slots = slots_of(scope, (rule.tool, False))
         self._priors: dict[int, PriorTest] = {}
@@ -220,7 +220,7 @@ class PreconditionMachine(Machine):
         """The slots of the calls that are evidence once they have got so far."""
         return sum(prior.mask for prior in self._priors.values() if prior.must == must)
 
-    def judging(self, mask: int) -> Judge | None:
+    def judging(self, mask: int) -> JudgeCall | None:
         """Only the tool is ever refused."""
         return self.judge if mask & TOOL else None
 
@@ -228,7 +228,7 @@ class PreconditionMachine(Machine):
         """Only evidence of calls that started changes anything."""
         return self.started if mask & self._starts else None
 
-    def _prepare(self, requires: tuple[Requirement, ...], scope: Scope) -> Iterator[str]:
+    def _prepare(self, requires: tuple[Requirement, ...], scope: NameScope) -> Iterator[str]:
         for requirement in requires:
             if requirement.prior is not UNSET:
                 test = PriorTest(requirement, scope, first_slot=len(self.slots))
@@ -245,7 +245,7 @@ class PreconditionMachine(Machine):
         """What the rule wants remembered of earlier calls' outputs."""
         return (*super().outputs, *(ref for test in self._priors.values() for ref in test.outputs))
 
-    def judge(self, state: PreconditionState, call: Call, mask: int, now: int) -> Finding | None:
+    def judge(self, state: PreconditionState, call: JudgedCall, mask: int, now: int) -> Finding | None:
         """Refuse the call for which a requirement fails, or ask a person where nothing but their approval lacks."""
         if not mask & TOOL:
             return None
@@ -264,14 +264,14 @@ class PreconditionMachine(Machine):
             return None
         return approval_of(call)
 
-    def _missed(self, requirement: Requirement, state: PreconditionState, call: Call) -> dict[str, Any]:
+    def _missed(self, requirement: Requirement, state: PreconditionState, call: JudgedCall) -> dict[str, Any]:
         """Which conditions the last call that could serve missed, and for which value."""
         test = self._priors.get(id(requirement))
         evidence = state.priors.get(test.number) if test is not None else None
         missed = test.missed(evidence, call) if test is not None and evidence is not None else []
         return {"conditions": missed} if missed else {}
 
-    def _met(self, requirement: Requirement, state: PreconditionState, call: Call, *, approved: bool) -> bool:
+    def _met(self, requirement: Requirement, state: PreconditionState, call: JudgedCall, *, approved: bool) -> bool:
         if requirement.any_of is not UNSET:
             return any(self._met(inner, state, call, approved=approved) for inner in requirement.any_of)
         if approved and requirement.asks_person:
@@ -284,18 +284,18 @@ class PreconditionMachine(Machine):
         evidence = state.priors.get(test.number)
         return evidence is not None and test.met(evidence, call)
 
-    def started(self, state: PreconditionState, call: Call, mask: int, now: int) -> None:
+    def started(self, state: PreconditionState, call: JudgedCall, mask: int, now: int) -> None:
         """Keep evidence of calls that only have to have started."""
         self._note(state, call, mask, None)
 
-    def completed(self, state: PreconditionState, call: Call, mask: int, output: Output) -> None:
+    def completed(self, state: PreconditionState, call: JudgedCall, mask: int, output: ToolReturn) -> None:
         """Keep evidence of calls that succeeded."""
         self._note(state, call, mask, output)
 
-    def _note(self, state: PreconditionState, call: Call, mask: int, output: Output | None) -> None:
+    def _note(self, state: PreconditionState, call: JudgedCall, mask: int, output: ToolReturn | None) -> None:
         for test in self._priors.values():
             if mask & test.mask and (test.must == "completed") == (output is not None):
-                evidence = state.priors.setdefault(test.number, Evidence())
+                evidence = state.priors.setdefault(test.number, PriorEvidence())
                 test.note(evidence, call, mask, output)
 
     def seen_from(self, state: PreconditionState, now: int) -> Hashable:

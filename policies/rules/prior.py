@@ -16,13 +16,13 @@ from ..language.explaining import explained
 from ..language.facts import Facts
 from ..language.operands import OutputRef
 from ..language.predicates import compile_conditions
-from ..language.selectors import Scope, Slot, ToolWhere
+from ..language.selectors import NameScope, Slot, ToolWhere
 from ..values import paths
 from ..values.aliased import aliased, also_of
 from ..values.equality import asking, unkeepable
 from ..values.regexes import VIEW, Regex
 from .approval import calls_in
-from .machine import BOUND, Ahead, Call, Output, listed
+from .machine import BOUND, Ahead, JudgedCall, ToolReturn, listed
 from .wording import items_of
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ latest call after an earlier one with more.
 """
 
 
-class Item(msgspec.Struct, kw_only=True, omit_defaults=True):
+class EvidenceItem(msgspec.Struct, kw_only=True, omit_defaults=True):
     """One earlier call: which items of `prior` it met, whether its output meets what is known beforehand,
     and, where the judged call must be looked at too, its input (`also` by portable names) and output. `keys` counts
     where it is filed, `missed` says what its output did not meet.
@@ -51,7 +51,7 @@ class Item(msgspec.Struct, kw_only=True, omit_defaults=True):
     output: Any = None
 
 
-class Evidence(msgspec.Struct, kw_only=True, omit_defaults=True):
+class PriorEvidence(msgspec.Struct, kw_only=True, omit_defaults=True):
     """Earlier calls by number, in the order they count, and the numbers by what they are about.
 
     `lost`: a call could not be filed under all that it is about, so nobody knows which one is the latest.
@@ -59,7 +59,7 @@ class Evidence(msgspec.Struct, kw_only=True, omit_defaults=True):
 
     lost: bool = False
     last: int = 0
-    items: dict[int, Item] = {}
+    items: dict[int, EvidenceItem] = {}
     about: dict[str, list[int]] = {}
 
 
@@ -68,7 +68,7 @@ class PriorTest:
 
     number = 0
 
-    def __init__(self, requirement: Requirement, scope: Scope, first_slot: int) -> None:
+    def __init__(self, requirement: Requirement, scope: NameScope, first_slot: int) -> None:
         prior = requirement.prior
         assert prior is not UNSET
         items = items_of(calls_in(prior))
@@ -91,9 +91,9 @@ class PriorTest:
         later = [ref for compiled in self._now.later.values() if compiled for ref in compiled.outputs]
         return (*later, *(self._output.outputs if self._output else ()))
 
-    def note(self, evidence: Evidence, call: Call, mask: int, output: Output | None) -> None:
+    def note(self, evidence: PriorEvidence, call: JudgedCall, mask: int, output: ToolReturn | None) -> None:
         """Keep an earlier call."""
-        item = Item(mask=mask & self.mask)
+        item = EvidenceItem(mask=mask & self.mask)
         if self._output is not None and output is not None:
             if self._output.dynamic:
                 item.output = output.value
@@ -114,7 +114,7 @@ class PriorTest:
         for key in keys:
             self._file(evidence, key, evidence.last, item)
 
-    def _file(self, evidence: Evidence, key: str, number: int, item: Item) -> None:
+    def _file(self, evidence: PriorEvidence, key: str, number: int, item: EvidenceItem) -> None:
         if key not in evidence.about and len(evidence.about) >= BOUND:
             return
         numbers = evidence.about.setdefault(key, [])
@@ -127,11 +127,11 @@ class PriorTest:
             if not oldest.keys:
                 del evidence.items[dropped]
 
-    def met(self, evidence: Evidence, call: Call) -> bool:
+    def met(self, evidence: PriorEvidence, call: JudgedCall) -> bool:
         """Whether an earlier call serves the judged one."""
         return any(self._now.good(item, call) for item in self._bound(evidence, call))
 
-    def missed(self, evidence: Evidence, call: Call) -> list[dict[str, Any]]:
+    def missed(self, evidence: PriorEvidence, call: JudgedCall) -> list[dict[str, Any]]:
         """The conditions that the last call bound to the judged one missed, with the values that missed them."""
         bound = self._bound(evidence, call)[-1:]
         if self._output is not None and self._output.dynamic:
@@ -142,7 +142,7 @@ class PriorTest:
         found = explained(self._conditions, output, call, permits=True, loose=False, expand=self._expand)
         return [each for each in found if not each["holds"]]
 
-    def _bound(self, evidence: Evidence, call: Call) -> list[Item]:
+    def _bound(self, evidence: PriorEvidence, call: JudgedCall) -> list[EvidenceItem]:
         """The earlier calls that the judged one is bound to, of which one must have returned what is required."""
         keys = _keys([now(call.input) for now, _ in self._values])
         if not keys or self._unsure(evidence):
@@ -152,11 +152,11 @@ class PriorTest:
         serving = [evidence.items[n] for n in sorted(numbers) if self._now.fits(evidence.items[n], call)]
         return serving[-1:] if self.pick == "latest" else serving
 
-    def _unsure(self, evidence: Evidence) -> bool:
+    def _unsure(self, evidence: PriorEvidence) -> bool:
         """Whether the latest call may be one that was lost: past a bound the rule refuses."""
         return evidence.lost and self.pick == "latest"
 
-    def meetable(self, evidence: Evidence, ahead: Ahead) -> bool:
+    def meetable(self, evidence: PriorEvidence, ahead: Ahead) -> bool:
         """Whether some input would be served."""
         if self._unsure(evidence):
             return False
@@ -168,7 +168,7 @@ class PriorTest:
         shared = [(n, item) for n, item in evidence.items.items() if item.keys > 1]
         return any(serves(item, ahead) and self._latest(evidence, n) for n, item in shared)
 
-    def _latest(self, evidence: Evidence, number: int) -> bool:
+    def _latest(self, evidence: PriorEvidence, number: int) -> bool:
         """Whether a call is the last one about all that it is about, so that an input that names all of it is bound
         to no later one.
         """
@@ -190,7 +190,7 @@ class _Fitness:
         self,
         wheres: Mapping[int, Sequence[Condition]],
         output: Sequence[Condition],
-        scope: Scope,
+        scope: NameScope,
         *,
         ahead: bool,
     ) -> None:
@@ -198,18 +198,18 @@ class _Fitness:
         self.later = {bit: compiled(where, loose=True) if where else None for bit, where in wheres.items()}
         self.output = compiled(output, loose=False) if output else None
 
-    def fits(self, item: Item, call: Facts) -> bool:
+    def fits(self, item: EvidenceItem, call: Facts) -> bool:
         for bit, later in self.later.items():
             if item.mask & bit and (later is None or later.holds(aliased(item.input, item.also), call)):
                 return True
         return False
 
-    def good(self, item: Item, call: Facts) -> bool:
+    def good(self, item: EvidenceItem, call: Facts) -> bool:
         if self.output is not None and self.output.dynamic:
             return self.output.holds(item.output, call)
         return item.good
 
-    def serves(self, item: Item, call: Facts) -> bool:
+    def serves(self, item: EvidenceItem, call: Facts) -> bool:
         return self.fits(item, call) and self.good(item, call)
 
 
@@ -224,7 +224,7 @@ def _unsettled(item: str | ToolWhere) -> tuple[Condition, ...]:
     return () if isinstance(item, str) else tuple(c for c in item.where if has_references([c]))
 
 
-def _binding(same: Same) -> tuple[Callable[[Any], list[str]], Callable[[Any, Output | None], list[str] | None]]:
+def _binding(same: Same) -> tuple[Callable[[Any], list[str]], Callable[[Any, ToolReturn | None], list[str] | None]]:
     """How to read what the judged call is about, and what an earlier call was about; None where that is too much."""
     now = paths.compile_path(same.path, loose=True)
     if same.prior_output_regex is not None:
@@ -243,7 +243,7 @@ def _binding(same: Same) -> tuple[Callable[[Any], list[str]], Callable[[Any, Out
     return lambda input: list(asking(now(input))), lambda input, output: list(asking(earlier(input)))
 
 
-def _all_captured(regex: Regex, output: Output) -> list[str] | None:
+def _all_captured(regex: Regex, output: ToolReturn) -> list[str] | None:
     """The values that a pattern yields of an output; None if there are more than are looked at."""
     try:
         found = [value for value in itertools.islice(regex.values([output.text], VIEW), BOUND + 1) if value]

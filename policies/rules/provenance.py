@@ -8,11 +8,11 @@ from typing import Any, Literal
 from msgspec import field
 
 from ..language.record import Record
-from ..language.selectors import Scope, Selector, selector_problems
+from ..language.selectors import NameScope, Selector, selector_problems
 from ..values import paths, regexes
 from ..values.complaints import Complaint
 from ..values.equality import asking, scalars_in, text_of
-from .machine import BOUND, Call, Finding, Judge, Machine, Output, State, captured, listed, slots_of
+from .machine import BOUND, Finding, JudgeCall, JudgedCall, Machine, RuleState, ToolReturn, captured, listed, slots_of
 from .record import Fact, Link, Roles, Rule
 from .wording import names
 
@@ -56,7 +56,7 @@ class Provenance(Rule, tag="provenance", frozen=True):
         if self.extract is not None:
             yield from regexes.problems(self.extract, ("extract",))
 
-    def compile(self, scope: Scope) -> Machine:
+    def compile(self, scope: NameScope) -> Machine:
         """The machine that judges this rule."""
         return ProvenanceMachine(self, scope)
 
@@ -86,7 +86,7 @@ class Provenance(Rule, tag="provenance", frozen=True):
         return (Link(f"supplies {self.path}", sources, self.tool),)
 
 
-class ProvenanceState(State):
+class ProvenanceState(RuleState):
     """The values that tools supplied."""
 
     supplied: set[str] = set()
@@ -99,7 +99,7 @@ class ProvenanceMachine(Machine):
     state_type = ProvenanceState
     restricts = TOOL
 
-    def __init__(self, rule: Provenance, scope: Scope) -> None:
+    def __init__(self, rule: Provenance, scope: NameScope) -> None:
         sources = [source for source in rule.from_ if isinstance(source, Source)]
         self.slots = slots_of(scope, (rule.tool, False), *((source.tool, True) for source in sources))
         self.from_user = len(sources) < len(rule.from_)
@@ -114,11 +114,11 @@ class ProvenanceMachine(Machine):
         ]
         self._except = frozenset(text_of(scalar) for value in rule.except_ for scalar in scalars_in(value))
 
-    def judging(self, mask: int) -> Judge | None:
+    def judging(self, mask: int) -> JudgeCall | None:
         """Only the tool is ever refused."""
         return self.judge if mask & TOOL else None
 
-    def judge(self, state: ProvenanceState, call: Call, mask: int, now: int) -> Finding | None:
+    def judge(self, state: ProvenanceState, call: JudgedCall, mask: int, now: int) -> Finding | None:
         """Refuse a value that nobody supplied."""
         if not mask & TOOL:
             return None
@@ -140,7 +140,7 @@ class ProvenanceMachine(Machine):
         values = asking(self._values_at(input))
         return values if self._extract is None else filter(None, self._extract(values))
 
-    def completed(self, state: ProvenanceState, call: Call, mask: int, output: Output) -> None:
+    def completed(self, state: ProvenanceState, call: JudgedCall, mask: int, output: ToolReturn) -> None:
         """Remember what the sources supplied; past the bound nothing more, so that unknown values refuse."""
         for n, supplied_by in enumerate(self._supplied_by):
             if mask & (TOOL << (n + 1)):
@@ -154,7 +154,7 @@ class ProvenanceMachine(Machine):
         return f"{len(state.supplied)} values supplied by tools"
 
 
-def _supplies(source: Source) -> Callable[[Output], Iterator[str]]:
+def _supplies(source: Source) -> Callable[[ToolReturn], Iterator[str]]:
     if source.regex is not None:
         regex = regexes.Regex(source.regex)
         return lambda output: captured(regex, output)

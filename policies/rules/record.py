@@ -14,7 +14,7 @@ import msgspec
 
 from ..language.conditions import Condition, has_arguments, when_problems
 from ..language.record import Base, Name
-from ..language.selectors import Scope, Selector
+from ..language.selectors import NameScope, Selector
 from ..values import paths
 from ..values.complaints import Complaint
 from .machine import Machine
@@ -159,7 +159,7 @@ class Rule(Statement, frozen=True, kw_only=True, omit_defaults=True, forbid_unkn
             yield from ((selector, self.key) for selector in self.roles().restricts)
 
     @abstractmethod
-    def compile(self, scope: Scope) -> Machine:
+    def compile(self, scope: NameScope) -> Machine:
         """The machine that judges this rule."""
 
     @abstractmethod

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..language.selectors import Scope, Selector, selector_problems
+from ..language.selectors import NameScope, Selector, selector_problems
 from ..values.complaints import Complaint
 from .lists import keyless_problems
-from .machine import Call, Finding, Machine, listed, slots_of
-from .machine import State as NoState
+from .machine import Finding, JudgedCall, Machine, listed, slots_of
+from .machine import RuleState as NoState
 from .record import Note, Owed, Roles, Rule
 from .wording import names
 
@@ -24,7 +24,7 @@ class Require(Rule, tag="require", frozen=True):
         yield from self.argument_problems()
         yield from selector_problems(self.tool, ("tool",))
 
-    def compile(self, scope: Scope) -> Machine:
+    def compile(self, scope: NameScope) -> Machine:
         """The machine that judges this rule."""
         return RequireMachine(self, scope)
 
@@ -53,7 +53,7 @@ class Require(Rule, tag="require", frozen=True):
         return (Note(self.tool, "required"),)
 
 
-class State(NoState):
+class RequireState(NoState):
     """Whether the tool was called."""
 
     called: bool = False
@@ -63,17 +63,17 @@ class RequireMachine(Machine):
     """Satisfied by the first call, once and for all."""
 
     kind = "require"
-    state_type = State
+    state_type = RequireState
     always_exercised = True
 
-    def __init__(self, rule: Require, scope: Scope) -> None:
+    def __init__(self, rule: Require, scope: NameScope) -> None:
         self.slots = slots_of(scope, (rule.tool, True))
 
-    def started(self, state: State, call: Call, mask: int, now: int) -> None:
+    def started(self, state: RequireState, call: JudgedCall, mask: int, now: int) -> None:
         """The obligation is met."""
         state.called = True
 
-    def settle(self, state: State) -> Finding | None:
+    def settle(self, state: RequireState) -> Finding | None:
         """Violated if the tool was never called."""
         if state.called:
             return None

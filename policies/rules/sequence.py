@@ -7,10 +7,10 @@ from collections.abc import Hashable, Iterator
 from typing import Literal
 
 from ..language.record import Name
-from ..language.selectors import Scope, Selector, Slot, ToolWhere, VirtualName, selector_problems
+from ..language.selectors import NameScope, Selector, Slot, ToolWhere, VirtualName, selector_problems
 from ..values.complaints import Complaint
-from .machine import Ahead, Call, Finding, Machine, slots_of
-from .machine import State as NoState
+from .machine import Ahead, Finding, JudgedCall, Machine, slots_of
+from .machine import RuleState as NoState
 from .record import Drawing, Link, Note, Roles, Rule
 from .wording import chain
 
@@ -28,7 +28,7 @@ class Sequence(Rule, tag="sequence", frozen=True):
         yield from super().problems()
         yield from _member_problems(self.tools, "tools")
 
-    def compile(self, scope: Scope) -> Machine:
+    def compile(self, scope: NameScope) -> Machine:
         """The machine that judges this rule."""
         return SequenceMachine(self, scope)
 
@@ -67,7 +67,7 @@ class ForbiddenSequence(Rule, tag="forbidden_sequence", frozen=True):
         yield from super().problems()
         yield from _member_problems(self.sequence, "sequence")
 
-    def compile(self, scope: Scope) -> Machine:
+    def compile(self, scope: NameScope) -> Machine:
         """The machine that judges this rule."""
         return ForbiddenSequenceMachine(self, scope)
 
@@ -126,7 +126,7 @@ class SequenceMachine(Machine):
     kind = "sequence"
     state_type = SequenceState
 
-    def __init__(self, rule: Sequence, scope: Scope) -> None:
+    def __init__(self, rule: Sequence, scope: NameScope) -> None:
         self.length = len(rule.tools)
         self.slots = slots_of(scope, *((tool, False) for tool in rule.tools))
         self._views = [0]
@@ -136,14 +136,14 @@ class SequenceMachine(Machine):
         self.strict = self.ordinals = rule.strict
         self.restricts = (1 << self.length) - 1
 
-    def _view(self, rule: Sequence, scope: Scope, *, own: bool, virtual_names: tuple[VirtualName, ...]) -> int:
+    def _view(self, rule: Sequence, scope: NameScope, *, own: bool, virtual_names: tuple[VirtualName, ...]) -> int:
         """Add the slots of one name; returns where they begin."""
         at = len(self.slots)
         made = (Slot(t, scope, permits=False, own=own, virtual_names=virtual_names) for t in rule.tools)
         self.slots = (*self.slots, *made)
         return at
 
-    def judge(self, state: SequenceState, call: Call, mask: int, now: int) -> Finding | None:
+    def judge(self, state: SequenceState, call: JudgedCall, mask: int, now: int) -> Finding | None:
         """Refuse a member whose predecessor has not come; strict, anything but the next member."""
         reached = state.reached
         if reached == self.length:
@@ -173,7 +173,7 @@ class SequenceMachine(Machine):
             cause="step",
         )
 
-    def started(self, state: SequenceState, call: Call, mask: int, now: int) -> None:
+    def started(self, state: SequenceState, call: JudgedCall, mask: int, now: int) -> None:
         """The awaited member has come."""
         if state.reached < self.length and mask & (1 << state.reached):
             state.reached += 1
@@ -208,7 +208,7 @@ class ForbiddenSequenceMachine(Machine):
     kind = "forbidden_sequence"
     state_type = ForbiddenState
 
-    def __init__(self, rule: ForbiddenSequence, scope: Scope) -> None:
+    def __init__(self, rule: ForbiddenSequence, scope: NameScope) -> None:
         self.slots = slots_of(scope, *((tool, False) for tool in rule.sequence))
         self.strict = self.ordinals = rule.adjacency == "strict"
         self.last = 1 << (len(self.slots) - 1)
@@ -221,7 +221,7 @@ class ForbiddenSequenceMachine(Machine):
         """The prefixes that the next call may continue."""
         return self._prefixes(state, now)
 
-    def judge(self, state: ForbiddenState, call: Call, mask: int, now: int) -> Finding | None:
+    def judge(self, state: ForbiddenState, call: JudgedCall, mask: int, now: int) -> Finding | None:
         """Refuse the call that completes the sequence."""
         if not ((self._prefixes(state, now) << 1) | 1) & mask & self.last:
             return None
@@ -234,7 +234,7 @@ class ForbiddenSequenceMachine(Machine):
             suggestion=f"do not follow `{names[0]}` with `{call.name}`" if len(names) > 1 else "",
         )
 
-    def started(self, state: ForbiddenState, call: Call, mask: int, now: int) -> None:
+    def started(self, state: ForbiddenState, call: JudgedCall, mask: int, now: int) -> None:
         """Lengthen the prefixes that the call continues."""
         before = self._prefixes(state, now)
         longer = ((before << 1) | 1) & mask

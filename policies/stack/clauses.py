@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from ..language.selectors import Scope, Selector, VirtualTool
+from ..language.selectors import NameScope, Selector, VirtualTool
 from ..policy import Allow, Deny, OnViolation, Policy, members_of
 from ..rules.machine import Machine
 from ..rules.nets.machine import NetMachine
@@ -25,7 +25,7 @@ class Clause(NamedTuple):
     member: int
     record: Allow | Deny | Rule | Net
     action: OnViolation
-    scope: Scope
+    scope: NameScope
     line: bool = False
 
     @property
@@ -75,7 +75,7 @@ def clauses_of(policy: Policy) -> tuple[Clause, ...]:
     return tuple(_clauses(policy))
 
 
-def scope_of(members: Iterable[Policy]) -> Scope:
+def scope_of(members: Iterable[Policy]) -> NameScope:
     """The names that policies give tools, `map` lines among them; a name given twice stands for all its tools."""
     aliases: dict[str, tuple[str, ...]] = {}
     virtual: list[VirtualTool] = []
@@ -85,7 +85,7 @@ def scope_of(members: Iterable[Policy]) -> Scope:
             aliases[folded] = (*aliases.get(folded, ()), *tools)
         mapped = (net_of(net) for net in member.nets)
         virtual += [*member.virtual_tools, *(made for made in mapped if isinstance(made, VirtualTool))]
-    return Scope(aliases, tuple(virtual))
+    return NameScope(aliases, tuple(virtual))
 
 
 def _clauses(policy: Policy) -> Iterator[Clause]:

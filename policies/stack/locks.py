@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from ..language.selectors import Scope, VirtualTool
+from ..language.selectors import NameScope, VirtualTool
 from ..policy import Policy, Price, members_of
 from ..rules.nets.shorthand import net_of
 from ..rules.nets.written import Net
@@ -133,4 +133,4 @@ def _names_used(policy: Policy) -> set[str]:
     return {name.casefold() for name in names}
 
 
-_NO_NAMES = Scope()
+_NO_NAMES = NameScope()

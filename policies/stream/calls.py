@@ -11,8 +11,8 @@ import msgspec
 
 from ..errors import wrong_type
 from ..violation import Action as Action
-from ..violation import Cause as Cause
 from ..violation import Enforcement as Enforcement
+from ..violation import RefusalCause as RefusalCause
 from ..violation import Violation as Violation
 from .tools import Tool
 
@@ -236,7 +236,7 @@ def input_digest(input: dict[str, Any]) -> str:
     return hashlib.sha256(fingerprint(_whole(input) if _has_float(input) else input)).hexdigest()
 
 
-_SENTENCES: dict[Cause, str] = {
+_SENTENCES: dict[RefusalCause, str] = {
     "tool": "Tool '{}' is not available in this context.",
     "input": "Tool '{}' may not be used with this input.",
     "step": "Tool '{}' may not be used yet.",
@@ -244,6 +244,6 @@ _SENTENCES: dict[Cause, str] = {
 }
 
 
-def tell_model_default(tool_name: str, cause: Cause = "tool") -> str:
+def tell_model_default(tool_name: str, cause: RefusalCause = "tool") -> str:
     """What the model is told of a refused call unless the rule says otherwise: nothing of the rules."""
     return _SENTENCES[cause].format(tool_name)

@@ -50,7 +50,7 @@ def policies_given(policies: object, policy: object) -> tuple[Policy, ...]:
     return tuple(given)
 
 
-class Hooks(msgspec.Struct, frozen=True):
+class NetHooks(msgspec.Struct, frozen=True):
     """What a caller attaches to nets, by their names."""
 
     validators: Validators = {}
@@ -62,15 +62,15 @@ class Hooks(msgspec.Struct, frozen=True):
         return tuple((name, id(hook)) for items in of_each for name, hook in sorted(items, key=lambda item: item[0]))
 
 
-def hooks_given(validators: object, on_results: object) -> Hooks:
+def hooks_given(validators: object, on_results: object) -> NetHooks:
     """The hooks a caller gave. Raises UsageError for what is no mapping from names."""
     for name, given in (("validators", validators), ("on_results", on_results)):
         if given is not None and not (isinstance(given, Mapping) and all(isinstance(net, str) for net in given)):
             raise UsageError(f"`{name}` is no mapping from the names of nets to functions")
-    return Hooks(dict(validators or {}), dict(on_results or {}))  # type: ignore[call-overload]
+    return NetHooks(dict(validators or {}), dict(on_results or {}))  # type: ignore[call-overload]
 
 
-def make_plan(adapter: Adapter, policies: tuple[Policy, ...], hooks: Hooks, *, answerable: bool = True) -> Plan:
+def make_plan(adapter: Adapter, policies: tuple[Policy, ...], hooks: NetHooks, *, answerable: bool = True) -> Plan:
     """Merge, check, compile. Raises PolicyViolationError when preflight refuses: the adapter is not called.
 
     `answerable` is false where nobody can answer a request for approval.
@@ -143,9 +143,9 @@ class Plans:
         self._answerable = answerable
         self._plans: dict[tuple[object, ...], Plan] = {}
 
-    def get(self, adapter: Adapter, policies: tuple[Policy, ...], hooks: Hooks | None = None) -> Plan:
+    def get(self, adapter: Adapter, policies: tuple[Policy, ...], hooks: NetHooks | None = None) -> Plan:
         """The plan for these very objects, which it holds, so that ids stay theirs, and what the adapter can do."""
-        hooks = hooks or Hooks()
+        hooks = hooks or NetHooks()
         key = (id(adapter), adapter.capabilities, *map(id, policies), *hooks.ids())
         plan = self._plans.get(key)
         if plan is None:

@@ -23,10 +23,10 @@ REFUSES_LATER = LIMITS | {"circuit_breaker"}
 SUPERVISION = "supervision"
 """Stands for a policy in what no policy has to ask for: that what is judged is what runs."""
 
-Reach = Literal["record", "signal", "cancel", "escalate"]
+EnforcementReach = Literal["record", "signal", "cancel", "escalate"]
 
 
-def reach(violation: Violation, *, gates_all: bool) -> Reach:
+def reach(violation: Violation, *, gates_all: bool) -> EnforcementReach:
     """What follows from a violation found on something that already happened.
 
     `record` it only, `signal` that somebody should approve, `cancel` the run, or `escalate` a deny to a

@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from proctor.adapters.kit.client_process import ClientProcess, start_client
-from proctor.adapters.kit.subprocesses import Commands
+from proctor.adapters.kit.subprocesses import Subprocesses
 from proctor.supervisor.testing.patience import PATIENCE_S
 
 pytestmark = [
@@ -54,7 +54,7 @@ async def until(holds: Callable[[], bool]) -> None:
 @pytest.mark.parametrize("hiding", HIDING)
 async def test_what_hides_from_a_command_that_goes_on_is_ended_with_it(tmp_path: Path, hiding: str) -> None:
     """Cancelled in the middle: no environment, no session and no parents of its own hide it."""
-    commands = Commands("run")
+    commands = Subprocesses("run")
     line = hiding.replace("{}", "71001") + "; sleep 71001"
 
     async with anyio.create_task_group() as tasks:
@@ -69,7 +69,7 @@ async def test_what_hides_from_a_command_that_goes_on_is_ended_with_it(tmp_path:
 @pytest.mark.parametrize("hiding", HIDING)
 async def test_what_a_command_leaves_is_ended_with_the_run(tmp_path: Path, hiding: str) -> None:
     """The command itself is over; what it left lives until the run ends, and no longer."""
-    commands = Commands("run")
+    commands = Subprocesses("run")
 
     done = await commands.run(["bash", "-c", hiding.replace("{}", "71002")], cwd=tmp_path)
     await until(lambda: sleepers(71002) != [])
@@ -81,7 +81,7 @@ async def test_what_a_command_leaves_is_ended_with_the_run(tmp_path: Path, hidin
 
 async def test_what_hides_without_end_is_ended(tmp_path: Path) -> None:
     """New ones are born while the others are looked for."""
-    commands = Commands("run")
+    commands = Subprocesses("run")
     line = "while :; do (env -i setsid sleep 71003 &); done"
 
     async with anyio.create_task_group() as tasks:
@@ -142,7 +142,7 @@ async def test_a_killed_supervisor_leaves_nobody(tmp_path: Path, hiding: str) ->
 
 async def test_a_command_does_not_outlive_a_guardian_that_it_kills(tmp_path: Path) -> None:
     """It ends itself with it."""
-    commands = Commands("run")
+    commands = Subprocesses("run")
 
     with anyio.fail_after(PATIENCE_S):
         done = await commands.run(["bash", "-c", "kill -9 $PPID; sleep 71006"], cwd=tmp_path)
@@ -155,7 +155,7 @@ async def test_a_command_does_not_outlive_a_guardian_that_it_kills(tmp_path: Pat
 @pytest.mark.parametrize(("line", "code"), [("exit 7", 7), ("kill -TERM $$", -15), ("kill -9 $$", -9), ("true", 0)])
 async def test_a_guardian_ends_as_its_command_does(tmp_path: Path, line: str, code: int) -> None:
     """For a command of a run, and for a client."""
-    commands = Commands("run")
+    commands = Subprocesses("run")
     done = await commands.run(["bash", "-c", line], cwd=tmp_path)
     await commands.end()
     async with start_client(
@@ -170,7 +170,7 @@ async def test_a_guardian_ends_as_its_command_does(tmp_path: Path, line: str, co
 
 async def test_no_guardian_stays(tmp_path: Path) -> None:
     """Not after a command that left nothing, and not after the run."""
-    commands = Commands("run")
+    commands = Subprocesses("run")
     await commands.run(["true"], cwd=tmp_path)
     await until(lambda: guardians() == [])
     await commands.run(["bash", "-c", "sleep 71007 &"], cwd=tmp_path)

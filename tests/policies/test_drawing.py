@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from proctor.policies import merge_policies, parse_policies
-from proctor.policies.drawing import Node, Picture, draw, draw_mermaid
+from proctor.policies.drawing import GraphNode, Picture, draw, draw_mermaid
 from proctor.policies.policy import Policy
 
 SOURCE = {"tool": "a", "path": "$.y"}
@@ -26,7 +26,7 @@ def paths(picture: Picture, section: int = 0) -> set[str]:
     return {f"{nodes[e.source]} {e.style} {nodes[e.target]}" for e in picture.sections[section].edges}
 
 
-def node(picture: Picture, text: str, section: int = 0) -> Node:
+def node(picture: Picture, text: str, section: int = 0) -> GraphNode:
     (found,) = [node for node in picture.sections[section].nodes if node.text == text]
     return found
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from proctor.policies import PolicyError, parse_policies
 from proctor.policies.language.conditions import Condition
-from proctor.policies.language.facts import Surroundings
+from proctor.policies.language.facts import Directories
 from proctor.policies.language.operands import OutputRef
 from proctor.policies.language.predicates import compile_conditions
 from proctor.policies.monitor.memory import Returned
@@ -36,7 +36,7 @@ class About:
     def __init__(self, input: Any = None, returned: Returned | None = None) -> None:
         self.input = input
         self.returned = returned or Returned()
-        self.surroundings = Surroundings()
+        self.surroundings = Directories()
 
     def outputs(self, ref: OutputRef) -> Returned:
         return self.returned

@@ -18,12 +18,12 @@ from proctor.policies import (
     preflight,
 )
 from proctor.policies.drawing import draw
-from proctor.policies.language.selectors import Scope, Selector, selector_problems
+from proctor.policies.language.selectors import NameScope, Selector, selector_problems
 from proctor.policies.policy import Allow, Deny, Policy
 from proctor.policies.preflight import Findings
 from proctor.policies.reading.schema import json_schema
 from proctor.policies.rules import RULES, Check
-from proctor.policies.rules.machine import Ahead, Call, Finding, Machine, Output, State, slots_of
+from proctor.policies.rules.machine import Ahead, Finding, JudgedCall, Machine, RuleState, ToolReturn, slots_of
 from proctor.policies.rules.nets.written import Net
 from proctor.policies.rules.record import Link, Owed, Roles, Rule, Statement
 from proctor.policies.rules.wording import names
@@ -44,7 +44,7 @@ class Confirmed(Rule, tag="confirmed", frozen=True):
         yield from selector_problems(self.tool, ("tool",))
         yield from selector_problems(self.by, ("by",))
 
-    def compile(self, scope: Scope) -> Machine:
+    def compile(self, scope: NameScope) -> Machine:
         """The machine that judges this rule."""
         return ConfirmedMachine(self, scope)
 
@@ -69,7 +69,7 @@ class Confirmed(Rule, tag="confirmed", frozen=True):
         return (Link("confirmed by", (self.tool,), self.by),)
 
 
-class ConfirmedState(State):
+class ConfirmedState(RuleState):
     """Whether a call waits to be confirmed."""
 
     waits: bool = False
@@ -83,16 +83,16 @@ class ConfirmedMachine(Machine):
     restricts = TOOL
     outcomes = TOOL | BY
 
-    def __init__(self, rule: Confirmed, scope: Scope) -> None:
+    def __init__(self, rule: Confirmed, scope: NameScope) -> None:
         self.slots = slots_of(scope, (rule.tool, False), (rule.by, True))
 
-    def judge(self, state: ConfirmedState, call: Call, mask: int, now: int) -> Finding | None:
+    def judge(self, state: ConfirmedState, call: JudgedCall, mask: int, now: int) -> Finding | None:
         """Refuse the next call while one waits."""
         return (
             Finding("a confirmation first", "the last call is not confirmed") if mask & TOOL and state.waits else None
         )
 
-    def completed(self, state: ConfirmedState, call: Call, mask: int, output: Output) -> None:
+    def completed(self, state: ConfirmedState, call: JudgedCall, mask: int, output: ToolReturn) -> None:
         """A confirmation ends the wait, a call begins one."""
         state.waits = bool(mask & TOOL)
 

@@ -18,7 +18,7 @@ from proctor.policies import (
     preflight,
 )
 from proctor.policies.preflight.alphabet.call_classes import Kinds
-from proctor.policies.preflight.alphabet.names import Names
+from proctor.policies.preflight.alphabet.names import NameUniverse
 from proctor.policies.preflight.checks.order import find_orders
 from proctor.policies.preflight.search.growth import walk
 from proctor.policies.preflight.search.saturation import Saturation
@@ -261,7 +261,7 @@ glob = st.text("ab*?", min_size=1, max_size=5) | st.sampled_from(["[ab]*", "*[!a
 @given(st.lists(glob, min_size=1, max_size=4), st.text("abcx", min_size=1, max_size=6))
 def test_every_name_has_a_like_one_in_the_universe(globs: list[str], name: str) -> None:
     """Whatever a tool is called, a name that the same globs match stands for it."""
-    universe = Names(globs)
+    universe = NameUniverse(globs)
     matchers = [matcher([glob]) for glob in globs]
     matched = [matches(name) for matches in matchers]
 

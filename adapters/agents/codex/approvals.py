@@ -17,7 +17,7 @@ from proctor.supervisor.ports import GateAnswer, Launch
 from ...kit.event_stream import EventStream
 from ...kit.gate import GateLink
 from ...kit.jsonrpc import METHOD_NOT_FOUND, RpcError
-from .items import Item, leaves, tool_input, tool_name
+from .items import CodexItem, leaves, tool_input, tool_name
 from .rollout import Rollouts, RunningCalls
 from .sandboxing import Bounds
 from .translation import Translation
@@ -65,7 +65,7 @@ def command_proposal(params: dict[str, Any], arguments: dict[str, Any] | None) -
     )
 
 
-def patch_proposal(item: Item | None, *, escalated: bool) -> Proposal | None:
+def patch_proposal(item: CodexItem | None, *, escalated: bool) -> Proposal | None:
     """A file change the client wants to make, from the item it announced."""
     if item is None or item.get("type") != "fileChange":
         return None
@@ -73,7 +73,7 @@ def patch_proposal(item: Item | None, *, escalated: bool) -> Proposal | None:
     return Proposal(id=str(item["id"]), name=tool_name(item), input={**tool_input(item), **more}, escalated=escalated)
 
 
-def mcp_proposal(params: dict[str, Any], announced: Iterable[Item]) -> Proposal | None:
+def mcp_proposal(params: dict[str, Any], announced: Iterable[CodexItem]) -> Proposal | None:
     """An MCP server's tool the client wants to call, or None for a question of the server itself.
 
     Args:

@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from proctor.policies.stream.events import ToolCallCompleted, ToolCallFailed
 
-Item = dict[str, Any]
+CodexItem = dict[str, Any]
 
 SHELL: Final = "shell"
 APPLY_PATCH: Final = "apply_patch"
@@ -76,26 +76,26 @@ _NAMES: Final = {
 _BOOKKEEPING: Final = frozenset({"id", "type", "status", "durationMs", "result", "results", "error", "success"})
 
 
-def is_call(item: Item) -> bool:
+def is_call(item: CodexItem) -> bool:
     """Whether an item is a tool call."""
     if item.get("type") == "subAgentActivity":
         return item.get("kind") in _AGENT_ACTIVITIES
     return item.get("type") not in NO_CALLS
 
 
-def agent_threads(item: Item) -> list[str]:
+def agent_threads(item: CodexItem) -> list[str]:
     """The threads of the sub-agents a call is about."""
     if item.get("type") == "subAgentActivity":
         return [str(item.get("agentThreadId"))]
     return [str(thread) for thread in item.get("receiverThreadIds") or ()]
 
 
-def starts_agents(item: Item) -> bool:
+def starts_agents(item: CodexItem) -> bool:
     """Whether a call starts the sub-agents it is about."""
     return tool_name(item) == SPAWN_AGENT
 
 
-def tool_name(item: Item) -> str:
+def tool_name(item: CodexItem) -> str:
     """The tool name of an item that is a call."""
     kind = str(item.get("type"))
     if kind == "collabAgentToolCall":
@@ -115,7 +115,7 @@ def mcp_tool_name(server: str, tool: str) -> str:
     return f"mcp__{server}__{tool}"
 
 
-def tool_input(item: Item) -> dict[str, Any]:
+def tool_input(item: CodexItem) -> dict[str, Any]:
     """The input of an item that is a call."""
     match item.get("type"):
         case "commandExecution":
@@ -147,7 +147,7 @@ def bare_command(command: str) -> str:
     return command
 
 
-def leaves(item: Item, folder: str) -> bool:
+def leaves(item: CodexItem, folder: str) -> bool:
     """Whether a file change touches anything outside a folder."""
     root = os.path.realpath(folder)
     changes = item.get("changes") or ()
@@ -179,7 +179,7 @@ def _change(change: dict[str, Any]) -> dict[str, Any]:
 _EXITED: Final = re.compile(r"^Process exited with code (-?\d+)$", re.MULTILINE)
 
 
-def outcome(item: Item) -> ToolCallCompleted | ToolCallFailed:
+def outcome(item: CodexItem) -> ToolCallCompleted | ToolCallFailed:
     """How a call ended, as its completed item says."""
     call_id, name = str(item.get("id")), tool_name(item)
     output = _output(item)
@@ -188,7 +188,7 @@ def outcome(item: Item) -> ToolCallCompleted | ToolCallFailed:
     return ToolCallCompleted(tool_call_id=call_id, tool_name=name, tool_output=output)
 
 
-def exited(item: Item, told: str) -> Item | None:
+def exited(item: CodexItem, told: str) -> CodexItem | None:
     """A command's item as the client would complete it, None if it is not over, as far as its model was told."""
     head, _, output = told.partition("\nOutput:\n")
     found = _EXITED.search(head) if item.get("type") == "commandExecution" else None
@@ -198,7 +198,7 @@ def exited(item: Item, told: str) -> Item | None:
     return {**item, "status": "failed" if code else "completed", "exitCode": code, "aggregatedOutput": output}
 
 
-def _output(item: Item) -> Any:
+def _output(item: CodexItem) -> Any:
     if item.get("status") == "declined":
         return {"message": "the client did not run it"}
     match item.get("type"):

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import msgspec
 
-from .items import Item, agent_threads, starts_agents
+from .items import CodexItem, agent_threads, starts_agents
 
 
-class Agent(msgspec.Struct, frozen=True, kw_only=True):
+class SubAgent(msgspec.Struct, frozen=True, kw_only=True):
     """Where a sub-agent's thread comes from: the call, its turn, and whether the thread began with it."""
 
     call_id: str
@@ -27,7 +27,7 @@ class Threads:
     def __init__(self, own: str, *, fresh: bool) -> None:
         self.own = own
         self._fresh = fresh
-        self._agents: dict[str, Agent] = {}
+        self._agents: dict[str, SubAgent] = {}
         self._turn_ids: dict[str, str] = {}
         self._thread_of: dict[str, str] = {}
 
@@ -48,7 +48,7 @@ class Threads:
         """The client's turn that a thread is in; "" before the client says that one began."""
         return self._turn_ids.get(thread_id, "")
 
-    def take(self, item: Item, thread_id: str, turn: int) -> str:
+    def take(self, item: CodexItem, thread_id: str, turn: int) -> str:
         """Take in a call, with the sub-agents it mentions; the first call that mentions one is its own.
 
         Args:
@@ -63,7 +63,7 @@ class Threads:
         self._thread_of[call_id] = thread_id
         for started in agent_threads(item):
             new = starts_agents(item)
-            agent = Agent(call_id=call_id, turn=turn, model=item.get("model") or None, new=new)
+            agent = SubAgent(call_id=call_id, turn=turn, model=item.get("model") or None, new=new)
             self._agents.setdefault(started, agent)
         return call_id
 
@@ -71,6 +71,6 @@ class Threads:
         """The thread of a call that was taken in."""
         return self._thread_of[call_id]
 
-    def agent(self, thread_id: str) -> Agent | None:
+    def agent(self, thread_id: str) -> SubAgent | None:
         """The sub-agent of a thread, None for one nobody mentioned."""
         return self._agents.get(thread_id)

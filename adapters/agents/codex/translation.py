@@ -21,7 +21,7 @@ from proctor.policies.stream.events import (
     Unrecognized,
 )
 
-from .items import ASKED, RESOURCE_SERVER, Item, exited, is_call, outcome, tool_input, tool_name
+from .items import ASKED, RESOURCE_SERVER, CodexItem, exited, is_call, outcome, tool_input, tool_name
 from .threads import Threads
 from .usage import UsageCount, in_messages
 
@@ -50,7 +50,7 @@ class Translation:
         self.turn = 0
         self.model: str | None = None
         self.output = ""
-        self.running: dict[str, Item] = {}
+        self.running: dict[str, CodexItem] = {}
         self.proposed: set[str] = set()
         self.over: set[str] = set()
         self.open: dict[str, dict[str, Any]] = {}
@@ -65,7 +65,7 @@ class Translation:
         """The client's turn that this run is; "" before the client says that it began."""
         return self.threads.turn_id(self.threads.own)
 
-    def announced(self, thread_id: str) -> list[Item]:
+    def announced(self, thread_id: str) -> list[CodexItem]:
         """The calls the client announced in a thread and has not asked about yet."""
         waiting = (item for call_id, item in self.running.items() if call_id not in self.proposed)
         return [item for item in waiting if self.threads.of(str(item.get("id"))) == thread_id]
@@ -134,7 +134,7 @@ class Translation:
             self._in_turn = False
             yield TurnCompleted(turn=self.turn)
 
-    def _started(self, item: Item, thread: str) -> Iterator[Event]:
+    def _started(self, item: CodexItem, thread: str) -> Iterator[Event]:
         kind = item.get("type")
         if self.threads.is_own(thread) and (is_call(item) or kind in ("agentMessage", "reasoning")):
             yield from self.response_begins()
@@ -150,7 +150,7 @@ class Translation:
         if runs_already or own_tool or (kind not in ASKED and kind != "webSearch"):
             yield self._start_unasked(item)
 
-    def _completed(self, item: Item, thread: str) -> Iterator[Event]:
+    def _completed(self, item: CodexItem, thread: str) -> Iterator[Event]:
         if item.get("type") == "agentMessage" and self.threads.is_own(thread):
             self.output = str(item.get("text", ""))
             yield from self.response_begins()
@@ -172,7 +172,7 @@ class Translation:
             yield self._start_unasked(item)
         yield outcome(item)
 
-    def _start_unasked(self, item: Item) -> ToolCallStarted:
+    def _start_unasked(self, item: CodexItem) -> ToolCallStarted:
         call_id = str(item.get("id"))
         self.unasked.add(call_id)
         turn, parent = self.place(self.threads.of(call_id))

@@ -14,7 +14,7 @@ from proctor.supervisor.ports import Launch, LaunchOptions, Provider
 from ...kit.event_stream import EventStream
 from ...kit.launch_options import policy_parts
 from ...kit.local_work import working, workspace_directory
-from ...kit.subprocesses import Commands
+from ...kit.subprocesses import Subprocesses
 from .agent import ScriptedAgent
 from .reading import ScriptSource, read_script
 from .tools import BUILT_IN, Tool, Toolbox, check_tools, write_file
@@ -81,7 +81,7 @@ class ScriptedAdapter:
         with workspace_directory(self._workspace) as workspace:
             for path, content in self.script.files.items():
                 write_file(workspace / path, content)
-            commands = Commands(launch.run_id)
+            commands = Subprocesses(launch.run_id)
             tools = Toolbox(workspace, commands, self._tools, timeout_s=self._command_timeout_s)
             stream = EventStream()
             agent = ScriptedAgent(self.script, stream, tools, launch.gate if self._gated else None)

@@ -14,7 +14,7 @@ import msgspec
 
 from proctor.supervisor.errors import UsageError
 
-from ...kit.subprocesses import Commands
+from ...kit.subprocesses import Subprocesses
 
 Tool: TypeAlias = Callable[..., Any]
 """A sync or async function that takes the call's input as keyword arguments and returns its output."""
@@ -45,7 +45,7 @@ class Toolbox:
     def __init__(
         self,
         workspace: Path,
-        commands: Commands,
+        commands: Subprocesses,
         functions: Mapping[str, Tool],
         *,
         timeout_s: float,

@@ -18,7 +18,7 @@ from proctor.supervisor.ports import Launch, LaunchOptions, Provider
 from ...kit.event_stream import EventStream
 from ...kit.launch_options import policy_parts
 from ...kit.local_work import working
-from ...kit.subprocesses import Commands
+from ...kit.subprocesses import Subprocesses
 from ...kit.surroundings import home_of
 from .agent import ShellAgent
 
@@ -81,7 +81,7 @@ class ShellAdapter:
 
     @asynccontextmanager
     async def open(self, launch: Launch) -> AsyncIterator[Provider]:
-        commands = Commands(launch.run_id)
+        commands = Subprocesses(launch.run_id)
         stream = EventStream()
         admits = launch.options.options.get("dynamic") is True
         agent = ShellAgent(launch.prompt, stream, commands, launch.gate, admits_dynamic=admits)

@@ -25,7 +25,7 @@ from proctor.policies.stream.events import (
 from proctor.supervisor.ports import Gate, GateAnswer
 
 from ...kit.event_stream import EventStream
-from ...kit.subprocesses import CommandResult, Commands
+from ...kit.subprocesses import CommandResult, Subprocesses
 
 LINE_ID = "line"
 _INJECTED = re.compile(r"BASH_FUNC_.*|BASH_ENV|ENV|SHELLOPTS|BASHOPTS|PS4|PROMPT_COMMAND")
@@ -46,7 +46,7 @@ class ShellAgent:
     """
 
     def __init__(
-        self, line: str, stream: EventStream, commands: Commands, gate: Gate, *, admits_dynamic: bool
+        self, line: str, stream: EventStream, commands: Subprocesses, gate: Gate, *, admits_dynamic: bool
     ) -> None:
         self._line = line
         self._stream = stream

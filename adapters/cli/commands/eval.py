@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from proctor.adapters.evaluate import SessionReport
     from proctor.adapters.evaluate.records import FailOn
-    from proctor.adapters.traces import Session
+    from proctor.adapters.traces import TraceSession
 
 _HEAD = re.compile(r"  [a-z]+: +|  [> ] *\d+\. ")
 """How a line of a failure begins: the name of a field, or the number of a call."""
@@ -111,7 +111,7 @@ class _Report:
         """Whether something is printed of a session at once."""
         return self._as_json or (self._left > 0 and not found.passed)
 
-    def add(self, session: Session, found: SessionReport) -> None:
+    def add(self, session: TraceSession, found: SessionReport) -> None:
         from proctor.adapters.evaluate import failure_reports, json_line
         from proctor.adapters.kit.printable import printable_json
 

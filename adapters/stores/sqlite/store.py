@@ -18,7 +18,7 @@ from .opening import open_for_writing
 from .reading import Readers
 from .rows import Batch
 from .wakeups import Bell
-from .writing import Writer
+from .writing import SQLiteWriter
 
 _SYNCHRONOUS = ("FULL", "EXTRA", "NORMAL", "OFF")
 
@@ -62,7 +62,7 @@ class SQLiteStore:
             max_bytes=max_bytes,
         )
         self._bell = Bell()
-        self._writer = Writer(connection, self.path, self._bell)
+        self._writer = SQLiteWriter(connection, self.path, self._bell)
         self._readers = Readers(self.path, busy_timeout_s=busy_timeout_s)
         self._closed = False
 

@@ -41,7 +41,7 @@ class Job(Generic[T]):
         self.error: Exception | None = None
 
 
-class Writer:
+class SQLiteWriter:
     """Owns the connection that writes. Every producer waits for its own job, so the queue holds no more
     than one job each; a transaction takes `_EVENTS_A_TRANSACTION` rows and then ends.
     """

@@ -12,25 +12,25 @@ from typing import Any, NamedTuple, TypeAlias
 import msgspec
 
 from ...language.conditions import Condition, has_references
-from ...language.selectors import Scope, Selector, ToolWhere, VirtualName, VirtualTool
+from ...language.selectors import NameScope, Selector, ToolWhere, VirtualName, VirtualTool
 from ...policy import Policy, members_of
 from ...rules.nets.shorthand import net_of
 from ...rules.wording import items_of
 from ...stack.clauses import Clause
-from .names import Names
+from .names import NameUniverse
 
 Facet: TypeAlias = VirtualName | bytes
 """A virtual name, or the conditions an input meets."""
 
 
-class Kind(NamedTuple):
+class CallClass(NamedTuple):
     """Calls of one name whose input has these facets."""
 
     name: str
     facets: frozenset[Facet] = frozenset()
 
 
-class Reach(NamedTuple):
+class NameReach(NamedTuple):
     """Some calls that a selector means: of these names, with these facets."""
 
     names: frozenset[str]
@@ -41,32 +41,32 @@ class Kinds:
     """The kinds of calls that the clauses of a stack tell apart."""
 
     def __init__(self, policy: Policy, clauses: tuple[Clause, ...]) -> None:
-        self.names = Names(_patterns(policy, clauses))
-        self._reaches: dict[tuple[Any, ...], tuple[Reach, ...]] = {}
+        self.names = NameUniverse(_patterns(policy, clauses))
+        self._reaches: dict[tuple[Any, ...], tuple[NameReach, ...]] = {}
         self._kept: list[Any] = []
         self.all = self._all(clauses)
-        self._named: dict[str, list[Kind]] = {}
+        self._named: dict[str, list[CallClass]] = {}
         for kind in self.all:
             self._named.setdefault(kind.name, []).append(kind)
-        self._met: dict[tuple[Reach, ...], frozenset[Kind]] = {}
+        self._met: dict[tuple[NameReach, ...], frozenset[CallClass]] = {}
 
-    def _all(self, clauses: tuple[Clause, ...]) -> tuple[Kind, ...]:
-        found = dict.fromkeys(Kind(name) for name in self.names.all)
+    def _all(self, clauses: tuple[Clause, ...]) -> tuple[CallClass, ...]:
+        found = dict.fromkeys(CallClass(name) for name in self.names.all)
         for clause in clauses:
             for selector in clause.roles.all():
                 for reach in self.reaches(selector, clause.scope):
                     if reach.facets:
-                        found.update(dict.fromkeys(Kind(name, reach.facets) for name in sorted(reach.names)))
+                        found.update(dict.fromkeys(CallClass(name, reach.facets) for name in sorted(reach.names)))
         return tuple(found)
 
     def reaches(
         self,
         selector: Selector,
-        scope: Scope,
+        scope: NameScope,
         *,
         own: bool = True,
         virtual_names: Sequence[VirtualName] | None = None,
-    ) -> tuple[Reach, ...]:
+    ) -> tuple[NameReach, ...]:
         """What a selector means, by a call's own name and by virtual names: all of the scope's unless given."""
         virtual = scope.virtual_names if virtual_names is None else tuple(virtual_names)
         key = (id(selector), id(scope), own, virtual)
@@ -77,19 +77,19 @@ class Kinds:
         return self._reaches[key]
 
     def _of_item(
-        self, item: str | ToolWhere, scope: Scope, own: bool, virtual_names: Sequence[VirtualName]
-    ) -> Iterator[Reach]:
+        self, item: str | ToolWhere, scope: NameScope, own: bool, virtual_names: Sequence[VirtualName]
+    ) -> Iterator[NameReach]:
         tools = item if isinstance(item, str) else item.tool
         where = _facets(item.where) if isinstance(item, ToolWhere) else frozenset()
         matched = self.names.matching(scope.expand(tools))
         if own and matched:
-            yield Reach(matched, where)
+            yield NameReach(matched, where)
         for virtual in virtual_names:
             if virtual.name.casefold() in matched:
                 of = frozenset(name for name in self.names.all if virtual.of_tool(name))
-                yield Reach(of, where | {virtual})
+                yield NameReach(of, where | {virtual})
 
-    def meeting(self, reaches: tuple[Reach, ...]) -> frozenset[Kind]:
+    def meeting(self, reaches: tuple[NameReach, ...]) -> frozenset[CallClass]:
         """The kinds of which every call is meant."""
         if reaches not in self._met:
             self._met[reaches] = frozenset(
@@ -101,19 +101,19 @@ class Kinds:
             )
         return self._met[reaches]
 
-    def of(self, selector: Selector, clause: Clause) -> frozenset[Kind]:
+    def of(self, selector: Selector, clause: Clause) -> frozenset[CallClass]:
         """The kinds of which a selector means every call."""
         return self.meeting(self.reaches(selector, clause.scope))
 
-    def within(self, kind: Kind) -> Sequence[Kind]:
+    def within(self, kind: CallClass) -> Sequence[CallClass]:
         """The kinds that every call of a kind is of, itself included."""
         return [other for other in self._named[kind.name] if other.facets <= kind.facets]
 
-    def named(self, name: str) -> Sequence[Kind]:
+    def named(self, name: str) -> Sequence[CallClass]:
         """The kinds of a name."""
         return self._named.get(name, ())
 
-    def label(self, kind: Kind) -> str:
+    def label(self, kind: CallClass) -> str:
         """How a kind is shown: its virtual name, or its name; with conditions if it has some."""
         virtual = [facet.name for facet in kind.facets if isinstance(facet, VirtualName)]
         shown = virtual[0] if virtual else self.names.label(kind.name)

@@ -15,7 +15,7 @@ ANY_OTHER = "any other tool"
 """How a name is shown that no pattern but `*` matches."""
 
 
-class Names:
+class NameUniverse:
     """The universe of names for some patterns; names are without regard to case.
 
     `complete` is False where there are too many overlaps to list: then a glob may match more than is known.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ...stack.clauses import Clause
-from ..alphabet.call_classes import Kind
+from ..alphabet.call_classes import CallClass
 from ..alphabet.names import ANY_OTHER
 from ..findings import PreflightFinding, finding
 from ..search.saturation import Saturation, Step
@@ -74,10 +74,10 @@ def _advice(label: str, circle: bool, core: list[Clause] | None) -> str:
     return f"allow what `{label}` needs, or deny it outright"
 
 
-def _is_tool(kind: Kind, possible: Saturation) -> bool:
+def _is_tool(kind: CallClass, possible: Saturation) -> bool:
     """Whether a kind is all calls of a name: a virtual name, or a plain one."""
     if not kind.facets:
         return True
     if any(isinstance(facet, bytes) for facet in kind.facets):
         return False
-    return Kind(kind.name) in possible.found
+    return CallClass(kind.name) in possible.found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from ..alphabet.call_classes import Kind
+from ..alphabet.call_classes import CallClass
 from ..findings import PreflightFinding, finding
 from ..search.product import END, GaveUp, Product
 from ..search.saturation import Saturation
@@ -40,9 +40,9 @@ def demand_findings(possible: Saturation, systems: Sequence[System]) -> Iterator
         )
 
 
-def _one_after_another(demands: Iterable[System], possible: Saturation) -> list[Kind]:
+def _one_after_another(demands: Iterable[System], possible: Saturation) -> list[CallClass]:
     """The calls that meet each demand, with what they need before; a first guess."""
-    calls: dict[Kind, int] = {}
+    calls: dict[CallClass, int] = {}
     for demand in demands:
         owed = demand.clause.record.owes()
         wanted = [kind for kind in possible.found if demand.mask(*kind)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ...stack.clauses import Clause
-from ..alphabet.call_classes import Kind
+from ..alphabet.call_classes import CallClass
 from ..findings import PreflightFinding, finding
 from ..search.product import GaveUp, Product
 from ..search.saturation import Saturation
@@ -20,8 +20,8 @@ def find_orders(possible: Saturation, systems: list[System]) -> Iterator[Preflig
     systems = [system for system in systems if system.graph.restrains]
     if all(system.graph.lasting for system in systems):
         return  # what is met once stays met: each clause by itself says it all
-    settled: set[Kind] = set()
-    gave_up: list[Kind] = []
+    settled: set[CallClass] = set()
+    gave_up: list[CallClass] = []
     work = 0
     while True:
         search = Product(systems, possible.kinds, possible.found, work)
@@ -42,8 +42,8 @@ def find_orders(possible: Saturation, systems: list[System]) -> Iterator[Preflig
 
 
 def _first_without_order(
-    possible: Saturation, search: Product, settled: set[Kind], gave_up: list[Kind]
-) -> dict[Kind, list[Clause]]:
+    possible: Saturation, search: Product, settled: set[CallClass], gave_up: list[CallClass]
+) -> dict[CallClass, list[Clause]]:
     """Kinds that come in no order, with the clauses that leave none; what others need is looked at first."""
     for alike in _unproven(possible, search, settled):
         settled.update(alike)
@@ -57,9 +57,9 @@ def _first_without_order(
     return {}
 
 
-def _unproven(possible: Saturation, search: Product, settled: set[Kind]) -> list[list[Kind]]:
+def _unproven(possible: Saturation, search: Product, settled: set[CallClass]) -> list[list[CallClass]]:
     """The kinds for which calling just what they need does not do; together those that every clause sees alike."""
-    groups: dict[object, list[Kind]] = {}
+    groups: dict[object, list[CallClass]] = {}
     for kind in possible.found:
         if search.concerned(kind):
             groups.setdefault(search.sight(kind), []).append(kind)

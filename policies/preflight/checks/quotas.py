@@ -11,7 +11,7 @@ from ...rules.wording import names, times
 from ...stack.clauses import Clause
 from ...stack.limits import effective_limits
 from ...stream.calls import STRICTNESS
-from ..alphabet.call_classes import Kind, Kinds
+from ..alphabet.call_classes import CallClass, Kinds
 from ..findings import PreflightFinding, finding
 from ..search.saturation import Saturation
 
@@ -28,7 +28,7 @@ class Want(NamedTuple):
 
     clause: Clause
     owed: Owed
-    kinds: frozenset[Kind]
+    kinds: frozenset[CallClass]
 
 
 class Quota(NamedTuple):
@@ -38,7 +38,7 @@ class Quota(NamedTuple):
     says: str
     most: int
     of: Of
-    kinds: frozenset[Kind]
+    kinds: frozenset[CallClass]
     lasting: bool = True
 
 

@@ -10,7 +10,7 @@ from ...rules.nets.written import Net
 from ...rules.record import Cap
 from ...stack.clauses import Clause
 from ...stream.calls import STRICTNESS
-from ..alphabet.call_classes import Kind, Kinds, Reach
+from ..alphabet.call_classes import CallClass, Kinds, NameReach
 from ..findings import PreflightFinding, finding
 from ..search.system import System
 
@@ -62,11 +62,11 @@ class _Shadows:
         restricted = self._open[n]
         return restricted is not None and (restricted <= self._shut[m] or self._tighter(m, n))
 
-    def _barred(self, clause: Clause) -> frozenset[Kind]:
+    def _barred(self, clause: Clause) -> frozenset[CallClass]:
         """The kinds of calls that a clause refuses, whatever came before."""
         return frozenset(kind for system in self._systems[clause.id] for kind in system.barred(self._kinds))
 
-    def _restricted(self, clause: Clause) -> frozenset[Kind] | None:
+    def _restricted(self, clause: Clause) -> frozenset[CallClass] | None:
         """The kinds of calls that a clause may refuse; None if it does more than that, or there are none."""
         if isinstance(clause.record, Net) or clause.record.owes() is not None:
             return None
@@ -89,7 +89,7 @@ class _Shadows:
             return False
         return others[0].most <= mine[0].most and others[0][2:] == mine[0][2:]
 
-    def _cap(self, clause: Clause) -> tuple[Cap, Sequence[frozenset[Kind]], str | None] | None:
+    def _cap(self, clause: Clause) -> tuple[Cap, Sequence[frozenset[CallClass]], str | None] | None:
         """The cap that a clause is, with the kinds of calls it counts, and its key."""
         caps = list(clause.record.caps())
         if len(caps) != 1:
@@ -103,5 +103,5 @@ def _subject(clause: Clause, kinds: Kinds) -> tuple[object, ...] | None:
         return None
     record = msgspec.structs.asdict(clause.record)
     fields = tuple((name, value) for name, value in record.items() if name not in WORDS)
-    reaches: tuple[tuple[Reach, ...], ...] = tuple(kinds.reaches(s, clause.scope) for s in clause.roles.all())
+    reaches: tuple[tuple[NameReach, ...], ...] = tuple(kinds.reaches(s, clause.scope) for s in clause.roles.all())
     return (type(clause.record), fields, reaches)

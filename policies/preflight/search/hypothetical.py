@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ...language.facts import Surroundings
-from ...language.naming import Names
+from ...language.facts import Directories
+from ...language.naming import CallNames
 from ...stream.calls import RunContext, Usage
 
 
@@ -26,8 +26,8 @@ class HypotheticalCall:
     answers: Mapping[str, Any] = {}
     keys: dict[str, list[str]] | None = None
     observed = False
-    surroundings = Surroundings()
-    names = Names(())
+    surroundings = Directories()
+    names = CallNames(())
     usage = Usage()
     context = RunContext()
 

@@ -13,7 +13,7 @@ from collections.abc import Container, Hashable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 from ...stack.clauses import Clause
-from ..alphabet.call_classes import Facet, Kind, Kinds
+from ..alphabet.call_classes import CallClass, Facet, Kinds
 from .graph import ENDINGS, Ending
 from .system import MAX_FACETS, System, combinations
 
@@ -21,7 +21,7 @@ MAX_WORK = 200_000
 """How often one search asks a clause about a call before it gives up."""
 MAX_WORK_IN_ALL = 600_000
 """The same for all searches of one preflight together."""
-END = Kind("")
+END = CallClass("")
 """The end of the run, looked at as one more call: only who owes nothing lets it come."""
 
 
@@ -44,7 +44,7 @@ Entry: TypeAlias = tuple[tuple[int, ...], Letter, bool]
 class Product:
     """Searches over the calls that each clause by itself lets through; `work` is what earlier searches took."""
 
-    def __init__(self, systems: list[System], kinds: Kinds, possible: Container[Kind], work: int = 0) -> None:
+    def __init__(self, systems: list[System], kinds: Kinds, possible: Container[CallClass], work: int = 0) -> None:
         self._systems = systems
         self._kinds = kinds
         self.work = work
@@ -54,7 +54,7 @@ class Product:
                 self._never.setdefault(kind.name, []).append(kind.facets)
         self._closed = {name for name, facets in self._never.items() if frozenset() in facets}
 
-    def concerned(self, kind: Kind) -> list[System]:
+    def concerned(self, kind: CallClass) -> list[System]:
         """The clauses that look at every call of a kind, or at every first call; at the end, those that want calls
         which others stand in the way of.
         """
@@ -65,14 +65,14 @@ class Product:
             ]
         return [system for system in self._systems if system.graph.awaits or system.mask(*kind)]
 
-    def sight(self, kind: Kind) -> tuple[Hashable, ...]:
+    def sight(self, kind: CallClass) -> tuple[Hashable, ...]:
         """How each clause that names a kind sees it; kinds of one sight fare alike."""
         seen = [(n, system.mask(*kind)) for n, system in enumerate(self._systems)]
         looked = [(n, mask) for n, mask in seen if mask]
         extra = [(n, s.facets(kind.name)) for n, s in enumerate(self._systems) if s.facets(kind.name)]
         return (*looked, *extra)
 
-    def core(self, kind: Kind) -> list[Clause] | None:
+    def core(self, kind: CallClass) -> list[Clause] | None:
         """The fewest clauses that together never let calls of a kind through; None if some order does.
 
         Raises GaveUp if that cannot be told.
@@ -87,7 +87,7 @@ class Product:
                     systems = fewer
         return list({system.clause.id: system.clause for system in systems}.values())
 
-    def _refined(self, kind: Kind) -> list[System] | None:
+    def _refined(self, kind: CallClass) -> list[System] | None:
         """Clauses under which there is no trace; None if there is one under all."""
         systems = self.concerned(kind)
         while True:
@@ -100,12 +100,12 @@ class Product:
             # What else is owed takes many calls to pay; that some of it cannot be shows sooner without.
             systems = systems + ([system for system in refusing if not system.graph.owes] or refusing)
 
-    def goes(self, calls: Sequence[Kind]) -> bool:
+    def goes(self, calls: Sequence[CallClass]) -> bool:
         """Whether these calls in this order, all successful, are let through by every clause."""
         trace = [Letter(call.name, call.facets) for call in calls]
         return not any(_refuses(system, trace) for system in self._systems)
 
-    def _trace(self, kind: Kind, systems: Sequence[System]) -> list[Letter] | None:
+    def _trace(self, kind: CallClass, systems: Sequence[System]) -> list[Letter] | None:
         """A shortest trace that ends with a call of the kind, under some of the clauses. Raises GaveUp."""
         trace = self._shortest(self._letters(kind, systems), systems)
         names = {name for system in systems for name in system.names}
@@ -135,7 +135,7 @@ class Product:
                     queue.append(after)
         return None
 
-    def _letters(self, kind: Kind, systems: Sequence[System]) -> list[Entry]:
+    def _letters(self, kind: CallClass, systems: Sequence[System]) -> list[Entry]:
         """The calls that the clauses can tell apart, one of each; those of the kind are wanted, and come first."""
         found: dict[tuple[Any, ...], Entry] = {}
         endings = ENDINGS if any(system.graph.forgives for system in systems) else ENDINGS[:1]
@@ -149,13 +149,13 @@ class Product:
                     found.setdefault((looks, ending, wanted), (looks, Letter(name, facets, ending), wanted))
         return sorted(found.values(), key=lambda entry: not entry[2])
 
-    def _inputs(self, name: str, kind: Kind, systems: Sequence[System]) -> Iterator[frozenset[Facet]]:
+    def _inputs(self, name: str, kind: CallClass, systems: Sequence[System]) -> Iterator[frozenset[Facet]]:
         """The combinations of facets that possible calls of a name have."""
         for some in combinations(self._facets(name, kind, systems)):
             if not any(never <= some for never in self._never.get(name, ())):
                 yield some
 
-    def _facets(self, name: str, kind: Kind, systems: Sequence[System]) -> frozenset[Facet]:
+    def _facets(self, name: str, kind: CallClass, systems: Sequence[System]) -> frozenset[Facet]:
         facets = frozenset(facet for system in systems for facet in system.facets(name))
         return facets | kind.facets if name == kind.name else facets
 

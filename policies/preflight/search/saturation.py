@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from ...stack.clauses import Clause
-from ..alphabet.call_classes import Facet, Kind, Kinds
+from ..alphabet.call_classes import CallClass, Facet, Kinds
 from .graph import ENDINGS
 from .system import System
 
@@ -18,9 +18,9 @@ from .system import System
 class Step(NamedTuple):
     """Calls of a kind never come, for the clause wants some of `wanted` first; None: it wants what there is not."""
 
-    kind: Kind
+    kind: CallClass
     clause: Clause
-    wanted: Kind | None
+    wanted: CallClass | None
 
 
 class Saturation:
@@ -34,7 +34,7 @@ class Saturation:
         self.kinds = kinds
         known = kinds.names.complete
         self.systems = [s for s in systems if s.graph.moves is not None and (known or not s.clause.roles.admits)]
-        self.cores: dict[Kind, list[Clause]] = {}
+        self.cores: dict[CallClass, list[Clause]] = {}
         self._naming: dict[str, list[System]] = {}
         for system in self.systems:
             for name in system.names:
@@ -42,14 +42,14 @@ class Saturation:
         self.barred = self._barred()
         self._saturate()
 
-    def exclude(self, cores: dict[Kind, list[Clause]]) -> None:
+    def exclude(self, cores: dict[CallClass, list[Clause]]) -> None:
         """Take in that some kinds can come in no order, and so what needs them neither."""
         self.cores |= cores
         self._saturate()
 
-    def way_to(self, kind: Kind) -> list[Kind]:
+    def way_to(self, kind: CallClass) -> list[CallClass]:
         """The calls on one way to a kind, in order, the kind last."""
-        way: dict[Kind, None] = {}
+        way: dict[CallClass, None] = {}
         stack = [(kind, False)]
         while stack:
             at, ready = stack.pop()
@@ -60,9 +60,9 @@ class Saturation:
                 stack += [(other, False) for other in reversed(self._needed[at])]
         return list(way)
 
-    def why_never(self, kind: Kind) -> list[Step]:
+    def why_never(self, kind: CallClass) -> list[Step]:
         """A shortest chain from a kind to one that nothing can meet; if all go round, to one in the chain."""
-        chains: list[tuple[Kind, list[Step]]] = [(kind, [])]
+        chains: list[tuple[CallClass, list[Step]]] = [(kind, [])]
         seen = {kind}
         for at, chain in chains:
             for step in self._wants(at):
@@ -71,27 +71,27 @@ class Saturation:
                 if step.wanted not in seen:
                     seen.add(step.wanted)
                     chains.append((step.wanted, [*chain, step]))
-        round_trip: dict[Kind, Step] = {}
+        round_trip: dict[CallClass, Step] = {}
         while kind not in round_trip:
             step = round_trip[kind] = self._wants(kind)[0]
             assert step.wanted is not None
             kind = step.wanted
         return list(round_trip.values())
 
-    def _barred(self) -> dict[Kind, Clause]:
-        found: dict[Kind, Clause] = {}
+    def _barred(self) -> dict[CallClass, Clause]:
+        found: dict[CallClass, Clause] = {}
         for system in self.systems:
             for kind in system.barred(self.kinds):
                 found.setdefault(kind, system.clause)
         return found
 
-    def _kinds_of(self, system: System) -> Iterable[Kind]:
+    def _kinds_of(self, system: System) -> Iterable[CallClass]:
         return (kind for name in system.names for kind in self.kinds.named(name))
 
     def _saturate(self) -> None:
-        self.found: dict[Kind, int] = {}
-        self._needed: dict[Kind, tuple[Kind, ...]] = {}
-        self._reached: dict[System, dict[int, tuple[Kind, ...]]] = {s: {s.graph.start: ()} for s in self.systems}
+        self.found: dict[CallClass, int] = {}
+        self._needed: dict[CallClass, tuple[CallClass, ...]] = {}
+        self._reached: dict[System, dict[int, tuple[CallClass, ...]]] = {s: {s.graph.start: ()} for s in self.systems}
         pending = dict.fromkeys(kind for kind in self.kinds.all if kind not in self.cores)
         again = set(self.kinds.names.all)
         while again:
@@ -104,9 +104,9 @@ class Saturation:
                 if self._lead(system):
                     again |= system.names
 
-    def _let(self, kind: Kind) -> bool:
+    def _let(self, kind: CallClass) -> bool:
         """Note a kind that every clause lets through in some state."""
-        needed: dict[Kind, None] = {}
+        needed: dict[CallClass, None] = {}
         for system in self._naming.get(kind.name, ()):
             way = self._way_in(system, kind)
             if way is None:
@@ -116,7 +116,7 @@ class Saturation:
         self._needed[kind] = tuple(other for other in needed if other != kind)
         return True
 
-    def _way_in(self, system: System, kind: Kind) -> tuple[Kind, ...] | None:
+    def _way_in(self, system: System, kind: CallClass) -> tuple[CallClass, ...] | None:
         """The kinds of calls that lead a system to where it admits a kind; None if it never does."""
         inputs = system.letters(kind.name, kind.facets)
         masks = {system.mask(kind.name, some) for some in inputs if self._open(kind, some)}
@@ -125,9 +125,11 @@ class Saturation:
                 return way
         return None
 
-    def _open(self, kind: Kind, facets: frozenset[Facet]) -> bool:
+    def _open(self, kind: CallClass, facets: frozenset[Facet]) -> bool:
         """Whether a call of a kind may have these facets: every kind that it is of, beyond this one's, was found."""
-        others = (other for other in self.kinds.within(Kind(kind.name, facets)) if not other.facets <= kind.facets)
+        others = (
+            other for other in self.kinds.within(CallClass(kind.name, facets)) if not other.facets <= kind.facets
+        )
         return all(other in self.found for other in others)
 
     def _lead(self, system: System) -> bool:
@@ -136,7 +138,7 @@ class Saturation:
             return False
         reached = self._reached[system]
         before = len(reached)
-        letters = [*([(Kind("other"), 0)] if system.unnamed else []), *self._letters(system)]
+        letters = [*([(CallClass("other"), 0)] if system.unnamed else []), *self._letters(system)]
         states = list(reached)
         for state in states:
             for kind, mask in letters:
@@ -148,18 +150,18 @@ class Saturation:
                             states.append(after)
         return len(reached) > before
 
-    def _letters(self, system: System) -> list[tuple[Kind, int]]:
+    def _letters(self, system: System) -> list[tuple[CallClass, int]]:
         """The calls found so far that a system tells apart, one of each."""
-        found: dict[int, Kind] = {}
+        found: dict[int, CallClass] = {}
         for kind in self.found:
             if kind.name in system.names:
                 for facets in system.letters(kind.name):
-                    letter = Kind(kind.name, facets)
+                    letter = CallClass(kind.name, facets)
                     if all(other in self.found for other in self.kinds.within(letter)):
                         found.setdefault(system.mask(*letter), kind)
         return [(kind, mask) for mask, kind in found.items()]
 
-    def _wants(self, kind: Kind) -> Sequence[Step]:
+    def _wants(self, kind: CallClass) -> Sequence[Step]:
         """For each clause that never lets a kind through, the calls it would need, none of which can come."""
         steps: list[Step] = []
         for system in self._naming.get(kind.name, ()):
@@ -172,7 +174,7 @@ class Saturation:
             steps.append(Step(kind, self.cores[kind][0], None))
         return steps
 
-    def _missing(self, system: System, kind: Kind) -> list[Kind]:
+    def _missing(self, system: System, kind: CallClass) -> list[CallClass]:
         """The kinds that cannot come, calls of which would lead a system to where it admits a kind."""
         mask = system.mask(*kind)
         ways = {

@@ -9,7 +9,7 @@ from ...rules.machine import Machine
 from ...rules.nets.written import Net
 from ...rules.wording import names
 from ...stack.clauses import Clause
-from ..alphabet.call_classes import Facet, Kind, Kinds
+from ..alphabet.call_classes import CallClass, Facet, Kinds
 from .graph import Graph, graph_of
 
 MAX_FACETS = 4
@@ -73,11 +73,11 @@ class System:
             self._letters[key] = tuple(some for _, some in found)
         return (facets | some for some in self._letters[key])
 
-    def masks(self, kind: Kind) -> set[int]:
+    def masks(self, kind: CallClass) -> set[int]:
         """The masks that calls of a kind may have."""
         return {self.mask(kind.name, some) for some in self.letters(kind.name, kind.facets)}
 
-    def barred(self, kinds: Kinds) -> Sequence[Kind]:
+    def barred(self, kinds: Kinds) -> Sequence[CallClass]:
         """The kinds of calls that are refused whatever came before: they are denied.
 
         None by a net written in full, which means all its transitions to fire.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..suggestions import snake_case
-from ..tree import MapNode, Node, Report, Scalar
+from ..tree import MapNode, Node, ProblemReport, Scalar
 from .rewriting import RULE_KEYS, carried, clauses, expect_keys, listing, mapping, required, rule, scalar, snake_keys
 
 _CONTRACT_KEYS = ("tool", "preconditions", "forbids_after", *RULE_KEYS)
@@ -17,7 +17,7 @@ def is_contract(node: MapNode) -> bool:
     return bool({"preconditions", "forbids_after"} & keys) and not keys & {"rules", "contracts", "name"}
 
 
-def rules_of_contract(node: MapNode, report: Report, *, blocks: bool) -> list[Node]:
+def rules_of_contract(node: MapNode, report: ProblemReport, *, blocks: bool) -> list[Node]:
     """The rules one contract stands for: one for its preconditions, one for what it forbids.
 
     `blocks`: nothing around the contract says what happens to a call that breaks it, so it is refused and the run
@@ -44,7 +44,7 @@ def rules_of_contract(node: MapNode, report: Report, *, blocks: bool) -> list[No
     return rules
 
 
-def _requirement(node: MapNode, report: Report) -> MapNode | None:
+def _requirement(node: MapNode, report: ProblemReport) -> MapNode | None:
     if "requires_step_count" in node.entries:
         expect_keys(node, _STEP_KEYS, report)
         count = node.entries["requires_step_count"]
@@ -70,7 +70,7 @@ def _description(node: MapNode) -> dict[str, Node]:
     return {key: value for key, value in node.entries.items() if key == "description"}
 
 
-def _bound_path(node: Node, report: Report) -> Node | None:
+def _bound_path(node: Node, report: ProblemReport) -> Node | None:
     """The path of `resource: {bind_from: arguments, path}`, the only kind of binding there is."""
     if not isinstance(node, MapNode):
         report.add("expected `{bind_from: arguments, path: path}`", node.span, node.path)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from ..tree import MapNode, Node, Report, Scalar, describe, join
+from ..tree import MapNode, Node, ProblemReport, Scalar, describe, join
 from .rewriting import replaced, scalar
 
 DURATIONS = {"max_duration": "max_duration_ms", "max_idle": "max_idle_ms"}
@@ -15,7 +15,7 @@ _MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _HINT = "write it as `90s`, `10m`, `2h` or `1h30m`"
 
 
-def with_durations(root: MapNode, report: Report) -> MapNode:
+def with_durations(root: MapNode, report: ProblemReport) -> MapNode:
     """A policy whose limits of time are in milliseconds; the node itself if they are."""
     limits = root.entries.get("limits")
     if not isinstance(limits, MapNode) or not DURATIONS.keys() & limits.entries.keys():
@@ -32,7 +32,7 @@ def with_durations(root: MapNode, report: Report) -> MapNode:
     return replaced(root, {"limits": MapNode(entries, spans, limits.span, limits.path, limits.record)})
 
 
-def _in_ms(node: Node, report: Report) -> Node:
+def _in_ms(node: Node, report: ProblemReport) -> Node:
     """A duration, or a limit whose `max` is one, in milliseconds; what is none is reported and counts as none."""
     if isinstance(node, MapNode) and "max" in node.entries:
         return replaced(node, {"max": _in_ms(node.entries["max"], report)})

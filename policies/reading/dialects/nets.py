@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..suggestions import snake_case
-from ..tree import ListNode, MapNode, Node, Report, Scalar, describe
+from ..tree import ListNode, MapNode, Node, ProblemReport, Scalar, describe
 from .rewriting import listing, replaced, scalar, snake_keys
 
 
@@ -12,7 +12,7 @@ def is_net(root: MapNode) -> bool:
     return {"places", "transitions"} <= root.entries.keys() and "nets" not in root.entries
 
 
-def with_plain_nets(root: MapNode, report: Report) -> MapNode:
+def with_plain_nets(root: MapNode, report: ProblemReport) -> MapNode:
     """A policy whose nets have the keys of this language; the node itself if they do.
 
     A net in the other spelling refuses a call and lets the run go on, unless it or its policy says otherwise.
@@ -41,7 +41,7 @@ def _is_foreign(net: Node) -> bool:
     return isinstance(net, MapNode) and any(key != snake_case(key) or key == "tool_mapper" for key in net.entries)
 
 
-def _map_lines(node: Node | None, report: Report) -> list[Scalar]:
+def _map_lines(node: Node | None, report: ProblemReport) -> list[Scalar]:
     """The `map` lines under `toolMapper`; anything else there is reported."""
     listed = node.items if isinstance(node, ListNode) else [] if node is None else [node]
     found = []

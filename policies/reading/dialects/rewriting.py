@@ -8,7 +8,7 @@ from pathlib import PurePath
 from typing import Any
 
 from ..suggestions import did_you_mean, snake_case
-from ..tree import ListNode, MapNode, Node, Report, Scalar, describe, join
+from ..tree import ListNode, MapNode, Node, ProblemReport, Scalar, describe, join
 
 _SPECIAL = re.compile(r"[*?\[\]]")
 _NEIGHBOUR_KEYS = {"tell_llm": "tell_model"}
@@ -37,7 +37,7 @@ def replaced(node: MapNode, entries: Mapping[str, Node], without: Iterable[str] 
     return MapNode({**kept, **entries}, node.key_spans, node.span, node.path, node.record)
 
 
-def snake_keys(node: MapNode, report: Report) -> MapNode:
+def snake_keys(node: MapNode, report: ProblemReport) -> MapNode:
     """A mapping of a neighbouring format with its keys in the spelling of the language."""
     entries: dict[str, Node] = {}
     spans = {}
@@ -50,7 +50,7 @@ def snake_keys(node: MapNode, report: Report) -> MapNode:
     return MapNode(entries, spans, node.span, node.path, node.record)
 
 
-def clauses(node: Node, what: str, report: Report) -> list[MapNode]:
+def clauses(node: Node, what: str, report: ProblemReport) -> list[MapNode]:
     """The mappings a list of clauses holds; anything else in it is reported."""
     if not isinstance(node, ListNode):
         report.add(f"expected a list of {what}, got {describe(node)}", node.span, node.path)
@@ -64,7 +64,7 @@ def clauses(node: Node, what: str, report: Report) -> list[MapNode]:
     return found
 
 
-def expect_keys(node: MapNode, known: Iterable[str], report: Report) -> None:
+def expect_keys(node: MapNode, known: Iterable[str], report: ProblemReport) -> None:
     """Report the keys of a clause that are not known there."""
     names = list(known)
     for key in node.entries:
@@ -73,7 +73,7 @@ def expect_keys(node: MapNode, known: Iterable[str], report: Report) -> None:
             report.add(f"unknown key `{key}`", node.key_span(key), join(node.path, key), hint)
 
 
-def required(node: MapNode, key: str, report: Report) -> Node | None:
+def required(node: MapNode, key: str, report: ProblemReport) -> Node | None:
     """The value at a key that must be there."""
     if key not in node.entries:
         report.add(f"`{key}` is missing", node.span, node.path)
@@ -90,13 +90,13 @@ def rule(type: str, entries: Mapping[str, Node], at: Node) -> MapNode:
     return mapping({"type": scalar(type, at), **entries}, at)
 
 
-def stem(report: Report) -> str:
+def stem(report: ProblemReport) -> str:
     """What the file is called, without its suffix; "" if the text is of no file."""
     name = PurePath(report.file).stem
     return "" if name in ("", "-", "<stdin>") or not name.strip() else name
 
 
-def own_name(root: MapNode, report: Report, otherwise: str) -> Node:
+def own_name(root: MapNode, report: ProblemReport, otherwise: str) -> Node:
     """The name of a policy that states none: its file's, else that of what it is about."""
     if name := stem(report):
         return scalar(name, root)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
-from ..tree import ListNode, MapNode, Node, Report, Scalar, describe
+from ..tree import ListNode, MapNode, Node, ProblemReport, Scalar, describe
 from .contracts import is_contract, rules_of_contract
 from .durations import with_durations
 from .nets import is_net, with_plain_nets
@@ -30,7 +30,7 @@ _TEST_KEYS = ("id", "metric", "rules", "sequences", "description")
 _FOREIGN = ("contracts", "forbidden", "tool_limits", "sequences")
 
 
-def rewritten(root: MapNode, report: Report) -> MapNode:
+def rewritten(root: MapNode, report: ProblemReport) -> MapNode:
     """One policy in the standard spelling; the node itself if it is written so already."""
     if is_contract(root):
         return policy_of_contracts([root], report)
@@ -53,7 +53,7 @@ def rewritten(root: MapNode, report: Report) -> MapNode:
     return _whens(replaced(root, changed, without=_FOREIGN) if changed else root)
 
 
-def policy_of_contracts(roots: Sequence[MapNode], report: Report) -> MapNode:
+def policy_of_contracts(roots: Sequence[MapNode], report: ProblemReport) -> MapNode:
     """The one policy that the contracts of a file are."""
     rules: list[Node] = []
     for root in roots:
@@ -64,7 +64,7 @@ def policy_of_contracts(roots: Sequence[MapNode], report: Report) -> MapNode:
     return mapping({"name": own_name(roots[0], report, "contract"), "rules": listing(rules, roots[0])}, roots[0])
 
 
-def policies_of_tests(root: MapNode, report: Report) -> list[MapNode]:
+def policies_of_tests(root: MapNode, report: ProblemReport) -> list[MapNode]:
     """A suite of sequence tests, `tests: [{id, metric: sequence_valid, rules}]`: a policy for each test."""
     expect_keys(root, ("tests", "version", "name"), report)
     policies = []
@@ -79,7 +79,7 @@ def policies_of_tests(root: MapNode, report: Report) -> list[MapNode]:
     return policies
 
 
-def _rules_of_foreign(root: MapNode, report: Report) -> list[Node]:
+def _rules_of_foreign(root: MapNode, report: ProblemReport) -> list[Node]:
     rules: list[Node] = []
     if "contracts" in root.entries:
         for contract in clauses(root.entries["contracts"], "contracts", report):
@@ -94,7 +94,7 @@ def _rules_of_foreign(root: MapNode, report: Report) -> list[Node]:
     return rules
 
 
-def _forbidden(node: MapNode, report: Report) -> MapNode:
+def _forbidden(node: MapNode, report: ProblemReport) -> MapNode:
     expect_keys(node, ("sequence", "adjacency", "id", *RULE_KEYS), report)
     entries = {key: value for key, value in node.entries.items() if key in ("id", "adjacency")}
     sequence = required(node, "sequence", report)
@@ -103,7 +103,7 @@ def _forbidden(node: MapNode, report: Report) -> MapNode:
     return rule("forbidden_sequence", {**entries, **carried(node)}, node)
 
 
-def _with_globs(node: Node, report: Report) -> Node:
+def _with_globs(node: Node, report: ProblemReport) -> Node:
     """A sequence whose `{name_prefix: p}` items are globs."""
     if not isinstance(node, ListNode):
         return node
@@ -115,7 +115,7 @@ def _differ(new: list[Node], old: list[Node]) -> bool:
     return any(a is not b for a, b in zip(new, old, strict=True))
 
 
-def _glob(node: Node, report: Report) -> Node:
+def _glob(node: Node, report: ProblemReport) -> Node:
     if not isinstance(node, MapNode):
         return node
     keys = snake_keys(node, report)
@@ -149,7 +149,7 @@ def _is_tool_limit(node: Node) -> bool:
     return isinstance(node, MapNode) and bool({"maxPerSession", "max_per_session"} & node.entries.keys())
 
 
-def _tool_limits(node: Node, report: Report) -> list[Node]:
+def _tool_limits(node: Node, report: ProblemReport) -> list[Node]:
     if not isinstance(node, MapNode):
         report.add(f"expected a mapping from tools to limits, got {describe(node)}", node.span, node.path)
         return []
@@ -167,7 +167,7 @@ def _tool_limits(node: Node, report: Report) -> list[Node]:
     return rules
 
 
-def _sequences(node: Node, report: Report) -> list[Node]:
+def _sequences(node: Node, report: ProblemReport) -> list[Node]:
     """`[[A, B, C]]`: A before B, B before C."""
     lists = node.items if isinstance(node, ListNode) else [node]
     rules: list[Node] = []
@@ -180,7 +180,7 @@ def _sequences(node: Node, report: Report) -> list[Node]:
     return rules
 
 
-def _rule(node: Node, report: Report) -> Node:
+def _rule(node: Node, report: ProblemReport) -> Node:
     """One rule with the neighbours' spellings of its fields."""
     type = node.entries.get("type") if isinstance(node, MapNode) else None
     if not isinstance(node, MapNode) or not isinstance(type, Scalar):

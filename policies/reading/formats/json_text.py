@@ -6,7 +6,7 @@ import json
 import re
 from bisect import bisect_right
 
-from ..tree import MAX_DEPTH, ListNode, MapNode, Node, Report, Scalar, Span, Unreadable
+from ..tree import MAX_DEPTH, ListNode, MapNode, Node, ProblemReport, Scalar, TextSpan, Unreadable
 from .scalars import integer, whole_characters
 
 _BLANK = re.compile(r"[ \t\r\n]*")
@@ -15,7 +15,7 @@ _DECODER = json.JSONDecoder()
 _WORDS = (("true", True), ("false", False), ("null", None))
 
 
-def read_json(text: str, report: Report) -> Node:
+def read_json(text: str, report: ProblemReport) -> Node:
     """Read a JSON text; duplicate keys go to `report`.
 
     Raises:
@@ -27,7 +27,7 @@ def read_json(text: str, report: Report) -> Node:
 class _Reader:
     """A cursor over the text."""
 
-    def __init__(self, text: str, report: Report) -> None:
+    def __init__(self, text: str, report: ProblemReport) -> None:
         self._text = text
         self._at = 0
         self._report = report
@@ -36,17 +36,17 @@ class _Reader:
     def document(self) -> Node:
         self._skip()
         if self._at == len(self._text):
-            raise Unreadable("the file is empty", Span(1, 1), "a policy is a mapping with at least a `name`")
+            raise Unreadable("the file is empty", TextSpan(1, 1), "a policy is a mapping with at least a `name`")
         root = self._value(0)
         self._skip()
         if self._at < len(self._text):
             raise Unreadable("not JSON: something follows the value", self._span())
         return root
 
-    def _span(self, at: int | None = None) -> Span:
+    def _span(self, at: int | None = None) -> TextSpan:
         at = self._at if at is None else at
         line = bisect_right(self._line_starts, at)
-        return Span(line, at - self._line_starts[line - 1] + 1)
+        return TextSpan(line, at - self._line_starts[line - 1] + 1)
 
     def _skip(self) -> None:
         match = _BLANK.match(self._text, self._at)
@@ -74,7 +74,7 @@ class _Reader:
             return Scalar(self._string(), span)
         return Scalar(self._word(span), span)
 
-    def _word(self, span: Span) -> bool | int | float | None:
+    def _word(self, span: TextSpan) -> bool | int | float | None:
         for word, value in _WORDS:
             if self._take(word):
                 return value
@@ -99,7 +99,7 @@ class _Reader:
         except Unreadable as error:
             raise Unreadable(error.message, span) from None
 
-    def _list(self, span: Span, depth: int) -> ListNode:
+    def _list(self, span: TextSpan, depth: int) -> ListNode:
         node = ListNode([], span)
         if self._take("]"):
             return node
@@ -109,7 +109,7 @@ class _Reader:
                 return node
             self._expect(",", "`,` or `]`")
 
-    def _mapping(self, span: Span, depth: int) -> MapNode:
+    def _mapping(self, span: TextSpan, depth: int) -> MapNode:
         node = MapNode({}, {}, span)
         if self._take("}"):
             return node

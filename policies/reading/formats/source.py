@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from ..records_tree import node_of
-from ..tree import NOWHERE, ListNode, MapNode, Node, Report, Scalar, Span, Unreadable, describe, set_paths
+from ..tree import NOWHERE, ListNode, MapNode, Node, ProblemReport, Scalar, TextSpan, Unreadable, describe, set_paths
 from .json_text import read_json
 from .yaml_text import read_yaml
 
 SUFFIXES = {".yaml": "yaml", ".yml": "yaml", ".json": "json", ".toml": "toml"}
 
 
-def read_source(source: object, report: Report, file: str, format: str | None) -> tuple[list[MapNode], Report]:
+def read_source(
+    source: object, report: ProblemReport, file: str, format: str | None
+) -> tuple[list[MapNode], ProblemReport]:
     """Read a policy source into the trees of its documents; the report given back knows the text's lines.
 
     Raises:
@@ -23,7 +25,7 @@ def read_source(source: object, report: Report, file: str, format: str | None) -
             roots = [node_of(source)]
         else:
             text = _text(source)
-            report = Report(file, text)
+            report = ProblemReport(file, text)
             roots = read_text(text, report, format)
         mappings = [_mapping(root) for root in roots]
     except Unreadable as error:
@@ -36,7 +38,7 @@ def read_source(source: object, report: Report, file: str, format: str | None) -
     return mappings, report
 
 
-def read_text(text: str, report: Report, format: str | None) -> list[Node]:
+def read_text(text: str, report: ProblemReport, format: str | None) -> list[Node]:
     """Read text in a format: `yaml`, `json`, `toml`, or None for JSON where it is JSON, else YAML.
 
     Raises:
@@ -58,12 +60,12 @@ def _read_toml(text: str) -> Node:
     return read_toml(text)
 
 
-def _read_yaml_or_json(text: str, report: Report) -> list[Node]:
+def _read_yaml_or_json(text: str, report: ProblemReport) -> list[Node]:
     """YAML holds JSON, save for a few escapes and tabs: what is JSON is read as JSON."""
     begins = text.lstrip()[:1]
     if begins not in ("{", "["):
         return read_yaml(text, report)
-    found = Report()
+    found = ProblemReport()
     try:
         root = read_json(text, found)
     except Unreadable as as_json:
@@ -72,7 +74,7 @@ def _read_yaml_or_json(text: str, report: Report) -> list[Node]:
         except Unreadable as as_yaml:
             raise (as_json if text.lstrip()[1:].lstrip()[:1] in ('"', "{", "}", "") else as_yaml) from None
     for problem in found.problems:
-        report.add(problem.message, Span(problem.line, problem.column))
+        report.add(problem.message, TextSpan(problem.line, problem.column))
     return [root]
 
 
@@ -91,7 +93,7 @@ def _decoded(data: bytes) -> str:
     except UnicodeDecodeError as error:
         line_start = data.rfind(b"\n", 0, error.start) + 1
         column = len(data[line_start : error.start].decode("utf-8", "replace")) + 1
-        span = Span(data.count(b"\n", 0, error.start) + 1, column)
+        span = TextSpan(data.count(b"\n", 0, error.start) + 1, column)
         raise Unreadable("the text is not UTF-8", span, "save the file as UTF-8") from None
 
 

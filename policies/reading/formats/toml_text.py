@@ -7,7 +7,7 @@ import tomllib
 from bisect import bisect_right
 from typing import Any, TypeAlias
 
-from ..tree import MAX_DEPTH, ListNode, MapNode, Node, Scalar, Span, Unreadable
+from ..tree import MAX_DEPTH, ListNode, MapNode, Node, Scalar, TextSpan, Unreadable
 
 _Place: TypeAlias = tuple[str | int, ...]
 _AT_LINE = re.compile(r" \(at (?:line (\d+), column (\d+)|end of document)\)")
@@ -29,15 +29,15 @@ def read_toml(text: str) -> Node:
         values = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         match = _AT_LINE.search(str(error))
-        end = Span(text.count("\n") + 1, len(text) - text.rfind("\n"))
-        span = Span(int(match[1]), int(match[2])) if match and match[1] else end
+        end = TextSpan(text.count("\n") + 1, len(text) - text.rfind("\n"))
+        span = TextSpan(int(match[1]), int(match[2])) if match and match[1] else end
         message = _AT_LINE.sub("", str(error))
         raise Unreadable(f"not TOML: {message[:1].lower()}{message[1:]}", span) from None
     except (RecursionError, ValueError):
         message = "not TOML: nested too deeply, or a number with too many digits"
-        raise Unreadable(message, Span(1, 1)) from None
+        raise Unreadable(message, TextSpan(1, 1)) from None
     if not values:
-        raise Unreadable("the file is empty", Span(1, 1), "a policy is a mapping with at least a `name`")
+        raise Unreadable("the file is empty", TextSpan(1, 1), "a policy is a mapping with at least a `name`")
     _check_depth(values, 0)
     places = _Places(text)
     places.find()
@@ -46,14 +46,14 @@ def read_toml(text: str) -> Node:
 
 def _check_depth(value: Any, depth: int) -> None:
     if depth > MAX_DEPTH:
-        raise Unreadable(f"nested deeper than {MAX_DEPTH} levels", Span(1, 1))
+        raise Unreadable(f"nested deeper than {MAX_DEPTH} levels", TextSpan(1, 1))
     if isinstance(value, dict | list):
         for item in value.values() if isinstance(value, dict) else value:
             _check_depth(item, depth + 1)
 
 
 def _node(value: Any, place: _Place, places: _Places) -> Node:
-    span = places.values.get(place, places.keys.get(place, Span(1, 1) if not place else Span()))
+    span = places.values.get(place, places.keys.get(place, TextSpan(1, 1) if not place else TextSpan()))
     if isinstance(value, dict):
         entries = {key: _node(item, (*place, key), places) for key, item in value.items()}
         keys = {key: places.keys.get((*place, key), span) for key in value}
@@ -67,8 +67,8 @@ class _Places:
     """Where the keys and values of a valid TOML text stand."""
 
     def __init__(self, text: str) -> None:
-        self.keys: dict[_Place, Span] = {}
-        self.values: dict[_Place, Span] = {}
+        self.keys: dict[_Place, TextSpan] = {}
+        self.values: dict[_Place, TextSpan] = {}
         self._text = text
         self._at = 0
         self._lengths: dict[_Place, int] = {}
@@ -109,9 +109,9 @@ class _Places:
         """The last table of a list of tables; any other place is itself."""
         return (*place, self._lengths[place] - 1) if place in self._lengths else place
 
-    def _key(self) -> list[tuple[str, Span]]:
+    def _key(self) -> list[tuple[str, TextSpan]]:
         """A dotted key, part by part, with the blanks around it."""
-        parts: list[tuple[str, Span]] = []
+        parts: list[tuple[str, TextSpan]] = []
         while True:
             self._skip(_BLANK)
             span = self._span()
@@ -164,6 +164,6 @@ class _Places:
         self._at = match.end()
         return match[0]
 
-    def _span(self) -> Span:
+    def _span(self) -> TextSpan:
         line = bisect_right(self._line_starts, self._at)
-        return Span(line, self._at - self._line_starts[line - 1] + 1)
+        return TextSpan(line, self._at - self._line_starts[line - 1] + 1)

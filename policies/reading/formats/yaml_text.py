@@ -9,7 +9,18 @@ from typing import Any
 
 import yaml
 
-from ..tree import MAX_BORROWED, MAX_DEPTH, MAX_TEXT, ListNode, MapNode, Node, Report, Scalar, Span, Unreadable
+from ..tree import (
+    MAX_BORROWED,
+    MAX_DEPTH,
+    MAX_TEXT,
+    ListNode,
+    MapNode,
+    Node,
+    ProblemReport,
+    Scalar,
+    TextSpan,
+    Unreadable,
+)
 from .scalars import resolve, whole_characters
 
 _TAG = "tag:yaml.org,2002:"
@@ -23,7 +34,7 @@ _APART = re.compile(
 """What the two parsers may read differently: it is left to the slow one."""
 
 
-def read_yaml(text: str, report: Report) -> list[Node]:
+def read_yaml(text: str, report: ProblemReport) -> list[Node]:
     """Read the documents of a YAML text, empty ones left out; duplicate keys go to `report`.
 
     What the fast parser does not take is read again by the slow one, so words and places of errors are always its.
@@ -32,7 +43,7 @@ def read_yaml(text: str, report: Report) -> list[Node]:
         Unreadable: not YAML, empty, or nested or repeated beyond measure.
     """
     if len(text) > MAX_TEXT:
-        raise Unreadable(f"the file is longer than {MAX_TEXT:,} characters", Span(1, 1), "split it")
+        raise Unreadable(f"the file is longer than {MAX_TEXT:,} characters", TextSpan(1, 1), "split it")
     if _FAST is not None and not _APART.search(text):
         with suppress(yaml.YAMLError, ValueError, Unreadable):
             return _Builder(text, report, _FAST).documents()
@@ -42,7 +53,7 @@ def read_yaml(text: str, report: Report) -> list[Node]:
     except yaml.reader.ReaderError as error:
         at = min(int(error.position), len(text))
         line_start = text.rfind("\n", 0, at) + 1
-        span = Span(text.count("\n", 0, at) + 1, at - line_start + 1)
+        span = TextSpan(text.count("\n", 0, at) + 1, at - line_start + 1)
         raise Unreadable("the text holds a character that YAML does not allow", span) from None
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
@@ -55,7 +66,7 @@ def read_yaml(text: str, report: Report) -> list[Node]:
 class _Builder:
     """Builds the trees from a parser's events; each anchor remembers how many nodes it stands for."""
 
-    def __init__(self, text: str, report: Report, loader: Any) -> None:
+    def __init__(self, text: str, report: ProblemReport, loader: Any) -> None:
         self._events: Iterator[Any] = iter(yaml.parse(text, Loader=loader))
         self._report = report
         self._anchors: dict[str, tuple[Node, int]] = {}
@@ -67,7 +78,7 @@ class _Builder:
         """Every document that says something."""
         next(self._events)
         found: list[Node] = []
-        empty = Span(1, 1)
+        empty = TextSpan(1, 1)
         while not isinstance(next(self._events), yaml.StreamEndEvent):
             root = self._node(next(self._events), 0)
             if root == Scalar(None, root.span):
@@ -102,7 +113,7 @@ class _Builder:
             self._anchors[anchor] = node, self._count - before
         return node
 
-    def _alias(self, name: str, span: Span) -> Node:
+    def _alias(self, name: str, span: TextSpan) -> Node:
         if name in self._open:
             raise Unreadable(f"`*{name}` stands inside itself", span)
         if name not in self._anchors:
@@ -149,7 +160,7 @@ class _Builder:
         return node
 
 
-def _merged(value: Node, span: Span) -> list[MapNode]:
+def _merged(value: Node, span: TextSpan) -> list[MapNode]:
     """The mappings that a `<<` key pulls in."""
     found = value.items if isinstance(value, ListNode) else [value]
     mappings = [node for node in found if isinstance(node, MapNode)]
@@ -158,7 +169,7 @@ def _merged(value: Node, span: Span) -> list[MapNode]:
     return mappings
 
 
-def _scalar(event: Any, span: Span) -> Scalar:
+def _scalar(event: Any, span: TextSpan) -> Scalar:
     try:
         text = whole_characters(event.value)
         if event.tag is None or event.tag == "!":
@@ -176,5 +187,5 @@ def _check_tag(event: Any, *allowed: str) -> None:
         raise Unreadable(f"the tag `{shown}` is not known here", _span(event.start_mark))
 
 
-def _span(mark: Any) -> Span:
-    return Span(mark.line + 1, mark.column + 1) if mark is not None else Span()
+def _span(mark: Any) -> TextSpan:
+    return TextSpan(mark.line + 1, mark.column + 1) if mark is not None else TextSpan()

@@ -8,7 +8,7 @@ from pathlib import Path
 from ..formats.json_text import read_json
 from ..formats.source import SUFFIXES, read_source
 from ..reader import parse_policies, policy_nodes
-from ..tree import NOWHERE, ListNode, MapNode, Node, Report, Scalar, Unreadable
+from ..tree import NOWHERE, ListNode, MapNode, Node, ProblemReport, Scalar, Unreadable
 from .comments import Comments
 from .emit import lines_of, to_yaml
 
@@ -26,7 +26,7 @@ def migrate(text: str, *, file: str = "", format: str | None = None) -> str:
     """
     format = format or SUFFIXES.get(Path(file).suffix.lower())
     parse_policies(text, file=file, format=format)
-    roots, report = read_source(text, Report(file), file, format)
+    roots, report = read_source(text, ProblemReport(file), file, format)
     nodes = policy_nodes(roots, report)
     is_yaml = format in (None, "yaml") and not _is_json(text)
     if is_yaml and _standard(roots, nodes):
@@ -54,7 +54,7 @@ def _headed(node: MapNode) -> MapNode:
 
 def _is_json(text: str) -> bool:
     try:
-        read_json(text, Report())
+        read_json(text, ProblemReport())
     except Unreadable:
         return False
     return True

@@ -6,15 +6,15 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from typing import Any, NamedTuple, TypeAlias
 
-from ...language.selectors import Scope, Slot, VirtualName
-from ...stream.calls import Cause
-from ..machine import EVERY_SLOT, Ahead, Call, Finding, Judge, Machine, Output, State
+from ...language.selectors import NameScope, Slot, VirtualName
+from ...stream.calls import RefusalCause
+from ..machine import EVERY_SLOT, Ahead, Finding, JudgeCall, JudgedCall, Machine, RuleState, ToolReturn
 from ..record import LARGEST
 from .written import Net, Transition
 
-Validator: TypeAlias = Callable[[Call, Transition, "NetState"], bool | str | None]
+Validator: TypeAlias = Callable[[JudgedCall, Transition, "NetState"], bool | str | None]
 """False, or a text that says why, blocks the call; `state.meta` is the validator's to keep."""
-OnResult: TypeAlias = Callable[[Call, Transition, Output, "NetState"], None]
+OnResult: TypeAlias = Callable[[JudgedCall, Transition, ToolReturn, "NetState"], None]
 """Told of each deferred transition's success; it may keep something in `state.meta`."""
 Validators: TypeAlias = Mapping[str, Validator]
 OnResults: TypeAlias = Mapping[str, OnResult]
@@ -22,7 +22,7 @@ OnResults: TypeAlias = Mapping[str, OnResult]
 Tell: TypeAlias = Callable[[Transition], None]
 
 
-class NetState(State):
+class NetState(RuleState):
     """Tokens by place, deferred transitions by the call they wait for, and what validators keep."""
 
     marking: dict[str, int] = {}
@@ -51,7 +51,7 @@ class NetMachine(Machine):
     outcomes = EVERY_SLOT
 
     def __init__(
-        self, net: Net, scope: Scope, validate: Validator | None = None, on_result: OnResult | None = None
+        self, net: Net, scope: NameScope, validate: Validator | None = None, on_result: OnResult | None = None
     ) -> None:
         self.net = net
         self.validate = validate
@@ -68,7 +68,7 @@ class NetMachine(Machine):
         self.restricts = sum(view.named for view in self._views)
 
     def _view(
-        self, scope: Scope, *, own: bool = False, acts: bool = False, virtual_names: tuple[VirtualName, ...] = ()
+        self, scope: NameScope, *, own: bool = False, acts: bool = False, virtual_names: tuple[VirtualName, ...] = ()
     ) -> _View:
         def slot(selector: Any, permits: bool) -> int:
             if not selector:
@@ -91,7 +91,7 @@ class NetMachine(Machine):
         state = NetState(marking={p: n for p, n in self.net.initial_marking.items() if n})
         return state, list(self._advance(state.marking))
 
-    def judge(self, state: NetState, call: Call, mask: int, now: int) -> Finding | None:
+    def judge(self, state: NetState, call: JudgedCall, mask: int, now: int) -> Finding | None:
         """Refuse the call that a name blocks; ask a person about the one that a manual transition covers."""
         firing = self.firing(state.marking, mask)
         if firing is None:
@@ -106,7 +106,7 @@ class NetMachine(Machine):
             )
         return None
 
-    def _why(self, marking: Mapping[str, int], mask: int) -> Cause:
+    def _why(self, marking: Mapping[str, int], mask: int) -> RefusalCause:
         """What a blocked call lacks: a token that another call may give, that is used up, or that never was."""
         given = {place for transition in self.net.transitions for place in transition.outputs}
         covering = [n for view in self._views for n, admits in enumerate(view.admits) if mask & admits]
@@ -122,7 +122,7 @@ class NetMachine(Machine):
         had = any(self.net.initial_marking.get(place) for places in lacking for place in places)
         return "budget" if had else "tool"
 
-    def _blocked(self, state: NetState, call: Call, mask: int) -> Finding:
+    def _blocked(self, state: NetState, call: JudgedCall, mask: int) -> Finding:
         marking = ", ".join(f"{place}: {n}" for place, n in state.marking.items()) or "no token"
         return Finding(
             expected=f"an enabled transition for `{call.name}`",
@@ -132,11 +132,11 @@ class NetMachine(Machine):
             cause=self._why(state.marking, mask),
         )
 
-    def validating(self) -> Judge | None:
+    def validating(self) -> JudgeCall | None:
         """What asks the validator about each transition that the call fires, unless a person is asked first."""
         return self._validated if self.validate is not None else None
 
-    def _validated(self, state: NetState, call: Call, mask: int, now: int) -> Finding | None:
+    def _validated(self, state: NetState, call: JudgedCall, mask: int, now: int) -> Finding | None:
         assert self.validate is not None
         transitions = [self.net.transitions[n] for n in self.firing(state.marking, mask) or ()]
         if any(t.type == "manual" for t in transitions) and not call.approved:
@@ -216,17 +216,17 @@ class NetMachine(Machine):
                 tell(transition)
         return list(self._advance(state.marking))
 
-    def started(self, state: NetState, call: Call, mask: int, now: int) -> None:
+    def started(self, state: NetState, call: JudgedCall, mask: int, now: int) -> None:
         """Fire."""
         self.fire(state, call.id, self.firing(state.marking, mask) or [])
 
-    def completed(self, state: NetState, call: Call, mask: int, output: Output) -> None:
+    def completed(self, state: NetState, call: JudgedCall, mask: int, output: ToolReturn) -> None:
         """Give the outputs of what was deferred."""
         on_result = self.on_result
         tell = None if on_result is None else lambda transition: on_result(call, transition, output, state)
         self.finish(state, call.id, failed=False, tell=tell)
 
-    def failed(self, state: NetState, call: Call, mask: int) -> Finding | None:
+    def failed(self, state: NetState, call: JudgedCall, mask: int) -> Finding | None:
         """Put back the inputs of what was deferred."""
         self.finish(state, call.id, failed=True)
         return None

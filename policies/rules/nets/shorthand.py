@@ -8,7 +8,7 @@ from itertools import product
 
 import msgspec
 
-from ...language.selectors import HUMAN, Scope, VirtualTool, selector_problems
+from ...language.selectors import HUMAN, NameScope, VirtualTool, selector_problems
 from ...values.complaints import Complaint, Where
 from ...values.globs import overlap
 from .written import Net, NetLine, Transition
@@ -32,7 +32,7 @@ class BadLineError(ValueError):
     """A line that is none of the forms; the message says which there are."""
 
 
-def line_problems(line: str, where: Where = (), scope: Scope | None = None) -> Iterator[Complaint]:
+def line_problems(line: str, where: Where = (), scope: NameScope | None = None) -> Iterator[Complaint]:
     """What is wrong with a line of shorthand, if anything; `scope` knows what aliases stand for."""
     try:
         read = read_line(line)

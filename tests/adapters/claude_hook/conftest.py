@@ -13,7 +13,7 @@ from hook_processes import HookProcesses, end_residents
 
 from proctor.adapters.claude_hook import usage
 from proctor.adapters.claude_hook.answers import Answer
-from proctor.adapters.claude_hook.judging import HookJudge, Line
+from proctor.adapters.claude_hook.judging import HookJudge, HookLine
 from proctor.adapters.claude_hook.record import store_id
 from proctor.adapters.stores import SQLiteStore
 
@@ -44,10 +44,10 @@ class HookedSession:
             self._judge = HookJudge(self.line())
         return self._judge.answered(data)[0]
 
-    def line(self, name: str = "one", policy: Path | None = None) -> Line:
+    def line(self, name: str = "one", policy: Path | None = None) -> HookLine:
         """A hook's command line here."""
         policies = (str(policy or self.policy),)
-        return Line(name=name, policies=policies, store=self.store, store_id=store_id(self.store))
+        return HookLine(name=name, policies=policies, store=self.store, store_id=store_id(self.store))
 
     def end(self) -> None:
         """The process that judges ends."""

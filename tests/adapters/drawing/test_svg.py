@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from proctor.adapters.drawing import draw_svg
 from proctor.adapters.drawing.layout import Box, Size, lay_out
 from proctor.policies import compile_policy, merge_policies, parse_policies
-from proctor.policies.drawing import Edge, Node, Section
+from proctor.policies.drawing import Edge, GraphNode, Section
 from proctor.policies.policy import Policy
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -90,7 +90,7 @@ def test_nodes_stand_apart_and_arrows_join_their_sides(
     count: int, edges: list[tuple[int, int]], widths: list[int]
 ) -> None:
     """Any graph, with circles and arrows both ways."""
-    nodes = tuple(Node(id=f"n{n}", text="x", shape="tool") for n in range(count))
+    nodes = tuple(GraphNode(id=f"n{n}", text="x", shape="tool") for n in range(count))
     joined = {(a % count, b % count) for a, b in edges if a % count != b % count}
     section = Section(
         title="t", nodes=nodes, edges=tuple(Edge(source=f"n{a}", target=f"n{b}") for a, b in sorted(joined))

@@ -8,13 +8,13 @@ from typing import Any, TypeAlias
 
 import pytest
 
-from proctor.adapters.traces import Session
+from proctor.adapters.traces import TraceSession
 from proctor.policies.monitor.compiled import CompiledPolicy, compile_policy
 from proctor.policies.reading import parse_policies
 from proctor.policies.stack.merge import merge_policies
 from proctor.policies.stream.codec import decode_event
 
-MakeSession: TypeAlias = Callable[..., Session]
+MakeSession: TypeAlias = Callable[..., TraceSession]
 Compile: TypeAlias = Callable[..., CompiledPolicy]
 
 
@@ -28,7 +28,7 @@ def make_session() -> MakeSession:
         complete: bool = True,
         never_ran: Iterable[str] = (),
         **metadata: Any,
-    ) -> Session:
+    ) -> TraceSession:
         records: list[dict[str, Any]] = []
         for n, event in enumerate(events):
             if isinstance(event, dict):
@@ -38,7 +38,7 @@ def make_session() -> MakeSession:
                 records += [{"type": "tool_call_started", **call}, {"type": "tool_call_completed", **call}]
         stamped = ({"session_id": id, "seq": seq, **record} for seq, record in enumerate(records, 1))
         decoded = [decode_event(json.dumps(record)) for record in stamped]
-        return Session(
+        return TraceSession(
             id=id,
             source="traces/one.jsonl",
             format="events",

@@ -11,10 +11,10 @@ import pytest
 from rich.console import Console
 
 from proctor.adapters.evaluate import DiffTally, SessionChange, compare_sessions, diff_json_line, diff_table
-from proctor.adapters.traces import Session
+from proctor.adapters.traces import TraceSession
 from proctor.policies.monitor.compiled import CompiledPolicy
 
-MakeSession = Callable[..., Session]
+MakeSession = Callable[..., TraceSession]
 Compile = Callable[..., CompiledPolicy]
 
 

@@ -9,11 +9,11 @@ from typing import Any
 import msgspec
 
 from proctor.adapters.evaluate import SessionReport, json_line, judge_session, judge_sessions
-from proctor.adapters.traces import Session
+from proctor.adapters.traces import TraceSession
 from proctor.policies.monitor.compiled import CompiledPolicy
 from proctor.policies.stream.calls import RunContext, input_digest
 
-MakeSession = Callable[..., Session]
+MakeSession = Callable[..., TraceSession]
 Compile = Callable[..., CompiledPolicy]
 
 NO_BASH = {"type": "blocklist", "id": "no-bash", "tools": ["bash"], "action": "deny"}

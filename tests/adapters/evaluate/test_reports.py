@@ -20,9 +20,9 @@ from proctor.adapters.evaluate import (
     failure_reports,
     summary_table,
 )
-from proctor.adapters.traces import Session
+from proctor.adapters.traces import TraceSession
 
-MakeSession = Callable[..., Session]
+MakeSession = Callable[..., TraceSession]
 
 
 def violation(rule: str = "verify-first", call: str | None = "c2", **more: Any) -> ViolationRecord:
@@ -44,7 +44,7 @@ def violation(rule: str = "verify-first", call: str | None = "c2", **more: Any) 
     return ViolationRecord(rule=rule, **{**fields, **more})
 
 
-def report_of(session: Session, *violations: ViolationRecord, **rules: str) -> SessionReport:
+def report_of(session: TraceSession, *violations: ViolationRecord, **rules: str) -> SessionReport:
     """A session's report."""
     broken = {one.rule: "violated" for one in violations}
     return SessionReport(
@@ -60,13 +60,13 @@ def shown(renderable: RenderableType, width: int = 80, **how: Any) -> str:
 
 
 @pytest.fixture
-def session(make_session: MakeSession) -> Session:
+def session(make_session: MakeSession) -> TraceSession:
     """Four calls, the third of them `pay`."""
     pay = {"type": "tool_call_started", "tool_call_id": "c2", "tool_name": "pay", "tool_input": {"amount": 7}}
     return make_session("look", "look", pay, "mail", id="monday")
 
 
-def test_a_failure_says_what_was_expected_what_happened_where_and_what_to_do(session: Session) -> None:
+def test_a_failure_says_what_was_expected_what_happened_where_and_what_to_do(session: TraceSession) -> None:
     """The calls around the offending one are shown, and it is marked in text, not by colour alone."""
     (text,) = failure_reports(session, report_of(session, violation()))
 
@@ -99,7 +99,7 @@ def test_a_long_session_is_shown_only_around_the_offending_calls(make_session: M
     assert "         ... 49 more calls" in lines
 
 
-def test_what_is_wrong_with_the_end_is_marked_at_the_end(session: Session) -> None:
+def test_what_is_wrong_with_the_end_is_marked_at_the_end(session: TraceSession) -> None:
     """No call is to blame."""
     (text,) = failure_reports(session, report_of(session, violation(call=None)))
 
@@ -122,7 +122,7 @@ def test_a_limit_exceeded_between_calls_is_marked_where_it_was(make_session: Mak
     ]
 
 
-def test_each_rule_is_reported_once_with_all_its_calls_marked(session: Session) -> None:
+def test_each_rule_is_reported_once_with_all_its_calls_marked(session: TraceSession) -> None:
     """In the order they were broken."""
     texts = list(failure_reports(session, report_of(session, violation(), violation("other"), violation(call="c3"))))
 
@@ -150,7 +150,7 @@ def test_a_tool_cannot_write_to_the_terminal(make_session: MakeSession) -> None:
 
 
 @pytest.mark.parametrize("color_system", [None, "truecolor"])
-def test_the_summary_reads_at_80_columns_with_and_without_colour(session: Session, color_system: Any) -> None:
+def test_the_summary_reads_at_80_columns_with_and_without_colour(session: TraceSession, color_system: Any) -> None:
     """Rules with their counts, sessions that failed, one line that sums up."""
     tally = Tally()
     for number in range(3):
@@ -170,7 +170,7 @@ def test_the_summary_reads_at_80_columns_with_and_without_colour(session: Sessio
     assert "3 sessions: 1 passed, 2 failed (3 violations)" in text
 
 
-def test_markup_in_names_is_shown_as_it_is(session: Session) -> None:
+def test_markup_in_names_is_shown_as_it_is(session: TraceSession) -> None:
     """A rule may be called anything."""
     tally = Tally()
     tally.add(report_of(session, violation("[red]x[/red]")))
@@ -178,7 +178,7 @@ def test_markup_in_names_is_shown_as_it_is(session: Session) -> None:
     assert "[red]x[/red]" in shown(summary_table(tally))
 
 
-def test_only_some_failed_sessions_are_listed_and_the_rest_counted(session: Session) -> None:
+def test_only_some_failed_sessions_are_listed_and_the_rest_counted(session: TraceSession) -> None:
     """Thousands may fail."""
     tally = Tally(keep=5)
     for _ in range(30):
@@ -190,7 +190,7 @@ def test_only_some_failed_sessions_are_listed_and_the_rest_counted(session: Sess
     assert "... and 27 more that failed" in text
 
 
-def test_junit_has_a_case_for_each_rule_of_each_session(session: Session) -> None:
+def test_junit_has_a_case_for_each_rule_of_each_session(session: TraceSession) -> None:
     """Failures say what was expected; rules that met no call are skipped."""
     junit = JUnitReport()
     junit.add(session, report_of(session, violation(), kept="held", unused="not_exercised"))
@@ -222,7 +222,7 @@ def test_junit_holds_any_text_a_session_may_have(make_session: MakeSession) -> N
     assert (case.get("classname"), case.get("name")) == ("a\ufffdb<&\ufffd", "r\ufffd")
 
 
-def test_sarif_has_a_result_for_each_violation(session: Session) -> None:
+def test_sarif_has_a_result_for_each_violation(session: TraceSession) -> None:
     """With its rule, level, file, session and call."""
     sarif = SarifReport("1.2.3")
     sarif.add(session, report_of(session, violation(), violation("other", call=None, action="warn")))

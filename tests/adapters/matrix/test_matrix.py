@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from proctor.adapters.cli.app import app
 from proctor.adapters.matrix import markdown, matrix, missing
 from proctor.adapters.matrix.page import BEGIN, END, replaced
-from proctor.adapters.matrix.subjects import SUBJECTS, Subject
+from proctor.adapters.matrix.subjects import SUBJECTS, AdapterSubject
 from proctor.adapters.registry import ADAPTERS
 from proctor.supervisor.errors import UsageError
 
@@ -63,11 +63,14 @@ def test_a_page_without_a_place_for_the_table_is_refused() -> None:
 
 def test_what_is_missing_is_named() -> None:
     """A module, a program; nothing where one of both is enough."""
-    assert missing(Subject(name="x", about="x", modules=("no_such_module",))) == "`no_such_module` is not installed"
-    assert missing(Subject(name="x", about="x", programs=("no-such-program",))) == (
+    assert (
+        missing(AdapterSubject(name="x", about="x", modules=("no_such_module",)))
+        == "`no_such_module` is not installed"
+    )
+    assert missing(AdapterSubject(name="x", about="x", programs=("no-such-program",))) == (
         "there is no program `no-such-program` on PATH"
     )
-    assert missing(Subject(name="x", about="x", modules=("no_such_module",), programs=("sh",))) is None
+    assert missing(AdapterSubject(name="x", about="x", modules=("no_such_module",), programs=("sh",))) is None
 
 
 def test_the_command_prints_a_line_of_json_for_each_adapter() -> None:

@@ -9,10 +9,10 @@ from typing import Any, TypeAlias
 
 import pytest
 
-from proctor.adapters.traces import Session, read_sessions
+from proctor.adapters.traces import TraceSession, read_sessions
 
 Write: TypeAlias = Callable[..., str]
-ReadOne: TypeAlias = Callable[..., Session]
+ReadOne: TypeAlias = Callable[..., TraceSession]
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def write(tmp_path: Path) -> Write:
 def read_one(write: Write) -> ReadOne:
     """Write values as lines of JSON and read the one session in them."""
 
-    def read(*values: Any, format: str | None = None) -> Session:
+    def read(*values: Any, format: str | None = None) -> TraceSession:
         (session,) = read_sessions([write(*values)], format=format)
         return session
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from proctor.adapters.traces import Session, read_sessions
+from proctor.adapters.traces import TraceSession, read_sessions
 from proctor.policies.stream.events import (
     Event,
     MessageEvent,
@@ -23,18 +23,18 @@ from proctor.policies.stream.events import (
 
 
 @pytest.fixture
-def recorded(data: Path) -> Session:
+def recorded(data: Path) -> TraceSession:
     """A session of client 2.1.329: two parallel commands, then a sub-agent in the background."""
     (session,) = read_sessions([str(data / "claude")])
     return session
 
 
-def started(session: Session) -> list[ToolCallStarted]:
+def started(session: TraceSession) -> list[ToolCallStarted]:
     """The calls that ran."""
     return [event for event in session.events if isinstance(event, ToolCallStarted)]
 
 
-def test_the_recorded_calls_are_found_with_their_turns_and_outcomes(recorded: Session) -> None:
+def test_the_recorded_calls_are_found_with_their_turns_and_outcomes(recorded: TraceSession) -> None:
     """Parallel calls share the turn of their response."""
     outcomes = {
         event.tool_call_id: type(event)
@@ -50,7 +50,7 @@ def test_the_recorded_calls_are_found_with_their_turns_and_outcomes(recorded: Se
     ]
 
 
-def test_the_sub_agents_calls_name_the_call_that_started_it(recorded: Session) -> None:
+def test_the_sub_agents_calls_name_the_call_that_started_it(recorded: TraceSession) -> None:
     """They are read from its own log and carry the turn of that call."""
     *_, agent, inner = started(recorded)
 
@@ -59,7 +59,7 @@ def test_the_sub_agents_calls_name_the_call_that_started_it(recorded: Session) -
 
 
 def test_usage_is_counted_once_a_response_though_it_is_written_on_each_of_its_lines(
-    recorded: Session,
+    recorded: TraceSession,
 ) -> None:
     """Input includes what was read from and written to the cache; the sub-agent's usage counts too."""
     usage = [event for event in recorded.events if isinstance(event, TokenUsageUpdated)]
@@ -68,7 +68,7 @@ def test_usage_is_counted_once_a_response_though_it_is_written_on_each_of_its_li
     assert (usage[0].cache_read_tokens, usage[0].cache_write_tokens) == (50, 7)
 
 
-def test_only_what_the_user_typed_is_the_users(recorded: Session) -> None:
+def test_only_what_the_user_typed_is_the_users(recorded: TraceSession) -> None:
     """The client's notices and the sub-agent's prompt, which the model wrote, are not."""
     said = [(event.role, str(event.content)[:18]) for event in recorded.events if isinstance(event, MessageEvent)]
 
@@ -108,7 +108,7 @@ USE = {"type": "tool_use", "id": "t1", "name": "Bash", "input": {"command": "rm 
 REFUSAL = {"type": "tool_result", "tool_use_id": "t1", "content": "not permitted", "is_error": True}
 
 
-def about_calls(session: Session) -> list[type[Event]]:
+def about_calls(session: TraceSession) -> list[type[Event]]:
     """The types of the events about calls."""
     calls = ToolCallRequested | ToolCallStarted | ToolCallDenied | ToolCallFailed | ToolCallCompleted
     return [type(event) for event in session.events if isinstance(event, calls)]
@@ -121,7 +121,7 @@ def about_calls(session: Session) -> list[type[Event]]:
         {"permissionDecision": {"decision": "reject", "source": "config"}},
     ],
 )
-def test_a_call_that_was_not_permitted_never_ran(read_one: Callable[..., Session], mark: dict[str, Any]) -> None:
+def test_a_call_that_was_not_permitted_never_ran(read_one: Callable[..., TraceSession], mark: dict[str, Any]) -> None:
     """The client says so beside the result; what the result says is not believed."""
     refused = read_one(line("assistant", "1", USE), line("user", "2", REFUSAL, **mark))
     claimed = read_one(
@@ -132,12 +132,12 @@ def test_a_call_that_was_not_permitted_never_ran(read_one: Callable[..., Session
     assert about_calls(claimed) == [ToolCallStarted, ToolCallFailed]
 
 
-def test_a_call_the_log_ends_with_is_taken_to_have_run(read_one: Callable[..., Session]) -> None:
+def test_a_call_the_log_ends_with_is_taken_to_have_run(read_one: Callable[..., TraceSession]) -> None:
     """It may have: nothing held it."""
     assert about_calls(read_one(line("assistant", "1", USE))) == [ToolCallStarted]
 
 
-def test_a_line_written_twice_counts_once(read_one: Callable[..., Session]) -> None:
+def test_a_line_written_twice_counts_once(read_one: Callable[..., TraceSession]) -> None:
     """Resumed sessions repeat lines."""
     assert len(started(read_one(line("assistant", "1", USE), line("assistant", "1", USE)))) == 1
 
@@ -150,7 +150,7 @@ def test_several_logs_in_one_stream_are_several_sessions(write: Callable[..., st
     assert [session.id for session in read_sessions([path])] == ["s", "other"]
 
 
-def test_the_clients_stream_of_json_lines_reads_as_its_log_does(read_one: Callable[..., Session]) -> None:
+def test_the_clients_stream_of_json_lines_reads_as_its_log_does(read_one: Callable[..., TraceSession]) -> None:
     """`--output-format stream-json` spells the ids differently."""
     use = {
         "type": "assistant",

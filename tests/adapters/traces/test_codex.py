@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from proctor.adapters.traces import Session, read_sessions
+from proctor.adapters.traces import TraceSession, read_sessions
 from proctor.policies.stream.events import (
     MessageSent,
     RunCancelled,
@@ -23,13 +23,13 @@ from proctor.policies.stream.events import (
 
 
 @pytest.fixture
-def recorded(data: Path) -> Session:
+def recorded(data: Path) -> TraceSession:
     """A rollout of client 0.163: two parallel commands, a refused one, a patch, an MCP tool, two tasks."""
     (session,) = read_sessions([str(data / "codex_rollout.jsonl")])
     return session
 
 
-def test_the_recorded_calls_are_found_with_their_turns(recorded: Session) -> None:
+def test_the_recorded_calls_are_found_with_their_turns(recorded: TraceSession) -> None:
     """MCP tools are named as the model sees them; the one a person refused was only asked for."""
     calls = [event for event in recorded.events if isinstance(event, ToolEvent)]
 
@@ -43,7 +43,7 @@ def test_the_recorded_calls_are_found_with_their_turns(recorded: Session) -> Non
     assert calls[0].tool_input == {"cmd": "ls", "command": "ls"}
 
 
-def test_the_recorded_outcomes_are_without_what_the_client_writes_around_them(recorded: Session) -> None:
+def test_the_recorded_outcomes_are_without_what_the_client_writes_around_them(recorded: TraceSession) -> None:
     """Exit codes decide between completed and failed and are not part of the output."""
     outcomes = {event.tool_call_id: event for event in recorded.events if isinstance(event, ToolOutcome)}
 
@@ -61,14 +61,14 @@ def test_the_recorded_outcomes_are_without_what_the_client_writes_around_them(re
     assert echoed.tool_output == "said a"
 
 
-def test_only_what_the_user_typed_is_the_users(recorded: Session) -> None:
+def test_only_what_the_user_typed_is_the_users(recorded: TraceSession) -> None:
     """Each message once, though the rollout has it twice; what the client inserts is not the user's."""
     said = [event.content for event in recorded.events if isinstance(event, MessageSent) and event.role == "user"]
 
     assert said == ["Write a greeting into hello.txt", "Thank you"]
 
 
-def test_each_response_counts_its_own_usage_once(recorded: Session) -> None:
+def test_each_response_counts_its_own_usage_once(recorded: TraceSession) -> None:
     """The rollout states it twice, in two kinds of line."""
     usage = [event for event in recorded.events if isinstance(event, TokenUsageUpdated)]
 
@@ -76,7 +76,7 @@ def test_each_response_counts_its_own_usage_once(recorded: Session) -> None:
     assert (usage[0].input_tokens, usage[0].cache_read_tokens, usage[0].model) == (1000, 400, "gpt-5.5")
 
 
-def test_the_recorded_session_is_complete(recorded: Session) -> None:
+def test_the_recorded_session_is_complete(recorded: TraceSession) -> None:
     """Its last task has ended."""
     assert recorded.complete
     assert isinstance(recorded.events[-1], RunCompleted)
@@ -103,7 +103,7 @@ CALL = line("response_item", type="function_call", name="shell", arguments='{"co
     ],
 )
 def test_outputs_of_older_clients_are_understood(
-    read_one: Callable[..., Session], output: Any, kind: str, value: Any
+    read_one: Callable[..., TraceSession], output: Any, kind: str, value: Any
 ) -> None:
     """JSON with an exit code, a header, an object; what a command itself prints is not believed."""
     session = read_one(META, CALL, line("response_item", type="function_call_output", call_id="c", output=output))
@@ -114,7 +114,7 @@ def test_outputs_of_older_clients_are_understood(
 
 
 def test_what_the_user_typed_is_told_from_what_was_inserted_without_the_events_too(
-    read_one: Callable[..., Session],
+    read_one: Callable[..., TraceSession],
 ) -> None:
     """The oldest rollouts have only what was sent to the model."""
 
@@ -127,7 +127,7 @@ def test_what_the_user_typed_is_told_from_what_was_inserted_without_the_events_t
     assert roles == ["system", "user"]
 
 
-def test_running_totals_that_repeat_are_counted_once(read_one: Callable[..., Session]) -> None:
+def test_running_totals_that_repeat_are_counted_once(read_one: Callable[..., TraceSession]) -> None:
     """Older clients write them again with every change of the rate limits."""
     total = {"input_tokens": 5, "output_tokens": 1}
     count = line("event_msg", type="token_count", info={"total_token_usage": total, "last_token_usage": total})
@@ -138,7 +138,7 @@ def test_running_totals_that_repeat_are_counted_once(read_one: Callable[..., Ses
     assert sum(isinstance(event, TokenUsageUpdated) for event in session.events) == 1
 
 
-def test_a_running_total_alone_is_counted_as_one(read_one: Callable[..., Session]) -> None:
+def test_a_running_total_alone_is_counted_as_one(read_one: Callable[..., TraceSession]) -> None:
     """Where no line says what one response used."""
     totals = [{"input_tokens": 5, "output_tokens": 1}, {"input_tokens": 9, "output_tokens": 2}]
     session = read_one(META, *(line("event_msg", type="token_count", info={"total_token_usage": t}) for t in totals))
@@ -159,7 +159,7 @@ def test_a_running_total_alone_is_counted_as_one(read_one: Callable[..., Session
     ],
 )
 def test_how_the_last_task_ended_is_how_the_session_ended(
-    read_one: Callable[..., Session], ends: list[str], complete: bool, last: type | None
+    read_one: Callable[..., TraceSession], ends: list[str], complete: bool, last: type | None
 ) -> None:
     """A task without an end is still running, or the client died."""
     session = read_one(META, *(line("event_msg", type=end) for end in ends))
@@ -168,7 +168,7 @@ def test_how_the_last_task_ended_is_how_the_session_ended(
     assert last is None or isinstance(session.events[-1], last)
 
 
-def test_local_shell_calls_and_searches_are_calls(read_one: Callable[..., Session]) -> None:
+def test_local_shell_calls_and_searches_are_calls(read_one: Callable[..., TraceSession]) -> None:
     """They name no tool: a command is a `shell` call, as in a live run, a search is named by its kind."""
     action = {"type": "exec", "command": ["ls"]}
     session = read_one(

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from proctor.adapters.traces import Session, TraceError, read_sessions
+from proctor.adapters.traces import TraceError, TraceSession, read_sessions
 from proctor.policies.stream.events import (
     MessageEvent,
     MessageSent,
@@ -51,12 +51,12 @@ def tool(id: str, start: int, end: int, parent: str = "root", **attributes: Any)
 ROOT = {**span("invoke_agent a", "root", 1, 20, "", operation__name="invoke_agent"), "parentSpanId": ""}
 
 
-def told(session: Session) -> list[str]:
+def told(session: TraceSession) -> list[str]:
     """What happened, by type."""
     return [event.type for event in session.events]
 
 
-def test_a_trace_is_told_in_the_order_things_happened(read_one: Callable[..., Session]) -> None:
+def test_a_trace_is_told_in_the_order_things_happened(read_one: Callable[..., TraceSession]) -> None:
     """Spans are written when they end, the outermost last; parallel calls overlap."""
     session = read_one(
         tool("b", 4, 5),
@@ -141,7 +141,7 @@ def test_every_exporters_spelling_tells_the_same(write: Callable[..., str], tmp_
     assert len(sessions[0].events) == 4
 
 
-def test_a_failed_span_is_a_failed_call(read_one: Callable[..., Session]) -> None:
+def test_a_failed_span_is_a_failed_call(read_one: Callable[..., TraceSession]) -> None:
     """By its status, or by `error.type` alone."""
     by_status = {**tool("a", 3, 4), "status": {"code": 2, "message": "no network"}}
     by_type = tool("b", 5, 6)
@@ -155,7 +155,7 @@ def test_a_failed_span_is_a_failed_call(read_one: Callable[..., Session]) -> Non
     ]
 
 
-def test_a_failed_run_is_a_failed_run(read_one: Callable[..., Session]) -> None:
+def test_a_failed_run_is_a_failed_run(read_one: Callable[..., TraceSession]) -> None:
     """What the policy still waits for stays open then."""
     session = read_one({**ROOT, "status": {"code": "STATUS_CODE_ERROR", "message": "out of money"}}, chat("c", 2, 3))
 
@@ -163,7 +163,7 @@ def test_a_failed_run_is_a_failed_run(read_one: Callable[..., Session]) -> None:
     assert session.events[-1].error == "out of money"
 
 
-def test_an_agent_run_as_a_tool_carries_the_turn_of_its_call(read_one: Callable[..., Session]) -> None:
+def test_an_agent_run_as_a_tool_carries_the_turn_of_its_call(read_one: Callable[..., TraceSession]) -> None:
     """Its own responses are no turns of the session, its prompt is not the user's."""
     prompt = json.dumps([{"role": "user", "parts": [{"type": "text", "content": "go on"}]}])
     session = read_one(
@@ -189,7 +189,7 @@ def messages(*parts: tuple[str, dict[str, Any]]) -> str:
     return json.dumps([{"role": role, "parts": [part]} for role, part in parts])
 
 
-def test_messages_that_later_requests_repeat_are_told_once(read_one: Callable[..., Session]) -> None:
+def test_messages_that_later_requests_repeat_are_told_once(read_one: Callable[..., TraceSession]) -> None:
     """Each request carries the whole conversation."""
     ask = ("user", {"type": "text", "content": "who?"})
     answer = ("assistant", {"type": "text", "content": "me"})
@@ -205,7 +205,7 @@ def test_messages_that_later_requests_repeat_are_told_once(read_one: Callable[..
     assert said == ["who?", "me", "and why?"]
 
 
-def test_calls_without_spans_are_read_from_the_messages(read_one: Callable[..., Session]) -> None:
+def test_calls_without_spans_are_read_from_the_messages(read_one: Callable[..., TraceSession]) -> None:
     """One whose result a later request brings ran; one without was only asked for."""
     call = {"type": "tool_call", "id": "k1", "name": "look", "arguments": {"at": "sky"}}
     result = {"type": "tool_call_response", "id": "k1", "response": "blue"}
@@ -223,7 +223,7 @@ def test_calls_without_spans_are_read_from_the_messages(read_one: Callable[..., 
     ]
 
 
-def test_the_traces_of_one_conversation_are_one_session(read_one: Callable[..., Session]) -> None:
+def test_the_traces_of_one_conversation_are_one_session(read_one: Callable[..., TraceSession]) -> None:
     """A conversation goes on over several runs."""
     first = chat("c1", 2, 3, conversation__id="talk")
     second = {**chat("c2", 4, 5, conversation__id="talk"), "traceId": "trace-2"}
@@ -234,13 +234,13 @@ def test_the_traces_of_one_conversation_are_one_session(read_one: Callable[..., 
 
 
 def test_usage_of_the_whole_agent_counts_only_where_responses_state_none(
-    read_one: Callable[..., Session],
+    read_one: Callable[..., TraceSession],
 ) -> None:
     """It is their sum."""
     total = {**ROOT, "attributes": {**ROOT["attributes"], "gen_ai.usage.input_tokens": 99}}
     bare = {**chat("c", 2, 3), "attributes": {"gen_ai.operation.name": "chat"}}
 
-    def counted(session: Session) -> list[int]:
+    def counted(session: TraceSession) -> list[int]:
         return [event.input_tokens for event in session.events if isinstance(event, TokenUsageUpdated)]
 
     assert counted(read_one(total, chat("c", 2, 3))) == [10]

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from proctor.adapters.traces import Session, TraceError, read_sessions
+from proctor.adapters.traces import TraceError, TraceSession, read_sessions
 
 STARTED = {"type": "tool_call_started", "tool_call_id": "c", "tool_name": "read"}
 
@@ -44,20 +44,20 @@ def test_sessions_that_were_stored_mixed_are_taken_apart(write: Callable[..., st
     ],
 )
 def test_a_session_is_complete_once_its_last_run_has_ended(
-    read_one: Callable[..., Session], events: list[dict[str, Any]], complete: bool
+    read_one: Callable[..., TraceSession], events: list[dict[str, Any]], complete: bool
 ) -> None:
     """A resumed session is open again; bookkeeping after the end does not open it."""
     assert read_one(*events).complete is complete
 
 
-def test_an_event_of_a_later_version_is_kept(read_one: Callable[..., Session]) -> None:
+def test_an_event_of_a_later_version_is_kept(read_one: Callable[..., TraceSession]) -> None:
     """Unknown types are no errors."""
     session = read_one(event("s", 1, type="run_started"), event("s", 2, type="thought_shared", text="hm"))
 
     assert session.events[1].type == "thought_shared"
 
 
-def test_events_without_ids_are_one_session_and_are_numbered(read_one: Callable[..., Session]) -> None:
+def test_events_without_ids_are_one_session_and_are_numbered(read_one: Callable[..., TraceSession]) -> None:
     """A trace written by hand needs neither."""
     session = read_one({**STARTED, "tool_call_id": "c1"}, {**STARTED, "tool_call_id": "c2"}, format="events")
 
@@ -74,7 +74,7 @@ def test_a_broken_event_is_named_with_its_line(write: Callable[..., str]) -> Non
 
 
 def test_a_call_that_was_denied_never_ran_and_one_that_is_asked_for_may_still(
-    read_one: Callable[..., Session],
+    read_one: Callable[..., TraceSession],
 ) -> None:
     """A person may have been asked."""
     ask = {**STARTED, "type": "tool_call_requested"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from proctor.adapters.traces import Session
+from proctor.adapters.traces import TraceSession
 from proctor.policies.stream.events import (
     MessageReceived,
     MessageSent,
@@ -22,7 +22,7 @@ CALL = {"type": "tool_call", "id": "c0", "name": "read", "arguments": {"path": "
 RESULT = {"type": "tool_result", "id": "c0", "content": "text", "is_error": False, "turn": 1}
 
 
-def test_every_kind_of_item_becomes_an_event(read_one: Callable[..., Session]) -> None:
+def test_every_kind_of_item_becomes_an_event(read_one: Callable[..., TraceSession]) -> None:
     """In the order of the record, numbered from 1, the turn kept and the response said to have started."""
     session = read_one(
         {
@@ -61,12 +61,12 @@ def test_every_kind_of_item_becomes_an_event(read_one: Callable[..., Session]) -
     assert session.complete
 
 
-def kinds(session: Session) -> list[type]:
+def kinds(session: TraceSession) -> list[type]:
     """The types of a session's events about calls."""
     return [type(event) for event in session.events if not isinstance(event, TurnStarted)]
 
 
-def test_a_result_marked_as_error_is_a_failed_call(read_one: Callable[..., Session]) -> None:
+def test_a_result_marked_as_error_is_a_failed_call(read_one: Callable[..., TraceSession]) -> None:
     """Its content is the error."""
     session = read_one({"id": "s", "events": [CALL, {**RESULT, "is_error": True, "content": "no such file"}]})
 
@@ -76,7 +76,7 @@ def test_a_result_marked_as_error_is_a_failed_call(read_one: Callable[..., Sessi
 
 
 def test_a_call_without_result_among_others_was_asked_for_and_never_ran(
-    read_one: Callable[..., Session],
+    read_one: Callable[..., TraceSession],
 ) -> None:
     """The record ends where the agent was stopped."""
     session = read_one({"id": "s", "events": [CALL, RESULT, {**CALL, "id": "c1"}]})
@@ -86,7 +86,7 @@ def test_a_call_without_result_among_others_was_asked_for_and_never_ran(
 
 
 def test_in_a_record_without_any_results_each_call_is_read_as_completed(
-    read_one: Callable[..., Session],
+    read_one: Callable[..., TraceSession],
 ) -> None:
     """Some records hold only what was called."""
     session = read_one({"id": "s", "events": [CALL, {**CALL, "id": "c1"}]})
@@ -94,7 +94,7 @@ def test_in_a_record_without_any_results_each_call_is_read_as_completed(
     assert kinds(session) == [ToolCallStarted, ToolCallCompleted] * 2
 
 
-def test_items_of_unknown_types_are_kept(read_one: Callable[..., Session]) -> None:
+def test_items_of_unknown_types_are_kept(read_one: Callable[..., TraceSession]) -> None:
     """They do not hide the ones that are known."""
     item = {"type": "thought", "text": "hm"}
 
@@ -104,7 +104,7 @@ def test_items_of_unknown_types_are_kept(read_one: Callable[..., Session]) -> No
     assert kinds(session)[1:] == [ToolCallStarted, ToolCallCompleted]
 
 
-def test_arguments_written_as_json_text_are_read_as_an_object(read_one: Callable[..., Session]) -> None:
+def test_arguments_written_as_json_text_are_read_as_an_object(read_one: Callable[..., TraceSession]) -> None:
     """As model APIs hand them over; text that is no object stands under `input`."""
 
     def argument(value: Any) -> Any:
@@ -116,7 +116,7 @@ def test_arguments_written_as_json_text_are_read_as_an_object(read_one: Callable
     assert argument(None) == {}
 
 
-def test_a_call_may_be_written_with_input_and_output(read_one: Callable[..., Session]) -> None:
+def test_a_call_may_be_written_with_input_and_output(read_one: Callable[..., TraceSession]) -> None:
     """As much else does; what a rule would judge is never passed over."""
     call = {"type": "tool_call", "id": "c0", "name": "bash", "input": {"command": "rm x"}}
     session = read_one({"id": "s", "events": [call, {"type": "tool_result", "id": "c0", "output": "done"}]})
