@@ -18,6 +18,7 @@ from .terminal.wording import usage_text
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "demo": ("commands.demo:demo", "See it work: a supervised session, live, with nothing to set up."),
+    "init": ("commands.init:init", "Write a first policy for an agent into this folder."),
     "run": ("commands.run:run", "Supervise one session of an agent."),
     "check": ("commands.check:check", "Check policy files before anything runs."),
     "eval": ("commands.eval:evaluate", "Judge recorded sessions by a policy."),

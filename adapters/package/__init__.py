@@ -88,5 +88,5 @@ def __dir__() -> list[str]:
     return sorted({*globals(), *_FOLDERS})
 
 
-ROOMS = ()
-"""No file but this one."""
+ROOMS = ("__main__",)
+"""`python -m proctor` is `proctor`."""

@@ -15,6 +15,7 @@ PROCTOR = (sys.executable, "-m", "proctor.adapters.cli")
 COMMANDS = {
     "demo": (),
     "run": ("--adapter", "scripted", "--set", "script=agent.yaml", "--policy", "org.yaml", "Tidy up"),
+    "init": ("--agent", "shell"),
     "check": ("org.yaml",),
     "eval": ("--policy", "org.yaml", "trace.jsonl"),
     "diff": ("org.yaml", "team.yaml", "trace.jsonl"),

@@ -269,12 +269,29 @@ def test_an_approval_is_asked_at_the_terminal(place: Path, cli: Cli, typed: byte
     assert kind in [line["type"] for line in cli("show", "--json", "last").lines]
 
 
+@pytest.mark.parametrize(
+    ("typed", "following", "hooked"),
+    [
+        (b"shell\n", "next: proctor run --policy proctor.yaml --adapter shell", False),
+        (b"claude\nn\n", "next: proctor run --policy proctor.yaml --adapter claude", False),
+        (b"nobody\nclaude\ny\n", "next: claude", True),
+    ],
+)
+def test_init_asks_on_a_terminal(place: Path, typed: bytes, following: str, hooked: bool) -> None:
+    """The agent, and of Claude whether the hooks are wanted."""
+    code, shown = on_terminal("init", typed=typed)
+
+    assert code == 0
+    assert following in ESCAPE.sub("", shown)
+    assert (place / ".claude").exists() is hooked
+
+
 def test_tables_fit_a_terminal_of_80_columns(cli: Cli, place: Path) -> None:
     """Whole words, ids and times; only a prompt is cut."""
     cli("run", "--adapter", "shell", "--policy", "org.yaml", f"true {'and so on ' * 20}")
     runs, adapters = (on_terminal(command, NO_COLOR="1")[1] for command in ("runs", "adapters"))
 
-    assert re.search(r"^run_\w{12} +completed +shell +\d{4}-\d\d-\d\d \d\d:\d\d:\d\d +true and so", runs, re.M)
+    assert re.search(r"^run_\w{32} +completed +shell +\d{4}-\d\d-\d\d \d\d:\d\d\s+true and so", runs, re.M)
     assert "claude-agent-acp" in adapters
     assert [line for line in f"{runs}{adapters}".splitlines() if len(ESCAPE.sub("", line)) > 80] == []
 

@@ -9,6 +9,7 @@ ROOMS = (
     "eval",  # `eval`
     "explain",  # `explain`
     "graph",  # `graph`
+    "init",  # `init`
     "hook",  # `proctor hook`
     "kill",  # `kill`
     "mcp",  # `proctor mcp`

@@ -32,14 +32,11 @@ def install(
     policies: tuple[str, ...], store: str | None, context: tuple[str, ...], user: bool, as_json: bool
 ) -> None:
     """Write the hooks into the client's settings; everything else in them stays."""
-    from proctor.adapters.claude_hook.settings import installed, settings_path
-
-    path = settings_path(user=user, folder=Path.cwd())
-    changed = installed(path, _wanted(policies, store, context))
+    path, changed = put_hooks(policies, store, context, user=user)
     if as_json:
         say_json({"path": str(path), "changed": changed})
     else:
-        say(f"wrote the hooks into {path}" if changed else f"the hooks are in {path} already")
+        say(hooks_put(path, changed))
 
 
 @hook.command("settings", short_help="Print the hooks.")
@@ -79,6 +76,21 @@ def remove(user: bool, as_json: bool) -> None:
         say_json({"path": str(path), "changed": changed})
     else:
         say(f"took the hooks out of {path}" if changed else f"there are none of our hooks in {path}")
+
+
+def put_hooks(
+    policies: tuple[str, ...], store: str | None = None, context: tuple[str, ...] = (), *, user: bool = False
+) -> tuple[Path, bool]:
+    """Write the hooks into the client's settings: where these are, and whether that changed them."""
+    from proctor.adapters.claude_hook.settings import installed, settings_path
+
+    path = settings_path(user=user, folder=Path.cwd())
+    return path, installed(path, _wanted(policies, store, context))
+
+
+def hooks_put(path: Path, changed: bool) -> str:
+    """What `put_hooks` did, in words."""
+    return f"wrote the hooks into {path}" if changed else f"the hooks are in {path} already"
 
 
 def _wanted(policies: tuple[str, ...], store: str | None, context: tuple[str, ...]) -> dict[str, Any]:

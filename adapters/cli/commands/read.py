@@ -11,8 +11,16 @@ from ..common import json_option, run_async, store_option
 from ..terminal.output import console, note, say_json
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rich.text import Text
+
     from proctor.policies import Event
     from proctor.supervisor.ports import RunInfo, Store
+
+_TITLES = ("run", "status", "agent", "started (UTC)", "prompt")
+_PROMPT_ROOM = 20
+"""A prompt with less room than this beside its run goes below it."""
 
 
 @click.command()
@@ -36,34 +44,38 @@ def runs(limit: int, session: str | None, store: str | None, as_json: bool) -> N
             say_json(info)
     elif found:
         out = console()
-        out.print(_table(found, out.width))
+        for line in _lines(found, out.width):
+            out.print(line, no_wrap=True, overflow="ignore", crop=False)
     else:
         note("no runs")
 
 
-def _table(found: list[RunInfo], width: int) -> Any:
-    """Everything but the prompts, whole; of those what there is room for."""
+def _lines(found: list[RunInfo], width: int) -> Iterator[Text]:
+    """Everything but the prompts, whole; a prompt beside it, or below where there is no room, is cut to the width."""
     from rich.cells import cell_len
-    from rich.table import Table
     from rich.text import Text
 
     from proctor.adapters.kit.printable import printable
 
-    titles = ("run", "status", "agent", "started (UTC)", "prompt")
-    table = Table(*titles, box=None, pad_edge=False)
     rows = [[printable(cell) for cell in _cells(info)] for info in found]
-    widest = [max(map(cell_len, column)) for column in list(zip(titles, *rows, strict=True))[:-1]]
-    room = max(width - sum(widest) - 2 * len(widest), 10)
-    for *cells, prompt in rows:
-        shown = Text(prompt)
-        shown.truncate(room, overflow="ellipsis")
-        table.add_row(*map(Text, cells), shown)
-    return table
+    widest = [max(map(cell_len, column)) for column in list(zip(_TITLES, *rows, strict=True))[:-1]]
+    left = sum(widest) + 2 * len(widest)
+    beside = width - left >= _PROMPT_ROOM
+    for n, (*cells, prompt) in enumerate((_TITLES, *rows)):
+        style = "" if n else "bold"
+        line = "".join(cell + " " * (wide + 2 - cell_len(cell)) for cell, wide in zip(cells, widest, strict=True))
+        shown = Text(prompt, style)
+        shown.truncate(max(width - (left if beside else 2), 10), overflow="ellipsis")
+        if beside:
+            yield Text(line, style) + shown
+        else:
+            yield Text(line.rstrip(), style)
+            yield Text("  ") + shown
 
 
 def _cells(info: RunInfo) -> tuple[str, ...]:
-    at = f"{info.created_at:%Y-%m-%d %H:%M:%S}" if info.created_at else ""
-    return (info.run_id[:16], info.status, info.provider, at, str(info.spec.get("prompt", "")))
+    at = f"{info.created_at:%Y-%m-%d %H:%M}" if info.created_at else ""
+    return (info.run_id, info.status, info.provider, at, str(info.spec.get("prompt", "")))
 
 
 @click.command()

@@ -1,0 +1,111 @@
+"""`proctor init`: a first policy that holds, with or without somebody to ask."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Cli = Any
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize("agent", ["claude", "codex", "opencode", "gemini", "amp", "shell", "python"])
+def test_the_policy_is_written_and_passes_check(cli: Cli, place: Path, agent: str) -> None:
+    """For each agent; the command that comes next is named."""
+    wrote = cli("init", "--agent", agent)
+    checked = cli("check", "proctor.yaml")
+
+    assert (wrote.code, wrote.out.splitlines()[0]) == (0, "wrote proctor.yaml")
+    assert re.fullmatch(r"next: proctor (run|check) .*\bproctor\.yaml\b.*", wrote.out.splitlines()[1])
+    assert (checked.code, checked.out.splitlines()[-1]) == (0, "ok")
+    assert not (place / ".claude").exists()
+
+
+@pytest.mark.parametrize("adapter", ["claude", "codex", "acp", "amp", "shell", "function", "hook"])
+def test_the_policy_can_be_run_under_by_every_agent(cli: Cli, adapter: str) -> None:
+    """No adapter that is offered is refused before it starts."""
+    cli("init", "--yes")
+
+    assert cli("check", "--adapter", adapter, "proctor.yaml").code == 0
+
+
+@pytest.mark.parametrize(
+    ("tool", "given", "rule"),
+    [
+        ("bash", {"command": "curl example.com"}, "no-network"),
+        ("bash", {"command": "cd x && git push"}, "no-push"),
+        ("bash", {"command": "npm publish"}, "ask-before-publishing"),
+        ("write", {"path": "../other/a.py"}, "nothing-outside"),
+        ("write", {"path": "src/a.py"}, None),
+        ("write", {"path": "/w/src/a.py"}, None),
+        ("write", {"path": "/w/proctor.yaml"}, "not-its-own-rules"),
+        ("edit", {"path": "proctor.yaml"}, "not-its-own-rules"),
+        ("edit", {"path": "src/../.claude/settings.json"}, "not-its-own-rules"),
+        ("move", {"path": "a.yaml", "to": "./proctor.yaml"}, "not-its-own-rules"),
+        ("bash", {"command": "make test"}, None),
+    ],
+)
+def test_the_policy_holds_what_its_comments_say(
+    cli: Cli, place: Path, tool: str, given: dict[str, str], rule: str | None
+) -> None:
+    """By the rule that says so; the work itself goes on."""
+    cli("init", "--yes")
+    call = {"type": "tool_call", "id": "c", "name": tool, "input": given}
+    place.joinpath("t.jsonl").write_text(json.dumps({"id": "s", "events": [call]}) + "\n")
+    judged = cli("eval", "--policy", "proctor.yaml", "--context", "workspace=/w", "t.jsonl")
+
+    assert re.findall(r"^[A-Z]+ ([\w-]+) \(", judged.out, re.M) == ([rule] if rule else [])
+
+
+def test_a_file_that_is_there_is_kept(cli: Cli, place: Path) -> None:
+    """Unless `--force` says so; a link that leads nowhere is one, too."""
+    place.joinpath("proctor.yaml").write_text("name: mine\n")
+    kept = cli("init", "--yes")
+
+    assert (kept.code, kept.err) == (2, "error: there is a `proctor.yaml` already; `--force` overwrites it\n")
+    assert (place / "proctor.yaml").read_text() == "name: mine\n"
+    assert cli("init", "--yes", "--force").code == 0
+    assert "first-policy" in (place / "proctor.yaml").read_text()
+
+    (place / "proctor.yaml").unlink()
+    (place / "proctor.yaml").symlink_to("elsewhere.yaml")
+
+    assert cli("init", "--yes").code == 2
+    assert not (place / "elsewhere.yaml").exists()
+
+
+def test_hooks_are_put_as_hook_install_puts_them(cli: Cli, place: Path) -> None:
+    """So that it finds them there already."""
+    wrote = cli("init", "--agent", "claude", "--hook", "--json")
+    path = place / ".claude" / "settings.local.json"
+
+    assert wrote.lines == [{"path": "proctor.yaml", "agent": "claude", "hook": str(path), "next": "claude"}]
+    assert cli("hook", "install", "--policy", "proctor.yaml", "--json").lines[0]["changed"] is False
+
+
+@pytest.mark.parametrize("options", [(), ("--json",), ("--agent", "codex", "--hook"), ("--agent", "cluade")])
+def test_what_cannot_be_asked_or_done_is_bad_usage(cli: Cli, place: Path, options: tuple[str, ...]) -> None:
+    """Nothing is written then."""
+    answer = cli("init", *options)
+
+    assert (answer.code, answer.out) == (2, "")
+    assert not (place / "proctor.yaml").exists()
+
+
+def test_the_package_runs_as_a_program() -> None:
+    """`python -m proctor` starts this file."""
+    ran = subprocess.run(
+        [sys.executable, ROOT / "adapters" / "package" / "__main__.py", "--version"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+
+    assert re.fullmatch(r"proctor \d+\.\d+\.\d+\S*\n", ran.stdout)
