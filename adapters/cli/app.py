@@ -21,6 +21,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "init": ("commands.init:init", "Write a first policy for an agent into this folder."),
     "run": ("commands.run:run", "Supervise one session of an agent."),
     "check": ("commands.check:check", "Check policy files before anything runs."),
+    "test": ("commands.test:test", "Run the unit tests of policies."),
     "eval": ("commands.eval:evaluate", "Judge recorded sessions by a policy."),
     "diff": ("commands.diff:diff", "What a new policy would judge otherwise."),
     "explain": ("commands.explain:explain", "Why each decision of a run was taken."),

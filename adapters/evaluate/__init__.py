@@ -32,6 +32,8 @@ __all__ = [
 ]
 
 ROOMS = (
+    "policy_tests",  # policy tests judged, and a failed one on a terminal
+    "expectations",  # files of policy tests: calls, and the answers expected
     "diff_report",  # what `diff` found, on a terminal and as JSON
     "diff",  # two policies over the same sessions
     "failure",  # one failed rule on a terminal, with the calls around it

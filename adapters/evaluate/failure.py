@@ -40,20 +40,21 @@ def _report(
     text = Text()
     text.append(*(("FAILED", "bold red") if failed else ("WARNED", "bold yellow")))
     text.append(f" {printable(first.rule)} ({first.kind})\n", "bold")
-    _field(text, "session", session.id)
-    _field(text, "policy", f"{first.policy}, action {first.action}")
-    _field(text, "expected", expected(first))
-    _field(text, "actual", actual(first))
+    append_field(text, "session", session.id)
+    append_field(text, "policy", f"{first.policy}, action {first.action}")
+    append_field(text, "expected", expected(first))
+    append_field(text, "actual", actual(first))
     if len(violations) > 1:
-        _field(text, "violations", f"{len(violations)}; the first is described here")
+        append_field(text, "violations", f"{len(violations)}; the first is described here")
     text.append("\n")
     _trace(text, lines, violations, shown)
     text.append("\n")
-    _field(text, "suggestion", suggestion(first))
+    append_field(text, "suggestion", suggestion(first))
     return text
 
 
-def _field(text: Text, name: str, value: str) -> None:
+def append_field(text: Text, name: str, value: str) -> None:
+    """A named line of a failure."""
     text.append(f"  {name + ':':<12}", "dim")
     text.append(f"{printable(value)}\n")
 
@@ -63,13 +64,13 @@ def _trace(text: Text, lines: list[CallLine], violations: list[ViolationRecord],
     offending = {violation.tool_call_id for violation in violations if violation.tool_call_id is not None}
     last = 0
     for line in _around(lines, offending, violations[0], shown):
-        _gap(text, line.position - last - 1)
+        append_gap(text, line.position - last - 1)
         last = line.position
-        _call(text, line, marked=line.id in offending)
+        append_call(text, line, mark="violation" if line.id in offending else "")
     if not offending:
         text.append(f"  > {_moment(violations[0])}", "bold red")
         text.append("  <-- violation\n", "red")
-    _gap(text, len(lines) - last)
+    append_gap(text, len(lines) - last)
 
 
 def _around(lines: list[CallLine], offending: set[str], first: ViolationRecord, shown: int) -> list[CallLine]:
@@ -86,13 +87,15 @@ def _moment(violation: ViolationRecord) -> str:
     return f"what event {violation.seq} reports" if is_limit(violation) else "the session ended here"
 
 
-def _call(text: Text, line: CallLine, *, marked: bool) -> None:
+def append_call(text: Text, line: CallLine, *, mark: str = "") -> None:
+    """A call of a trace with its position; what is marked stands out, with the mark behind it."""
     fate = f" [{line.fate}]" if line.fate else ""
-    mark, style, tail = (">", "bold red", "  <-- violation\n") if marked else (" ", "", "\n")
-    text.append(f"  {mark} {line.position:>4}. {line.text}{fate}", style)
+    head, style, tail = (">", "bold red", f"  <-- {mark}\n") if mark else (" ", "", "\n")
+    text.append(f"  {head} {line.position:>4}. {line.text}{fate}", style)
     text.append(tail, "red")
 
 
-def _gap(text: Text, calls: int) -> None:
+def append_gap(text: Text, calls: int) -> None:
+    """How many calls of a trace are left out here, if any."""
     if calls > 0:
         text.append(f"         ... {calls} more call{'s' if calls > 1 else ''}\n", "dim")

@@ -45,11 +45,16 @@ class Document(NamedTuple):
 def read_document(source: object, *, file: str, format: str | None) -> Document:
     """Read a text or a mapping; see `parse_policies`."""
     roots, report = read_source(source, ProblemReport(file), file, format)
-    policies = [_policy(node, report) for node in policy_nodes(roots, report)]
+    policies = policies_of(roots, report)
     report.raise_if_any()
     for policy in policies:
         mark_sound(policy)
     return Document(policies, all(map(is_contract, roots)))
+
+
+def policies_of(roots: Sequence[MapNode], report: ProblemReport) -> list[Policy]:
+    """The policies that a text's documents, or parts of one, spell; what is wrong goes to the report."""
+    return [_policy(node, report) for node in policy_nodes(roots, report)]
 
 
 def check_policy(policy: Policy) -> None:

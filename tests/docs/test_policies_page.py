@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from proctor.adapters.cli import main
 from proctor.policies import compile_policy, merge_policies, parse_policies, preflight
 from proctor.policies.rules import RULES
 
@@ -31,6 +32,21 @@ def test_a_program_of_the_page_makes_a_policy(program: str) -> None:
     exec(compile(program, "docs/policies.md", "exec"), made)
 
     assert compile_policy(made["policy"]).rules
+
+
+def test_the_policy_tests_of_the_page_end_as_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The files are written and the command runs; `...` stands for anything in a line."""
+    monkeypatch.chdir(tmp_path)
+    for name, text in re.findall(r"```yaml file=(\S+)\n(.*?)```", PAGE, re.DOTALL):
+        tmp_path.joinpath(name).write_text(text)
+    command, shown = re.findall(r"```console\n\$ proctor ([^\n]*)\n(.*?)```", PAGE, re.DOTALL)[0]
+    with pytest.raises(SystemExit) as ended:
+        main(command.split())
+
+    assert ended.value.code == 1
+    assert re.fullmatch(re.escape(shown).replace(r"\.\.\.", ".*"), capsys.readouterr().out)
 
 
 def test_the_page_has_every_family() -> None:

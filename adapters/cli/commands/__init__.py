@@ -17,5 +17,6 @@ ROOMS = (
     "narrow",  # `narrow`
     "read",  # `runs`, `show` and `tail`
     "run",  # `run`
+    "test",  # `test`
 )
 """Top first: each imports only those below it."""

@@ -1,0 +1,184 @@
+"""`test`: sessions written as lists of calls, and the answers expected."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Cli = Any
+REFUNDS = """\
+name: refunds
+on_violation: deny
+tool_rules:
+  - {deny: [delete], action: cancel}
+  - {deny: [push], when: [{path: $.user_role, equals: guest}]}
+rules:
+  - {type: before, id: lookup-first, first: lookup, then: refund}
+  - {type: count, id: second-refund, tool: refund, max: 1, action: request_approval}
+  - {type: count, id: third-refund, tool: refund, max: 2}
+"""
+
+
+@pytest.fixture
+def judged(cli: Cli, place: Path) -> Any:
+    """`proctor test` of tests of the policy above; by default one test of these calls."""
+    place.joinpath("refunds.yaml").write_text(REFUNDS)
+
+    def run(*calls: str, more: str = "", options: tuple[str, ...] = ()) -> Any:
+        listed = "".join(f"      - {call}\n" for call in calls)
+        text = f"policies: [refunds.yaml]\ntests:\n  - name: one\n    calls:\n{listed}{more}"
+        place.joinpath("one.test.yaml").write_text(text)
+        return cli("test", *options, "one.test.yaml")
+
+    return run
+
+
+def test_answers_as_expected_pass(judged: Any) -> None:
+    """Refused, allowed by what happened before, and held; a cancel is the last."""
+    answer = judged(
+        "{tool: refund, expect: deny, rules: [lookup-first]}",
+        "{tool: lookup, result: found}",
+        "{tool: refund, input: {amount: 5}, rules: []}",
+        "{tool: refund, expect: request_approval}",
+        "{tool: delete, expect: cancel}",
+    )
+
+    assert (answer.code, answer.out, answer.err) == (0, "1 passed\n", "")
+
+
+def test_an_answer_that_was_not_expected_fails_and_is_shown(judged: Any) -> None:
+    """What was expected, what happened, the call marked; what follows is left out."""
+    answer = judged("{tool: lookup}", "{tool: refund, expect: deny}", "{tool: refund, expect: deny}")
+
+    assert answer.code == 1
+    assert "FAILED one\n" in answer.out
+    assert "  expected:   deny\n  actual:     allow\n" in answer.out
+    assert "       1. lookup()\n  >    2. refund()  <-- here\n         ... 1 more call\n" in answer.out
+    assert answer.out.endswith("0 passed, 1 failed\n")
+
+
+def test_the_rules_that_object_are_compared_where_they_are_given(judged: Any) -> None:
+    """All of them; the message says why."""
+    (line,) = judged("{tool: refund, expect: deny, rules: [second-refund]}", options=("--json",)).lines
+    (mismatch,) = line["mismatches"]
+
+    assert (line["file"], line["test"], line["passed"]) == ("one.test.yaml", "one", False)
+    assert (mismatch["call"], mismatch["expected"]) == (1, "deny by `second-refund`")
+    assert mismatch["actual"].startswith("deny by `lookup-first`: ")
+
+
+def test_a_held_call_runs_only_where_it_has_an_outcome(judged: Any) -> None:
+    """With a result somebody approved it; else it was declined, and counts for no rule."""
+    held = "{tool: refund, expect: request_approval, rules: [second-refund]%s}"
+    before = ("{tool: lookup}", "{tool: refund}")
+    ran = judged(
+        *before, held % ", result: done", "{tool: refund, expect: deny, rules: [second-refund, third-refund]}"
+    )
+    declined = judged(*before, held % "", held % "")
+
+    assert (ran.code, ran.out) == (0, "1 passed\n")
+    assert (declined.code, declined.out) == (0, "1 passed\n")
+
+
+def test_a_call_may_fail(judged: Any) -> None:
+    """A lookup that failed is none."""
+    answer = judged("{tool: lookup, error: the database is down}", "{tool: refund, expect: deny}")
+
+    assert (answer.code, answer.out) == (0, "1 passed\n")
+
+
+@pytest.mark.parametrize(("role", "code"), [("guest", 1), ("admin", 0)])
+def test_a_test_has_a_context_of_its_own(judged: Any, role: str, code: int) -> None:
+    """What rules name in `when`."""
+    assert judged("{tool: push}", more=f"    context: {{user_role: {role}}}\n").code == code
+
+
+def test_statuses_at_the_end_are_compared(judged: Any) -> None:
+    """Those that are given."""
+    answer = judged("{tool: lookup}", more="    ends: {lookup-first: held, second-refund: held}\n")
+
+    assert answer.code == 1
+    assert "expected:   `second-refund` held at the end\n  actual:     not_exercised\n" in answer.out
+    assert "  > the session ended here\n" in answer.out
+
+
+def test_a_session_without_calls_has_an_end(cli: Cli, place: Path) -> None:
+    """What is required is missing then."""
+    own = "{name: own, rules: [{type: require, id: receipt, tool: receipt}]}"
+    answer = cli("test", "-", stdin=f"policies: [{own}]\ntests: [{{name: one, ends: {{receipt: violated}}}}]\n")
+
+    assert (answer.code, answer.out) == (0, "1 passed\n")
+
+
+def test_policies_may_be_written_in_place_and_tests_come_from_standard_input(cli: Cli, place: Path) -> None:
+    """Files are found from the current folder then."""
+    own = "{name: own, tool_rules: [{deny: [read], action: deny}]}"
+    tests = "[{name: one, calls: [{tool: read, expect: deny}, {tool: delete, expect: deny}]}]"
+    answer = cli("test", "-", stdin=f"policies: [org.yaml, {own}]\ntests: {tests}\n")
+
+    assert (answer.code, answer.out) == (0, "1 passed\n")
+
+
+@pytest.mark.parametrize(
+    ("text", "place_and_message"),
+    [
+        (
+            "policies: [none.yaml]\ntests: [{name: a, calls: [{tool: x}]}]",
+            "1:12: error: there is no file `none.yaml`",
+        ),
+        ("policies: [org.yaml]\ntests: []", "2:8: error: there are no tests"),
+        ("policies: [org.yaml]\ntests: [{name: a}]", "2:9: error: the test expects nothing"),
+        (
+            "policies: [{name: a, limts: {}}]\ntests: [{name: a, calls: [{tool: x}]}]",
+            "1:22: error: unknown key `limts`",
+        ),
+        ("policies: [org.yaml]\ntests: [{name: a, calls: [{tool: x, expect: no}]}]", "2:45: error: expected `allow`"),
+        (
+            "policies: [org.yaml]\ntests: [{name: a, context: {tennant: x}, calls: [{tool: x}]}]",
+            "2:29: error: unknown",
+        ),
+        (
+            "policies: [org.yaml]\ntests: [{name: a, context: {tenant: 1}, calls: [{tool: x}]}]",
+            "2:37: error: `tenant`",
+        ),
+        ("policies: [org.yaml]\ntests: [{name: a, ends: {none: held}}]", "2:26: error: no rule is called `none`"),
+        (
+            "policies: [org.yaml]\ntests: [{name: a, calls: [{tool: x, expect: deny, result: 1}]}]",
+            "2:59: error: a call that is refused has no `result`",
+        ),
+        (
+            "policies: [org.yaml]\ntests: [{name: a, calls: [{tool: x, error: 1, result: 1}]}]",
+            "2:44: error: a call has a `result` or an `error`",
+        ),
+        (
+            "policies: [org.yaml]\ntests: [{name: a, calls: [{tool: x, expect: cancel}, {tool: x}]}]",
+            "2:54: error: no call comes after one that ends the run",
+        ),
+        (
+            "policies: [org.yaml]\ntests: [{name: a, calls: [{tool: x}]}, {name: a, calls: [{tool: x}]}]",
+            "2:47: error: another test is called `a`",
+        ),
+    ],
+)
+def test_what_is_wrong_in_a_file_is_said_at_its_place(
+    cli: Cli, place: Path, text: str, place_and_message: str
+) -> None:
+    """Exit code 2, before anything is judged."""
+    place.joinpath("bad.yaml").write_text(text)
+    answer = cli("test", "bad.yaml")
+
+    assert (answer.code, answer.out) == (2, "")
+    assert f"bad.yaml:{place_and_message}" in answer.err
+
+
+def test_the_problems_of_all_files_are_said_at_once(cli: Cli, place: Path) -> None:
+    """Of the tests, and of the policies that they name."""
+    place.joinpath("wrong.yaml").write_text("name: wrong\nlimts: {}\n")
+    place.joinpath("a.yaml").write_text("policies: [wrong.yaml]\ntests: []\n")
+    answer = cli("test", "a.yaml", "none.yaml")
+
+    assert answer.code == 2
+    assert [part in answer.err for part in ("a.yaml:2:8", "wrong.yaml:2:1", "none.yaml: error")] == [True] * 3
+    assert answer.err.endswith("3 problems\n")
