@@ -9,6 +9,7 @@ import msgspec
 from proctor.policies.stream.calls import Capabilities
 
 RECORD = Path(__file__).with_name("record.yaml")
+_OF_ONE_USE = frozenset({"tools", "other_tools", "elsewhere", "model", "workspace", "home"})
 _HEADER = "# What the conformance suite has shown. Written by: PROCTOR_MATRIX=write pytest tests/adapters\n"
 
 
@@ -34,4 +35,5 @@ def write_record(name: str, shown: Shown) -> None:
 
 def settled(capabilities: Capabilities) -> Capabilities:
     """What an adapter can do, without what differs from one use of it to the next."""
-    return msgspec.structs.replace(capabilities, tools=None, model=None)
+    same = {name: getattr(capabilities, name) for name in capabilities.__struct_fields__ if name not in _OF_ONE_USE}
+    return Capabilities(**same)

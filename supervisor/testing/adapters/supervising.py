@@ -44,7 +44,9 @@ class SupervisingChecks(AdapterChecks):
         assert report.metadata["gate"] == gate
         levels = [violation.enforcement for violation in report.violations]
         if gate == "none":
-            assert levels == ["interrupted"], levels
+            # what an agent does before the cancel reaches it is observed
+            assert levels[:1] == ["interrupted"], levels
+            assert set(levels[1:]) <= {"observed"}, levels
             assert not {"outside", "later"} & set(self.made())
             return
         goes_on = not self.all_or_nothing and not agent.adapter.capabilities.deny_ends_turn
