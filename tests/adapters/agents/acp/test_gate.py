@@ -115,7 +115,8 @@ async def test_a_question_says_more_than_its_announcement_and_goes_over_it(scrip
 async def test_a_second_question_for_something_else_is_a_call_of_its_own(scripts: Any, touch: Any) -> None:
     """Refusing it refuses the whole, and what was allowed of it has failed."""
     folder = {"call": "c-a", "title": "/etc", "kind": "other", "fields": {"rawInput": {"parentDir": "/etc"}}}
-    done = await scripts.run(scripts.adapter(touch("a", question=folder["fields"]), touch("a")))
+    both = {"together": [touch("a", question=folder["fields"]), touch("a")]}
+    done = await scripts.run(scripts.adapter(both))
 
     assert [call.id for call in done.asked] == ["c-a", "c-a:2"]
     assert done.asked[0].input == {"command": "touch a", "parentDir": "/etc"}
