@@ -199,8 +199,9 @@ class Supervisor:
         """Events, to be entered: `async with supervisor.subscribe(...) as events`, then `async for`.
 
         Of a session or a run: those stored with seq > after, then those to come, whichever process runs it; neither
-        gap nor duplicate. Of a run: until its end. Of neither: all events of this supervisor's runs from the moment
-        it is entered. Entering raises UsageError for a run or a place there is not.
+        gap nor duplicate. Of a run: until its end. Of neither: the events of every run in the store, whichever
+        process owns it, that are stored from the moment it is entered; for those stored before, name the session.
+        Entering raises UsageError for a run or a place there is not.
         """
         return self._subscriptions.subscribe(session_id=session_id, run_id=run_id, after=after)
 

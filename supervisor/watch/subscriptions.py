@@ -1,8 +1,8 @@
 """Watching events: what is stored already, then what comes, with neither gap nor duplicate.
 
-One session is followed through the store, so it does not matter which process runs it. All sessions of a
-supervisor are followed through a bounded buffer for each subscriber; one that is too slow for it reads what
-it missed from the store. Nobody waits for a subscriber.
+One session is followed through the store, so it does not matter which process runs it. Of all sessions, those
+that this supervisor runs come through a bounded buffer for each subscriber; what it has no room for, and what
+other processes store, is read from the store. Nobody waits for a subscriber.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ import anyio
 from proctor.policies.stream.events import TERMINAL, Event
 
 from ..arguments import check_cursor, check_named
-from ..errors import UsageError
+from ..errors import StoreError, UsageError
 from ..ports import Store
+from .elsewhere import Elsewhere
 
 LOOK_AGAIN_S = 0.5
 """How often a follower asks whether it should stop."""
@@ -70,6 +71,7 @@ class Subscriptions:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._subscribers: list[_Buffer] = []
+        self._own: set[str] = set()
         self.closed = False
 
     @property
@@ -79,6 +81,11 @@ class Subscriptions:
 
     def publish(self, events: list[Event]) -> None:
         """Hand over events that were just stored."""
+        for event in events:
+            if isinstance(event, TERMINAL):
+                self._own.discard(event.run_id)
+            else:
+                self._own.add(event.run_id)
         for subscriber in self._subscribers:
             subscriber.offer(events)
 
@@ -95,7 +102,7 @@ class Subscriptions:
         return Subscription(self._following(session_id, run_id, after))
 
     def listen(self, size: int = BUFFER) -> Subscription:
-        """All events from the moment it is entered, in the order of each session."""
+        """All events of the store from the moment it is entered, in the order of each session."""
         return Subscription(self._listening(size))
 
     @asynccontextmanager
@@ -121,27 +128,59 @@ class Subscriptions:
         buffer = _Buffer(size)
         self._subscribers.append(buffer)
         try:
-            async with _closing(self._heard(buffer)) as events:
+            elsewhere = Elsewhere(self._store, self._own)
+            read_to = await elsewhere.begin()
+            async with _closing(self._heard(buffer, elsewhere, read_to)) as events:
                 yield events
         finally:
             self._subscribers.remove(buffer)
 
-    async def _heard(self, buffer: _Buffer) -> AsyncIterator[Event]:
-        read_to: dict[str, int] = {}  # sessions read from the store, which may be ahead of the buffer
-        while not (self.closed and buffer.empty):
+    async def _heard(self, buffer: _Buffer, elsewhere: Elsewhere, read_to: dict[str, int]) -> AsyncIterator[Event]:
+        token, over = 0, False
+        while not (over and buffer.empty):
+            over = self.closed
             events, missed = buffer.take()
+            news = await elsewhere.news(read_to)
+            read_to |= news  # an own run may follow another process's in the same session
             for event in events:
-                if event.seq > read_to.get(event.session_id, 0):
-                    read_to.pop(event.session_id, None)
+                place = read_to.get(event.session_id, event.seq - 1)
+                if event.seq == place + 1:
+                    read_to[event.session_id] = event.seq
+                    if isinstance(event, TERMINAL):
+                        elsewhere.over(event.run_id)
                     yield event
-            for session_id, before in missed.items():
-                after = max(read_to.get(session_id, 0), before)
-                async with _closing(self._store.read(session_id, after=after)) as stored:
+                elif event.seq > place:  # another process wrote in between
+                    missed.setdefault(event.session_id, place)
+            for session_id, before in (missed | news).items():
+                async with _closing(self._store.read(session_id, after=read_to.get(session_id, before))) as stored:
                     async for event in stored:
                         read_to[session_id] = event.seq
+                        if isinstance(event, TERMINAL):
+                            elsewhere.over(event.run_id)
                         yield event
-            if not self.closed:
+            if not self.closed and buffer.empty:
+                token = await self._woken(buffer, token)
+
+    async def _woken(self, buffer: _Buffer, token: int) -> int:
+        """Return when something was handed over or stored; the token is for the next time."""
+        failed: StoreError | None = None
+        async with anyio.create_task_group() as tasks:
+
+            async def handed() -> None:
                 await buffer.wait()
+                tasks.cancel_scope.cancel()
+
+            tasks.start_soon(handed)
+            try:
+                before = token
+                while token == before:
+                    token = await self._store.wait(token, LOOK_AGAIN_S)
+            except StoreError as error:
+                failed = error  # raised outside, where no group is made of it
+            tasks.cancel_scope.cancel()
+        if failed is not None:
+            raise failed
+        return token
 
 
 class Subscription:

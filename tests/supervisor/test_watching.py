@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import gc
 import warnings
+from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
 
+from proctor.adapters.stores import SQLiteStore
 from proctor.policies.policy import Policy
-from proctor.policies.stream.events import MessageReceived
-from proctor.supervisor import MemoryStore, Supervisor, UsageError
+from proctor.policies.stream.events import Event, MessageReceived
+from proctor.supervisor import MemoryStore, StoreError, Supervisor, UsageError
 from proctor.supervisor.testing import FakeAdapter
 from proctor.supervisor.testing.patience import PATIENCE_S
 
@@ -87,3 +89,106 @@ async def test_iterated_without_being_entered_it_goes_on_to_work(permissive: Pol
         result = await handle.wait()
 
     assert seen == list(result.events)
+
+
+async def test_it_hears_what_other_processes_run(tmp_path: Path, permissive: Policy) -> None:
+    """Runs of another supervisor on the same file, in sessions new and old, next to its own; nothing of before."""
+    path = tmp_path / "record.db"
+    async with (
+        SQLiteStore(path) as here,
+        SQLiteStore(path) as there,
+        Supervisor(here) as watching,
+        Supervisor(there) as other,
+    ):
+
+        async def run(supervisor: Supervisor, session_id: str) -> list[Event]:
+            adapter = FakeAdapter([MessageReceived(content=f"m{n}") for n in range(5)])
+            handle = await supervisor.start(adapter, "go", policies=[permissive], session_id=session_id)
+            return list((await handle.wait()).events)
+
+        await run(other, "old")
+        await run(watching, "mine")
+        async with watching.subscribe() as events:
+            expected = [
+                event
+                for supervisor, session_id in (
+                    (other, "new"),
+                    (other, "old"),
+                    (watching, "old"),
+                    (other, "mine"),
+                    (watching, "new"),
+                )
+                for event in await run(supervisor, session_id)
+            ]
+            with anyio.fail_after(PATIENCE_S):
+                seen = [await anext(events) for _ in expected]
+
+    def by_place(events: list[Event]) -> list[tuple[str, int]]:
+        return sorted((event.session_id, event.seq) for event in events)
+
+    assert by_place(seen) == by_place(expected)
+    for session_id in ("new", "old", "mine"):
+        order = [event.seq for event in seen if event.session_id == session_id]
+        assert order == sorted(order)
+
+
+async def test_what_others_store_while_it_is_entered_comes_once(tmp_path: Path) -> None:
+    """A writer goes on from before to after: what is heard begins somewhere, and from there has all, once."""
+    path = tmp_path / "record.db"
+    async with SQLiteStore(path) as here, SQLiteStore(path) as there, Supervisor(here) as watching:
+        await there.append([MessageReceived(session_id="s", run_id="r", content="first")])
+        count = 40
+
+        async def write() -> None:
+            for number in range(count):
+                await there.append([MessageReceived(session_id="s", run_id="r", content=str(number))])
+
+        seen: list[int] = []
+        with anyio.fail_after(PATIENCE_S):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(write)
+                async with watching.subscribe() as events:
+                    entered = await here.last_seq("s")
+                    await there.append([MessageReceived(session_id="s", run_id="r", content="after")])
+                    async for event in events:
+                        seen.append(event.seq)
+                        if event.seq == count + 2:
+                            break
+
+    assert seen == list(range(seen[0], count + 3))
+    assert 1 < seen[0] <= entered + 1
+
+
+async def test_left_by_a_break_in_a_run_of_another_process_it_leaves_nothing_open(tmp_path: Path) -> None:
+    """Nor is anybody handed events after it."""
+    path = tmp_path / "record.db"
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        async with SQLiteStore(path) as here, SQLiteStore(path) as there, Supervisor(here) as watching:
+            async with watching.subscribe() as events:
+                await there.append([MessageReceived(session_id="s", run_id="r", content=str(n)) for n in range(3)])
+                with anyio.fail_after(PATIENCE_S):
+                    async for _ in events:
+                        break
+            left = watching.statistics().subscribers
+        del events
+        gc.collect()
+
+    assert left == 0
+
+
+async def test_a_store_that_is_closed_under_it_is_its_own_error() -> None:
+    """Not a group of errors."""
+    store = MemoryStore()
+    with anyio.fail_after(PATIENCE_S):
+        async with anyio.create_task_group() as tasks:
+            supervisor = Supervisor(store)
+
+            async def close() -> None:
+                await anyio.wait_all_tasks_blocked()
+                await store.aclose()
+
+            async with supervisor, supervisor.subscribe() as events:
+                tasks.start_soon(close)
+                with pytest.raises(StoreError, match="closed"):
+                    await anext(events)
