@@ -84,6 +84,23 @@ def test_what_an_adapter_cannot_hold_is_refused_where_it_is_required(cli: Cli, p
     assert cli("check", "required.yaml", "--adapter", "nothing").code == 2
 
 
+@pytest.mark.parametrize("adapter", ["claude", "codex", "amp", "acp"])
+def test_a_name_that_no_tool_of_the_agent_has_is_told_with_the_nearest(cli: Cli, place: Path, adapter: str) -> None:
+    """It is reported, and refused where the policy requires enforcement."""
+    place.joinpath("slip.yaml").write_text("name: slip\ntool_rules: [{deny: [bahs]}]\n")
+    place.joinpath("input.yaml").write_text(
+        "name: p\ntool_rules: [{deny: [{tool: bash, where: [{path: $.comand, regex: x}]}]}]\n"
+    )
+    place.joinpath("strict.yaml").write_text("name: s\nenforcement: required\ntool_rules: [{deny: [bahs]}]\n")
+    slip = cli("check", "slip.yaml", "--adapter", adapter)
+    told = cli("check", "input.yaml", "--adapter", adapter)
+
+    assert (slip.code, told.code) == (0, 0)
+    assert "`bahs`; did you mean `bash`?" in " ".join(slip.out.split())
+    assert "has no input `comand`; did you mean `command`?" in " ".join(told.out.split())
+    assert cli("check", "strict.yaml", "--adapter", adapter).code == 1
+
+
 def test_migrate_prints_the_standard_spelling(cli: Cli, place: Path) -> None:
     """Old sequences become before rules."""
     place.joinpath("old.yaml").write_text("name: old\nsequences: [[read, write]]\n")

@@ -47,12 +47,17 @@ def check(files: tuple[str, ...], adapter: str | None, as_json: bool) -> int:
 
 
 def _capabilities(name: str) -> Capabilities:
-    """What an adapter can do, as the matrix of all adapters has it: the same on every machine."""
+    """What an adapter can do, as the matrix has it, and the tools of its client: the same on every machine."""
+    from msgspec.structs import replace
+
     from proctor.adapters.matrix import matrix
     from proctor.adapters.registry import adapter_named
+    from proctor.adapters.tool_names import offering, tools_of
 
     known = {row.subject.name: row.declared for row in matrix()}
-    return known[name] if name in known else adapter_named(name).capabilities
+    if name not in known:
+        return adapter_named(name).capabilities
+    return replace(known[name], **offering(tools_of(name), None)) if tools_of(name) else known[name]
 
 
 def _refused(error: PolicyError) -> dict[str, Any]:
