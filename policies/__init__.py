@@ -20,12 +20,14 @@ from .rules.count import Count, MaxCalls
 from .rules.lists import Allowlist, Blocklist
 from .rules.loop import CircuitBreaker, Loop, MaxParallel
 from .rules.nets.machine import NetState
-from .rules.nets.written import Net, NetLine, Transition
+from .rules.nets.shorthand import NetLine
+from .rules.nets.written import Net, Transition
 from .rules.never_after import ForbidsAfter, NeverAfter
-from .rules.precondition import Precondition, Requirement, Same
+from .rules.precondition import Precondition
 from .rules.provenance import Provenance, Source
 from .rules.record import Rule
 from .rules.require import Require
+from .rules.requirement import Requirement, Same
 from .rules.sequence import ForbiddenSequence, Sequence
 from .stack.locks import Loosened, loosened
 from .stack.merge import merge_policies

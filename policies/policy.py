@@ -18,7 +18,8 @@ from .language.record import Amount, Base, Name, Record
 from .language.selectors import NameScope, ToolWhere, VirtualTool, selector_problems
 from .rules.lists import AllowlistMachine, BlocklistMachine
 from .rules.machine import Machine
-from .rules.nets.written import Net, NetLine
+from .rules.nets.shorthand import NetLine
+from .rules.nets.written import Net
 from .rules.record import Roles, Rule, RuleAction, Statement
 from .rules.wording import names
 from .values.complaints import Complaint

@@ -6,7 +6,8 @@ from typing import Any
 
 from anyio.lowlevel import checkpoint
 
-from proctor.policies.rules.nets.written import Net, NetLine
+from proctor.policies.rules.nets.shorthand import NetLine
+from proctor.policies.rules.nets.written import Net
 
 from .arguments import check_text
 from .machine.inputs import CancelAsked

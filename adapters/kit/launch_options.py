@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from proctor.policies.language.selectors import ToolWhere
 from proctor.policies.policy import Allow, Policy
-from proctor.policies.rules.nets.written import Net, NetLine
+from proctor.policies.rules.nets.shorthand import NetLine
+from proctor.policies.rules.nets.written import Net
 
 
 def policy_parts(policy: Policy) -> tuple[str, ...]:

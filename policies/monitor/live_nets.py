@@ -7,7 +7,8 @@ from typing import Any
 from ..errors import wrong_type
 from ..policy import Policy
 from ..reading.reader import check_policy
-from ..rules.nets.written import Net, NetLine
+from ..rules.nets.shorthand import NetLine
+from ..rules.nets.written import Net
 from ..stack.ids import net_name
 from .state import SessionState
 

@@ -14,8 +14,9 @@ import msgspec
 from ..errors import EventError, wrong_type
 from ..rules.check import TOOL, CheckMachine
 from ..rules.nets.machine import NetMachine
+from ..rules.nets.shorthand import NetLine
 from ..rules.nets.status import net_status
-from ..rules.nets.written import Net, NetLine
+from ..rules.nets.written import Net
 from ..stream import events as ev
 from ..stream.calls import STRICTNESS, UNREADABLE, Decision, LimitWarning, ToolCall, Usage, Violation, check_input
 from . import clocks

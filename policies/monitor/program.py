@@ -23,8 +23,8 @@ from ..rules.check import CheckMachine
 from ..rules.keyed import Keyed
 from ..rules.machine import Machine
 from ..rules.nets.machine import NetMachine, OnResults, Validators
-from ..rules.nets.shorthand import net_of
-from ..rules.nets.written import Net, NetLine
+from ..rules.nets.shorthand import NetLine, net_of
+from ..rules.nets.written import Net
 from ..rules.provenance import ProvenanceMachine
 from ..rules.record import Rule
 from ..stack.actions import effective_action

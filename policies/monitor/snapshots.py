@@ -8,7 +8,8 @@ from typing import Any
 import msgspec
 
 from ..errors import EventError
-from ..rules.nets.written import Net, NetLine
+from ..rules.nets.shorthand import NetLine
+from ..rules.nets.written import Net
 from ..stream.calls import UNREADABLE, RunContext
 from ..values.equality import unkeepable
 from .index import Visits

@@ -9,7 +9,8 @@ from typing import Any, Literal
 from ..language.naming import NamingKind
 from ..language.operands import OutputRef
 from ..rules.machine import Finding
-from ..rules.nets.written import Net, NetLine
+from ..rules.nets.shorthand import NetLine
+from ..rules.nets.written import Net
 from ..stream.calls import RunContext, Violation, check_input, input_digest
 from .identity import CallIdentity, identify
 from .index import NO_STEPS, AskedRule, CompiledRule, Met, Steps, Visits

@@ -56,6 +56,7 @@ ROOMS = (
     "sequence",  # `sequence` and `forbidden_sequence`
     "precondition",  # `precondition`
     "prior",  # the evidence behind a `prior` requirement
+    "requirement",  # what a precondition asks for
     "before",  # `before` and `immediately_before`
     "approval",  # `human-approval` where a rule says what must come first
     "record",  # what every rule shares, and what it says of itself

@@ -26,7 +26,7 @@ from .machine import BOUND, Ahead, JudgedCall, ToolReturn, listed
 from .wording import items_of
 
 if TYPE_CHECKING:
-    from .precondition import Requirement, Same
+    from .requirement import Requirement, Same
 
 PER_KEY = 32
 """How many earlier calls about the same thing are kept, the latest ones."""

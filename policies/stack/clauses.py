@@ -9,8 +9,8 @@ from ..language.selectors import NameScope, Selector, VirtualTool
 from ..policy import Allow, Deny, OnViolation, Policy, members_of
 from ..rules.machine import Machine
 from ..rules.nets.machine import NetMachine
-from ..rules.nets.shorthand import net_of
-from ..rules.nets.written import Net, NetLine
+from ..rules.nets.shorthand import NetLine, net_of
+from ..rules.nets.written import Net
 from ..rules.record import Roles, Rule
 from ..stream.calls import STRICTNESS
 from .actions import effective_action

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 import msgspec
 
 from ..policy import Allow, Policy, members_of
-from ..rules.nets.written import Net, NetLine
+from ..rules.nets.shorthand import NetLine
+from ..rules.nets.written import Net
 
 
 class RuleIds(msgspec.Struct, frozen=True, kw_only=True):

@@ -8,10 +8,13 @@ from itertools import product
 
 import msgspec
 
+from ...language.conditions import Condition, when_problems
+from ...language.record import Record
 from ...language.selectors import HUMAN, NameScope, VirtualTool, selector_problems
 from ...values.complaints import Complaint, Where
 from ...values.globs import overlap
-from .written import Net, NetLine, Transition
+from ..record import RuleAction
+from .written import Net, Transition
 
 _NAME = r"(\S+)"
 _REQUIRE = re.compile(rf"require\s+{_NAME}\s+before\s+{_NAME}", re.IGNORECASE)
@@ -30,6 +33,22 @@ FORMS = (
 
 class BadLineError(ValueError):
     """A line that is none of the forms; the message says which there are."""
+
+
+class NetLine(Record, frozen=True):
+    """A net in its one-line shorthand, with what a rule may carry."""
+
+    line: str
+    action: RuleAction | None = None
+    reason: str | None = None
+    tell_model: str | None = None
+    description: str | None = None
+    when: tuple[Condition, ...] = ()
+
+    def problems(self) -> Iterator[Complaint]:
+        """What is wrong beyond the types."""
+        yield from when_problems(self.when)
+        yield from line_problems(self.line, ("line",))
 
 
 def line_problems(line: str, where: Where = (), scope: NameScope | None = None) -> Iterator[Complaint]:

@@ -135,21 +135,3 @@ def silent_cycle(transitions: tuple[Transition, ...]) -> list[str]:
             else:
                 path[follower] = iter(feeds[follower])
     return []
-
-
-class NetLine(Record, frozen=True):
-    """A net in its one-line shorthand, with what a rule may carry."""
-
-    line: str
-    action: RuleAction | None = None
-    reason: str | None = None
-    tell_model: str | None = None
-    description: str | None = None
-    when: tuple[Condition, ...] = ()
-
-    def problems(self) -> Iterator[Complaint]:
-        """What is wrong beyond the types."""
-        from .shorthand import line_problems
-
-        yield from when_problems(self.when)
-        yield from line_problems(self.line, ("line",))
