@@ -118,10 +118,10 @@ def client_of(line: str, folder: Path) -> AbstractAsyncContextManager[ClientProc
 SUPERVISOR = """
 import anyio, sys
 from pathlib import Path
-from proctor.adapters.kit.subprocesses import Commands
+from proctor.adapters.kit.subprocesses import Subprocesses
 
 async def main():
-    await Commands("run").run(["bash", "-c", sys.argv[1]], cwd=Path.cwd())
+    await Subprocesses("run").run(["bash", "-c", sys.argv[1]], cwd=Path.cwd())
 
 anyio.run(main)
 """
