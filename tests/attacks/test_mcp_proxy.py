@@ -35,12 +35,16 @@ def command(folder: Path, *more: str, policy: str = POLICY) -> list[str]:
     return [sys.executable, "-c", PROXY, "mcp", *options, "--", sys.executable, "-S", str(SERVER)]
 
 
-def talk(folder: Path, *lines: str, policy: str = POLICY) -> tuple[list[dict[str, Any]], str]:
-    """What the client is answered to these lines, after a handshake, and what the server was asked."""
+def talk(folder: Path, *lines: str, ids: tuple[int, ...] = ()) -> tuple[list[dict[str, Any]], str]:
+    """What the client is answered to these lines, after a handshake, and what the server was asked.
+
+    It hangs up when its last ping and the requests with `ids` are answered.
+    """
+    left: set[Any] = {"last", *ids}
     log = folder / "asked.log"
     sent = "".join(f"{line}\n" for line in (json.dumps(HELLO), json.dumps(READY), *lines, last_ping()))
     with subprocess.Popen(
-        command(folder, policy=policy),
+        command(folder),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
@@ -54,7 +58,8 @@ def talk(folder: Path, *lines: str, policy: str = POLICY) -> tuple[list[dict[str
         answers = []
         for line in proxy.stdout:
             answers.append(json.loads(line))
-            if answers[-1].get("id") == "last":
+            left.discard(answers[-1].get("id"))
+            if not left:
                 break
         proxy.stdin.close()
         proxy.wait(PATIENCE_S)
@@ -126,7 +131,7 @@ def test_a_repeated_key_is_judged_as_the_server_reads_it(tmp_path: Path) -> None
     """What goes on is written anew from what was judged, so that both read the same."""
     read_last = write(tmp_path, id=7).replace('"name": "write"', '"name": "write", "name": "read"')
     write_last = write(tmp_path, id=8).replace('"name": "write"', '"name": "read", "name": "write"')
-    answers, asked = talk(tmp_path, read_last, write_last)
+    answers, asked = talk(tmp_path, read_last, write_last, ids=(7, 8))
 
     assert asked.splitlines().count("tools/call") == 1
     assert (tmp_path / "written").read_text().isdigit()  # the mark of `read`; `write` leaves the file empty
