@@ -129,12 +129,12 @@ def test_a_key_in_another_case_does_not_rename_the_tool(tmp_path: Path) -> None:
 
 def test_a_repeated_key_is_judged_as_the_server_reads_it(tmp_path: Path) -> None:
     """What goes on is written anew from what was judged, so that both read the same."""
-    read_last = write(tmp_path, id=7).replace('"name": "write"', '"name": "write", "name": "read"')
-    write_last = write(tmp_path, id=8).replace('"name": "write"', '"name": "read", "name": "write"')
-    answers, asked = talk(tmp_path, read_last, write_last, ids=(7, 8))
+    fail_last = write(tmp_path, id=7).replace('"name": "write"', '"name": "write", "name": "fail"')
+    write_last = write(tmp_path, id=8).replace('"name": "write"', '"name": "fail", "name": "write"')
+    answers, asked = talk(tmp_path, fail_last, write_last, ids=(7, 8))
 
     assert asked.splitlines().count("tools/call") == 1
-    assert (tmp_path / "written").read_text().isdigit()  # the mark of `read`; `write` leaves the file empty
+    assert not (tmp_path / "written").exists()
     assert [answer["result"]["isError"] for answer in answers if answer.get("id") == 8] == [True]
 
 
