@@ -13,7 +13,7 @@ from proctor.policies.stream.events import Event, RunCompleted
 from proctor.supervisor.ports import GateAnswer
 
 from ..patience import PATIENCE_S
-from .checks import AdapterChecks, Agent, completed, has_failed
+from .checks import POLL_S, AdapterChecks, Agent, completed, has_failed
 from .driving import Answering, Drive, Driven, Watching
 
 
@@ -118,6 +118,10 @@ class CrashingChecks(AdapterChecks):
     async def _kill(self) -> None:
         client = self.client()
         assert client, "the client does not run in the workspace, or is not a child of this process"
+        below = [process for process in self._living() if process.info["ppid"] in {killed.pid for killed in client}]
         for process in client:
             with suppress(psutil.NoSuchProcess):
                 process.kill()
+        # What was killed may be the guardian of the client, which dies with it, a moment later.
+        while {*client, *below} & {*self._living()}:  # noqa: ASYNC110
+            await anyio.sleep(POLL_S)
