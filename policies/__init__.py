@@ -5,6 +5,7 @@ from .errors import EventError, PolicyError, PolicyViolationError, Problem, Proc
 from .language.conditions import Condition
 from .language.selectors import ToolWhere, VirtualTool
 from .monitor.compiled import CompiledPolicy, compile_policy
+from .monitor.limits import LimitUse
 from .monitor.monitor import Monitor
 from .monitor.report import Report, RuleReport
 from .policy import Allow, Approval, Deny, Limit, Limits, Policy, Price, Stack
@@ -60,6 +61,7 @@ __all__ = [
     "ForbidsAfter",
     "ImmediatelyBefore",
     "Limit",
+    "LimitUse",
     "LimitWarning",
     "Limits",
     "Loop",

@@ -24,7 +24,6 @@ ROOMS = (
     "commands",  # the commands, a file each
     "common",  # options that several commands have
     "exits",  # errors to exit codes and one message
-    "folding",  # recorded runs judged once more
     "inputs",  # policies, contexts and traces named on the command line
     "own_tree",  # who asks: a person, or a supervised run
     "places",  # where the store is

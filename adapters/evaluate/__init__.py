@@ -38,6 +38,7 @@ ROOMS = (
     "diff",  # two policies over the same sessions
     "failure",  # one failed rule on a terminal, with the calls around it
     "jsonl",  # one line of JSON a session
+    "folding",  # recorded runs judged once more: every decision with its steps
     "judge",  # sessions to records
     "junit",  # JUnit XML
     "sarif",  # SARIF 2.1.0

@@ -64,6 +64,7 @@ __all__ = [
 ROOMS = (
     "printable",  # text of agents as a terminal may show it
     "jsonable",  # values of a program as records hold them
+    "http_server",  # an HTTP server of this process
     "launch_options",  # the parts of a policy by name
     "local_work",  # a provider that works in this process and runs commands
     "named_object",  # Python objects by name

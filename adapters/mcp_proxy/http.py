@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import socket
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from ipaddress import ip_address
+from collections.abc import Callable
 from uuid import uuid4
 
 import anyio
@@ -19,8 +16,7 @@ from starlette.responses import JSONResponse
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from proctor.supervisor.errors import UsageError
-
+from ..kit.http_server import Server, listening, url_of
 from .downstream import Serve
 
 PATH = "/mcp"
@@ -47,7 +43,7 @@ class HttpDownstream:
     ends_with_client = False
 
     def __init__(self, address: str, *, ready: Callable[[str], None]) -> None:
-        self._socket = _listening(address)
+        self._socket = listening(address, why="whoever can connect can call tools")
         self._ready = ready
         self._sessions: dict[str, StreamableHTTPServerTransport] = {}
 
@@ -56,9 +52,8 @@ class HttpDownstream:
         async with anyio.create_task_group() as tasks:
             app = Starlette(routes=[Route(PATH, endpoint=_Endpoint(self._sessions, serve, tasks))])
             config = uvicorn.Config(app, log_level="warning", lifespan="off", timeout_graceful_shutdown=1)
-            server = _Server(config)
-            host, port = self._socket.getsockname()[:2]
-            self._ready(f"http://{f'[{host}]' if ':' in host else host}:{port}{PATH}")
+            server = Server(config)
+            self._ready(f"{url_of(self._socket)}{PATH}")
             try:
                 await server.serve(sockets=[self._socket])
             finally:
@@ -67,14 +62,6 @@ class HttpDownstream:
                         await transport.terminate()
                 self._socket.close()
                 tasks.cancel_scope.cancel()
-
-
-class _Server(uvicorn.Server):
-    """Leaves signals to whoever runs the proxy."""
-
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
 
 
 class _Endpoint:
@@ -140,25 +127,3 @@ class _Endpoint:
 def _refused(why: str, status: int) -> JSONResponse:
     error = {"code": -32600, "message": why}
     return JSONResponse({"jsonrpc": "2.0", "id": None, "error": error}, status_code=status)
-
-
-def _listening(address: str) -> socket.socket:
-    host, _, port = address.rpartition(":")
-    host = host.strip("[]") or "127.0.0.1"
-    host = "127.0.0.1" if host == "localhost" else host
-    try:
-        family = socket.AF_INET6 if ip_address(host).version == 6 else socket.AF_INET
-        is_local, number = ip_address(host).is_loopback, int(port)
-    except ValueError:
-        raise UsageError(f"`{address}` is no address; say HOST:PORT, such as 127.0.0.1:8765") from None
-    if not is_local:
-        raise UsageError(f"`{address}` is not on loopback; whoever can connect can call tools")
-    listening = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listening.bind((host, number))
-        listening.listen()  # so that a client who is told the URL can connect at once
-    except (OSError, OverflowError) as error:
-        listening.close()
-        raise UsageError(f"cannot listen on `{address}`: {error}") from error
-    return listening

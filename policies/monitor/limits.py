@@ -65,6 +65,24 @@ class LimitState(msgspec.Struct, kw_only=True, omit_defaults=True):
             self.started_at = now
 
 
+class LimitUse(msgspec.Struct, frozen=True, kw_only=True):
+    """One limit that holds, and how much of it is used: of the run, or of the session, as `scope` says.
+
+    `unit` is what both amounts count in; `policy` is the member of the stack it comes from. `exceeded`: it was passed
+    and has been acted upon.
+    """
+
+    limit: str
+    used: float
+    max: float
+    unit: str
+    scope: str
+    policy: str
+    action: str
+    warn_at: float | None = None
+    exceeded: bool = False
+
+
 class Exceeded(NamedTuple):
     """A limit that is exceeded, by its number in the compiled policy."""
 
@@ -158,6 +176,23 @@ class LimitJudge:
                 state.warned |= {number}
                 fraction = used / entry.limit.max if entry.limit.max else 1.0
                 yield LimitWarning(limit=entry.name, used=used, max=entry.limit.max, fraction=fraction)
+
+    def uses(self, state: LimitState, meter: TokenMeter) -> tuple[LimitUse, ...]:
+        """Every limit with what is used of it."""
+        return tuple(
+            LimitUse(
+                limit=entry.name,
+                used=self._used[number](state, meter),
+                max=entry.limit.max,
+                unit=UNITS[entry.name],
+                scope=entry.limit.scope,
+                policy=entry.policy,
+                action=entry.action,
+                warn_at=entry.limit.warn_at,
+                exceeded=number in state.exceeded,
+            )
+            for number, entry in enumerate(self.entries)
+        )
 
     def deadline(self, state: LimitState, waiting: bool) -> int | None:
         """When, in ms since the epoch, a clock will be exceeded if nothing happens until then.

@@ -22,6 +22,7 @@ from ..stream.calls import STRICTNESS, UNREADABLE, Decision, LimitWarning, ToolC
 from . import clocks
 from .decisions import decision_on, explained
 from .handlers import HANDLERS
+from .limits import LimitUse
 from .live_nets import add_net, remove_net
 from .narrowing import narrow, refusing
 from .report import Report, settle
@@ -213,6 +214,11 @@ class Monitor:
     def warnings(self) -> list[LimitWarning]:
         """The limits that passed their `warn_at` since last asked."""
         return clocks.warnings(self.state)
+
+    def limits(self) -> tuple[LimitUse, ...]:
+        """The limits that hold, each with what is used of it; clocks as of the last event or `tick`."""
+        on = self.state
+        return on.program.limits.uses(on.session.limits, on.session.meter)
 
     def status(self) -> str:
         """Where the nets stand and what each lets through now, one a line; "" without nets.

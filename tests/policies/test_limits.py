@@ -295,3 +295,16 @@ def test_a_locked_limit_is_a_ceiling_wherever_it_stands(drive: Any) -> None:
     session = drive(org, team)
 
     assert [session.ask("a") for _ in range(3)] == ["allow", "warn", "cancel"]
+
+
+def test_what_is_used_of_each_limit_can_be_asked(drive: Any) -> None:
+    """Of the run or the session, with the unit; an exceeded one says so. An operator's bars are drawn of it."""
+    session = drive({"limits": {"max_total_tokens": 100, "max_tool_calls": {"max": 2, "scope": "session"}}})
+    session.see(usage(input_tokens=90, output_tokens=20))
+    session.ask("a")
+
+    tokens, calls = session.monitor.limits()
+    assert (tokens.limit, tokens.used, tokens.max, tokens.unit, tokens.exceeded) == (
+        "max_total_tokens", 110, 100, "tokens", True,
+    )  # fmt: skip
+    assert (calls.limit, calls.used, calls.scope, calls.exceeded) == ("max_tool_calls", 0, "session", False)

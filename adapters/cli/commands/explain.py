@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
-import msgspec
 
 from ..common import context_option, json_option, run_async, store_option
 from ..terminal.output import console, note, say_hanging, say_json
 
 if TYPE_CHECKING:
-    from proctor.policies import CompiledPolicy, Event, RunContext
-
-    from ..folding import Explained
+    from proctor.adapters.evaluate.folding import Explained, Recorded
+    from proctor.policies import CompiledPolicy, Event
 
 _FILES = (".jsonl", ".ndjson", ".json", ".gz")
 """What ends so is no run, even where there is no such file."""
@@ -40,16 +38,18 @@ def explain(
     RUN is the id of a stored run, judged by the policies stored with it, or a file of events (give --policy
     if it holds none). SEQ picks one event.
     """
-    from ..folding import explained
+    from proctor.adapters.evaluate.folding import explained, recorded
+
     from ..inputs import check_standard_input, read_compiled, read_context
 
     check_standard_input(run, *policies)
     from_file = run == "-" or run.endswith(_FILES) or (Path(run).exists() and not Path(run).is_dir())
-    recorded = _from_file(run) if from_file else run_async(lambda: _from_store(run, store))
-    compiled = read_compiled(policies) if policies else _recorded_policies(recorded)
-    about = read_context(context) if context else _recorded_context(recorded)
-    own = {event.seq for event in recorded if from_file or event.run_id == recorded[-1].run_id}
-    told = [item for item in explained(compiled, recorded, about) if item.seq in ({seq} if seq else own)]
+    events = _from_file(run) if from_file else run_async(lambda: _from_store(run, store))
+    was = recorded(events)
+    compiled = read_compiled(policies) if policies else _compiled(was)
+    about = read_context(context) if context else was.context
+    own = {event.seq for event in events if from_file or event.run_id == events[-1].run_id}
+    told = [item for item in explained(compiled, events, about) if item.seq in ({seq} if seq else own)]
     if seq is not None and not told:
         raise click.UsageError(f"nothing was decided at event {seq}; leave it out to see where something was")
     for item in told:
@@ -86,36 +86,12 @@ async def _from_store(run_id: str, path: str | None) -> list[Event]:
     return events[: last + 1]
 
 
-def _start(events: list[Event]) -> dict[str, Any]:
-    from proctor.policies.stream.events import RunStarted
-
-    starts = [event.metadata for event in events if isinstance(event, RunStarted)]
-    return starts[-1] if starts else {}
-
-
-def _recorded_policies(events: list[Event]) -> CompiledPolicy:
-    from proctor.policies import compile_policy, merge_policies, parse_policies
-
-    written = _start(events).get("policies")
-    if not written:
+def _compiled(was: Recorded) -> CompiledPolicy:
+    if not was.policies:
         raise click.UsageError("no policy is stored with it; name the files with `--policy`")
-    members = [_without_checks(member) for member in written]
-    return compile_policy(merge_policies(parse_policies({"policies": members})))
-
-
-def _without_checks(member: dict[str, Any]) -> dict[str, Any]:
-    """A check is a Python function, of which only the name is stored."""
-    rules = member.get("rules", [])
-    kept = [rule for rule in rules if rule.get("type") != "check"]
-    if len(kept) < len(rules):
-        note(f"policy `{member.get('name')}`: what its checks in Python said cannot be told again")
-    return {**member, "rules": kept} if "rules" in member else member
-
-
-def _recorded_context(events: list[Event]) -> RunContext:
-    from proctor.policies import RunContext
-
-    return msgspec.convert(_start(events).get("context", {}), RunContext)
+    for name in was.untold:
+        note(f"policy `{name}`: what its checks in Python said cannot be told again")
+    return was.compiled()
 
 
 def _show(item: Explained) -> None:

@@ -58,10 +58,10 @@ def graph(
 
 def _monitor(policy: Policy, trace: str, format: str | None, context: Sequence[str]) -> Monitor:
     """The state after the one session a file holds."""
+    from proctor.adapters.evaluate.folding import observed
     from proctor.adapters.traces import read_sessions
     from proctor.policies import compile_policy
 
-    from ..folding import observed
     from ..inputs import read_context
 
     sessions = list(read_sessions([trace], format=format, stdin=sys.stdin.buffer))

@@ -36,9 +36,9 @@ def narrow(
 
     Where a trace does not say what the session offers, the tools it called are asked about.
     """
+    from proctor.adapters.evaluate.folding import observed
     from proctor.adapters.traces import read_sessions
 
-    from ..folding import observed
     from ..inputs import check_standard_input, read_compiled, read_context
 
     check_format(format)

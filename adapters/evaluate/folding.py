@@ -20,7 +20,7 @@ from proctor.policies.stream.events import (
 )
 
 if TYPE_CHECKING:
-    from proctor.policies import CompiledPolicy, Decision, Monitor
+    from proctor.policies import CompiledPolicy, Decision, Monitor, Policy
 
 
 class Explained(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -30,6 +30,47 @@ class Explained(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     event: str
     decision: Any = None
     violations: tuple[Violation, ...] = ()
+
+
+class Recorded(msgspec.Struct, frozen=True, kw_only=True):
+    """The policies a run was under, as its record has them, and what was known of the run around them.
+
+    `untold` names the policies whose checks in Python are not told again: of a check only its name is stored.
+    """
+
+    policies: tuple[dict[str, Any], ...]
+    context: RunContext
+    untold: tuple[str, ...] = ()
+
+    def compiled(self) -> CompiledPolicy:
+        """The stack, to judge by. Raises PolicyError where another version wrote it."""
+        from proctor.policies import compile_policy
+
+        return compile_policy(self.stack())
+
+    def stack(self) -> Policy:
+        """The policies, merged. Raises PolicyError where another version wrote them."""
+        from proctor.policies import merge_policies, parse_policies
+
+        return merge_policies(parse_policies({"policies": list(self.policies)}))
+
+
+def recorded(events: Sequence[Event]) -> Recorded:
+    """What the latest run of these events was under; no policies where none are stored with it."""
+    starts = [event.metadata for event in events if isinstance(event, RunStarted)]
+    start = starts[-1] if starts else {}
+    members = [_without_checks(member) for member in start.get("policies") or ()]
+    return Recorded(
+        policies=tuple(member for member, _ in members),
+        context=msgspec.convert(start.get("context", {}), RunContext),
+        untold=tuple(str(member.get("name")) for member, untold in members if untold),
+    )
+
+
+def _without_checks(member: dict[str, Any]) -> tuple[dict[str, Any], bool]:
+    rules = member.get("rules", [])
+    kept = [rule for rule in rules if rule.get("type") != "check"]
+    return ({**member, "rules": kept} if "rules" in member else member), len(kept) < len(rules)
 
 
 def observed(compiled: CompiledPolicy, events: Sequence[Event], context: RunContext) -> Monitor:
