@@ -1,4 +1,4 @@
-"""Write the matrix into a page of the documentation: `python -m proctor.adapters.matrix docs/adapters.md`."""
+"""Write the matrix into a page of the documentation: `python -m proctor.adapters.matrix docs/agents/index.md`."""
 
 from __future__ import annotations
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import page_blocks
 import pytest
 
 from proctor.adapters import ScriptedAdapter
@@ -12,20 +13,19 @@ from proctor.adapters.agents.scripted.steps import STEPS
 from proctor.policies.commands.parse import parse_line
 from proctor.supervisor.testing.adapters.driving import Drive
 
-DOCS = Path(__file__).parents[2] / "docs"
+DOCS = Path(__file__).parents[2] / "docs" / "agents"
 
 
 def blocks(page: str, language: str) -> list[str]:
-    """The fenced blocks of a page."""
-    text = (DOCS / page).read_text()
-    return re.findall(rf"^```{language}\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    """The fenced blocks of a page that are of this kind."""
+    return [block.text for block in page_blocks.blocks(DOCS / page) if block.kind == language]
 
 
 @pytest.mark.anyio
 @pytest.mark.parametrize(("refuse", "last"), [((), "It is gone."), (("bash",), "Then I leave it.")])
 async def test_the_documented_script_runs(tmp_path: Path, refuse: tuple[str, ...], last: str) -> None:
     """Every line of it means what the page says."""
-    (script,) = blocks("scripted-agents.md", "yaml")
+    (script,) = blocks("scripted.md", "yaml")
 
     done = await Drive(ScriptedAdapter(script, workspace=tmp_path), refuse=refuse).run()
 
@@ -36,7 +36,7 @@ async def test_the_documented_script_runs(tmp_path: Path, refuse: tuple[str, ...
 
 def test_every_step_is_documented() -> None:
     """The table names all kinds of steps and no others."""
-    page = (DOCS / "scripted-agents.md").read_text()
+    page = (DOCS / "scripted.md").read_text()
     table = page.split("Each step has exactly one")[1].split("## ")[0]
 
     assert set(re.findall(r"^\| `(\w+):", table, re.MULTILINE)) == set(STEPS)

@@ -20,7 +20,7 @@ from proctor.supervisor.testing.patience import PATIENCE_S
 
 pytestmark = [
     pytest.mark.anyio,
-    pytest.mark.skipif(sys.platform != "linux", reason="orphans are adopted on Linux only; see docs/adapters.md"),
+    pytest.mark.skipif(sys.platform != "linux", reason="orphans are adopted on Linux only; see docs/agents/index.md"),
 ]
 
 HIDING = [

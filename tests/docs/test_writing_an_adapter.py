@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-PAGE = (Path(__file__).parents[2] / "docs" / "writing-an-adapter.md").read_text()
-BLOCKS = re.findall(r"```python\n# (\w+\.py)\n(.*?)```", PAGE, re.DOTALL)
+PAGE = (Path(__file__).parents[2] / "docs" / "how-to" / "writing-an-adapter.md").read_text()
+BLOCKS = re.findall(r"```python file=(\w+\.py)\n(.*?)```", PAGE, re.DOTALL)
 
 
 @pytest.fixture

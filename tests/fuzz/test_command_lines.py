@@ -11,7 +11,7 @@ from tests.fuzz.shells import can_be_closed
 @pytest.mark.skipif(not can_be_closed(), reason="needs bash, dash and process namespaces")
 @pytest.mark.parametrize("number", [0, 1])
 def test_real_shells_run_nothing_that_the_reading_does_not_see(number: int) -> None:
-    """The same lines each time; the last result of the long run is in docs/shell.md."""
+    """The same lines each time; the last result of the long run is in docs/agents/shell.md."""
     outcome = run_share(0, number, lines=250)
 
     assert (outcome.past, outcome.hung) == ([], 0)

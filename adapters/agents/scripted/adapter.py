@@ -24,7 +24,7 @@ class ScriptedAdapter:
     """Runs a script as an agent. The prompt is recorded and otherwise not looked at.
 
     Args:
-        script: a path, YAML text, a mapping or a Script; see docs/scripted-agents.md.
+        script: a path, YAML text, a mapping or a Script; see docs/agents/scripted.md.
         tools: functions by name, called with the call's input as keyword arguments, sync or async.
         gated: ask the gate before every call; False reports calls and runs them at once.
         workspace: directory for commands and files; left out, a new one for every run, removed after it.

@@ -24,7 +24,7 @@ from .agent import ShellAgent
 
 
 class ShellAdapter:
-    """Runs the prompt as a bash command line; see docs/shell.md for what is judged.
+    """Runs the prompt as a bash command line; see docs/agents/shell.md for what is judged.
 
     Args:
         cwd: the directory it runs in; left out, the current one.

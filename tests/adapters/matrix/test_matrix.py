@@ -18,19 +18,19 @@ from proctor.adapters.matrix.subjects import SUBJECTS, AdapterSubject
 from proctor.adapters.registry import ADAPTERS
 from proctor.supervisor.errors import UsageError
 
-DOCS = Path(__file__).parents[3] / "docs"
+DOCS = Path(__file__).parents[3] / "docs" / "agents"
 
 
 def test_the_page_has_the_matrix_as_it_is() -> None:
-    """If not: python -m proctor.adapters.matrix docs/adapters.md."""
-    page = (DOCS / "adapters.md").read_text()
+    """If not: python -m proctor.adapters.matrix docs/agents/index.md."""
+    page = (DOCS / "index.md").read_text()
 
     assert page == replaced(page, markdown(matrix()))
 
 
 def test_every_column_and_every_adapter_is_explained() -> None:
     """Each title of the table, and each name in it, is in the text around it."""
-    page = (DOCS / "adapters.md").read_text()
+    page = (DOCS / "index.md").read_text()
     before, _, rest = page.partition(BEGIN)
     table, _, after = rest.partition(END)
     titles = [title.strip() for title in table.strip().splitlines()[0].strip("|").split("|")]
@@ -43,7 +43,7 @@ def test_every_column_and_every_adapter_is_explained() -> None:
 
 def test_every_page_that_is_linked_is_there() -> None:
     """A link that leads nowhere helps nobody."""
-    linked = re.findall(r"\]\(([\w-]+\.md)\)", (DOCS / "adapters.md").read_text())
+    linked = re.findall(r"\]\(([\w/.-]+\.md)\)", (DOCS / "index.md").read_text())
 
     assert [page for page in linked if not (DOCS / page).exists()] == []
 

@@ -1,20 +1,24 @@
-"""The page about frameworks says what is so: its examples run."""
+"""The pages about loops and frameworks say what is so: their examples run."""
 
 from __future__ import annotations
 
-import re
 import sys
 from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
+from page_blocks import programs
 
 from proctor.adapters import FunctionAdapter, OpenAIAgentsAdapter
 from proctor.supervisor import run_once
 
-PAGE = (Path(__file__).parents[4] / "docs" / "frameworks.md").read_text()
-OWN, FUNCTION, PYDANTIC_AI, OPENAI = re.findall(r"^```python\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+PAGES = Path(__file__).parents[4] / "docs" / "agents"
+
+
+OWN, FUNCTION = programs(PAGES / "loop.md")
+(PYDANTIC_AI,) = programs(PAGES / "pydantic-ai.md")
+(OPENAI,) = programs(PAGES / "openai-agents.md")
 
 
 def names_of(*blocks: str) -> dict[str, Any]:

@@ -1,0 +1,131 @@
+"""Every page is executed: files are written, commands and programs run, policies load, links lead on."""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+from page_blocks import KINDS, PAGES, ROOT, Block, blocks, commands, environment, matches, name_of, run, words
+
+from proctor.adapters.cli.app import app
+from proctor.policies import compile_policy, merge_policies, parse_policies, preflight
+
+OTHER_PROGRAMS = {
+    *(".ci/run", ".venv/bin/mypy", ".venv/bin/pip", ".venv/bin/proctor", ".venv/bin/python", ".venv/bin/ruff"),
+    *("amp", "codex", "curl", "export", "mkdocs", "npm", "opencode", "pip", "python", "python3", "uvicorn"),
+    *("PROCTOR_LONG=50000", "PROCTOR_MATRIX=write"),
+}
+"""What else a reader types; beginning with another word, a command of a page is taken for a slip of the pen."""
+LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)#\s]+)(?:#[^)\s]*)?\)")
+EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+AS_A_TOUR = [page for page in PAGES if blocks(page)]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_every_block_says_what_it_is(page: Path) -> None:
+    """So that none is left out below."""
+    unknown = [f"{name_of(page)}:{block.line}" for block in blocks(page) if block.kind not in KINDS]
+
+    assert unknown == []
+    assert page.read_text().count("\n```") % 2 == 0
+
+
+@pytest.mark.parametrize("page", AS_A_TOUR, ids=name_of)
+def test_the_page_does_what_it_says(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From its top to its end in one folder, as a reader would."""
+    place = tmp_path / "tour"
+    place.mkdir()
+    monkeypatch.chdir(place)
+    env = environment(tmp_path)
+    names: dict[str, Any] = {"__name__": "page"}
+    for block in blocks(page):
+        if block.file:
+            place.joinpath(block.file).parent.mkdir(parents=True, exist_ok=True)
+            place.joinpath(block.file).write_text(block.text, encoding="utf-8")
+        elif block.kind == "python":
+            _execute(block, page, names)
+        elif block.kind == "yaml":
+            _use(block)
+        elif block.kind == "json":
+            json.loads(block.text)
+        elif block.kind == "sh":
+            _check(block)
+        for command, shown in commands(block.text) if block.kind == "console" else ():
+            printed = run(command, place, env)
+
+            assert matches(shown, printed), f"{name_of(page)}:{block.line}: $ {command}\n{printed}"
+
+
+def _execute(block: Block, page: Path, names: dict[str, Any]) -> None:
+    """Its errors name the page and the line."""
+    try:
+        exec(compile("\n" * block.line + block.text, name_of(page), "exec"), names)
+    except ModuleNotFoundError as missing:
+        if (missing.name or "").partition(".")[0] == "proctor":
+            raise
+        pytest.skip(f"`{missing.name}` is not installed: pip install -e '.[dev]'")
+
+
+def _use(block: Block) -> None:
+    """A policy of a page is read, merged, checked and compiled; a part of one gets a name first."""
+    named = block.text if re.search(r"^(name|policies):", block.text, re.M) else f"name: example\n{block.text}"
+    stack = merge_policies(parse_policies(named))
+    preflight(stack).check()
+    compile_policy(stack)
+
+
+def _check(block: Block) -> None:
+    """Commands of `proctor` are parsed, extras are there."""
+    for line in words(block.text):
+        if line[0] in ("proctor", ".venv/bin/proctor"):
+            _parse(line[1:])
+        else:
+            assert line[0] in OTHER_PROGRAMS, " ".join(line)
+        for extra in re.findall(r"(?:proctor|\.)\[([\w,-]+)\]", " ".join(line)):
+            assert set(extra.split(",")) <= set(EXTRAS), extra
+
+
+def _parse(arguments: list[str]) -> None:
+    """As the command line reads them, up to what it would do."""
+    command: click.Command = app
+    context = click.Context(app, info_name="proctor")
+    while isinstance(command, click.Group) and arguments:
+        name, arguments = arguments[0], arguments[1:]
+        found = command.get_command(context, name)
+        assert found is not None, f"there is no command `{name}`"
+        command, context = found, click.Context(found, info_name=name, parent=context)
+    parameters = command.get_params(context)
+    known = {option for parameter in parameters for option in (*parameter.opts, *parameter.secondary_opts)}
+    for word in arguments[: arguments.index("--") if "--" in arguments else None]:
+        option = word.partition("=")[0]
+        assert not option.startswith("-") or option in known or option == "-", f"`{command.name}` has no `{option}`"
+
+
+@pytest.mark.parametrize("page", [*PAGES, ROOT / "CHANGELOG.md"], ids=name_of)
+def test_links_lead_somewhere(page: Path) -> None:
+    """To a file of the project, or to the web. The build of the site checks the places within pages."""
+    text = re.sub(r"^```.*?^```$|`[^`\n]*`", "", page.read_text(encoding="utf-8"), flags=re.M | re.S)
+    links = [link for link in LINK.findall(text) if "://" not in link and not link.startswith("mailto:")]
+
+    assert [link for link in links if not (page.parent / link).exists()] == []
+
+
+def test_shown_output_that_differs_is_found() -> None:
+    """The comparison above can fail."""
+    assert matches(["a ... c", "...", "z"], "a b c\nx\ny\nz\n")
+    assert not matches(["a ... c"], "a b d\n")
+    assert not matches(["a"], "a\nb\n")
+
+
+def test_a_command_that_is_not_there_is_found() -> None:
+    """And so is an option."""
+    _parse(["run", "--adapter", "claude", "go"])
+    with pytest.raises(AssertionError, match="no command"):
+        _parse(["walk"])
+    with pytest.raises(AssertionError, match="no `--fast`"):
+        _parse(["run", "--fast"])

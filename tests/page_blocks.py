@@ -1,0 +1,108 @@
+"""The fenced blocks of a page of the documentation, and what a reader would do with each.
+
+yaml, json, ... file=NAME   written to a file of the reader's folder
+console                     commands that run there, with what they print; `...` stands for anything
+python                      a program that runs there, with the names of the programs before it
+yaml                        a policy, or a part of one
+json                        a text that a reader of JSON takes
+sh                          commands that are not run here: their words are checked
+text                        what is shown and not done
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).parents[1]
+PAGES = [
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "examples/README.md")),
+    *sorted((ROOT / "docs").rglob("*.md")),
+]
+KINDS = frozenset({"console", "html", "ini", "javascript", "json", "jsonl", "python", "sh", "text", "toml", "yaml"})
+
+_FENCE = re.compile(r"^```([^\n`]*)\n(.*?)^```$", re.M | re.S)
+_INFO = re.compile(r"(\w*)(?: file=(\S+))?")
+
+
+class Block(NamedTuple):
+    """One fenced block: what it is, the file it is written to, its text, and its line on the page."""
+
+    kind: str
+    file: str | None
+    text: str
+    line: int
+
+
+def name_of(page: Path) -> str:
+    """The page as tests are named for it."""
+    return str(page.relative_to(ROOT))
+
+
+def blocks(page: Path) -> list[Block]:
+    """The fenced blocks of a page, in their order."""
+    text = page.read_text(encoding="utf-8")
+    found = []
+    for fence in _FENCE.finditer(text):
+        info = _INFO.fullmatch(fence[1].strip())
+        kind, file = (info[1], info[2]) if info else ("", None)
+        found.append(Block(kind, file, fence[2], text.count("\n", 0, fence.start()) + 1))
+    return found
+
+
+def programs(page: Path) -> list[str]:
+    """The Python blocks of a page that are written to no file."""
+    return [block.text for block in blocks(page) if block.kind == "python" and block.file is None]
+
+
+def commands(block: str) -> Iterator[tuple[str, list[str]]]:
+    """Each command of a console block with the lines of output shown below it."""
+    for part in re.split(r"^\$ ", block, flags=re.M)[1:]:
+        command, _, output = part.partition("\n")
+        yield command, output.rstrip("\n").splitlines()
+
+
+def words(block: str) -> Iterator[list[str]]:
+    """The words of each command of a `sh` block, without comments and line continuations."""
+    for line in block.replace("\\\n", " ").splitlines():
+        for part in re.split(r"\s&&\s", line):
+            if found := shlex.split(part, comments=True):
+                yield found
+
+
+def matches(shown: list[str], output: str) -> bool:
+    """Whether the output is what is shown; `...` stands for anything in a line, alone for any lines."""
+    lines = (r"(?:.*\n)*?" if line.strip() == "..." else _pattern(line) + r"\n" for line in shown)
+    return re.fullmatch("".join(lines) + r"\s*", output.rstrip("\n") + "\n") is not None
+
+
+def _pattern(line: str) -> str:
+    """A shown line as a regular expression; blanks before `...` and at the end do not count."""
+    line = re.sub(r"^ +(?=\.\.\.)", "", line.rstrip())
+    return r".*?".join(re.escape(part) for part in line.split("...")) + " *"
+
+
+def environment(folder: Path) -> dict[str, str]:
+    """Variables under which `proctor` and `python` are those of the tests, and the store is below this folder."""
+    shims = folder / "bin"
+    shims.mkdir(exist_ok=True)
+    for name, arguments in (("proctor", "-m proctor.adapters.cli"), ("python", "")):
+        shim = shims / name
+        shim.write_text(f'#!/bin/sh\nexec "{sys.executable}" {arguments} "$@"\n')
+        shim.chmod(0o755)
+    path = f"{shims}{os.pathsep}{os.environ['PATH']}"
+    env = {**os.environ, "PATH": path, "XDG_STATE_HOME": str(folder), "NO_COLOR": "1"}
+    env.pop("PROCTOR_STORE", None)
+    return env
+
+
+def run(command: str, place: Path, env: dict[str, str]) -> str:
+    """What a command of a page prints, errors included."""
+    ran = subprocess.run(command, shell=True, cwd=place, env=env, capture_output=True, text=True, timeout=60)
+    return ran.stdout + ran.stderr
