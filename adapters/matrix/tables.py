@@ -22,18 +22,27 @@ COLUMNS: Final[tuple[tuple[str, str, Callable[[Capabilities], str]], ...]] = (
 """Title, the capability it is about, how its value reads."""
 SUB_AGENTS: Final = "sub-agents"
 LAUNCH: Final = "launch options"
+LEVEL: Final = "a denied call is"
+TITLES: Final = (*(title for title, _, _ in COLUMNS), SUB_AGENTS, LAUNCH, LEVEL)
 
 
 def markdown(rows: Sequence[Row]) -> str:
     """The table of the documentation; what no test has shown is in italics."""
-    titles = ["adapter", *(title for title, _, _ in COLUMNS), SUB_AGENTS, LAUNCH, "a denied call is"]
-    lines = [_line(titles), _line(["---"] * len(titles))]
-    for row in rows:
-        told = [value if plain else f"*{value}*" for value, plain in _values(row)]
-        options = [f"`{part}`" if _is_compiled(row, part) else f"*`{part}`*" for part in row.declared.compiles]
-        held = "held" if "sub_agents" in row.shown else "-"
-        lines.append(_line([f"`{row.subject.name}`", *told, held, ", ".join(options) or "none", row.level]))
+    lines = [_line(["adapter", *TITLES]), _line(["---"] * (len(TITLES) + 1))]
+    lines += [_line([f"`{row.subject.name}`", *facts(row).values()]) for row in rows]
     return "\n".join(lines) + "\n"
+
+
+def facts(row: Row) -> dict[str, str]:
+    """The row by the titles of its columns; what no test has shown is in italics."""
+    told = (value if plain else f"*{value}*" for value, plain in _values(row))
+    options = (f"`{part}`" if _is_compiled(row, part) else f"*`{part}`*" for part in row.declared.compiles)
+    return {
+        **dict(zip((title for title, _, _ in COLUMNS), told, strict=True)),
+        SUB_AGENTS: "held" if "sub_agents" in row.shown else "-",
+        LAUNCH: ", ".join(options) or "none",
+        LEVEL: row.level,
+    }
 
 
 def cells(row: Row) -> list[str]:

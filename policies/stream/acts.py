@@ -1,0 +1,169 @@
+"""Events of what goes on in a run: messages, responses, calls, usage."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, TypeAlias
+
+from .event import Event
+
+Scope: TypeAlias = Literal["delta", "cumulative"]
+
+
+class RunStarted(Event, tag="run_started", frozen=True):
+    """A run began: its first event.
+
+    Attributes:
+        model: The model it uses, where that is known.
+        tools: The names of the tools that the agent offers, where they are known.
+        metadata: What the run was started with: its policies, its context, the adapter's level of `gate`, labels.
+    """
+
+    model: str | None = None
+    tools: tuple[str, ...] | None = None
+    metadata: dict[str, Any] = {}
+
+
+class MessageEvent(Event, frozen=True):
+    """A message, whole.
+
+    Attributes:
+        role: Whose words they are: `user`, `assistant`, `system`.
+        content: Text, or the provider's list of content blocks.
+    """
+
+    role: str = "assistant"
+    content: Any = None
+
+
+class MessageSent(MessageEvent, tag="message_sent", frozen=True):
+    """A message went to the model: the prompt, or what a user wrote later."""
+
+    role: str = "user"
+
+
+class MessageReceived(MessageEvent, tag="message_received", frozen=True):
+    """The model said something."""
+
+
+class MessageStreamed(Event, tag="message_streamed", frozen=True):
+    """A piece of a message that is being written; the whole of it follows as `message_received`.
+
+    Attributes:
+        role: Whose words they are.
+        delta: The piece.
+    """
+
+    role: str = "assistant"
+    delta: str = ""
+
+
+class TurnEvent(Event, frozen=True):
+    """About one turn: a response of the model and the calls it asks for.
+
+    Attributes:
+        turn: Its number within the run, from 1.
+    """
+
+    turn: int = 0
+
+
+class TurnStarted(TurnEvent, tag="turn_started", frozen=True):
+    """A response of the model began."""
+
+
+class TurnCompleted(TurnEvent, tag="turn_completed", frozen=True):
+    """A response ended, and every call it asked for."""
+
+
+class ToolEvent(Event, frozen=True):
+    """About one tool call.
+
+    Attributes:
+        tool_call_id: The call's id.
+        tool_name: The tool, as the agent's client calls it.
+        tool_input: The arguments.
+        turn: The number of the model response that asked for it, from 1; 0 is the response going on now.
+        parent_tool_call_id: On a sub-agent's calls: the call that started the sub-agent.
+    """
+
+    tool_call_id: str
+    tool_name: str
+    tool_input: dict[str, Any] = {}
+    turn: int = 0
+    parent_tool_call_id: str | None = None
+
+
+class ToolCallRequested(ToolEvent, tag="tool_call_requested", frozen=True):
+    """The model asked for a call. Nothing has run."""
+
+
+class ToolCallStarted(ToolEvent, tag="tool_call_started", frozen=True):
+    """A call was permitted and runs, or ran without asking."""
+
+
+class ToolOutcome(Event, frozen=True):
+    """How a call ended.
+
+    Attributes:
+        tool_call_id: The call's id.
+        tool_name: The tool, as the agent's client calls it.
+    """
+
+    tool_call_id: str
+    tool_name: str = ""
+
+
+class ToolCallCompleted(ToolOutcome, tag="tool_call_completed", frozen=True):
+    """A call succeeded.
+
+    Attributes:
+        tool_output: What it returned: text, or any JSON.
+    """
+
+    tool_output: Any = None
+
+
+class ToolCallFailed(ToolOutcome, tag="tool_call_failed", frozen=True):
+    """A call ran and failed, or was cut off.
+
+    Attributes:
+        error: What went wrong: text, or any JSON.
+    """
+
+    error: Any = None
+
+
+class ToolCallDenied(ToolOutcome, tag="tool_call_denied", frozen=True):
+    """A call was refused. It did not run.
+
+    Attributes:
+        decision: Why: `deny`, `cancel`, `approval_denied`, `approval_expired`, ...
+        tell_model: The text that the model got.
+    """
+
+    decision: str = "deny"
+    tell_model: str | None = None
+
+
+class TokenUsageUpdated(Event, tag="token_usage_updated", frozen=True):
+    """Tokens and money were used.
+
+    Attributes:
+        scope: `delta`: used since the last report; `cumulative`: used since the run began.
+        input_tokens: Tokens of input, those read from or written to the cache included.
+        output_tokens: Tokens of output, those of reasoning included.
+        cache_read_tokens: Tokens of input read from the cache.
+        cache_write_tokens: Tokens of input written to the cache.
+        reasoning_tokens: Tokens of output that were reasoning.
+        cost_usd: What it cost in USD, where the provider says so; prices are used otherwise.
+        model: The model that used them, where that is known.
+    """
+
+    scope: Scope = "delta"
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cache_read_tokens: int = 0
+    cache_write_tokens: int = 0
+    reasoning_tokens: int = 0
+    cost_usd: float | None = None
+    model: str | None = None

@@ -1,0 +1,209 @@
+"""Events of what becomes of it: violations, approvals, errors, how runs and sessions end."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from .event import Event
+
+
+class PolicyViolated(Event, tag="policy_violation", frozen=True):
+    """A rule or a limit was broken.
+
+    Attributes:
+        policy: The policy of the stack that the rule came from.
+        stack: The name of the whole stack.
+        rule: The rule's id.
+        kind: The rule's type, the limit's name, or `net`.
+        action: What the rule asks for: `warn`, `request_approval`, `deny` or `cancel`.
+        enforcement: How far it got: `prevented` (it never ran), `interrupted` (the run was ended because of it) or
+            `observed`.
+        details: What was expected and what happened, with amounts; conditions met and missed.
+        message: What happened, in words.
+        reason: The rule's own reason for telemetry; never shown to the model.
+        tool_call_id: The call that broke it, if one did.
+        tool_name: Its tool.
+        escalated: A `deny` became a `cancel`, since the agent could not refuse the call.
+        at_end: The end of the run settled it: something was still owed.
+    """
+
+    policy: str = ""
+    stack: str = ""
+    rule: str = ""
+    kind: str = ""
+    action: str = ""
+    enforcement: str = ""
+    details: dict[str, Any] = {}
+    message: str = ""
+    reason: str | None = None
+    tool_call_id: str | None = None
+    tool_name: str | None = None
+    escalated: bool = False
+    at_end: bool = False
+
+
+class BudgetWarned(Event, tag="budget_warning", frozen=True):
+    """A limit has passed the fraction that its `warn_at` names; once a limit and run.
+
+    Attributes:
+        limit: The limit's name.
+        used: How much is used: tokens, USD, milliseconds, calls or turns, as the limit counts.
+        max: The limit, in the same unit.
+        fraction: `used` divided by `max`.
+    """
+
+    limit: str = ""
+    used: float = 0
+    max: float = 0
+    fraction: float = 0
+
+
+class ApprovalEvent(Event, frozen=True):
+    """About one request for a person's approval.
+
+    Attributes:
+        approval_id: The request's id, which an answer names.
+        tool_call_id: The call that waits.
+        tool_name: Its tool.
+        tool_input: Its arguments.
+        input_digest: The SHA-256 digest of the arguments, to which a grant is bound.
+        policy_name: The policy that asks.
+        violation_kind: The type of the rule that asks, or `net`.
+        by: Who answered, as the surface that took the answer says.
+        reason: Why it is asked; in an answer, what the person wrote.
+    """
+
+    approval_id: str
+    tool_call_id: str = ""
+    tool_name: str = ""
+    tool_input: dict[str, Any] = {}
+    input_digest: str | None = None
+    policy_name: str = ""
+    violation_kind: str = ""
+    by: str | None = None
+    reason: str | None = None
+
+
+class ToolApprovalRequested(ApprovalEvent, tag="tool_approval_requested", frozen=True):
+    """A call waits for a person.
+
+    Attributes:
+        held: Whether it waits; false where the agent cannot be held, and the request is only a signal.
+        ran: The call had started when the request was made.
+        expires_at: When it expires, UTC.
+        violations: The findings that ask, as the approver is shown them.
+    """
+
+    held: bool = True
+    ran: bool = False
+    expires_at: datetime | None = None
+    violations: tuple[dict[str, Any], ...] = ()
+
+
+class ToolApprovalGranted(ApprovalEvent, tag="tool_approval_granted", frozen=True):
+    """A person let the call run: once, with these arguments."""
+
+
+class ToolApprovalDenied(ApprovalEvent, tag="tool_approval_denied", frozen=True):
+    """A person refused the call."""
+
+
+class ToolApprovalExpired(ApprovalEvent, tag="tool_approval_expired", frozen=True):
+    """Nobody answered in time."""
+
+
+class ErrorEvent(Event, frozen=True):
+    """About something that went wrong and did not end the run by itself.
+
+    Attributes:
+        code: What kind of error it is, for programs: `bad_line`, `call_id_reused`, `rule_failed`, ...
+        message: What went wrong, in words.
+        provider_error: The provider's own record of it.
+    """
+
+    code: str = ""
+    message: str = ""
+    provider_error: Any = None
+
+
+class ErrorOccurred(ErrorEvent, tag="error_occurred", frozen=True):
+    """Something went wrong."""
+
+
+class ErrorRecovered(ErrorEvent, tag="error_recovered", frozen=True):
+    """What went wrong is over: a retry succeeded."""
+
+
+class RunCompleted(Event, tag="run_completed", frozen=True):
+    """The agent finished: one of the three terminal events.
+
+    Attributes:
+        output: What the run gives: text, or any JSON.
+        usage: What the run used, as the provider says: tokens by kind.
+    """
+
+    output: Any = None
+    usage: dict[str, Any] = {}
+
+
+class RunFailed(Event, tag="run_failed", frozen=True):
+    """The agent, its client, the store or a policy's code failed: one of the three terminal events.
+
+    Attributes:
+        error: What failed: `code`, `message`, and the provider's details.
+    """
+
+    error: Any = None
+
+
+class RunCancelled(Event, tag="run_cancelled", frozen=True):
+    """A policy, a person or the program ended the run: one of the three terminal events.
+
+    Attributes:
+        reason: Who ended it and why, in words.
+        evidence: How it was ended: each rung of the cancel ladder with what it saw and how long it took, in ms.
+    """
+
+    reason: str = ""
+    evidence: dict[str, Any] = {}
+
+
+class SessionEvent(Event, frozen=True):
+    """About the session, not one run of it.
+
+    Attributes:
+        provider_session_id: The provider's own id of it, by which it is resumed.
+        metadata: What else the provider says of it.
+    """
+
+    provider_session_id: str | None = None
+    metadata: dict[str, Any] = {}
+
+
+class SessionCreated(SessionEvent, tag="session_created", frozen=True):
+    """The session began in this store: its first event."""
+
+
+class SessionStarted(SessionEvent, tag="session_started", frozen=True):
+    """The provider opened the session, and says its own id of it."""
+
+
+class SessionPaused(SessionEvent, tag="session_paused", frozen=True):
+    """The session stands still until somebody goes on with it."""
+
+
+class SessionResumed(SessionEvent, tag="session_resumed", frozen=True):
+    """The session was taken up again."""
+
+
+class SessionCompleted(SessionEvent, tag="session_completed", frozen=True):
+    """The session is over."""
+
+
+class SessionFailed(SessionEvent, tag="session_failed", frozen=True):
+    """The session cannot go on."""
+
+
+class SessionCancelled(SessionEvent, tag="session_cancelled", frozen=True):
+    """The session was ended."""
