@@ -1,0 +1,67 @@
+"""Adapters: what each can be held to, what it takes, what its tools are called."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+
+from proctor.adapters.matrix.rows import matrix
+from proctor.adapters.matrix.tables import facts
+from proctor.adapters.registry import ADAPTERS
+from proctor.adapters.tool_names import CLIENTS
+from proctor.policies.stream.tools import PORTABLE, Tool
+
+from .docstrings import described
+from .markdown import code, codes, table
+
+
+def held(name: str) -> str:
+    """What a policy can do to an adapter, or to each agent that it runs: the rows of the matrix, one a column."""
+    rows = [row for row in matrix() if row.subject.name.partition(":")[0] == name]
+    columns = [facts(row) for row in rows]
+    titles = ["", *(code(row.subject.name) for row in rows)] if len(rows) > 1 else ["capability", "value"]
+    return table(titles, ([title, *(column[title] for column in columns)] for title in columns[0]))
+
+
+def options(name: str) -> str:
+    """The arguments of an adapter, from its docstring and its signature."""
+    entry = ADAPTERS[name]
+    adapter = getattr(importlib.import_module(entry.module), entry.class_name)
+    known = inspect.signature(adapter).parameters
+    meanings = described(adapter)
+    rows = [[code(_spelt(known[each])), _default(known[each]), meanings[each]] for each in known]
+    return table(["argument", "default", "meaning"], rows)
+
+
+def _spelt(parameter: inspect.Parameter) -> str:
+    return f"**{parameter.name}" if parameter.kind is parameter.VAR_KEYWORD else parameter.name
+
+
+def _default(parameter: inspect.Parameter) -> str:
+    given = parameter.default
+    return "" if given is parameter.empty or given is None else code(repr(given).replace("'", '"'))
+
+
+def tools(client: str) -> str:
+    """The tools of a client by its own names, with the portable names of what they do and of their inputs."""
+    rows = [
+        [codes((each.name, *each.synonyms)), codes((*each.acts, *each.acts_where)), _inputs(each), _others(each)]
+        for each in CLIENTS[client]
+    ]
+    return table(["tool", "portable name", "portable inputs", "other inputs"], rows)
+
+
+def _inputs(tool: Tool) -> str:
+    """Each portable input; where the client has it elsewhere, at which path."""
+    names = dict.fromkeys(name for act in (*tool.acts, *tool.acts_where) for name in PORTABLE[act])
+    return ", ".join(
+        f"`{name}`: {codes(tool.inputs[name])}" if name in tool.inputs else code(name)
+        for name in names
+        if name in tool.inputs or name in tool.takes
+    )
+
+
+def _others(tool: Tool) -> str:
+    elsewhere = {path.removeprefix("$.").split("[")[0] for paths in tool.inputs.values() for path in paths}
+    portable = {name for act in (*tool.acts, *tool.acts_where) for name in PORTABLE[act]}
+    return codes(name for name in tool.takes if name not in elsewhere | portable)
