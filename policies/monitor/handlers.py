@@ -9,7 +9,7 @@ from ..stream import events as ev
 from ..stream.calls import Violation
 from .limits import UNITS
 from .memory import message_text
-from .session import HELD, LAPSED, REQUESTED, RUNNING, STARTED, UNDECIDED, CallInFlight, Grant, ParsedOutput
+from .session import HELD, LAPSED, REQUESTED, RUNNING, STARTED, UNDECIDED, CallInFlight, Grant, ParsedOutput, RuleName
 from .state import SessionState
 
 
@@ -35,8 +35,7 @@ def message(on: SessionState, event: ev.MessageEvent) -> list[Violation]:
 def turn(on: SessionState, event: ev.TurnEvent) -> list[Violation]:
     """The stream has come to a model response, or to its end."""
     if event.turn > 0:
-        turn = on.session.session_turn(event.turn)
-        on.reach_turn(turn)
+        turn = on.come_to(event.turn)
         over = isinstance(event, ev.TurnCompleted)
         if over:
             on.session.limits.turns_over = turn - on.session.turn_base
@@ -55,6 +54,8 @@ def requested(on: SessionState, event: ev.ToolCallRequested) -> list[Violation]:
     id, name, input = event.tool_call_id, event.tool_name, event.tool_input
     known = on.calls.get(id)
     standing = on.identify(id, name, input, event.turn, asked=True)
+    if standing in ("clash", "running"):
+        on.come_to(event.turn)
     if known is not None and known.status != REQUESTED and standing != "changed":
         if standing == "clash" or known.status == STARTED:
             on.session.clashing |= {id}  # it will be refused, for having the id of a call that is not over
@@ -122,6 +123,8 @@ def approval_requested(on: SessionState, event: ev.ToolApprovalRequested) -> lis
     call = on.calls.get(event.tool_call_id)
     if call is not None and call.status in UNDECIDED and event.held:
         call.status, call.approval = HELD, event.approval_id
+        for violation in event.violations:
+            _show(call, (violation.get("policy", ""), violation.get("rule", "")))
     return []
 
 
@@ -180,14 +183,24 @@ def warned(on: SessionState, event: ev.BudgetWarned) -> list[Violation]:
 
 
 def _held(on: SessionState, event: ev.PolicyViolated) -> None:
-    """The call that a person is asked for waits; where the record does not name it, the last one asked for."""
+    """The call that a person is asked for waits; where the record does not name it, the last one being judged."""
     id = event.tool_call_id
-    waiting = [call for call in on.calls.values() if call.status in UNDECIDED and call.id == (id or call.id)]
+    undecided = [call for call in on.calls.values() if call.status in UNDECIDED]
+    waiting = [call for call in undecided if call.id == id or (id is None and _being_judged(on, call))]
     if waiting:
-        call = waiting[-1]
-        call.status = HELD
-        if (shown := (event.policy, event.rule)) not in call.shown:
-            call.shown = (*call.shown, shown)
+        waiting[-1].status = HELD
+        _show(waiting[-1], (event.policy, event.rule))
+
+
+def _being_judged(on: SessionState, call: CallInFlight) -> bool:
+    """Whether nobody was asked yet, or somebody agreed."""
+    return not call.approval or call.id in on.session.granted
+
+
+def _show(call: CallInFlight, rule: RuleName) -> None:
+    """Whoever answers for the call was shown that this rule asks."""
+    if rule not in call.shown:
+        call.shown = (*call.shown, rule)
 
 
 def ended(on: SessionState, event: ev.Event) -> list[Violation]:

@@ -131,6 +131,7 @@ class Monitor:
     def _used(self, call: ToolCall) -> Decision:
         """The refusal of a call whose id is that of one that is not over, or of another call."""
         on = self.state
+        on.come_to(call.turn)
         current = on.calls.get(call.id)
         if current is not None:
             on.session.clashing |= {call.id}

@@ -184,6 +184,13 @@ class SessionState:
             if finding is not None:
                 found.append(of_rule(self.program.name, rule, finding, call, self.session))
 
+    def come_to(self, turn: int) -> int:
+        """The stream has come to the response that the client numbers so; returns the session's number."""
+        number = self.session.session_turn(turn)
+        if turn > 0:
+            self.reach_turn(number)
+        return number
+
     def reach_turn(self, turn: int) -> None:
         """The stream has come to this response."""
         session = self.session

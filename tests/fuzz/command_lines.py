@@ -1,7 +1,5 @@
 """The reading of command lines against the real bash and the real dash.
 
-    python -m tests.fuzz.command_lines --lines 1000000
-
 A way past is a line of which a shell runs a program that the reading neither names nor calls dynamic. Each line
 is read for bash and for a shell of unknown kind; what is not refused is run by bash in the first case, and by dash
 (and one share in four by bash as `sh`) in the second. One share in twenty is run by a new shell for each line,
@@ -10,12 +8,8 @@ the others by forks of one.
 
 from __future__ import annotations
 
-import argparse
-import sys
 import tempfile
-import time
 from collections.abc import Iterator
-from multiprocessing import Pool
 from pathlib import Path
 from typing import TypeAlias
 
@@ -24,6 +18,7 @@ import msgspec
 from proctor.policies.commands.cursor import Shell
 from proctor.policies.commands.parse import read_commands
 
+from .ledger import Share
 from .lines import Lines
 from .shells import Room
 
@@ -45,17 +40,6 @@ class Outcome(msgspec.Struct):
     programs: int = 0
     hung: int = 0
     past: list[tuple[str, str, list[str]]] = []
-
-    def __str__(self) -> str:
-        return (
-            f"{self.generated} lines; not refused, and run: {self.bash} by bash, {self.dash} by dash, {self.posix} by"
-            f" bash as sh; {self.programs} programs started; {self.hung} hung; {len(self.past)} ways past"
-        )
-
-    def add(self, other: Outcome) -> None:
-        """Take another's into this."""
-        for name in self.__struct_fields__:
-            setattr(self, name, getattr(self, name) + getattr(other, name))
 
 
 def run_share(seed: int, number: int, lines: int = SHARE) -> Outcome:
@@ -114,31 +98,15 @@ def _read(lines: list[str], shell: Shell) -> Read:
     return read
 
 
-def main() -> int:
-    """Run it; the exit code is 1 if a way past was found."""
-    parser = argparse.ArgumentParser(description="the reading of command lines against real shells")
-    parser.add_argument("--lines", type=int, default=10_000, help="rounded up to whole shares")
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--workers", type=int, default=2)
-    given = parser.parse_args()
-    start = time.monotonic()
-    total = Outcome()
-    shares = -(-given.lines // SHARE)
-    with Pool(given.workers) as pool:
-        for done, outcome in enumerate(
-            pool.imap_unordered(_share, [(given.seed, n) for n in range(shares)]), start=1
-        ):
-            total.add(outcome)
-            for shell, line, names in outcome.past:
-                print(f"PAST {shell} ran {names}: {line!r}", flush=True)
-            if done % 10 == 0 or done == shares:
-                print(f"{time.monotonic() - start:.0f} s: {total}", flush=True)
-    return 1 if total.past else 0
-
-
-def _share(given: tuple[int, int]) -> Outcome:
-    return run_share(*given)
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+def command_lines(seed: int, number: int) -> Share:
+    """One share, as the long runs keep it."""
+    outcome = run_share(seed, number)
+    counts = {
+        "lines": outcome.generated,
+        "lines run by bash": outcome.bash,
+        "by dash": outcome.dash,
+        "by bash as sh": outcome.posix,
+        "programs started": outcome.programs,
+        "lines that did not end": outcome.hung,
+    }
+    return Share(counts, [f"{shell} ran {names}: {line!r}" for shell, line, names in outcome.past])
