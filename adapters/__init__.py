@@ -67,6 +67,7 @@ def __dir__() -> list[str]:
 ROOMS = (
     "package",  # what `import proctor` gives: it is installed as the package `proctor` itself
     "cli",  # the command line
+    "web",  # the operators' page and the HTTP API
     "registry",  # adapters by the names the command line knows them by
     "matrix",  # what each adapter can do, as said and as shown
     "claude_hook",  # a person's own Claude Code under policies

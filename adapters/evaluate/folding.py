@@ -18,6 +18,7 @@ from proctor.policies.stream.events import (
     ToolCallRequested,
     ToolCallStarted,
 )
+from proctor.policies.stream.tools import Tool
 
 if TYPE_CHECKING:
     from proctor.policies import CompiledPolicy, Decision, Monitor, Policy
@@ -35,11 +36,13 @@ class Explained(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class Recorded(msgspec.Struct, frozen=True, kw_only=True):
     """The policies a run was under, as its record has them, and what was known of the run around them.
 
-    `untold` names the policies whose checks in Python are not told again: of a check only its name is stored.
+    `tools` are its client's. `untold` names the policies whose checks in Python are not told again: of a check only
+    its name is stored.
     """
 
     policies: tuple[dict[str, Any], ...]
     context: RunContext
+    tools: tuple[Tool, ...] = ()
     untold: tuple[str, ...] = ()
 
     def compiled(self) -> CompiledPolicy:
@@ -63,6 +66,7 @@ def recorded(events: Sequence[Event]) -> Recorded:
     return Recorded(
         policies=tuple(member for member, _ in members),
         context=msgspec.convert(start.get("context", {}), RunContext),
+        tools=recorded_tools(events),
         untold=tuple(str(member.get("name")) for member, untold in members if untold),
     )
 
@@ -82,35 +86,45 @@ def observed(compiled: CompiledPolicy, events: Sequence[Event], context: RunCont
 
 
 def explained(compiled: CompiledPolicy, events: Sequence[Event], context: RunContext) -> Iterator[Explained]:
-    """Fold recorded events and tell each decision with its steps.
+    """Fold recorded events and tell each decision with its steps; see `Refold`."""
+    refold = Refold(compiled, context, recorded_tools(events))
+    return (told for event in events if (told := refold.take(event)) is not None)
+
+
+class Refold:
+    """Recorded events folded one by one, each decision told with its steps.
 
     A call is proposed to a copy of the state that was there before it, so that what is told never changes
     what follows. A call that waited for a person is told again when it was approved.
     """
-    compiled = compiled.for_tools(recorded_tools(events))
-    monitor = compiled.monitor(context, explain=True)
-    known: dict[str, ToolCall] = {}
-    for event in events:
-        before = None
+
+    def __init__(self, compiled: CompiledPolicy, context: RunContext, tools: tuple[Tool, ...]) -> None:
+        self._compiled = compiled.for_tools(tools)
+        self.monitor = self._compiled.monitor(context, explain=True)
+        self._known: dict[str, ToolCall] = {}
+
+    def take(self, event: Event) -> Explained | None:
+        """Take in the next event; what was judged at it, if anything was."""
+        known, before = self._known, None
         if isinstance(event, RunStarted):
             known.clear()  # a call is known by its id within its run
         if isinstance(event, ToolCallRequested | ToolCallStarted) and event.tool_call_id not in known:
             call = known[event.tool_call_id] = _call(event)
-            before = _proposed(compiled, monitor, call)
-        violations = () if isinstance(event, PolicyViolated | BudgetWarned) else monitor.observe(event)
+            before = self._proposed(call)
+        violations = () if isinstance(event, PolicyViolated | BudgetWarned) else self.monitor.observe(event)
         if isinstance(event, ToolApprovalGranted) and event.tool_call_id in known:
-            before = _proposed(compiled, monitor, known[event.tool_call_id])
+            before = self._proposed(known[event.tool_call_id])
         if before is not None:
-            yield Explained(seq=event.seq, event=event.type, decision=before)
-        elif violations:
-            yield Explained(seq=event.seq, event=event.type, violations=tuple(violations))
+            return Explained(seq=event.seq, event=event.type, decision=before)
+        return Explained(seq=event.seq, event=event.type, violations=tuple(violations)) if violations else None
+
+    def copy(self) -> Monitor:
+        """A monitor in this state, to ask what would be without changing what follows."""
+        return self._compiled.restore(self.monitor.snapshot(), explain=True)
+
+    def _proposed(self, call: ToolCall) -> Decision:
+        return self.copy().propose(call)
 
 
 def _call(event: Any) -> ToolCall:
     return ToolCall(id=event.tool_call_id, name=event.tool_name, input=event.tool_input, turn=event.turn)
-
-
-def _proposed(compiled: CompiledPolicy, monitor: Monitor, call: ToolCall) -> Decision:
-    copy = compiled.restore(monitor.snapshot())
-    copy.explain = True
-    return copy.propose(call)

@@ -17,6 +17,7 @@ ROOMS = (
     "narrow",  # `narrow`
     "read",  # `runs`, `show` and `tail`
     "run",  # `run`
+    "serve",  # `serve`
     "test",  # `test`
 )
 """Top first: each imports only those below it."""

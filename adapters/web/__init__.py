@@ -1,0 +1,16 @@
+"""The operator's web page and HTTP API on a store; the runs are other processes'. Needs the extra `web`."""
+
+ROOMS = (
+    "serving",  # the server on its socket, until it is ended
+    "app",  # page and API as one ASGI application, guarded
+    "openapi",  # the API described
+    "api",  # the operations, a file for each kind of thing
+    "operations",  # an operation: who may ask, what is read, what is answered
+    "guard",  # who may ask from where, and what browsers are told
+    "records",  # what is asked of the store
+    "folds",  # recorded runs judged once more, remembered
+    "call_shown",  # a call as a person reads it: commands taken apart, edits as lines
+    "views",  # what is answered
+    "identities",  # tokens, who holds each and what it allows
+)
+"""Top first: each imports only those below it."""

@@ -1,0 +1,21 @@
+"""The operations, a file for each kind of thing."""
+
+from .about import OPERATIONS as _ABOUT
+from .approvals import OPERATIONS as _APPROVALS
+from .judging import OPERATIONS as _JUDGING
+from .runs import OPERATIONS as _RUNS
+from .stopping import OPERATIONS as _STOPPING
+from .streams import OPERATIONS as _STREAMS
+
+OPERATIONS = (*_ABOUT, *_RUNS, *_STREAMS, *_JUDGING, *_APPROVALS, *_STOPPING)
+"""Everything the API can do."""
+
+ROOMS = (
+    "about",  # who asks
+    "streams",  # events as they come
+    "judging",  # decisions, limits, policies of a run
+    "approvals",  # calls that wait for a person
+    "stopping",  # ends of runs
+    "runs",  # runs and their events
+)
+"""Top first: each imports only those below it."""

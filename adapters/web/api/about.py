@@ -1,0 +1,16 @@
+"""Who asks."""
+
+from __future__ import annotations
+
+from ..operations import Asked, Operation
+from ..views import Me
+
+
+async def _me(asked: Asked) -> Me:
+    import proctor
+
+    who = asked.who
+    return Me(name=who.name, roles=who.roles, groups=who.groups, version=getattr(proctor, "__version__", ""))
+
+
+OPERATIONS = (Operation("GET", "/api/me", "me", "Who the token belongs to, and what it allows.", _me, Me),)

@@ -1,0 +1,108 @@
+"""Calls that wait for a person."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+
+from proctor.supervisor.ports import ApprovalAnswer, ApprovalRequest
+
+from ..call_shown import call_shown
+from ..operations import Asked, Operation
+from ..records import Records
+from ..views import Answered, ApprovalList, ApprovalView
+from .runs import Limit
+
+Words = Annotated[str, msgspec.Meta(max_length=10_000)]
+
+
+class ApprovalQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How many: the oldest come first."""
+
+    limit: Limit = 100
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """An answer to a call that waits.
+
+    `input_digest` is that of the input which was shown: a grant holds for this input only. `reason` is for the
+    record, `tell_model` is what the model is told of a denied call.
+    """
+
+    answer: Literal["grant", "deny"]
+    input_digest: str
+    reason: Words | None = None
+    tell_model: Words | None = None
+
+
+async def _approvals(asked: Asked) -> ApprovalList:
+    waiting = await asked.records.approvals()
+    shown = [await _view(asked.records, request) for request in waiting[: asked.query.limit]]
+    return ApprovalList(approvals=tuple(shown), total=len(waiting))
+
+
+async def _approval(asked: Asked) -> ApprovalView:
+    return await _view(asked.records, await asked.records.approval(asked.path["approval_id"]))
+
+
+async def _answer(asked: Asked) -> Answered:
+    approval_id, body = asked.path["approval_id"], asked.body
+    given = ApprovalAnswer(
+        granted=body.answer == "grant",
+        by=asked.who.name,
+        reason=body.reason,
+        input_digest=body.input_digest,
+        tell_model=body.tell_model,
+    )
+    await asked.records.answer(approval_id, given, asked.who)
+    return Answered(approval_id=approval_id, answer=body.answer, by=asked.who.name)
+
+
+async def _view(records: Records, request: ApprovalRequest) -> ApprovalView:
+    run = await records.run(request.run_id)
+    return ApprovalView(
+        approval_id=request.approval_id,
+        run_id=request.run_id,
+        session_id=request.session_id,
+        tool_name=request.call.name,
+        tool_call_id=request.call.id,
+        tool_input=request.call.input,
+        input_digest=request.input_digest,
+        shown=call_shown(request.call, await records.tools_of(request.run_id)),
+        policy=request.policy_name,
+        kind=request.violation_kind,
+        reason=request.reason,
+        violations=request.violations,
+        requested_at=request.requested_at,
+        expires_at=request.expires_at,
+        held=request.held,
+        prompt=str(run.spec.get("prompt", "")),
+        provider=run.provider,
+    )
+
+
+_ONE = "/api/approvals/{approval_id}"
+OPERATIONS = (
+    Operation(
+        "GET",
+        "/api/approvals",
+        "approvals",
+        "The calls that wait for a person, oldest first.",
+        _approvals,
+        ApprovalList,
+        query=ApprovalQuery,
+    ),
+    Operation("GET", _ONE, "approval", "One call that waits.", _approval, ApprovalView),
+    Operation(
+        "POST",
+        f"{_ONE}/answer",
+        "answer",
+        "Grant or deny a call that waits, in the name of the token's holder.",
+        _answer,
+        Answered,
+        role="answer",
+        body=Answer,
+        conflicts=True,
+    ),
+)

@@ -1,0 +1,103 @@
+"""What judging a run came to: its decisions, what is used of its limits, the policies it is under."""
+
+from __future__ import annotations
+
+import anyio.to_thread
+import msgspec
+
+from proctor.adapters.drawing import draw_svg
+from proctor.adapters.evaluate.folding import Explained
+from proctor.adapters.kit.printable import printable_lines
+from proctor.policies.drawing import draw_mermaid
+
+from ..folds import Fold
+from ..operations import Asked, Operation
+from ..records import MissingError
+from ..views import DecisionList, DecisionView, LimitList, Policies, PolicyInForce
+from .runs import Seq
+
+
+class DecisionQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which decisions: those at events with seq > `after`."""
+
+    after: Seq = 0
+
+
+async def _fold(asked: Asked) -> Fold:
+    run = await asked.records.run(asked.path["run_id"])
+    fold = await asked.records.folds.of(run)
+    if not fold.was.policies:
+        raise MissingError(f"no policy is stored with run `{run.run_id}`")
+    return fold
+
+
+async def _limits(asked: Asked) -> LimitList:
+    fold = await _fold(asked)
+    unpriced = fold.refold().monitor.metadata.get("unpriced", ())
+    return LimitList(limits=fold.limits(), unpriced=tuple(unpriced))
+
+
+async def _decisions(asked: Asked) -> DecisionList:
+    fold = await _fold(asked)
+    found = tuple(decision_view(told) for told in fold.decisions if told.seq > asked.query.after)
+    return DecisionList(decisions=found, left_out=fold.decided - len(fold.decisions), untold=fold.was.untold)
+
+
+def decision_view(told: Explained) -> DecisionView:
+    """A decision as it is answered."""
+    if told.decision is None:
+        return DecisionView(seq=told.seq, event=told.event, violations=told.violations)
+    decision = told.decision
+    return DecisionView(
+        seq=told.seq,
+        event=told.event,
+        action=decision.action,
+        tool_call_id=decision.tool_call_id,
+        tool_name=decision.tool_name,
+        tell_model=decision.tell_model,
+        steps=decision.steps,
+        violations=decision.violations,
+    )
+
+
+async def _policies(asked: Asked) -> Policies:
+    fold = await _fold(asked)
+    return await anyio.to_thread.run_sync(_drawn, fold)
+
+
+def _drawn(fold: Fold) -> Policies:
+    """The stack and its picture, marked with where the session stands."""
+    monitor = fold.refold().copy()
+    stack = monitor.state.program.policy
+    return Policies(
+        stack=stack.name,
+        policies=tuple(
+            PolicyInForce(name=str(each.get("name")), locked=bool(each.get("locked")), written=each)
+            for each in fold.was.policies
+        ),
+        mermaid=printable_lines(draw_mermaid(stack, monitor)),
+        svg=printable_lines(draw_svg(stack, monitor)),
+    )
+
+
+_OF_RUN = "/api/runs/{run_id}"
+OPERATIONS = (
+    Operation(
+        "GET",
+        f"{_OF_RUN}/decisions",
+        "decisions",
+        "What was decided in a run, and why, judged once more by the policies stored with it.",
+        _decisions,
+        DecisionList,
+        query=DecisionQuery,
+    ),
+    Operation("GET", f"{_OF_RUN}/limits", "limits", "What is used of a run's limits.", _limits, LimitList),
+    Operation(
+        "GET",
+        f"{_OF_RUN}/policies",
+        "policies",
+        "The policies a run is under, with their graph.",
+        _policies,
+        Policies,
+    ),
+)

@@ -1,0 +1,44 @@
+"""Ends of runs."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+
+from ..operations import Asked, Operation
+from ..records import ConflictError
+from ..views import Cancelled
+
+Reason = Annotated[str, msgspec.Meta(max_length=2_000)]
+
+
+class Cancel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Why; recorded with the end."""
+
+    reason: Reason = ""
+
+
+async def _cancel(asked: Asked) -> Cancelled:
+    run = await asked.records.run(asked.path["run_id"])
+    reason = asked.body.reason or f"ended by {asked.who.name}"
+    told = await asked.records.cancel([run], reason=reason, who=asked.who)
+    if not told:
+        raise ConflictError(f"run `{run.run_id}` is over: it is {run.status}")
+    return Cancelled(runs=tuple(told))
+
+
+OPERATIONS = (
+    Operation(
+        "POST",
+        "/api/runs/{run_id}/cancel",
+        "cancel",
+        "End a run in order, whatever process it is in.",
+        _cancel,
+        Cancelled,
+        role="stop",
+        body=Cancel,
+        conflicts=True,
+        status=202,
+    ),
+)

@@ -1,0 +1,102 @@
+"""Events as they come, as server-sent events: the id of each is the cursor that `Last-Event-ID` goes on behind."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import msgspec
+from sse_starlette import EventSourceResponse, ServerSentEvent
+from starlette.requests import Request
+
+from proctor.policies.stream.codec import encode_event
+from proctor.supervisor.errors import UsageError
+from proctor.supervisor.watch.subscriptions import Subscription
+
+from ..guard import refused
+from ..operations import Asked, Operation
+from ..views import View
+from .runs import Seq
+
+PING_S = 15
+MOST_STREAMS = 200
+"""That are open at once."""
+
+
+class StreamQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where to begin: behind `after`, or behind what the header `Last-Event-ID` says. `types` names the event types
+    that are wanted, with commas between.
+    """
+
+    after: Seq = 0
+    types: str = ""
+
+
+class Stream(View, frozen=True, kw_only=True):
+    """Server-sent events, each with `id` (its seq), `event` (its type) and `data` (the event as JSON)."""
+
+
+async def _run_stream(asked: Asked) -> Any:
+    run = await asked.records.run(asked.path["run_id"])
+    return _stream(asked, asked.records.follow(run_id=run.run_id, after=_cursor(asked)))
+
+
+async def _session_stream(asked: Asked) -> Any:
+    session_id = asked.path["session_id"]
+    await asked.records.events(session_id, run_id=None, after=0, limit=1)
+    return _stream(asked, asked.records.follow(session_id=session_id, after=_cursor(asked)))
+
+
+def _cursor(asked: Asked) -> int:
+    given = asked.request.headers.get("last-event-id")
+    if given is None:
+        return int(asked.query.after)
+    if not (given.isascii() and given.isdigit() and len(given) < 16):
+        raise UsageError("`Last-Event-ID` is no cursor of this stream")
+    return int(given)
+
+
+def _stream(asked: Asked, subscription: Subscription) -> Any:
+    state = asked.request.app.state
+    if state.streams >= MOST_STREAMS:
+        return refused(503, "too_many", f"{MOST_STREAMS} streams are open already")
+    types = frozenset(filter(None, asked.query.types.split(",")))
+    return EventSourceResponse(
+        _sent(asked.request, subscription, types), ping=PING_S, shutdown_event=state.closing, sep="\n"
+    )
+
+
+async def _sent(
+    request: Request, subscription: Subscription, types: frozenset[str]
+) -> AsyncIterator[ServerSentEvent]:
+    request.app.state.streams += 1
+    try:
+        async with subscription as events:
+            yield ServerSentEvent(comment="open", sep="\n")
+            async for event in events:
+                if not types or event.type in types:
+                    data = encode_event(event).decode()
+                    yield ServerSentEvent(data=data, id=str(event.seq), event=event.type, sep="\n")
+        yield ServerSentEvent(data="{}", event="end", sep="\n")
+    finally:
+        request.app.state.streams -= 1
+
+
+def _operation(path: str, name: str, summary: str, handle: Any) -> Operation:
+    return Operation("GET", path, name, summary, handle, Stream, query=StreamQuery, media="text/event-stream")
+
+
+OPERATIONS = (
+    _operation(
+        "/api/runs/{run_id}/stream",
+        "run_stream",
+        "The events of a run, then those to come; after its end, `end`.",
+        _run_stream,
+    ),
+    _operation(
+        "/api/sessions/{session_id}/stream",
+        "session_stream",
+        "The events of a session, then those to come.",
+        _session_stream,
+    ),
+)

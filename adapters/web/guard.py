@@ -1,0 +1,105 @@
+"""Who may ask from where, and what browsers are told: everything passes here before anything else looks at it.
+
+The token travels in a header that no browser adds of its own accord, so another site cannot act in somebody's name;
+the Host and Origin checks stop a page that reaches this server under another name (DNS rebinding).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from urllib.parse import urlsplit
+
+import msgspec
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from .identities import Identity, Tokens
+
+MOST_BODY = 64 * 1024
+"""Bytes of a request's body."""
+OPEN_PATHS = ("/", "/openapi.json")
+"""What is shown without a token, besides the page's files: nothing of any run."""
+ASSETS = "/page/"
+
+HEADERS = {
+    "content-security-policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' blob:; "
+        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
+        "require-trusted-types-for 'script'; trusted-types 'none'"
+    ),
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "x-frame-options": "DENY",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "permissions-policy": "camera=(), microphone=(), geolocation=(), clipboard-read=()",
+    "cache-control": "no-store",
+}
+"""On every answer. No code or style but from this server's own files, and no text that becomes markup."""
+
+
+class Refusal(msgspec.Struct, frozen=True, kw_only=True):
+    """Why a request is not answered; `code` is for programs."""
+
+    code: str
+    message: str
+
+
+class Guard:
+    """Lets through what comes by one of our own names, from our own page or no page at all, with a good token.
+
+    Args:
+        app: what is guarded; it finds who asks in `scope["state"]["who"]`.
+        tokens: those that are good.
+        origins: the URLs that people reach this by, such as `http://127.0.0.1:8700`.
+    """
+
+    def __init__(self, app: ASGIApp, tokens: Tokens, origins: Collection[str]) -> None:
+        self._app = app
+        self._tokens = tokens
+        self._origins = frozenset(origin.lower().rstrip("/") for origin in origins)
+        self._hosts = frozenset(urlsplit(origin).netloc for origin in self._origins)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        headers = Headers(scope=scope)
+        answer = self._refused(scope, headers)
+
+        async def sent(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                MutableHeaders(scope=message).update(HEADERS)
+            await send(message)
+
+        await (answer or self._app)(scope, receive, sent)
+
+    def _refused(self, scope: Scope, headers: Headers) -> Response | None:
+        hosts = headers.getlist("host")
+        if len(hosts) != 1 or hosts[0].lower() not in self._hosts:
+            return refused(421, "wrong_host", "this server is not known by that name; see `--origin`")
+        origins = headers.getlist("origin")
+        if origins and (len(origins) != 1 or origins[0].lower() not in self._origins):
+            return refused(403, "wrong_origin", "another site's page may not ask here")
+        if headers.get("sec-fetch-site", "none") not in ("none", "same-origin") and scope["path"] not in OPEN_PATHS:
+            return refused(403, "wrong_origin", "another site's page may not ask here")
+        if scope["path"] in OPEN_PATHS or scope["path"].startswith(ASSETS):
+            return None if scope["method"] in ("GET", "HEAD") else refused(405, "bad_method", "this is only read")
+        who = self._holder(headers)
+        if who is None:
+            answer = refused(401, "no_token", "say `Authorization: Bearer TOKEN`, with a token of this server")
+            answer.headers["www-authenticate"] = "Bearer"
+            return answer
+        scope.setdefault("state", {})["who"] = who
+        return None
+
+    def _holder(self, headers: Headers) -> Identity | None:
+        given = headers.getlist("authorization")
+        scheme, _, token = given[0].partition(" ") if len(given) == 1 else ("", "", "")
+        return self._tokens.holder(token.strip()) if scheme.lower() == "bearer" and token.strip() else None
+
+
+def refused(status: int, code: str, message: str) -> Response:
+    """An answer that says why not."""
+    body = msgspec.json.encode(Refusal(code=code, message=message))
+    return Response(body, status_code=status, media_type="application/json")

@@ -1,0 +1,131 @@
+"""An operation: who may ask, what is read of the request, what is answered; and the endpoint made of it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, NamedTuple
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from proctor.policies.errors import PolicyError
+from proctor.supervisor.errors import ProctorError, StoreError, UsageError
+
+from .guard import MOST_BODY, refused
+from .identities import Identity, Role
+from .records import ConflictError, MissingError, Records
+from .views import View
+
+_encode = msgspec.json.Encoder(enc_hook=str).encode
+
+
+class Nothing(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A request that says no more than its path."""
+
+
+class Asked(NamedTuple):
+    """One request, read and allowed. `request` is for those that answer with something else than JSON."""
+
+    records: Records
+    who: Identity
+    path: Mapping[str, str]
+    query: Any
+    body: Any
+    request: Request
+
+
+Handle = Callable[[Asked], Awaitable[View | Response]]
+
+
+class Operation(NamedTuple):
+    """What can be asked by one method of one path.
+
+    `media` is the type of an answer that is not JSON; `answer` then only describes it.
+    """
+
+    method: str
+    path: str
+    name: str
+    summary: str
+    handle: Handle
+    answer: type[View]
+    role: Role = "see"
+    query: type[msgspec.Struct] = Nothing
+    body: type[msgspec.Struct] | None = None
+    media: str = "application/json"
+    conflicts: bool = False
+    status: int = 200
+
+
+class TooLargeError(UsageError):
+    """A body beyond its bound."""
+
+    code = "too_large"
+
+
+def endpoint(operation: Operation, records: Records) -> Callable[[Request], Awaitable[Response]]:
+    """The ASGI endpoint of an operation."""
+
+    async def answer(request: Request) -> Response:
+        who: Identity = request.scope["state"]["who"]
+        if not who.may(operation.role):
+            return refused(403, "wrong_role", f"the token of `{who.name}` does not allow `{operation.role}`")
+        try:
+            asked = Asked(
+                records=records,
+                who=who,
+                path=request.path_params,
+                query=_query(request, operation.query),
+                body=await _body(request, operation.body),
+                request=request,
+            )
+            found = await operation.handle(asked)
+        except ProctorError as error:
+            return _told(error)
+        if isinstance(found, Response):
+            return found
+        return Response(_encode(found), status_code=operation.status, media_type="application/json")
+
+    return answer
+
+
+def _told(error: ProctorError) -> Response:
+    statuses = {
+        MissingError: 404,
+        ConflictError: 409,
+        TooLargeError: 413,
+        UsageError: 400,
+        PolicyError: 422,
+        StoreError: 503,
+    }
+    status = next((status for kind, status in statuses.items() if isinstance(error, kind)), 500)
+    return refused(status, error.code, str(error))
+
+
+def _query(request: Request, wanted: type[msgspec.Struct]) -> Any:
+    given = request.query_params.multi_items()
+    names = [name for name, _ in given]
+    if len(set(names)) < len(names):
+        raise UsageError("a parameter is given twice")
+    try:
+        return msgspec.convert(dict(given), wanted, strict=False)
+    except msgspec.ValidationError as error:
+        raise UsageError(str(error)) from None
+
+
+async def _body(request: Request, wanted: type[msgspec.Struct] | None) -> Any:
+    data = bytearray()
+    async for chunk in request.stream():
+        data += chunk
+        if len(data) > MOST_BODY:
+            raise TooLargeError(f"a body has at most {MOST_BODY:,} bytes")
+    if wanted is None:
+        return None
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "application/json":
+        raise UsageError("the body is JSON, with `Content-Type: application/json`")
+    try:
+        return msgspec.json.decode(bytes(data), type=wanted)
+    except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
+        raise UsageError(str(error)) from None

@@ -1,0 +1,166 @@
+"""What is asked of the store: the one file that knows how runs, approvals and ends are kept."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable
+from contextlib import aclosing
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from proctor.adapters.evaluate.folding import recorded
+from proctor.policies.stream.events import Event
+from proctor.policies.stream.tools import Tool
+from proctor.supervisor.control.approvals import answer, pending
+from proctor.supervisor.errors import UsageError
+from proctor.supervisor.ports import ApprovalAnswer, ApprovalRequest, Mail, RunInfo, Store
+from proctor.supervisor.watch.subscriptions import Subscription, Subscriptions
+
+from .folds import Folds
+from .identities import Identity
+
+TABLES_KEPT = 256
+_PAGE = 500
+GOING_ON = ("created", "running")
+
+
+class MissingError(UsageError):
+    """There is no such thing in the store."""
+
+    code = "not_found"
+
+
+class ConflictError(UsageError):
+    """It is too late, or it was another input."""
+
+    code = "conflict"
+
+
+class RunFilter(msgspec.Struct, frozen=True, kw_only=True):
+    """Which runs are asked for; None does not matter. `text` is looked for in ids, prompt, agent and tenant."""
+
+    status: str | None = None
+    session_id: str | None = None
+    tenant: str | None = None
+    provider: str | None = None
+    label: str | None = None
+    text: str | None = None
+
+    def takes(self, run: RunInfo) -> bool:
+        """Whether a run is among them."""
+        context = context_of(run)
+        return (
+            self.status in (None, run.status)
+            and self.session_id in (None, run.session_id)
+            and self.provider in (None, run.provider)
+            and self.tenant in (None, context.get("tenant"))
+            and (self.label is None or _labelled(context.get("labels") or {}, self.label))
+            and (self.text is None or self.text.casefold() in _words_of(run))
+        )
+
+
+def context_of(run: RunInfo) -> dict[str, Any]:
+    """What was known of a run around it when it was created."""
+    found = run.spec.get("context")
+    return found if isinstance(found, dict) else {}
+
+
+def _labelled(labels: dict[str, Any], wanted: str) -> bool:
+    name, equals, value = wanted.partition("=")
+    return name in labels and (not equals or str(labels[name]) == value)
+
+
+def _words_of(run: RunInfo) -> str:
+    words = (run.run_id, run.session_id, run.provider, run.spec.get("prompt", ""), context_of(run).get("tenant", ""))
+    return "\n".join(map(str, words)).casefold()
+
+
+class Records:
+    """A store, as the page and the API ask it."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self.folds = Folds(store)
+        self.subscriptions = Subscriptions(store)
+        self._tools: OrderedDict[str, tuple[Tool, ...]] = OrderedDict()
+
+    async def run(self, run_id: str) -> RunInfo:
+        """A run. Raises MissingError."""
+        found = await self.store.run(run_id)
+        if found is None:
+            raise MissingError(f"there is no run `{run_id}`")
+        return found
+
+    async def runs(self, wanted: RunFilter, *, before: str | None, limit: int) -> tuple[list[RunInfo], str | None]:
+        """A page of runs, newest first, and the `before` of the next page."""
+        if before is not None:
+            await self.run(before)
+        found: list[RunInfo] = []
+        while page := await self.store.runs(limit=_PAGE, session_id=wanted.session_id, before=before):
+            for run in filter(wanted.takes, page):
+                if len(found) == limit:
+                    return found, found[-1].run_id
+                found.append(run)
+            before = page[-1].run_id
+        return found, None
+
+    async def events(self, session_id: str, *, run_id: str | None, after: int, limit: int) -> list[Event]:
+        """Events with seq > after, at most so many. Raises MissingError for a session there is not."""
+        if not await self.store.runs(limit=1, session_id=session_id):
+            raise MissingError(f"there is no session `{session_id}`")
+        found: list[Event] = []
+        events: Any = self.store.read(session_id, after=after, run_id=run_id)
+        async with aclosing(events):
+            async for event in events:
+                found.append(event)
+                if len(found) == limit:
+                    break
+        return found
+
+    def follow(self, *, session_id: str | None = None, run_id: str | None = None, after: int = 0) -> Subscription:
+        """Events as they are stored; see `Supervisor.subscribe`."""
+        return self.subscriptions.subscribe(session_id=session_id, run_id=run_id, after=after)
+
+    async def approvals(self) -> list[ApprovalRequest]:
+        """What waits for a person, oldest first."""
+        return await pending(self.store)
+
+    async def approval(self, approval_id: str) -> ApprovalRequest:
+        """One that waits. Raises MissingError for none, ConflictError for one that is closed."""
+        for request in await self.approvals():
+            if request.approval_id == approval_id:
+                return request
+        raise MissingError(f"there is no approval `{approval_id}` that waits")
+
+    async def answer(self, approval_id: str, given: ApprovalAnswer, who: Identity) -> None:
+        """Answer an approval. Raises MissingError, or ConflictError for one that was answered or asks about
+        another input.
+        """
+        try:
+            await answer(self.store, approval_id, given)
+        except UsageError as error:
+            run = await self.store.run(approval_id.rpartition(".")[0])
+            raise (MissingError if run is None else ConflictError)(str(error)) from None
+
+    async def tools_of(self, run_id: str) -> tuple[Tool, ...]:
+        """The tools of the client of a run, as far as they are known."""
+        if run_id not in self._tools:
+            run = await self.run(run_id)
+            start = await self.folds.start_of(run)
+            events = [start] if start is not None else []
+            self._tools[run_id] = recorded(events).tools
+            while len(self._tools) > TABLES_KEPT:
+                self._tools.popitem(last=False)
+        return self._tools[run_id]
+
+    async def cancel(self, runs: Iterable[RunInfo], *, reason: str, who: Identity) -> list[str]:
+        """Tell runs to end; each of those that go on is told."""
+        told = []
+        for run in runs:
+            if run.status in GOING_ON:
+                body = {"reason": reason, "by": who.name}
+                await self.store.post(Mail(kind="cancel", run_id=run.run_id, body=body, at=datetime.now(UTC)))
+                told.append(run.run_id)
+        return told

@@ -1,0 +1,204 @@
+"""What is answered: records of JSON, each described at /openapi.json.
+
+Texts of agents are given exactly as they are; whoever shows them makes them safe to show.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from proctor.policies.monitor.limits import LimitUse
+from proctor.policies.stream.calls import Usage, Violation
+
+from .identities import Role
+
+
+class View(msgspec.Struct, frozen=True, kw_only=True):
+    """What is answered."""
+
+
+class Me(View, frozen=True, kw_only=True):
+    """Who the token belongs to, and what it allows."""
+
+    name: str
+    roles: tuple[Role, ...]
+    groups: tuple[str, ...] = ()
+    version: str = ""
+
+
+class RunLine(View, frozen=True, kw_only=True):
+    """A run as a list shows it. Times are UTC, `duration_ms` ends with the run or now."""
+
+    run_id: str
+    session_id: str
+    provider: str
+    status: str
+    prompt: str = ""
+    created_at: datetime | None = None
+    started_at: datetime | None = None
+    ended_at: datetime | None = None
+    duration_ms: int | None = None
+    tenant: str | None = None
+    labels: dict[str, Any] = {}
+    usage: Usage | None = None
+    cost_usd: float | None = None
+    calls: int | None = None
+    violations: int | None = None
+
+
+class RunList(View, frozen=True, kw_only=True):
+    """Runs, newest first; `next` is the `before` of the page after this one, None at the end."""
+
+    runs: tuple[RunLine, ...]
+    next: str | None = None
+
+
+class EventList(View, frozen=True, kw_only=True):
+    """Events in order, as they are stored; `next` is the `after` of the page after this one, None at the end."""
+
+    events: tuple[dict[str, Any], ...]
+    next: int | None = None
+
+
+class CommandPart(View, frozen=True, kw_only=True):
+    """One thing a command line does; `exact` is false where the shell works words of it out."""
+
+    name: str
+    argv: tuple[str, ...]
+    command: str
+    exact: bool = True
+    reason: str = ""
+
+
+class CommandLine(View, frozen=True, kw_only=True):
+    """A command line taken apart as policies judge it; `dynamic` says why more of it cannot be seen."""
+
+    line: str
+    parts: tuple[CommandPart, ...]
+    dynamic: str | None = None
+
+
+class EditLine(View, frozen=True, kw_only=True):
+    """A line of an edit: `mark` is `+`, `-`, `@` (a place) or blank."""
+
+    mark: str
+    text: str
+
+
+class Edit(View, frozen=True, kw_only=True):
+    """What an edit changes; `cut` counts the lines that are left out here and stand in the call's input."""
+
+    path: str | None
+    lines: tuple[EditLine, ...]
+    cut: int = 0
+
+
+class CallShown(View, frozen=True, kw_only=True):
+    """A call made readable: `acts` are the portable names of what it does, `rest` is what of its input is not
+    shown as a command or an edit.
+    """
+
+    acts: tuple[str, ...] = ()
+    commands: tuple[CommandLine, ...] = ()
+    edits: tuple[Edit, ...] = ()
+    rest: dict[str, Any] = {}
+
+
+class ApprovalView(View, frozen=True, kw_only=True):
+    """A call that waits for a person, with its whole input. `held`: it waits now; else a grant is for a later run.
+
+    `input_digest` goes with the answer, so that what runs is what was shown. `scopes` are those a grant may have.
+    """
+
+    approval_id: str
+    run_id: str
+    session_id: str
+    tool_name: str
+    tool_call_id: str
+    tool_input: dict[str, Any]
+    input_digest: str
+    shown: CallShown
+    policy: str
+    kind: str
+    reason: str | None = None
+    violations: tuple[Violation, ...] = ()
+    requested_at: datetime | None = None
+    expires_at: datetime | None = None
+    held: bool = True
+    prompt: str = ""
+    provider: str = ""
+    scopes: tuple[str, ...] = ("once",)
+
+
+class ApprovalList(View, frozen=True, kw_only=True):
+    """Calls that wait, oldest first; `total` counts those that are not on this page too."""
+
+    approvals: tuple[ApprovalView, ...]
+    total: int
+
+
+class Answered(View, frozen=True, kw_only=True):
+    """An answer that was taken."""
+
+    approval_id: str
+    answer: str
+    by: str
+
+
+class LimitList(View, frozen=True, kw_only=True):
+    """The limits that hold for a run, each with what is used of it."""
+
+    limits: tuple[LimitUse, ...]
+    unpriced: tuple[str, ...] = ()
+
+
+class DecisionView(View, frozen=True, kw_only=True):
+    """What was judged at one event: a call with its `action`, or something that happened, and why.
+
+    `steps` tell each rule that was asked, its answer, its state before and after.
+    """
+
+    seq: int
+    event: str
+    action: str | None = None
+    tool_call_id: str | None = None
+    tool_name: str | None = None
+    tell_model: str | None = None
+    steps: tuple[str, ...] = ()
+    violations: tuple[Violation, ...] = ()
+
+
+class DecisionList(View, frozen=True, kw_only=True):
+    """Decisions in order; `left_out` counts earlier ones that are told by `proctor explain` only. `untold` names
+    policies with checks in Python, whose answers cannot be told again.
+    """
+
+    decisions: tuple[DecisionView, ...]
+    left_out: int = 0
+    untold: tuple[str, ...] = ()
+
+
+class PolicyInForce(View, frozen=True, kw_only=True):
+    """One policy of the stack a run is under, as it was written."""
+
+    name: str
+    locked: bool
+    written: dict[str, Any]
+
+
+class Policies(View, frozen=True, kw_only=True):
+    """The stack a run is under: its policies, and their rules and nets as a graph."""
+
+    stack: str
+    policies: tuple[PolicyInForce, ...]
+    mermaid: str
+    svg: str
+
+
+class Cancelled(View, frozen=True, kw_only=True):
+    """The runs that were told to end; each ends in order, which its events tell."""
+
+    runs: tuple[str, ...]

@@ -1,0 +1,209 @@
+"""The HTTP API on a store, the runs in other processes (docs: The page and the HTTP API)."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import jsonschema
+import pytest
+import web_server
+
+from proctor.adapters.web.api import OPERATIONS
+
+POLICY = """\
+name: org
+limits: {max_tool_calls: 10, max_total_tokens: {max: 1000, warn_at: 0.5}}
+approval: {timeout_s: 60}
+tool_rules:
+  - {deny: [delete], action: deny, tell_model: Nothing is deleted here.}
+nets: [require human-approval before write]
+"""
+SCRIPT = """\
+tools: [bash, read, write, delete]
+steps:
+  - say: I begin.
+  - usage: {input_tokens: 600, output_tokens: 10}
+  - call: bash
+    input: {command: "echo hello && ls -l | wc"}
+  - call: delete
+    input: {path: old}
+"""
+ASKS = """\
+tools: [write]
+steps:
+  - call: write
+    input: {path: notes.txt, content: "one\\ntwo"}
+    if_denied: [{say: Then not.}]
+"""
+
+
+@pytest.fixture(scope="module")
+def events(site: web_server.Site) -> list[dict[str, Any]]:
+    """Those of a run that ended."""
+    context = ("--context", "tenant=acme", "--context", "labels.env=prod")
+    return list(web_server.ran(site, SCRIPT, POLICY, *context)[:-1])
+
+
+@pytest.fixture(scope="module")
+def run_id(events: list[dict[str, Any]]) -> str:
+    """Of the run that ended."""
+    return str(events[0]["run_id"])
+
+
+def test_runs_are_listed_found_and_paged(site: web_server.Site, run_id: str) -> None:
+    """By status, tenant, label and words; an answer to no run is empty."""
+    (run,) = site.get("/api/runs")["runs"]
+
+    assert (run["run_id"], run["status"], run["tenant"], run["labels"]) == (
+        run_id, "completed", "acme", {"env": "prod"},
+    )  # fmt: skip
+    for query in ("status=completed", "tenant=acme", "label=env", "label=env=prod", "q=CLEAN", "provider=scripted"):
+        assert [each["run_id"] for each in site.get(f"/api/runs?{query}")["runs"]] == [run_id], query
+    for query in ("status=running", "tenant=other", "label=env=dev", "label=team", "q=nothing", f"before={run_id}"):
+        assert site.get(f"/api/runs?{query}")["runs"] == [], query
+    assert site.get(f"/api/runs/{run_id}") == run
+
+
+def test_events_come_page_by_page(site: web_server.Site, run_id: str, events: list[dict[str, Any]]) -> None:
+    """As they are stored; of a session those of all its runs."""
+    found: list[dict[str, Any]] = []
+    after: int | None = 0
+    while after is not None:
+        page = site.get(f"/api/runs/{run_id}/events?after={after}&limit=4")
+        found, after = found + page["events"], page["next"]
+
+    assert [event["seq"] for event in found] == [event["seq"] for event in events]
+    assert found == site.get(f"/api/sessions/{events[0]['session_id']}/events")["events"]
+
+
+def test_a_stream_goes_on_behind_its_last_event(
+    site: web_server.Site, run_id: str, events: list[dict[str, Any]]
+) -> None:
+    """`Last-Event-ID` is the cursor: cut anywhere, what was read and what follows is everything once."""
+    path = f"/api/runs/{run_id}/stream"
+    for cut in (1, 3, len(events)):
+        with site.stream(path) as stream:
+            read = [next(stream) for _ in range(cut)]
+        with site.stream(path, last=int(read[-1][0])) as stream:
+            read += list(stream)
+
+        assert [int(id) for id, kind, _ in read if kind != "end"] == [event["seq"] for event in events]
+        assert read[-1][1] == "end"
+    with site.stream(f"{path}?types=tool_call_denied") as stream:
+        assert [kind for _, kind, _ in stream] == ["tool_call_denied", "end"]
+
+
+def test_decisions_are_explained(site: web_server.Site, run_id: str) -> None:
+    """As `proctor explain` tells them."""
+    allowed, denied = site.get(f"/api/runs/{run_id}/decisions")["decisions"]
+
+    assert (allowed["action"], denied["action"]) == ("allow", "deny")
+    assert denied["violations"][0]["rule"] == "deny-1"
+    assert any("deny-1: deny" in step for step in denied["steps"])
+    assert denied["tell_model"] == "Nothing is deleted here."
+
+
+def test_limits_say_what_is_used(site: web_server.Site, run_id: str) -> None:
+    """With what each counts in."""
+    limits = {each["limit"]: each for each in site.get(f"/api/runs/{run_id}/limits")["limits"]}
+
+    assert (limits["max_tool_calls"]["used"], limits["max_tool_calls"]["max"]) == (1, 10)
+    assert (limits["max_total_tokens"]["used"], limits["max_total_tokens"]["warn_at"]) == (610, 0.5)
+
+
+def test_policies_in_force_come_with_their_graph(site: web_server.Site, run_id: str) -> None:
+    """As text and as a picture."""
+    found = site.get(f"/api/runs/{run_id}/policies")
+
+    assert [each["name"] for each in found["policies"]] == ["org"]
+    assert found["svg"].startswith("<svg")
+    assert "human-approval" in found["mermaid"]
+
+
+def test_a_waiting_call_is_shown_and_answered(site: web_server.Site) -> None:
+    """In the name of the token's holder; what was said to the model reaches it; answered again, it is too late."""
+    with web_server.going(site, ASKS, POLICY) as process:
+        (waiting,) = site.until("/api/approvals", lambda found: found["total"] == 1)["approvals"]
+        assert waiting["shown"]["edits"] == [
+            {
+                "path": "notes.txt",
+                "lines": [{"mark": "+", "text": "one"}, {"mark": "+", "text": "two"}],
+                "cut": 0,
+            }
+        ]
+        one = f"/api/approvals/{waiting['approval_id']}"
+        assert site.get(one)["input_digest"] == waiting["input_digest"]
+        answer = {"answer": "deny", "input_digest": waiting["input_digest"], "tell_model": "Ask ops first."}
+        other = site.ask("POST", f"{one}/answer", token=web_server.BEN, body=answer | {"input_digest": "f" * 64})
+        taken = site.ask("POST", f"{one}/answer", token=web_server.BEN, body=answer)
+        assert process.stdout is not None
+        told = [json.loads(line) for line in process.stdout]
+        late = site.ask("POST", f"{one}/answer", body=answer)
+
+    assert (other.status, taken.status, late.status) == (409, 200, 409)
+    (denied,) = [event for event in told if event["type"] == "tool_call_denied"]
+    (by,) = [event["by"] for event in told if event["type"] == "tool_approval_denied"]
+    assert (denied["tell_model"], by) == ("Ask ops first.", "ben")
+    assert "ben" in late.data["message"]
+
+
+def test_a_run_is_ended(site: web_server.Site) -> None:
+    """In order, with who and why; one that is over cannot be."""
+    with web_server.going(site, "steps: [{silence: forever}]\n", POLICY) as process:
+        (run,) = site.until("/api/runs?status=running", lambda found: found["runs"])["runs"]
+        path = f"/api/runs/{run['run_id']}/cancel"
+        taken = site.ask("POST", path, body={"reason": "enough"})
+        assert process.stdout is not None
+        told = [json.loads(line) for line in process.stdout]
+        late = site.ask("POST", path, body={})
+
+    assert (taken.status, late.status) == (202, 409)
+    assert [event["reason"] for event in told if event["type"] == "run_cancelled"] == ["enough"]
+
+
+def test_every_operation_answers_as_it_is_described(site: web_server.Site, run_id: str) -> None:
+    """The document at /openapi.json has every route, and what is answered fits its schema."""
+    document = site.get("/openapi.json", token=None)
+    session_id = site.get(f"/api/runs/{run_id}")["session_id"]
+
+    assert set(document["paths"]) == {op.path for op in OPERATIONS}
+    for op in OPERATIONS:
+        described = document["paths"][op.path][op.method.lower()]
+        path = op.path.format(run_id=run_id, session_id=session_id, approval_id=f"{run_id}.9")
+        if op.media != "application/json":
+            continue
+        answer = site.ask(op.method, path, body={} if op.body else None)
+        schema = described["responses"][str(answer.status)]["content"]["application/json"]["schema"]
+        jsonschema.validate(answer.data, {**schema, "components": document["components"]})
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "status"),
+    [
+        ("GET", "/api/runs/nothing", None, 404),
+        ("GET", "/api/sessions/nothing/events", None, 404),
+        ("GET", "/api/sessions/nothing/stream", None, 404),
+        ("GET", "/api/approvals/run_x.1", None, 404),
+        ("GET", "/api/runs?limit=0", None, 400),
+        ("GET", "/api/runs?limit=many", None, 400),
+        ("GET", "/api/runs?stauts=running", None, 400),
+        ("GET", "/api/runs?limit=1&limit=2", None, 400),
+        ("GET", "/api/nothing", None, 404),
+        ("POST", "/api/runs", {}, 405),
+        ("POST", "/api/approvals/run_x.1/answer", {"answer": "maybe", "input_digest": ""}, 400),
+        ("POST", "/api/approvals/run_x.1/answer", {"answer": "grant"}, 400),
+        ("POST", "/api/approvals/run_x.1/answer", {"answer": "grant", "input_digest": "", "for": "ever"}, 400),
+        ("POST", "/api/approvals/run_x.1/answer", {"answer": "grant", "input_digest": ""}, 404),
+        ("POST", "/api/runs/nothing/cancel", b"{", 400),
+        ("POST", "/api/runs/nothing/cancel", {}, 404),
+    ],
+)
+def test_a_wrong_request_is_one_clear_error(
+    site: web_server.Site, method: str, path: str, body: Any, status: int
+) -> None:
+    """With a code for programs and a sentence for people."""
+    answer = site.ask(method, path, body=body)
+
+    assert answer.status == status
+    assert set(answer.data) == {"code", "message"}

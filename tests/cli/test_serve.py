@@ -1,0 +1,117 @@
+"""`serve`: started, ended, and told wrongly."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+from urllib.request import Request, urlopen
+
+import pytest
+
+Cli = Any
+SERVE = (sys.executable, "-m", "proctor.adapters.cli", "serve", "--listen", "127.0.0.1:0")
+
+
+@pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGTERM])
+def test_it_prints_a_url_that_works_and_ends_in_order(place: Path, end: int) -> None:
+    """The token stands behind `#`, which no browser sends; nothing else is said of it."""
+    process = subprocess.Popen(SERVE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    try:
+        url, _, token = process.stdout.readline().strip().partition("#token=")
+        with urlopen(Request(f"{url}api/runs", headers={"Authorization": f"Bearer {token}"}), timeout=20) as answer:
+            assert json.load(answer) == {"runs": [], "next": None}
+    finally:
+        process.send_signal(end)
+        out, err = process.communicate(timeout=20)
+
+    assert (process.returncode, out, err) == (0, "", "serving until Ctrl-C\n")
+
+
+def test_a_token_of_the_environment_is_not_printed(place: Path) -> None:
+    """Whoever set it has it."""
+    token = "a-token-of-the-environment"
+    environment = {**os.environ, "PROCTOR_WEB_TOKEN": token}
+    process = subprocess.Popen([*SERVE, "--json"], stdout=subprocess.PIPE, text=True, env=environment)
+    assert process.stdout is not None
+    try:
+        url = json.loads(process.stdout.readline())["url"]
+        with urlopen(Request(f"{url}api/me", headers={"Authorization": f"Bearer {token}"}), timeout=20) as answer:
+            assert json.load(answer)["roles"] == ["see", "answer", "stop"]
+    finally:
+        process.terminate()
+        out, _ = process.communicate(timeout=20)
+
+    assert token not in url + out
+
+
+def test_a_port_in_use_is_one_clear_error(cli: Cli) -> None:
+    """With the address."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        answer = cli("serve", "--listen", address)
+
+    assert answer.code == 2
+    assert f"cannot listen on `{address}`" in answer.err
+    assert answer.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--store", "nowhere.db"), "there is no store at `nowhere.db`"),
+        (("--store", "org.yaml"), "org.yaml"),
+        (("--listen", "0.0.0.0:0"), "is not on loopback"),
+        (("--listen", "here"), "is no address"),
+        (("--listen", "0.0.0.0:0", "--anywhere"), "needs `--tokens FILE`"),
+        (("--origin", "ops.example"), "is no origin"),
+        (("--origin", "https://ops.example/page"), "is no origin"),
+        (("--tokens", "nowhere.yaml"), "`nowhere.yaml` cannot be read"),
+    ],
+)
+def test_what_is_told_wrongly_is_one_clear_error(cli: Cli, arguments: tuple[str, ...], said: str) -> None:
+    """Exit code 2, one line."""
+    answer = cli("serve", "--listen", "127.0.0.1:0", *arguments)
+
+    assert answer.code == 2
+    assert said in answer.err
+    assert answer.err.count("\n") == 1
+    assert answer.out == ""
+
+
+def test_a_token_that_could_be_guessed_is_refused(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    """That of the environment too; it is not repeated."""
+    monkeypatch.setenv("PROCTOR_WEB_TOKEN", "short")
+    answer = cli("serve", "--listen", "127.0.0.1:0")
+
+    assert answer.code == 2
+    assert "at least 16 characters" in answer.err
+    assert "short" not in answer.err
+
+
+def test_without_the_extra_it_says_what_to_install(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As for every extra."""
+    import importlib.util
+
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    answer = cli("serve")
+
+    assert answer.code == 2
+    assert "pip install 'proctor[web]'" in answer.err
+
+
+def test_a_supervised_run_cannot_serve(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would hand itself the token to its own approvals."""
+    monkeypatch.setenv("PROCTOR_RUN", "run_x")
+    answer = cli("serve")
+
+    assert answer.code == 2
+    assert "does not work within a supervised run" in answer.err

@@ -1,0 +1,182 @@
+"""`proctor serve` in this process, and a client that says exactly what it is told to: `import web_server`.
+
+The runs are other processes': `going` starts one of a scripted agent.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import anyio
+
+from proctor.adapters.kit.http_server import listening, url_of
+from proctor.adapters.stores import SQLiteStore
+from proctor.adapters.web.identities import Tokens, read_tokens
+from proctor.adapters.web.serving import serve
+
+TOKENS = """\
+tokens:
+  - {name: ana, token: ana-token-1234567890, roles: [see, answer, stop], groups: [leads]}
+  - {name: ben, token: ben-token-1234567890, roles: [answer]}
+  - {name: eve, token: eve-token-1234567890}
+"""
+ANA, BEN, EVE = (f"{name}-token-1234567890" for name in ("ana", "ben", "eve"))
+PROCTOR = (sys.executable, "-m", "proctor.adapters.cli")
+
+
+class Answer(NamedTuple):
+    """What the server answered."""
+
+    status: int
+    body: bytes
+    headers: Mapping[str, str]
+
+    @property
+    def data(self) -> Any:
+        """Its JSON."""
+        return json.loads(self.body)
+
+
+class Site:
+    """A server and its store."""
+
+    def __init__(self, url: str, store: Path) -> None:
+        self.url = url
+        self.store = store
+        self.host = url.removeprefix("http://")
+
+    def ask(
+        self,
+        method: str,
+        path: str,
+        *,
+        token: str | None = ANA,
+        body: Any = None,
+        headers: Mapping[str, str | None] | None = None,
+    ) -> Answer:
+        """Ask one thing; a header that is None is left out."""
+        given: dict[str, str | None] = {"Host": self.host}
+        if token is not None:
+            given["Authorization"] = f"Bearer {token}"
+        data = body
+        if body is not None and not isinstance(body, bytes):
+            data = json.dumps(body).encode()
+        if body is not None:
+            given["Content-Type"] = "application/json"
+        given |= headers or {}
+        connection = http.client.HTTPConnection(self.host, timeout=20)
+        try:
+            connection.putrequest(method, path, skip_host=True, skip_accept_encoding=True)
+            for name, value in given.items():
+                if value is not None:
+                    connection.putheader(name, value)
+            if data is not None:
+                connection.putheader("Content-Length", str(len(data)))
+            connection.endheaders(data)
+            response = connection.getresponse()
+            return Answer(response.status, response.read(), {k.lower(): v for k, v in response.getheaders()})
+        finally:
+            connection.close()
+
+    def get(self, path: str, *, token: str | None = ANA) -> Any:
+        """What is answered, as JSON; it must be found."""
+        answer = self.ask("GET", path, token=token)
+        assert answer.status == 200, answer
+        return answer.data
+
+    @contextmanager
+    def stream(self, path: str, *, last: int | None = None) -> Iterator[Iterator[tuple[str, str, Any]]]:
+        """Server-sent events: id, event and data of each."""
+        connection = http.client.HTTPConnection(self.host, timeout=20)
+        headers = {"Authorization": f"Bearer {ANA}"} | ({} if last is None else {"Last-Event-ID": str(last)})
+        try:
+            connection.request("GET", path, headers=headers)
+            response = connection.getresponse()
+            assert response.status == 200, response.read()
+            yield _events(response)
+        finally:
+            connection.close()
+
+    def until(self, path: str, wanted: Any, *, seconds: float = 20) -> Any:
+        """What is answered at a path once `wanted` holds of it."""
+        for _ in range(int(seconds / 0.05)):
+            found = self.get(path)
+            if wanted(found):
+                return found
+            threading.Event().wait(0.05)
+        raise AssertionError(f"it never came at {path}: {found}")
+
+
+def _events(response: http.client.HTTPResponse) -> Iterator[tuple[str, str, Any]]:
+    fields: dict[str, str] = {}
+    for line in response:
+        text = line.decode().rstrip("\r\n")
+        if text and not text.startswith(":"):
+            name, _, value = text.partition(":")
+            fields[name] = value.removeprefix(" ")
+        elif not text and "data" in fields:
+            yield fields.get("id", ""), fields.get("event", ""), json.loads(fields["data"])
+            fields = {}
+
+
+@contextmanager
+def site(folder: Path, tokens: Tokens | None = None, **more: Any) -> Iterator[Site]:
+    """A server in a thread of its own, on a store in the folder."""
+    file = folder / "tokens.yaml"
+    file.write_text(TOKENS)
+    file.chmod(0o600)
+    listener = listening("127.0.0.1:0", why="")
+    found = Site(url_of(listener), folder / "runs.db")
+    end = threading.Event()
+
+    async def main() -> None:
+        async with SQLiteStore(found.store) as store, anyio.create_task_group() as tasks:
+            tasks.start_soon(lambda: serve(store, listener, tokens or read_tokens(str(file)), **more))
+            await anyio.to_thread.run_sync(end.wait)
+            tasks.cancel_scope.cancel()
+
+    thread = threading.Thread(target=anyio.run, args=(main,))
+    thread.start()
+    try:
+        yield found
+    finally:
+        end.set()
+        thread.join()
+
+
+@contextmanager
+def going(site: Site, script: str, policy: str, *more: str) -> Iterator[subprocess.Popen[str]]:
+    """A run in a process of its own, its events as they come; killed at the end."""
+    folder = site.store.parent
+    (folder / "agent.yaml").write_text(script)
+    (folder / "policy.yaml").write_text(policy)
+    process = subprocess.Popen(
+        [
+            *(*PROCTOR, "run", "--json", "--adapter", "scripted", "--set", "script=agent.yaml"),
+            *("--policy", "policy.yaml", "--store", str(site.store), *more, "Clean up"),
+        ],
+        stdout=subprocess.PIPE, text=True, cwd=folder, env={**os.environ, "PROCTOR_STORE": ""},
+    )  # fmt: skip
+    assert process.stdout is not None
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.stdout.close()
+        process.wait()
+
+
+def ran(site: Site, script: str, policy: str, *more: str) -> list[dict[str, Any]]:
+    """The events of a run that ended."""
+    with going(site, script, policy, *more) as process:
+        assert process.stdout is not None
+        return [json.loads(line) for line in process.stdout]
