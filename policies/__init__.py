@@ -17,9 +17,10 @@ from .rules.after import After, Eventually
 from .rules.before import Before, ImmediatelyBefore
 from .rules.check import Check
 from .rules.check_context import CheckContext, PastCall, Refuse
+from .rules.circuit_breaker import CircuitBreaker
 from .rules.count import Count, MaxCalls
 from .rules.lists import Allowlist, Blocklist
-from .rules.loop import CircuitBreaker, Loop, MaxParallel
+from .rules.loop import Loop, MaxParallel
 from .rules.nets.machine import NetState
 from .rules.nets.shorthand import NetLine
 from .rules.nets.written import Net, Transition

@@ -28,7 +28,17 @@ OnViolation: TypeAlias = Literal["cancel", "deny", "request_approval", "warn"]
 
 
 class Allow(Statement, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
-    """Only these tools may be called; several allow lists must all admit a call."""
+    """Only these tools may be called; several allow lists must all admit a call.
+
+    Attributes:
+        tools: The tools.
+        action: What a violation asks for; the policy's `on_violation` if not given.
+        reason: For telemetry; never shown to the model.
+        tell_model: The text that the model gets.
+        description: For people.
+        when: Conditions on the run's context; it holds only where all of them do.
+        id: The name by which violations and reports call it; `deny-1`, `allow-2`, ... if not given.
+    """
 
     tools: Sequence[Name | ToolWhere] = msgspec.field(name="allow")
     action: RuleAction | None = None
@@ -60,7 +70,17 @@ class Allow(Statement, frozen=True, omit_defaults=True, forbid_unknown_fields=Tr
 
 
 class Deny(Statement, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
-    """These tools may not be called."""
+    """These tools may not be called.
+
+    Attributes:
+        tools: The tools.
+        action: What a violation asks for; the policy's `on_violation` if not given.
+        reason: For telemetry; never shown to the model.
+        tell_model: The text that the model gets.
+        description: For people.
+        when: Conditions on the run's context; it holds only where all of them do.
+        id: The name by which violations and reports call it; `deny-1`, `allow-2`, ... if not given.
+    """
 
     tools: Sequence[Name | ToolWhere] = msgspec.field(name="deny")
     action: RuleAction | None = None
@@ -91,7 +111,16 @@ class Deny(Statement, frozen=True, omit_defaults=True, forbid_unknown_fields=Tru
 
 
 class Limit(Record, frozen=True):
-    """A limit with more to say than its number; `scope: session` counts over all runs of the session."""
+    """A limit with more to say than its number.
+
+    Attributes:
+        max: The limit; more than it is a violation.
+        scope: `run`, or `session`: counted over all runs of the session.
+        warn_at: The fraction of it at which a warning is recorded, once.
+        action: What a violation asks for; a limit other than `max_tool_calls` that only inherits `deny` cancels.
+        reason: For telemetry; never shown to the model.
+        tell_model: The text that the model gets when a call is refused.
+    """
 
     max: Amount
     scope: Literal["run", "session"] = "run"
@@ -105,7 +134,18 @@ LimitValue: TypeAlias = Amount | Limit | None
 
 
 class Limits(Record, frozen=True):
-    """Hard caps, each `>= 0` and violated when used > max: tokens, USD, milliseconds, calls, responses."""
+    """Hard caps: each is a number from 0, or a `Limit`, and is violated when more than it is used.
+
+    Attributes:
+        max_total_tokens: Tokens of input and output together.
+        max_input_tokens: Tokens of input, cached ones included.
+        max_output_tokens: Tokens of output.
+        max_cost_usd: USD.
+        max_duration_ms: Milliseconds from the start; `max_duration: 10m` is the same with a unit.
+        max_idle_ms: Milliseconds in which nothing happens, nothing runs and nobody is asked; `max_idle: 60s`.
+        max_tool_calls: Calls that started.
+        max_turns: Responses of the model.
+    """
 
     max_total_tokens: LimitValue = None
     max_input_tokens: LimitValue = None
@@ -127,14 +167,27 @@ class Limits(Record, frozen=True):
 
 
 class Approval(Record, frozen=True):
-    """How long a held call waits for a person (seconds), and what then."""
+    """How long a held call waits for a person, and what then.
+
+    Attributes:
+        timeout_s: Seconds that a call waits.
+        on_timeout: What then: `deny` the call, or `cancel` the run.
+    """
 
     timeout_s: Annotated[float, Meta(gt=0)] = 900
     on_timeout: Literal["deny", "cancel"] = "deny"
 
 
 class Price(Record, frozen=True):
-    """USD per million tokens; what is not given costs as input or output does."""
+    """What a model costs.
+
+    Attributes:
+        input_usd_per_mtok: USD for a million tokens of input.
+        output_usd_per_mtok: USD for a million tokens of output.
+        cache_read_usd_per_mtok: USD for a million tokens of input read from the cache; as input if not given.
+        cache_write_usd_per_mtok: USD for a million tokens of input written to the cache; as input if not given.
+        reasoning_usd_per_mtok: USD for a million tokens of reasoning; as output if not given.
+    """
 
     input_usd_per_mtok: Amount
     output_usd_per_mtok: Amount
@@ -146,7 +199,23 @@ class Price(Record, frozen=True):
 class Policy(Base, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True, weakref=True):
     """One policy as written; None means not stated.
 
-    `on_violation` not stated is `cancel`, unless a stack says stricter; `enforcement` not stated is `best_effort`.
+    Attributes:
+        name: The policy's name, which violations give.
+        version: The version of the language: 1.
+        description: For people.
+        on_violation: What a violation asks for where its rule does not say: `cancel`, unless a stack says stricter.
+        locked: No later policy of a stack may loosen it.
+        enforcement: `required`: do not start on an agent that cannot hold every call; `best_effort` if not given.
+        limits: Hard caps.
+        tool_rules: Allow and deny lists.
+        rules: Rules over the whole session.
+        nets: Petri nets, whole or as one line of shorthand.
+        virtual_tools: More names for calls whose input matches.
+        aliases: Names that stand for several tools.
+        approval: How long a held call waits for a person.
+        prices: Prices by model.
+        unpriced: What happens to a model without a price under a cap on cost: `warn`, or `reject`: do not start.
+        metadata: Anything else, for people and for adapters.
     """
 
     name: Name

@@ -8,9 +8,10 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
+from proctor.adapters.tool_names import CLIENTS, tools_of
 from proctor.policies import CompiledPolicy, Policy, PolicyError, RunContext, compile_policy, merge_policies
 from proctor.policies.errors import Problem
-from proctor.policies.language.record import Name, Record
+from proctor.policies.language.record import Amount, Name, Natural, Record
 from proctor.policies.reading.convert import Converter
 from proctor.policies.reading.fitting import INVALID
 from proctor.policies.reading.folders import load_policies
@@ -25,15 +26,29 @@ Answer: TypeAlias = Literal["allow", "warn", "request_approval", "deny", "cancel
 Ending: TypeAlias = Literal["held", "violated", "not_exercised"]
 
 
+class UsedBefore(Record, frozen=True):
+    """What the agent used since the call before: tokens and USD."""
+
+    input_tokens: Natural = 0
+    output_tokens: Natural = 0
+    cost_usd: Amount | None = None
+    model: str | None = None
+
+
 class ExpectedCall(Record, frozen=True):
     """One call and what is expected of it; `rules` are the ids of those that object, all of them.
 
     A call that may run returns `result`, or fails with `error`; one that waits for a person runs only where one of
-    the two is given, and is declined otherwise.
+    the two is given, and is declined otherwise. `user` is what the user wrote since the call before, `used` what the
+    agent used, `after_s` the seconds that passed; `same_turn`: the same response of the model asks for it.
     """
 
     tool: Name
     input: dict[str, Any] = {}
+    user: str | None = None
+    used: UsedBefore | None = None
+    after_s: Amount = 0
+    same_turn: bool = False
     result: Any = msgspec.UNSET
     error: Any = msgspec.UNSET
     expect: Answer = "allow"
@@ -54,15 +69,24 @@ class ExpectedCall(Record, frozen=True):
 
 
 class PolicyTest(Record, frozen=True):
-    """One session, its calls in order, and the statuses of rules at its end that are expected."""
+    """One session, its calls in order, and the statuses of rules at its end that are expected.
+
+    `agent` is the adapter whose names of tools the calls have; without one a tool is what it is called.
+    """
 
     name: Name
+    agent: str | None = None
     context: dict[str, Any] = {}
     calls: tuple[ExpectedCall, ...] = ()
     ends: dict[str, Ending] = {}
 
     def problems(self) -> Iterator[Complaint]:
-        """Nothing follows a cancelled run, and something is expected."""
+        """Nothing follows a cancelled run, something is expected, and of a known agent."""
+        if self.agent is not None and not tools_of(self.agent):
+            hint = did_you_mean(self.agent, CLIENTS) or f"known here: {', '.join(CLIENTS)}"
+            yield ("agent",), f"the tools of `{self.agent}` are not known; {hint}"
+        if self.calls and self.calls[0].same_turn:
+            yield ("calls", 0, "same_turn"), "there is no call before"
         for index, call in enumerate(self.calls[:-1]):
             if call.expect == "cancel":
                 yield ("calls", index + 1), "no call comes after one that ends the run"

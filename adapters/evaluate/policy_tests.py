@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
@@ -12,9 +13,11 @@ from proctor.adapters.traces.session import EventLog, TraceSession
 from proctor.policies import CompiledPolicy, RunContext
 from proctor.policies.stream.calls import input_digest
 from proctor.policies.stream.events import (
+    MessageSent,
     RunCancelled,
     RunCompleted,
     RunStarted,
+    TokenUsageUpdated,
     ToolApprovalGranted,
     ToolCallCompleted,
     ToolCallDenied,
@@ -29,6 +32,8 @@ from .failure import append_call, append_field, append_gap
 from .judge import judge_session
 from .records import DecisionRecord, SessionReport
 
+_START = datetime(2000, 1, 1, tzinfo=UTC)
+"""When a session begins; only what passes from there matters."""
 _BEFORE = 5
 """How many calls are shown before the one that was answered otherwise."""
 
@@ -62,20 +67,32 @@ def judge_test(
 
 
 def _as_expected(test: PolicyTest, file: str) -> TraceSession:
-    log = EventLog(test.name)
-    log.add(RunStarted)
+    log = EventLog(test.name, test.agent or "")
+    log.add(RunStarted, at=_START)
+    at = _START
     for number, call in enumerate(test.calls, 1):
+        at += timedelta(seconds=call.after_s)
+        _add_before(log, call, at)
         _add_call(log, call, number)
     cancelled = bool(test.calls) and test.calls[-1].expect == "cancel"
     log.add(RunCancelled if cancelled else RunCompleted)
     return TraceSession(id=test.name, source=file, format="tests", events=log.events)
 
 
+def _add_before(log: EventLog, call: ExpectedCall, at: datetime) -> None:
+    """What happened since the call before, up to the response that asks for this one."""
+    if call.user is not None:
+        log.add(MessageSent, at=at, content=call.user)
+    if not call.same_turn:
+        log.enter_turn(log.turn + 1, at)
+    if call.used is not None:
+        log.add(TokenUsageUpdated, at=at, **msgspec.structs.asdict(call.used))
+
+
 def _add_call(log: EventLog, call: ExpectedCall, number: int) -> None:
-    """A call, each in a model response of its own, and what becomes of it."""
-    log.enter_turn(number)
+    """A call and what becomes of it."""
     named: dict[str, Any] = {"tool_call_id": _id(number), "tool_name": call.tool}
-    given: dict[str, Any] = {**named, "tool_input": call.input, "turn": number}
+    given: dict[str, Any] = {**named, "tool_input": call.input, "turn": log.turn}
     log.add(ToolCallRequested, **given)
     if call.expect in ("deny", "cancel") or (call.expect == "request_approval" and not call.ended):
         log.add(ToolCallDenied, **named)

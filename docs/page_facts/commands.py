@@ -20,7 +20,9 @@ def reference(_: str) -> str:
 
 def _walk(command: click.Command, context: click.Context) -> Iterator[tuple[click.Command, click.Context]]:
     yield command, context
-    for name in command.list_commands(context) if isinstance(command, click.Group) else ():
+    if not isinstance(command, click.Group):
+        return
+    for name in command.list_commands(context):
         found = command.get_command(context, name)
         if found is not None and not found.hidden:
             yield from _walk(found, click.Context(found, info_name=name, parent=context))
@@ -30,9 +32,8 @@ def _section(command: click.Command, context: click.Context) -> str:
     level = "#" * (context.command_path.count(" ") + 1)
     usage = f"{context.command_path} {' '.join(command.collect_usage_pieces(context))}"
     parts = [f"{level} `{context.command_path}`", f"```text\n{usage}\n```", *_help(command)]
-    options = [
-        each for each in command.get_params(context) if isinstance(each, click.Option) and "--help" not in each.opts
-    ]
+    given = (each for each in command.get_params(context) if "--help" not in each.opts)
+    options = [each for each in given if isinstance(each, click.Option)]
     if options:
         parts.append(table(["option", "default", "meaning"], (_option(each, context) for each in options)).rstrip())
     return "\n\n".join(parts) + "\n"

@@ -2,6 +2,7 @@
 
 ROOMS = (
     "selectors",  # which calls a rule speaks of
+    "tools",  # the tools that a rule speaks of, as they are written
     "explaining",  # which condition was met or missed by which value
     "naming",  # what a call goes by
     "predicates",  # the predicate each condition is compiled to

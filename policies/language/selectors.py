@@ -6,84 +6,25 @@ predicate on the call.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol, TypeAlias
 
-import msgspec
-
 from ..values import paths, regexes
-from ..values.complaints import Complaint, Where
 from ..values.equality import texts_in
-from ..values.globs import Matcher, glob_problems, matcher
-from .conditions import Condition
+from ..values.globs import Matcher, matcher
 from .explaining import explained
 from .facts import Facts
 from .naming import CallNames
 from .operands import OutputRef
 from .predicates import compile_conditions
-from .record import Name, Record
+from .tools import HUMAN as HUMAN
+from .tools import Selector as Selector
+from .tools import ToolWhere as ToolWhere
+from .tools import VirtualTool as VirtualTool
+from .tools import is_person as is_person
+from .tools import selector_problems as selector_problems
 from .wording import condition_words
-
-
-class ToolWhere(Record, frozen=True):
-    """A tool, or several, whose input meets the conditions."""
-
-    tool: Name | Sequence[Name]
-    where: Sequence[Condition] = ()
-
-    def problems(self) -> Iterator[Complaint]:
-        """What is wrong beyond the types."""
-        return selector_problems(self.tool, ("tool",))
-
-
-Selector: TypeAlias = Name | ToolWhere | Sequence[Name | ToolWhere]
-"""Wherever a rule names a tool: `Tool`, `[ToolA, "mcp__*"]` or `{tool: ..., where: [...]}`."""
-
-
-HUMAN = "human-approval"
-"""What stands for a person's approval of the judged call where a rule says what must come first."""
-
-
-def is_person(item: Any) -> bool:
-    """Whether an item of a selector is a person's approval and no tool."""
-    return isinstance(item, str) and item.strip().casefold() == HUMAN
-
-
-def person_problems(name: str, where: Where) -> Iterator[Complaint]:
-    """That a person's approval stands where a tool is named, if it does."""
-    if is_person(name):
-        message = f"`{HUMAN}` is a person's approval, not a tool: it stands in `first` of `before` and "
-        yield where, f"{message}`immediately_before`, in `prior`, and in `require {HUMAN} before TOOL`"
-
-
-def selector_problems(selector: Any, where: Where, *, person: bool = False) -> Iterator[Complaint]:
-    """What is wrong with the names of a selector; its records check themselves. `person`: an approval may be one."""
-    if isinstance(selector, str):
-        yield from glob_problems(selector, where)
-        yield from person_problems(selector, where) if not person else ()
-    elif isinstance(selector, tuple | list):
-        if not selector:
-            yield where, "names no tool"
-        for n, item in enumerate(selector):
-            if isinstance(item, str):
-                yield from selector_problems(item, (*where, n), person=person)
-
-
-class VirtualTool(Record, frozen=True):
-    """One more name for a tool's call whose input matches."""
-
-    tool: Name
-    path: str
-    match: str
-    as_: Name = msgspec.field(name="as")
-
-    def problems(self) -> Iterator[Complaint]:
-        """What is wrong beyond the types."""
-        yield from selector_problems(self.tool, ("tool",))
-        yield from person_problems(self.as_, ("as",))
-        yield from paths.problems(self.path, ("path",))
-        yield from regexes.problems(self.match, ("match",))
 
 
 class VirtualName:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from typing import Any
 
 from ..language.record import Base
@@ -13,6 +14,8 @@ from .shapes import AnyRule, Choice, Items, Number, OfRecord, OneOf, Open, Shape
 
 _FILLED = {"type": "string", "pattern": r"\S"}
 _LARGEST = 2**63 - 1
+_FIELD = re.compile(r"^    (\w+): (.*(?:\n {8}.*)*)", re.M)
+"""A field in a docstring, with the lines that go on with it."""
 
 
 def json_schema() -> dict[str, Any]:
@@ -87,19 +90,37 @@ def _of_record(cls: type[Base], definitions: dict[str, Any]) -> dict[str, Any]:
 
 def _definition(cls: type[Base], definitions: dict[str, Any]) -> dict[str, Any]:
     fields = fields_of(cls).values()
-    properties = {field.key: _schema(field.shape, definitions) for field in fields}
+    meanings = _meanings(cls)
+    properties = {
+        field.key: {**_schema(field.shape, definitions), **({"description": text} if text else {})}
+        for field in fields
+        for text in [meanings.get(field.name)]
+    }
     required = [field.key for field in fields if field.required]
     config = cls.__struct_config__
     if config.tag_field and isinstance(config.tag, str):
         properties = {config.tag_field: {"const": config.tag}, **properties}
         required = [config.tag_field, *required]
     return {
-        "description": inspect.cleandoc(cls.__doc__ or ""),
+        "description": _docstring(cls).partition("\n\nAttributes:\n")[0],
         "type": "object",
         "properties": properties,
         **({"required": required} if required else {}),
         "additionalProperties": False,
     }
+
+
+def _meanings(cls: type) -> dict[str, str]:
+    """What the docstrings of a record, and of those it is made of, say of its fields by name."""
+    found: dict[str, str] = {}
+    for base in reversed(cls.__mro__):
+        said = _docstring(base).partition("\nAttributes:\n")[2]
+        found |= {name: " ".join(text.split()) for name, text in _FIELD.findall(said)}
+    return found
+
+
+def _docstring(cls: type) -> str:
+    return inspect.cleandoc(cls.__dict__.get("__doc__") or "")
 
 
 def _any_rule(definitions: dict[str, Any]) -> dict[str, Any]:

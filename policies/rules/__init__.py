@@ -5,9 +5,10 @@ from __future__ import annotations
 from .after import After, Eventually
 from .before import Before, ImmediatelyBefore
 from .check import Check
+from .circuit_breaker import CircuitBreaker
 from .count import Count, MaxCalls
 from .lists import Allowlist, Blocklist
-from .loop import CircuitBreaker, Loop, MaxParallel
+from .loop import Loop, MaxParallel
 from .never_after import ForbidsAfter, NeverAfter
 from .precondition import Precondition
 from .provenance import Provenance
@@ -46,7 +47,8 @@ ROOMS = (
     "check",  # `check`
     "check_context",  # what a `check` is told beside the call, and how it may answer
     "keyed",  # `key`
-    "loop",  # `loop`, `max_parallel` and `circuit_breaker`
+    "circuit_breaker",  # `circuit_breaker`
+    "loop",  # `loop` and `max_parallel`
     "count",  # `count` and its other spelling `max_calls`
     "nets",  # how nets are written
     "never_after",  # `never_after` and `forbids_after`

@@ -18,7 +18,13 @@ TRIGGER, THEN = 1, 2
 
 
 class After(Rule, tag="after", frozen=True):
-    """Each `trigger` must be answered by `then` within so many calls."""
+    """Each `trigger` must be answered by `then` within so many calls.
+
+    Attributes:
+        trigger: The calls that must be answered.
+        then: The calls that answer.
+        within: How many calls may come before the answer, it included.
+    """
 
     trigger: Selector
     then: Selector
@@ -58,7 +64,12 @@ class After(Rule, tag="after", frozen=True):
 
 
 class Eventually(Rule, tag="eventually", frozen=True):
-    """One of the first so many calls must be `tool`."""
+    """One of the first so many calls must be `tool`.
+
+    Attributes:
+        tool: The call that must come.
+        within: By which call, counted from 1.
+    """
 
     tool: Selector
     within: Positive

@@ -19,7 +19,13 @@ FIRST, THEN = 1, 2
 
 
 class Before(Rule, tag="before", frozen=True):
-    """`then` only after `first`; once satisfied, always satisfied."""
+    """`then` only after `first`; once satisfied, always satisfied.
+
+    Attributes:
+        first: The calls that must have come; `human-approval` is a person's approval of the very call.
+        then: The calls that need it.
+        first_must: What the first must have done: `completed`, or only `started`.
+    """
 
     first: Selector
     then: Selector
@@ -56,7 +62,12 @@ class Before(Rule, tag="before", frozen=True):
 
 
 class ImmediatelyBefore(Rule, tag="immediately_before", frozen=True):
-    """`then` only right after `first`, no other counted call between."""
+    """`then` only right after `first`, no other counted call between.
+
+    Attributes:
+        first: The calls that must come right before; `human-approval` as in `before`.
+        then: The calls that need it.
+    """
 
     first: Selector
     then: Selector

@@ -31,6 +31,10 @@ class Check(Rule, tag="check", frozen=True):
     """Asks a callable about each call of `tool`, with its context if it takes two arguments; one that raises denies.
 
     An `async def` runs outside the monitor: its answers are handed to `propose(call, checks={id: answer})`.
+
+    Attributes:
+        check: The callable; see "Rules in Python".
+        tool: The calls it is asked about.
     """
 
     check: CheckFunction

@@ -19,7 +19,16 @@ rule with `within_turns` refuses.
 
 
 class Count(Rule, tag="count", frozen=True):
-    """At most `max`, at least `min` or `exact`ly so many calls; `exact` overrides the others."""
+    """At most `max`, at least `min` or `exact`ly so many calls; `exact` overrides the others.
+
+    Attributes:
+        tool: The calls that are counted.
+        max: At most so many calls.
+        min: At least so many calls, by the end.
+        exact: Exactly so many calls; overrides the others.
+        of: Which calls count: those that `started`, that `completed`, or that were `attempted`.
+        within_turns: With `max`: counted over the last so many responses.
+    """
 
     tool: Selector
     max: Natural | None = None
@@ -92,7 +101,12 @@ class Count(Rule, tag="count", frozen=True):
 
 
 class MaxCalls(Rule, tag="max_calls", frozen=True):
-    """`count` with `max`."""
+    """`count` with `max`.
+
+    Attributes:
+        tool: The calls that are counted.
+        max: At most so many calls.
+    """
 
     tool: Selector
     max: Natural

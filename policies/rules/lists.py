@@ -16,7 +16,11 @@ ListedTools = Sequence[Name | ToolWhere]
 
 
 class Allowlist(Rule, tag="allowlist", frozen=True):
-    """Only these tools may be called."""
+    """Only these tools may be called.
+
+    Attributes:
+        tools: The tools that may be called.
+    """
 
     tools: ListedTools
 
@@ -51,7 +55,11 @@ class Allowlist(Rule, tag="allowlist", frozen=True):
 
 
 class Blocklist(Rule, tag="blocklist", frozen=True):
-    """These tools may not be called."""
+    """These tools may not be called.
+
+    Attributes:
+        tools: The tools that may not be called.
+    """
 
     tools: ListedTools
 

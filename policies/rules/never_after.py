@@ -16,7 +16,12 @@ TRIGGER, FORBIDDEN = 1, 2
 
 
 class NeverAfter(Rule, tag="never_after", frozen=True):
-    """No `forbidden` call once a `trigger` started, whatever became of it."""
+    """No `forbidden` call once a `trigger` started, whatever became of it.
+
+    Attributes:
+        trigger: The calls after which it is forbidden.
+        forbidden: The calls that are forbidden from then on.
+    """
 
     trigger: Selector
     forbidden: Selector
@@ -56,7 +61,12 @@ class NeverAfter(Rule, tag="never_after", frozen=True):
 
 
 class ForbidsAfter(Rule, tag="forbids_after", frozen=True):
-    """Once `tool` starts, `tools` are forbidden for the rest of the session; lifted if each such call failed."""
+    """Once `tool` starts, `tools` are forbidden for the rest of the session; lifted if each such call failed.
+
+    Attributes:
+        tool: The call that forbids.
+        tools: What it forbids.
+    """
 
     tool: Selector
     tools: Sequence[Name | ToolWhere]

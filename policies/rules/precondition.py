@@ -28,7 +28,12 @@ def _priors(requires: Iterable[Requirement]) -> Iterator[Selector]:
 
 
 class Precondition(Rule, tag="precondition", frozen=True):
-    """`tool` only where every requirement holds."""
+    """`tool` only where every requirement holds.
+
+    Attributes:
+        tool: The calls that need it.
+        requires: The requirements; all of them must hold.
+    """
 
     tool: Selector
     requires: tuple[Requirement, ...]

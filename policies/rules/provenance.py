@@ -20,7 +20,13 @@ TOOL = 1
 
 
 class Source(Record, frozen=True):
-    """A tool whose successful output supplies values: at `path`, or as captures of `regex`."""
+    """A tool whose successful output supplies values: at `path`, or as captures of `regex`.
+
+    Attributes:
+        tool: The calls whose output is looked at.
+        path: Where the values are in the output; anywhere if not given.
+        regex: A regular expression whose captures are the values.
+    """
 
     tool: Selector
     path: str | None = None
@@ -38,7 +44,15 @@ class Source(Record, frozen=True):
 
 
 class Provenance(Rule, tag="provenance", frozen=True):
-    """Every value at `path` must have been in a user message or in a listed tool's output."""
+    """Every value at `path` must have been in a user message or in a listed tool's output.
+
+    Attributes:
+        tool: The calls whose values are looked at.
+        path: Where the values are in the input.
+        from_: Who may have supplied them: `user_message`, or tools whose successful output has them.
+        extract: A regular expression that finds the values in the text at `path`.
+        except_: Values that need no source.
+    """
 
     tool: Selector
     path: str

@@ -119,7 +119,19 @@ class Statement(Base, frozen=True):
 
 
 class Rule(Statement, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True, tag_field="type"):
-    """What every rule may carry; a family adds its own fields (one file each under `rules/`)."""
+    """What every rule may carry; a family adds its own fields (one file each under `rules/`).
+
+    Attributes:
+        id: The name by which violations and reports call it; made from its type and place if not given.
+        action: What a violation asks for; the policy's `on_violation` if not given.
+        unpreventable: What a `deny` becomes where the agent cannot be held: `cancel`, as it is if not given, or
+            `warn`.
+        reason: For telemetry; never shown to the model.
+        tell_model: The text that the model gets when a call is refused.
+        description: For people.
+        when: Conditions on the run's context; the rule holds only where all of them do.
+        key: A path in the input: one independent instance of the rule for each value there.
+    """
 
     id: Name | None = None
     action: RuleAction | None = None

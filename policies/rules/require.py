@@ -14,7 +14,11 @@ from .wording import names
 
 
 class Require(Rule, tag="require", frozen=True):
-    """The tool must have been called by the end of the run."""
+    """The tool must have been called by the end of the run.
+
+    Attributes:
+        tool: The call that must have come.
+    """
 
     tool: Selector
 

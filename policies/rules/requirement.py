@@ -19,7 +19,14 @@ from .wording import names
 
 
 class Same(Record, frozen=True):
-    """Binds the judged call to one earlier call: its values at `path` are among that call's values."""
+    """Binds the judged call to one earlier call: its values at `path` are among that call's values.
+
+    Attributes:
+        path: Where the value is in the judged call's input.
+        prior_path: Where it is in the earlier call's input; `path` if nothing of the three is given.
+        prior_output_path: Where it is in the earlier call's output.
+        prior_output_regex: A regular expression whose captures in that output are the values.
+    """
 
     path: str
     prior_path: str | None = None
@@ -44,7 +51,20 @@ class Same(Record, frozen=True):
 
 
 class Requirement(Record, frozen=True):
-    """One requirement: `prior`, `turns_gte`, `user_said` or `any_of`."""
+    """One requirement: `prior`, `turns_gte`, `user_said` or `any_of`.
+
+    Attributes:
+        prior: An earlier call; `human-approval` is a person's approval of the very call.
+        must: What it must have done: `completed`, or only `started`.
+        same: Bind it to the judged call: values that both have.
+        output: Conditions on what it returned.
+        pick: Which earlier call counts where several match: the `latest`, or `any`.
+        turns_gte: At least so many responses of the model before.
+        user_said: A regular expression that a message of the user matches.
+        in_: Which message of the user: `any`, or the `latest`.
+        any_of: One of these requirements is enough.
+        description: For people: what is required, in words.
+    """
 
     prior: Selector | UnsetType = UNSET
     must: Literal["completed", "started"] = "completed"

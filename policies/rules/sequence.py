@@ -18,7 +18,12 @@ Tools = tuple[Name | ToolWhere | tuple[Name | ToolWhere, ...], ...]
 
 
 class Sequence(Rule, tag="sequence", frozen=True):
-    """The tools in this order: no member before its predecessor; `strict`: and nothing else between."""
+    """The tools in this order: no member before its predecessor; `strict`: and nothing else between.
+
+    Attributes:
+        tools: The members, in their order.
+        strict: Nothing else may come between them.
+    """
 
     tools: Tools
     strict: bool = False
@@ -57,7 +62,12 @@ class Sequence(Rule, tag="sequence", frozen=True):
 
 
 class ForbiddenSequence(Rule, tag="forbidden_sequence", frozen=True):
-    """The tools in this order must not happen: next to each other (`strict`), or with gaps (`any`)."""
+    """The tools in this order must not happen: next to each other (`strict`), or with gaps (`any`).
+
+    Attributes:
+        sequence: The members, in their order.
+        adjacency: `strict`: right after each other; `any`: with other calls between.
+    """
 
     sequence: Tools
     adjacency: Literal["strict", "any"] = "strict"

@@ -104,6 +104,47 @@ def test_statuses_at_the_end_are_compared(judged: Any) -> None:
     assert "  > the session ended here\n" in answer.out
 
 
+LIMITS = "{name: own, limits: {max_cost_usd: 2, max_duration: 10m, max_idle: 5m, max_turns: 3}}"
+
+
+@pytest.mark.parametrize(
+    "calls",
+    [
+        "{tool: x, used: {cost_usd: 1.5}}, {tool: x, used: {cost_usd: 0.6}, expect: cancel, rules: [max_cost_usd]}",
+        "{tool: x}, {tool: x, after_s: 301, expect: cancel, rules: [max_idle_ms]}",
+        "{tool: x, after_s: 290}, {tool: x, after_s: 290}, {tool: x, after_s: 290, expect: cancel}",
+        "{tool: x}, {tool: x}, {tool: x}, {tool: x, same_turn: true}, {tool: x, expect: cancel, rules: [max_turns]}",
+    ],
+)
+def test_usage_time_and_responses_are_judged(cli: Cli, place: Path, calls: str) -> None:
+    """What was used and how much time passed before a call, and which response asks for it."""
+    answer = cli("test", "-", stdin=f"policies: [{LIMITS}]\ntests: [{{name: one, calls: [{calls}]}}]\n")
+
+    assert (answer.code, answer.out) == (0, "1 passed\n")
+
+
+def test_what_the_user_wrote_is_judged(cli: Cli, place: Path) -> None:
+    """A rule that wants the user to have said it."""
+    rule = "{type: precondition, tool: refund, requires: [{user_said: refund}]}"
+    own = f"{{name: own, on_violation: deny, rules: [{rule}]}}"
+    calls = "{tool: refund, expect: deny}, {tool: refund, user: a refund please}"
+    answer = cli("test", "-", stdin=f"policies: [{own}]\ntests: [{{name: one, calls: [{calls}]}}]\n")
+
+    assert (answer.code, answer.out) == (0, "1 passed\n")
+
+
+@pytest.mark.parametrize(("agent", "expected"), [(", agent: claude", "deny"), ("", "allow")])
+def test_a_test_is_about_an_agent(cli: Cli, place: Path, agent: str, expected: str) -> None:
+    """Portable names mean what they mean there."""
+    own = (
+        "{name: own, on_violation: deny, tool_rules: [{deny: [{tool: write, where: [{path: $.path, regex: etc}]}]}]}"
+    )
+    call = f"{{tool: Write, input: {{file_path: /etc/x}}, expect: {expected}}}"
+    answer = cli("test", "-", stdin=f"policies: [{own}]\ntests: [{{name: one{agent}, calls: [{call}]}}]\n")
+
+    assert (answer.code, answer.out) == (0, "1 passed\n")
+
+
 def test_a_session_without_calls_has_an_end(cli: Cli, place: Path) -> None:
     """What is required is missing then."""
     own = "{name: own, rules: [{type: require, id: receipt, tool: receipt}]}"
@@ -129,6 +170,8 @@ def test_policies_may_be_written_in_place_and_tests_come_from_standard_input(cli
             "1:12: error: there is no file `none.yaml`",
         ),
         ("policies: [org.yaml]\ntests: []", "2:8: error: there are no tests"),
+        ("policies: [org.yaml]\ntests: [{name: a, agent: clade, calls: [{tool: x}]}]", "2:26: error: the tools of"),
+        ("policies: [org.yaml]\ntests: [{name: a, calls: [{tool: x, same_turn: true}]}]", "2:48: error: there is no"),
         ("policies: [org.yaml]\ntests: [{name: a}]", "2:9: error: the test expects nothing"),
         (
             "policies: [{name: a, limts: {}}]\ntests: [{name: a, calls: [{tool: x}]}]",

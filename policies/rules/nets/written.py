@@ -13,7 +13,16 @@ from ..record import Cap, Roles, RuleAction, Statement
 
 
 class Transition(Record, frozen=True):
-    """`auto` fires at the call, `manual` asks a person first; `deferred` gives its outputs on completion."""
+    """`auto` fires at the call, `manual` asks a person first; `deferred` gives its outputs on completion.
+
+    Attributes:
+        name: Its name within the net.
+        type: `auto` fires at the call, `manual` asks a person first.
+        inputs: The places it takes a token from; named twice, two.
+        outputs: The places it gives a token to.
+        tools: The calls it covers; without any it fires by itself as soon as it is enabled.
+        deferred: Its outputs are given when the call succeeds, not when it starts.
+    """
 
     name: Name
     type: Literal["auto", "manual"] = "auto"
@@ -34,7 +43,22 @@ class Transition(Record, frozen=True):
 
 
 class Net(Statement, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """A Petri net over tools; a token that a place has no `capacity` for is dropped."""
+    """A Petri net over tools; a token that a place has no `capacity` for is dropped.
+
+    Attributes:
+        name: The net's name, which is its rule id.
+        places: The places.
+        initial_marking: Tokens at the start, by place; 0 if not given.
+        capacity: The most tokens a place may hold; more are dropped.
+        transitions: The transitions.
+        terminal_places: Places that a token must have reached by the end.
+        free_tools: Tools that are not the net's business.
+        action: What a violation asks for; the policy's `on_violation` if not given.
+        reason: For telemetry; never shown to the model.
+        tell_model: The text that the model gets when a call is refused.
+        description: For people.
+        when: Conditions on the run's context.
+    """
 
     name: Name
     places: tuple[Name, ...]
