@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..language.selectors import NameScope, person_problems, selector_problems
+from ..language.selectors import NameScope, selector_problems
+from ..language.tools import person_problems
 from ..rules.nets.shorthand import line_problems
 from ..values.complaints import Complaint
 from .fitting import place_of
