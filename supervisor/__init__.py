@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from .store.memory import MemoryStore
     from .store.paging import all_runs
     from .supervisor import Supervisor
+    from .sync import run_once_sync
     from .watch.subscriptions import Subscription
 
 __all__ = [
@@ -84,6 +85,7 @@ __all__ = [
     "execute_run",
     "pending",
     "run_once",
+    "run_once_sync",
 ]
 
 __getattr__, __dir__ = lazily(
@@ -105,6 +107,7 @@ __getattr__, __dir__ = lazily(
         "store.memory": "MemoryStore",
         "store.paging": "all_runs",
         "supervisor": "Supervisor",
+        "sync": "run_once_sync",
         "watch.subscriptions": "Subscription",
     },
 )
@@ -112,6 +115,7 @@ __getattr__, __dir__ = lazily(
 
 ROOMS = (
     "testing",  # what tests and authors of adapters and stores use
+    "sync",  # one run, from code that is not asynchronous
     "api",  # one run, awaited
     "supervisor",  # many runs
     "handle",  # a run as its caller holds it

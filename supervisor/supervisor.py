@@ -98,12 +98,16 @@ class Supervisor:
     ) -> None:
         assert self._tasks is not None
         self._closing = True
+        reason = _why_left(error)
         try:
             if error is None:
                 await self._runs.drained()
+        except anyio.get_cancelled_exc_class() as cancel:
+            reason = _why_left(cancel)
+            raise
         finally:
             try:
-                self._runs.cancel_all("the supervisor is closing")
+                self._runs.cancel_all(reason)
                 await self._runs.drained_for_sure()
             finally:
                 self._subscriptions.close()
@@ -269,3 +273,12 @@ class Supervisor:
     def _publish(self, events: list[Event]) -> None:
         self._subscriptions.publish(events)
         self._publishers.publish(events)
+
+
+def _why_left(error: BaseException | None) -> str:
+    """Why a supervisor ends its runs, as their record has it."""
+    if error is None:
+        return "the supervisor is closing"
+    if isinstance(error, anyio.get_cancelled_exc_class()):
+        return "its caller was cancelled"
+    return f"its caller failed: {type(error).__name__}"

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         Supervisor,
         execute_run,
         run_once,
+        run_once_sync,
     )
 
 __version__ = "0.1.0"
@@ -50,7 +51,15 @@ _NAMES = {
         "parse_policies",
         "preflight",
     ),
-    "supervisor": ("ApprovalAnswer", "ApprovalRequest", "RunResult", "Supervisor", "execute_run", "run_once"),
+    "supervisor": (
+        "ApprovalAnswer",
+        "ApprovalRequest",
+        "RunResult",
+        "Supervisor",
+        "execute_run",
+        "run_once",
+        "run_once_sync",
+    ),
 }
 _FOLDERS = {name: folder for folder, names in _NAMES.items() for name in names}
 
@@ -74,6 +83,7 @@ __all__ = [
     "parse_policies",
     "preflight",
     "run_once",
+    "run_once_sync",
 ]
 
 

@@ -1,0 +1,128 @@
+"""The application of the page on apps does what the page says: in Starlette's test client, and in a real server."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+from page_blocks import ROOT, blocks
+
+from proctor.supervisor.testing import Ask, FakeAdapter
+from proctor.supervisor.testing.patience import PATIENCE_S
+
+for part in ("fastapi", "pydantic_ai", "httpx", "uvicorn"):
+    pytest.importorskip(part, reason="pip install -e '.[dev]'")
+
+(APP,) = [block.text for block in blocks(ROOT / "docs" / "how-to" / "apps.md") if block.file == "app.py"]
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where the application stands, and its store."""
+    (tmp_path / "app.py").write_text(APP)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+def test_a_run_outlives_its_request_and_is_approved_by_another(place: Path, backend: Any) -> None:
+    """On both backends: started, asked about, answered, followed to its end. The page's framework is asyncio's."""
+    from starlette.testclient import TestClient
+
+    names: dict[str, Any] = {"__name__": "app"}
+    exec(APP, names)
+    if backend == "trio":
+        names["adapter"] = FakeAdapter([Ask(name="refund", input={"order": "7"})])
+    with TestClient(names["app"], backend=backend) as client:
+        run_id = client.post("/runs", params={"prompt": "refund order 7"}).json()["run_id"]
+        (asked,) = until(lambda: client.get("/approvals").json())
+        answered = client.post(f"/approvals/{quote(asked['id'])}", params={"by": "ana"})
+        events = [json.loads(line) for line in client.get(f"/runs/{run_id}/events").iter_lines()]
+        missing = client.get("/runs/none/events").status_code
+
+    assert (asked["tool"], answered.status_code, missing) == ("refund", 200, 404)
+    assert [event["by"] for event in events if event["type"] == "tool_approval_granted"] == ["ana"]
+    assert events[-1]["type"] == "run_completed"
+
+
+def test_another_process_answers_the_approvals_of_a_real_server(place: Path) -> None:
+    """With the commands that the page shows."""
+    with served(place) as ask:
+        run_id = ask("POST", "/runs?prompt=go")["run_id"]
+        (asked,) = until(lambda: proctor("approvals", "--json"))
+        proctor("approve", asked["approval_id"])
+        events = ask("GET", f"/runs/{run_id}/events", lines=True)
+
+    assert events[-1]["type"] == "run_completed"
+    assert "tool_call_completed" in {event["type"] for event in events}
+
+
+def test_a_server_that_is_told_to_stop_ends_its_runs_first(place: Path) -> None:
+    """The run waits for a person; SIGTERM; the record says why it ended."""
+    with served(place) as ask:
+        ask("POST", "/runs?prompt=go")
+        until(lambda: ask("GET", "/approvals"))
+
+    last = proctor("show", "last", "--json")[-1]
+
+    assert (last["type"], last["reason"]) == ("run_cancelled", "the server is shutting down")
+
+
+def until(look: Any) -> Any:
+    """What is seen at last."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not (found := look()):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    return found
+
+
+def proctor(*arguments: str) -> list[dict[str, Any]]:
+    """What a command on the application's store prints."""
+    command = [sys.executable, "-m", "proctor.adapters.cli", *arguments, "--store", "runs.db"]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=True)
+    return [json.loads(line) for line in ran.stdout.splitlines() if line.startswith("{")]
+
+
+@contextmanager
+def served(place: Path) -> Iterator[Any]:
+    """The application in a server of its own; gives how to ask it. In the end it is told to stop, and has stopped."""
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        listening.listen()
+        address = listening.getsockname()
+        command = [sys.executable, "-m", "uvicorn", "app:app", "--fd", str(listening.fileno())]
+        server = subprocess.Popen(
+            command,
+            cwd=place,
+            pass_fds=[listening.fileno()],
+            stderr=subprocess.PIPE,
+            env={**os.environ, "PYTHONPATH": str(place)},
+        )
+    with server:
+        try:
+            yield lambda method, path, lines=False: asked(address, method, path, lines=lines)
+        finally:
+            server.send_signal(signal.SIGTERM)
+            _, errors = server.communicate(timeout=PATIENCE_S)
+    assert b"Application shutdown complete" in errors, errors.decode()
+
+
+def asked(address: tuple[str, int], method: str, path: str, *, lines: bool) -> Any:
+    """The answer of a server, whole."""
+    with closing(http.client.HTTPConnection(*address, timeout=PATIENCE_S)) as connection:
+        connection.request(method, path)
+        answer = connection.getresponse().read()
+    return [json.loads(line) for line in answer.splitlines()] if lines else json.loads(answer)

@@ -1,0 +1,166 @@
+"""What becomes of a run when whoever waits for it goes away: ended, released, recorded, and only then let go."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Awaitable, Callable
+
+import anyio
+import pytest
+
+from proctor.policies.policy import Limits, Policy
+from proctor.policies.stream.events import RunCancelled
+from proctor.supervisor import MemoryStore, PolicyViolationError, Supervisor, create_run, execute_run, run_once
+from proctor.supervisor.testing import Ask, FakeAdapter, Pause
+from proctor.supervisor.testing.patience import PATIENCE_S
+
+OPEN = Policy(name="open", limits=Limits(max_tool_calls=9))
+
+
+class Started(FakeAdapter):
+    """Does nothing until it is interrupted; calls `when_begun` first."""
+
+    def __init__(self, when_begun: Callable[[], object] = lambda: None) -> None:
+        async def begin() -> None:
+            when_begun()
+
+        super().__init__([Ask(name="read", meanwhile=begin), Pause()], deaf=1, rung_s=0.01)
+
+
+async def once(adapter: FakeAdapter, store: MemoryStore) -> None:
+    await run_once(adapter, "go", policies=[OPEN], store=store)
+
+
+async def executed(adapter: FakeAdapter, store: MemoryStore) -> None:
+    await execute_run(store, adapter, await create_run(store, "go"), policies=[OPEN])
+
+
+Waiting = Callable[[FakeAdapter, MemoryStore], Awaitable[None]]
+ways = pytest.mark.parametrize("waiting", [once, executed])
+
+
+async def reasons(store: MemoryStore) -> list[str]:
+    """Why each run of a store was cancelled, as recorded."""
+    runs = await store.runs()
+    events = [event for run in runs for event in [e async for e in store.read(run.session_id)]]
+    return [event.reason for event in events if isinstance(event, RunCancelled)]
+
+
+@ways
+@pytest.mark.anyio
+async def test_the_end_of_a_time_ends_the_run(waiting: Waiting) -> None:
+    """On both backends, by anyio's own scopes."""
+    store, scope = MemoryStore(), anyio.CancelScope()
+    adapter = Started(lambda: setattr(scope, "deadline", -math.inf))
+    with scope:
+        await waiting(adapter, store)
+
+    assert await reasons(store) == ["its caller was cancelled"]
+    assert adapter.closed == len(adapter.launches) == 1
+
+
+async def waited_for(run: Awaitable[None]) -> None:
+    await asyncio.wait_for(run, PATIENCE_S)
+
+
+async def timed_out(run: Awaitable[None]) -> None:
+    async with asyncio.timeout(PATIENCE_S):
+        await run
+
+
+@ways
+@pytest.mark.parametrize("within", [waited_for, timed_out])
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+@pytest.mark.anyio
+async def test_asyncios_own_timeouts_end_the_run(
+    waiting: Waiting,
+    within: Callable[[Awaitable[None]], Awaitable[None]],
+    anyio_backend: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As programs that know nothing of anyio write them; the time is up once the agent has begun."""
+    loop, later = asyncio.get_running_loop(), [0.0]
+    monkeypatch.setattr(loop, "time", lambda now=loop.time: now() + later[0])
+    store, adapter = MemoryStore(), Started(lambda: later.append(later.pop() + PATIENCE_S))
+    with pytest.raises(TimeoutError):
+        await within(waiting(adapter, store))
+
+    assert await reasons(store) == ["its caller was cancelled"]
+
+
+@ways
+@pytest.mark.parametrize("times", [1, 2, 3])
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+@pytest.mark.anyio
+async def test_a_task_of_asyncio_that_is_cancelled_ends_its_run_first(
+    waiting: Waiting, times: int, anyio_backend: str
+) -> None:
+    """However often it is cancelled meanwhile."""
+    store, begun = MemoryStore(), asyncio.Event()
+    adapter = Started(begun.set)
+    task = asyncio.ensure_future(waiting(adapter, store))
+    await begun.wait()
+    for _ in range(times):
+        task.cancel()
+        await asyncio.sleep(0)
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+    assert await reasons(store) == ["its caller was cancelled"]
+    assert adapter.closed == 1
+
+
+@pytest.mark.anyio
+async def test_whoever_only_waits_for_a_run_ends_nothing() -> None:
+    """The supervisor owns it."""
+    store = MemoryStore()
+    async with Supervisor(store) as supervisor:
+        with anyio.CancelScope() as waiting:
+            handle = await supervisor.start(Started(waiting.cancel), "go", policies=[OPEN])
+            await handle.wait()
+        going_on = not handle.done
+        await handle.cancel(reason="enough")
+        result = await handle.wait()
+
+    assert waiting.cancelled_caught
+    assert going_on
+    assert (result.status, result.reason) == ("cancelled", "enough")
+
+
+@pytest.mark.anyio
+async def test_a_block_that_fails_says_so_in_the_record() -> None:
+    """By the name of its error, not by what it holds."""
+    store = MemoryStore()
+
+    async def failing() -> None:
+        async with Supervisor(store) as supervisor:
+            await supervisor.start(Started(), "go", policies=[OPEN])
+            raise KeyError("a secret")
+
+    with pytest.raises(KeyError):
+        await failing()
+
+    assert await reasons(store) == ["its caller failed: KeyError"]
+
+
+@pytest.mark.anyio
+async def test_a_block_that_is_cancelled_while_it_waits_for_its_runs_says_so() -> None:
+    """Leaving waits; what cuts the wait short is the reason."""
+    store = MemoryStore()
+    with anyio.CancelScope() as scope:
+        async with Supervisor(store) as supervisor:
+            await supervisor.start(Started(scope.cancel), "go", policies=[OPEN])
+
+    assert await reasons(store) == ["its caller was cancelled"]
+
+
+@pytest.mark.trio
+async def test_a_limit_on_time_is_the_timeout_that_tells_what_was_done(autojump_clock: object) -> None:
+    """The error has the result so far."""
+    policy = Policy(name="short", limits=Limits(max_duration_ms=60_000))
+    with anyio.fail_after(PATIENCE_S), pytest.raises(PolicyViolationError) as raised:
+        await run_once(Started(), "go", policies=[policy])
+
+    assert raised.value.partial.status == "cancelled"
+    assert [violation.kind for violation in raised.value.violations] == ["max_duration_ms"]

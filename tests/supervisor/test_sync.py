@@ -1,0 +1,206 @@
+"""A run from code that is not asynchronous: a script, a notebook, a thread, with or without a loop that runs."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import subprocess
+import sys
+import threading
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+import trio
+
+from proctor.adapters.stores import SQLiteStore
+from proctor.policies import PolicyViolationError
+from proctor.policies.policy import Policy
+from proctor.policies.stream.events import RunCancelled
+from proctor.supervisor import MemoryStore, Store, run_once_sync
+from proctor.supervisor.testing import Ask, FakeAdapter, Pause
+from proctor.supervisor.testing.patience import PATIENCE_S
+
+
+def done(policy: Policy) -> str:
+    return run_once_sync(FakeAdapter([Ask(name="read")]), "go", policies=[policy]).status
+
+
+def last_event(store: Store) -> Any:
+    async def read() -> Any:
+        (run,) = await store.runs()
+        events = [event async for event in store.read(run.session_id)]
+        await store.aclose()
+        return events[-1]
+
+    return anyio.run(read)
+
+
+def test_a_script_gets_the_result(permissive: Policy) -> None:
+    """As `run_once` gives it."""
+    assert done(permissive) == "completed"
+
+
+def test_a_policy_that_ends_the_run_is_raised(denying: Any) -> None:
+    """With the result so far."""
+    with pytest.raises(PolicyViolationError) as raised:
+        run_once_sync(FakeAdapter([Ask(name="bash")]), "go", policies=[denying("cancel")])
+
+    assert raised.value.partial.status == "cancelled"
+
+
+@pytest.mark.parametrize("run", [asyncio.run, lambda coroutine: trio.run(lambda: coroutine)], ids=["asyncio", "trio"])
+def test_a_loop_that_runs_already_does_not_mind(run: Any, permissive: Policy) -> None:
+    """A notebook's cell is such a place; the loop goes on afterwards."""
+
+    async def cell() -> str:
+        return done(permissive)
+
+    assert run(cell()) == "completed"
+
+
+def test_a_callback_of_a_running_loop_is_such_a_place_too(permissive: Policy) -> None:
+    """No task is under way there, and yet no second loop may start in the thread."""
+    loop, found = asyncio.new_event_loop(), list[str]()
+    loop.call_soon(lambda: found.append(done(permissive)))
+    loop.call_soon(loop.stop)
+    with closing(loop):
+        loop.run_forever()
+
+    assert found == ["completed"]
+
+
+def test_any_thread_will_do(permissive: Policy) -> None:
+    """A server's worker; several at once."""
+    found: list[str] = []
+    threads = [threading.Thread(target=lambda: found.append(done(permissive))) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(PATIENCE_S)
+
+    assert found == ["completed"] * 3
+
+
+@pytest.mark.parametrize("inside", [False, True], ids=["alone", "within a loop"])
+def test_the_end_of_the_time_ends_the_run_and_is_recorded(inside: bool, permissive: Policy) -> None:
+    """TimeoutError is raised once the run has ended."""
+    store, adapter = MemoryStore(), FakeAdapter([Pause()])
+
+    def limited() -> None:
+        run_once_sync(adapter, "go", policies=[permissive], store=store, timeout_s=0.01)
+
+    async def cell() -> None:
+        limited()
+
+    with pytest.raises(TimeoutError):
+        anyio.run(cell) if inside else limited()
+
+    last = last_event(store)
+    assert isinstance(last, RunCancelled)
+    assert last.reason == "its caller was cancelled"
+    assert adapter.closed == 1
+
+
+ALONE = "go()"
+IN_A_LOOP = """
+import asyncio
+
+async def cell():
+    go()
+
+asyncio.run(cell())
+"""
+AS_A_KERNEL = """
+import asyncio
+
+loop = asyncio.new_event_loop()
+loop.call_soon(go)
+loop.run_forever()
+"""
+INTERRUPTED = """
+import sys
+
+import anyio
+
+from proctor.adapters.stores import SQLiteStore
+from proctor.policies import Limits, Policy
+from proctor.supervisor import run_once_sync
+from proctor.supervisor.testing import Ask, FakeAdapter, Pause
+
+async def say():
+    print("runs", flush=True)
+
+def go():
+    adapter = FakeAdapter([Ask(name="read", meanwhile=say), Pause()])
+    policy = Policy(name="open", limits=Limits(max_tool_calls=9))
+    try:
+        run_once_sync(adapter, "go", policies=[policy], store=SQLiteStore(sys.argv[1]))
+    except KeyboardInterrupt:
+        print("interrupted, released", adapter.closed, flush=True)
+        raise SystemExit(7)
+
+"""
+
+
+@pytest.mark.parametrize("where", [ALONE, IN_A_LOOP, AS_A_KERNEL], ids=["alone", "in a loop", "as a kernel"])
+def test_ctrl_c_ends_the_run_and_is_recorded(where: str, tmp_path: Path) -> None:
+    """One is enough: KeyboardInterrupt comes when the agent is gone and the end is stored."""
+    store = tmp_path / "runs.db"
+    script = subprocess.Popen(
+        [sys.executable, "-c", INTERRUPTED + where, str(store)], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    assert script.stdout is not None
+    with script:
+        first = script.stdout.readline()
+        script.send_signal(signal.SIGINT)
+        output, errors = script.communicate(timeout=PATIENCE_S)
+
+    assert (first, output, script.returncode) == (b"runs\n", b"interrupted, released 1\n", 7), errors
+    assert isinstance(last_event(SQLiteStore(store)), RunCancelled)
+
+
+CELL = """
+from proctor.policies import Limits, Policy
+from proctor.supervisor import MemoryStore, Store, run_once_sync
+from proctor.supervisor.testing import Ask, FakeAdapter, Pause
+
+async def say():
+    print("runs", flush=True)
+
+policy, store = Policy(name="open", limits=Limits(max_tool_calls=9)), MemoryStore()
+print(run_once_sync(FakeAdapter(), "go", policies=[policy]).status)
+"""
+STUCK_CELL = """
+stuck = FakeAdapter([Ask(name="read", meanwhile=say), Pause()])
+run_once_sync(stuck, "go", policies=[policy], store=store)
+"""
+LATER_CELL = "print([run.status for run in await store.runs()])"
+
+
+def test_a_notebook_runs_it_and_its_stop_button_ends_it() -> None:
+    """In a real kernel: the cell is interrupted, the run recorded, the next cell runs."""
+    client = pytest.importorskip("jupyter_client", reason="pip install ipykernel")
+    manager, kernel = client.manager.start_new_kernel(kernel_name="python3", extra_arguments=["--quiet"])
+
+    def cell(code: str, *, stop: bool = False) -> tuple[str, list[str]]:
+        said: list[str] = []
+
+        def hear(message: Any) -> None:
+            if message["msg_type"] == "stream":
+                said.append(message["content"]["text"])
+                if stop:
+                    manager.interrupt_kernel()
+
+        reply = kernel.execute_interactive(code, timeout=PATIENCE_S, output_hook=hear)
+        return reply["content"].get("ename", ""), said
+
+    try:
+        assert cell(CELL) == ("", ["completed\n"])
+        assert cell(STUCK_CELL, stop=True) == ("KeyboardInterrupt", ["runs\n"])
+        assert cell(LATER_CELL) == ("", ["['cancelled']\n"])
+    finally:
+        kernel.stop_channels()
+        manager.shutdown_kernel(now=True)
