@@ -38,6 +38,7 @@ if TYPE_CHECKING:
         Provider,
         Publisher,
         Rung,
+        RunFilter,
         RunInfo,
         SessionInfo,
         Store,
@@ -67,6 +68,7 @@ __all__ = [
     "ProviderError",
     "ProviderUnavailableError",
     "Publisher",
+    "RunFilter",
     "RunHandle",
     "RunInfo",
     "RunResult",
@@ -102,7 +104,7 @@ __getattr__, __dir__ = lazily(
         "machine.result": "PolicyReport RunResult",
         "ports": """
             Adapter ApprovalAnswer ApprovalRequest Approver GateAnswer Launch LaunchOptions Mail Provider
-            Publisher RunInfo Rung SessionInfo Store
+            Publisher RunFilter RunInfo Rung SessionInfo Store
         """,
         "store.memory": "MemoryStore",
         "store.paging": "all_runs",

@@ -16,8 +16,10 @@ from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 import msgspec
 
 from proctor.policies.policy import Policy
-from proctor.policies.stream.calls import Capabilities, ToolCall, Violation
+from proctor.policies.stream.calls import Capabilities, ToolCall, Usage, Violation
 from proctor.policies.stream.events import Event
+
+RunStatus: TypeAlias = Literal["created", "running", "completed", "failed", "cancelled"]
 
 
 class GateAnswer(msgspec.Struct, frozen=True, kw_only=True):
@@ -132,14 +134,52 @@ class RunInfo(msgspec.Struct, frozen=True, kw_only=True):
     """A stored run, as a list shows it. `status` is running until its terminal event is stored.
 
     `spec` holds what `execute_run` needs to start a run that was only created: prompt and metadata.
+
+    What follows is counted from the run's events as they are stored, whoever stores them: `calls` are those that
+    ran, `violations` all that were recorded, `usage` what was reported so far and, once the run has ended, what its
+    end states. `started_seq` and `ended_seq` are the seqs of its start and its end, 0 before.
     """
 
     run_id: str
     session_id: str
     provider: str = ""
-    status: Literal["created", "running", "completed", "failed", "cancelled"] = "created"
+    status: RunStatus = "created"
     created_at: datetime | None = None
     spec: dict[str, Any] = {}
+    tenant: str | None = None
+    labels: dict[str, Any] = {}
+    started_at: datetime | None = None
+    ended_at: datetime | None = None
+    started_seq: int = 0
+    ended_seq: int = 0
+    calls: int = 0
+    violations: int = 0
+    usage: Usage = msgspec.field(default_factory=Usage)
+
+    @property
+    def duration_ms(self) -> int | None:
+        """How long it took; None before its end."""
+        if self.started_at is None or self.ended_at is None:
+            return None
+        return round((self.ended_at - self.started_at).total_seconds() * 1000)
+
+
+class RunFilter(msgspec.Struct, frozen=True, kw_only=True):
+    """Which runs a list is asked for: those that meet all that is given.
+
+    `status`: one of these; `labels`: each, with its value as text (anything but a text as in JSON). `since` and
+    `until` bound when the run started, or was created where it has not: from `since` on, before `until`.
+    """
+
+    status: frozenset[RunStatus] = frozenset()
+    tenant: str | None = None
+    labels: dict[str, str] = {}
+    provider: str | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+
+
+ANY_RUN = RunFilter()
 
 
 class Mail(msgspec.Struct, frozen=True, kw_only=True):
@@ -185,7 +225,12 @@ class Store(Protocol):
         ...
 
     async def runs(
-        self, *, limit: int = 100, session_id: str | None = None, before: str | None = None
+        self,
+        *,
+        limit: int = 100,
+        session_id: str | None = None,
+        before: str | None = None,
+        where: RunFilter = ANY_RUN,
     ) -> list[RunInfo]:
         """Newest first; `before` a run: only older ones, none when there is no such run."""
         ...

@@ -27,7 +27,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "explain": ("commands.explain:explain", "Why each decision of a run was taken."),
     "narrow": ("commands.narrow:narrow", "Which tools could be called after a trace."),
     "graph": ("commands.graph:graph", "Draw a policy's rules and nets."),
-    "runs": ("commands.read:runs", "List the stored runs."),
+    "runs": ("commands.runs:runs", "List the stored runs."),
     "show": ("commands.read:show", "Show a stored run."),
     "tail": ("commands.read:tail", "Show the latest events, and follow them."),
     "approvals": ("commands.approvals:approvals", "List the calls that wait for a person."),

@@ -140,7 +140,7 @@ class RunCompleted(Event, tag="run_completed", frozen=True):
 
     Attributes:
         output: What the run gives: text, or any JSON.
-        usage: What the run used, as the provider says: tokens by kind.
+        usage: What the run used, as its limits counted it: tokens by kind, and `cost_usd`.
     """
 
     output: Any = None
@@ -152,9 +152,11 @@ class RunFailed(Event, tag="run_failed", frozen=True):
 
     Attributes:
         error: What failed: `code`, `message`, and the provider's details.
+        usage: What the run used, as its limits counted it: tokens by kind, and `cost_usd`.
     """
 
     error: Any = None
+    usage: dict[str, Any] = {}
 
 
 class RunCancelled(Event, tag="run_cancelled", frozen=True):
@@ -163,10 +165,12 @@ class RunCancelled(Event, tag="run_cancelled", frozen=True):
     Attributes:
         reason: Who ended it and why, in words.
         evidence: How it was ended: each rung of the cancel ladder with what it saw and how long it took, in ms.
+        usage: What the run used, as its limits counted it: tokens by kind, and `cost_usd`.
     """
 
     reason: str = ""
     evidence: dict[str, Any] = {}
+    usage: dict[str, Any] = {}
 
 
 class SessionEvent(Event, frozen=True):

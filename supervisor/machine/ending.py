@@ -70,15 +70,16 @@ def terminal_event(
     usage: Usage,
 ) -> Event:
     """The event that ends the run."""
+    used = msgspec.to_builtins(usage)
     if cause is not None and cause.kind in BROKEN:
-        return RunFailed(error=described(cause.error))
+        return RunFailed(error=described(cause.error), usage=used)
     if cause is not None:
-        return RunCancelled(reason=cause.reason, evidence=evidence)
+        return RunCancelled(reason=cause.reason, evidence=evidence, usage=used)
     if error is not None:
-        return RunFailed(error=described(error))
+        return RunFailed(error=described(error), usage=used)
     if end is None or not end.completed:
-        return RunFailed(error=described(provider_error(end, None)))
-    return RunCompleted(output=end.output, usage=msgspec.to_builtins(usage))
+        return RunFailed(error=described(provider_error(end, None)), usage=used)
+    return RunCompleted(output=end.output, usage=used)
 
 
 def provider_error(end: ProviderEnd | None, error: BaseException | None) -> BaseException | None:

@@ -2,6 +2,8 @@
 
 ROOMS = (
     "memory",  # a store in memory
+    "selection",  # which runs a list is asked for
+    "tally",  # what lists show of a run
     "codec",  # events as stores keep them
     "paging",  # all stored runs, page by page
 )

@@ -19,9 +19,9 @@ from proctor.policies.stream.events import (
 )
 
 from ..errors import EventError, StoreError
+from ..ports import RunStatus
 
 Status: TypeAlias = Literal["completed", "failed", "cancelled"]
-RunStatus: TypeAlias = Literal["created", "running"] | Status
 
 MAX_DEPTH = 300
 """Deepest nesting of a stored event; what is deeper could not be read back in a deep call stack."""

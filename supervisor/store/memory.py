@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator, Sequence
-from itertools import dropwhile
+from itertools import dropwhile, islice
 
 import anyio
 import anyio.lowlevel
@@ -12,8 +12,10 @@ import msgspec
 from proctor.policies.stream.events import Event, SessionEvent
 
 from ..errors import StoreError
-from ..ports import Mail, RunInfo, SessionInfo
+from ..ports import ANY_RUN, Mail, RunFilter, RunInfo, SessionInfo
 from .codec import NEWS, from_record, status_after, to_record
+from .selection import meets
+from .tally import COUNTED, Tally, owners
 
 
 class _Session:
@@ -100,7 +102,8 @@ class MemoryStore:
             raise StoreError("a run needs a run_id and a session_id", kind="bad_record")
         if run.run_id in self._runs:
             raise StoreError(f"run `{run.run_id}` exists already; choose another id", kind="run_exists")
-        self._runs[run.run_id] = run
+        tenant, labels = owners(run.spec)
+        self._runs[run.run_id] = msgspec.structs.replace(run, tenant=tenant, labels=labels)
         self._session(run.session_id)
         self._ring()
 
@@ -110,7 +113,12 @@ class MemoryStore:
         return self._runs.get(run_id)
 
     async def runs(
-        self, *, limit: int = 100, session_id: str | None = None, before: str | None = None
+        self,
+        *,
+        limit: int = 100,
+        session_id: str | None = None,
+        before: str | None = None,
+        where: RunFilter = ANY_RUN,
     ) -> list[RunInfo]:
         """Newest first; see `Store.runs`."""
         self._check_open()
@@ -118,8 +126,8 @@ class MemoryStore:
         if before is not None:
             newest_first = dropwhile(lambda run: run.run_id != before, newest_first)
             next(newest_first, None)
-        found = [run for run in newest_first if session_id is None or run.session_id == session_id]
-        return found[: max(limit, 0)]
+        found = (run for run in newest_first if session_id in (None, run.session_id) and meets(run, where))
+        return list(islice(found, max(limit, 0)))
 
     async def session(self, session_id: str) -> SessionInfo | None:
         """A session, or None."""
@@ -194,6 +202,7 @@ class MemoryStore:
 
     def _keep(self, fresh: Sequence[tuple[Event, bytes]]) -> None:
         run_id = session_id = provider = None
+        tallies: dict[str, Tally] = {}
         for event, data in fresh:
             if (
                 event.run_id is not run_id
@@ -207,6 +216,10 @@ class MemoryStore:
             session.run_ids.append(run_id)
             if event.event_id:
                 session.seq_of[event.event_id] = event.seq
+            if run_id and type(event) in COUNTED:
+                tallies.setdefault(run_id, Tally()).take(event)
+        for run_id, tally in tallies.items():
+            self._runs[run_id] = tally.applied(self._runs[run_id])
 
     def _noted(self, event: Event) -> _Session:
         """The session of an event, after its line and that of its run have followed from it."""

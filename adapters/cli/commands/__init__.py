@@ -15,8 +15,9 @@ ROOMS = (
     "mcp",  # `proctor mcp`
     "migrate",  # `migrate` and `schema`
     "narrow",  # `narrow`
-    "read",  # `runs`, `show` and `tail`
+    "read",  # `show` and `tail`
     "run",  # `run`
+    "runs",  # `runs`
     "serve",  # `serve`
     "test",  # `test`
 )

@@ -1,4 +1,4 @@
-"""`runs`, `show` and `tail`: what the store holds."""
+"""`show` and `tail`: the events that the store holds."""
 
 from __future__ import annotations
 
@@ -8,74 +8,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..common import json_option, run_async, store_option
-from ..terminal.output import console, note, say_json
+from ..terminal.output import note
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from rich.text import Text
-
     from proctor.policies import Event
     from proctor.supervisor.ports import RunInfo, Store
-
-_TITLES = ("run", "status", "agent", "started (UTC)", "prompt")
-_PROMPT_ROOM = 20
-"""A prompt with less room than this beside its run goes below it."""
-
-
-@click.command()
-@click.option(
-    "--limit", type=click.IntRange(min=1), default=20, show_default=True, metavar="N", help="At most so many."
-)
-@click.option("--session", metavar="ID", help="Those of one session.")
-@store_option
-@json_option
-def runs(limit: int, session: str | None, store: str | None, as_json: bool) -> None:
-    """List the stored runs, newest first."""
-    from ..places import is_there, opened
-
-    async def listed() -> list[RunInfo]:
-        async with opened(store, must_exist=True) as opened_store:
-            return await opened_store.runs(limit=limit, session_id=session)
-
-    found = run_async(listed) if is_there(store) else []
-    if as_json:
-        for info in found:
-            say_json(info)
-    elif found:
-        out = console()
-        for line in _lines(found, out.width):
-            out.print(line, no_wrap=True, overflow="ignore", crop=False)
-    else:
-        note("no runs")
-
-
-def _lines(found: list[RunInfo], width: int) -> Iterator[Text]:
-    """Everything but the prompts, whole; a prompt beside it, or below where there is no room, is cut to the width."""
-    from rich.cells import cell_len
-    from rich.text import Text
-
-    from proctor.adapters.kit.printable import printable
-
-    rows = [[printable(cell) for cell in _cells(info)] for info in found]
-    widest = [max(map(cell_len, column)) for column in list(zip(_TITLES, *rows, strict=True))[:-1]]
-    left = sum(widest) + 2 * len(widest)
-    beside = width - left >= _PROMPT_ROOM
-    for n, (*cells, prompt) in enumerate((_TITLES, *rows)):
-        style = "" if n else "bold"
-        line = "".join(cell + " " * (wide + 2 - cell_len(cell)) for cell, wide in zip(cells, widest, strict=True))
-        shown = Text(prompt, style)
-        shown.truncate(max(width - (left if beside else 2), 10), overflow="ellipsis")
-        if beside:
-            yield Text(line, style) + shown
-        else:
-            yield Text(line.rstrip(), style)
-            yield Text("  ") + shown
-
-
-def _cells(info: RunInfo) -> tuple[str, ...]:
-    at = f"{info.created_at:%Y-%m-%d %H:%M}" if info.created_at else ""
-    return (info.run_id, info.status, info.provider, at, str(info.spec.get("prompt", "")))
 
 
 @click.command()

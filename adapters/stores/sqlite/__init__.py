@@ -35,7 +35,9 @@ ROOMS = (
     "failures",  # an error of SQLite as one of ours
     "recording",  # what one transaction writes
     "rows",  # event rows, made where they are appended and inserted by one statement
+    "run_lines",  # what lists show of a run, in its row
     "schema",  # the tables, and how an older file becomes a current one
+    "ordering",  # the step to events in one order, and to the columns of runs that lists show
     "wakeups",  # from the writer's thread back to the tasks that wait
 )
 """Top first: each imports only those below it."""

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import datetime
 from typing import Any
 
 import msgspec
 
-from proctor.policies.stream.events import Event
-from proctor.supervisor.ports import Mail, RunInfo, SessionInfo
+from proctor.policies.stream.calls import Usage
+from proctor.policies.stream.events import Event, at_ms
+from proctor.supervisor.ports import Mail, RunFilter, RunInfo, SessionInfo
 from proctor.supervisor.store.codec import from_record
+from proctor.supervisor.store.tally import FIGURES, moment
 
 _PAGE_BYTES = 1024 * 1024
 _PAGE_ROWS = 512
+_encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
 
 
@@ -54,7 +57,9 @@ def session_info(connection: sqlite3.Connection, session_id: str) -> SessionInfo
     return SessionInfo(session_id=session_id, provider=row[0], provider_session_id=row[1], last_seq=row[2])
 
 
-_RUN_COLUMNS = "run_id, session_id, runs.provider, status, created_at, spec"
+_PLAIN_COLUMNS = ("run_id", "session_id", "runs.provider", "status", "created_at", "spec")
+_LINE_COLUMNS = ("tenant", "labels", "started_ms", "ended_ms", "started_seq", "ended_seq", "calls", "violations")
+_RUN_COLUMNS = ", ".join((*_PLAIN_COLUMNS, *_LINE_COLUMNS, *FIGURES))
 
 
 def run_info(connection: sqlite3.Connection, run_id: str) -> RunInfo | None:
@@ -66,17 +71,40 @@ def run_info(connection: sqlite3.Connection, run_id: str) -> RunInfo | None:
 
 
 def newest_runs(
-    connection: sqlite3.Connection, limit: int, session_id: str | None, before: str | None
+    connection: sqlite3.Connection, limit: int, session_id: str | None, before: str | None, where: RunFilter
 ) -> list[RunInfo]:
     """Runs, newest first; `before` a run: the older ones."""
-    of_session = "" if session_id is None else " AND session_id = :session_id"
-    older = "" if before is None else " AND number < (SELECT number FROM runs WHERE run_id = :before)"
+    found = list(_conditions(session_id, before, where))
+    wanted = " AND ".join(text for text, *_ in found) or "TRUE"
     rows = connection.execute(
-        f"SELECT {_RUN_COLUMNS} FROM runs JOIN sessions ON key = session_key WHERE TRUE{of_session}{older}"
-        " ORDER BY number DESC LIMIT :limit",
-        {"session_id": session_id, "before": before, "limit": max(limit, 0)},
+        f"SELECT {_RUN_COLUMNS} FROM runs JOIN sessions ON key = session_key WHERE {wanted}"
+        " ORDER BY number DESC LIMIT ?",
+        (*(value for _, *values in found for value in values), max(limit, 0)),
     )
     return [_to_run(row) for row in rows]
+
+
+_LABEL = """(SELECT iif(type IN ('true', 'false', 'null'), type, CAST(atom AS TEXT))
+    FROM json_each(labels) WHERE json_each.key = ?) = ?"""
+
+
+def _conditions(session_id: str | None, before: str | None, where: RunFilter) -> Iterator[tuple[Any, ...]]:
+    """What is asked: each a condition and the values of its places."""
+    if session_id is not None:
+        yield "session_key = (SELECT key FROM sessions WHERE session_id = ?)", session_id
+    if before is not None:
+        yield "number < (SELECT number FROM runs WHERE run_id = ?)", before
+    if where.status:
+        yield "status IN (SELECT value FROM json_each(?))", _encode(sorted(where.status)).decode()
+    if where.tenant is not None:
+        yield "tenant = ?", where.tenant
+    if where.provider is not None:
+        yield "runs.provider = ?", where.provider
+    if where.since is not None:
+        yield "coalesce(started_ms, created_ms) >= ?", at_ms(where.since)
+    if where.until is not None:
+        yield "coalesce(started_ms, created_ms) < ?", at_ms(where.until)
+    yield from ((_LABEL, name, text) for name, text in where.labels.items())
 
 
 def mail_after(connection: sqlite3.Connection, after: int) -> list[Mail]:
@@ -91,7 +119,8 @@ def mail_after(connection: sqlite3.Connection, after: int) -> list[Mail]:
 
 
 def _to_run(row: tuple[Any, ...]) -> RunInfo:
-    run_id, session_id, provider, status, created_at, spec = row
+    run_id, session_id, provider, status, created_at, spec, tenant, labels, started, ended, *counts = row
+    started_seq, ended_seq, calls, violations, *figures = counts
     return RunInfo(
         run_id=run_id,
         session_id=session_id,
@@ -99,6 +128,15 @@ def _to_run(row: tuple[Any, ...]) -> RunInfo:
         status=status,
         created_at=_moment(created_at),
         spec=_decode(spec),
+        tenant=tenant,
+        labels=_decode(labels) if labels else {},
+        started_at=moment(started),
+        ended_at=moment(ended),
+        started_seq=started_seq or 0,
+        ended_seq=ended_seq or 0,
+        calls=calls,
+        violations=violations,
+        usage=Usage(**dict(zip(FIGURES, figures, strict=True))),
     )
 
 

@@ -8,12 +8,13 @@ from typing import Any
 
 import msgspec
 
-from proctor.policies.stream.events import Event, SessionEvent
+from proctor.policies.stream.events import Event, SessionEvent, at_ms
 from proctor.supervisor.errors import StoreError
-from proctor.supervisor.ports import Mail, RunInfo
-from proctor.supervisor.store.codec import RunStatus, from_record, status_after
+from proctor.supervisor.ports import Mail, RunInfo, RunStatus
+from proctor.supervisor.store.codec import from_record, status_after
 
 from .rows import Batch, Rows
+from .run_lines import owner_columns
 from .schema import pragma
 
 _MOST_REMEMBERED = 100_000
@@ -46,7 +47,7 @@ class Recorder:
         self._connection = connection
         self._sessions: dict[str, _Session] = {}
         self._runs: dict[str, tuple[str, str]] = {}
-        self._rows = Rows()
+        self._rows = Rows(connection)
         self._data_version = pragma(connection, "data_version")
 
     def begin(self) -> bool:
@@ -229,8 +230,12 @@ class Recorder:
         session = self._session(run.session_id)
         if not session.key:
             self._insert_session(run.session_id, session)
+        tenant, labels = owner_columns(run.spec)
+        at = run.created_at
+        row = (run.run_id, session.key, run.provider, run.status, at and at.isoformat(), at and at_ms(at), spec)
         self._execute(
-            "INSERT INTO runs (run_id, session_key, provider, status, created_at, spec) VALUES (?, ?, ?, ?, ?, ?)",
-            (run.run_id, session.key, run.provider, run.status, run.created_at and run.created_at.isoformat(), spec),
+            "INSERT INTO runs (run_id, session_key, provider, status, created_at, created_ms, spec, tenant, labels)"
+            " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            (*row, tenant, labels),
         )
         self._runs[run.run_id] = (run.status, run.provider)

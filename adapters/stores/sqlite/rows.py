@@ -15,21 +15,34 @@ import msgspec
 
 from proctor.policies.stream.events import EVENT_TYPES, Event, at_ms
 from proctor.supervisor.store.codec import NEWS, to_record
+from proctor.supervisor.store.tally import COUNTED, Tally
+
+from .run_lines import COLUMNS, UPDATES, apply_each, changes
 
 Columns: TypeAlias = tuple[str | None, str, int | None, int, int]
 """event_id, type and at of a row, then where its event begins among the bytes of its part, and its length."""
 
-# OR ROLLBACK: without it the statement keeps an undo log. LIMIT: what it limits is computed once a part.
-_INSERT = """INSERT OR ROLLBACK INTO events
+_EVENT_COLUMNS = "events (session_key, seq, run_id, event_id, type, at, data)"
+# A view takes a whole batch, so that its events and what they change in the rows of runs are one statement.
+_VIEW = (
+    f"CREATE TEMP VIEW batch AS SELECT {', '.join(f'NULL AS {name}' for name in ('parts', 'rows', 'data', *COLUMNS))}"
+)
+# LIMIT: what it limits is computed once a part.
+_TRIGGER = f"""CREATE TEMP TRIGGER batch_is_stored INSTEAD OF INSERT ON batch BEGIN
+    INSERT INTO {_EVENT_COLUMNS}
     SELECT part.key, part.seq + row.key, part.run_id, json_extract(row.value, '$[0]'),
         json_extract(row.value, '$[1]'), json_extract(row.value, '$[2]'),
-        substr(?3, part.data + json_extract(row.value, '$[3]'), json_extract(row.value, '$[4]'))
+        substr(new.data, part.data + json_extract(row.value, '$[3]'), json_extract(row.value, '$[4]'))
     FROM (SELECT json_extract(value, '$[0]') AS key, json_extract(value, '$[1]') AS seq,
         json_extract(value, '$[2]') AS run_id, json_extract(value, '$[3]') AS data,
-        CAST(substr(?2, json_extract(value, '$[4]'), json_extract(value, '$[5]')) AS TEXT) AS columns
-        FROM json_each(?1) LIMIT -1) AS part, json_each(part.columns) AS row
+        CAST(substr(new.rows, json_extract(value, '$[4]'), json_extract(value, '$[5]')) AS TEXT) AS columns
+        FROM json_each(new.parts) LIMIT -1) AS part, json_each(part.columns) AS row;
+    {UPDATES}; END"""
+# OR ROLLBACK: without it the statement keeps an undo log.
+_LINES = ", ".join(f"?{n}" for n in range(5, 5 + len(COLUMNS)))
+_INSERT = f"""INSERT OR ROLLBACK INTO batch SELECT ?1, ?2, ?3, {_LINES}
     WHERE (SELECT data_version FROM pragma_data_version) = ?4"""
-_INSERT_ONE = "INSERT OR ROLLBACK INTO events VALUES (?,?,?,?,?,?,?)"
+_INSERT_ONE = f"INSERT OR ROLLBACK INTO {_EVENT_COLUMNS} VALUES (?,?,?,?,?,?,?)"
 _MOST_BYTES = 64 * 1024 * 1024
 _NUL = b"\\u0000"
 """SQLite's JSON functions cut text off at this character."""
@@ -39,10 +52,10 @@ _encode = msgspec.json.Encoder().encode
 
 class Part:
     """Events of one run, one after another: `news` are those that can change what is known of it, the first
-    among them.
+    among them; `tally` is what they change in its row.
     """
 
-    __slots__ = ("columns", "data", "encoded", "news", "run_id", "seq", "session_id")
+    __slots__ = ("columns", "data", "encoded", "news", "run_id", "seq", "session_id", "tally")
 
     def __init__(self, first: Event, seq: int) -> None:
         self.session_id = first.session_id
@@ -52,6 +65,13 @@ class Part:
         self.columns: list[Columns] = []
         self.data = b""
         self.encoded = b""
+        self.tally: Tally | None = None
+
+    def count(self, event: Event) -> None:
+        """Count an event of `COUNTED`."""
+        if self.tally is None:
+            self.tally = Tally()
+        self.tally.take(event)
 
 
 class Batch:
@@ -97,6 +117,8 @@ class Batch:
             kind = type(event)
             if kind in NEWS or not records:
                 part.news.append(stamped)
+            if kind in COUNTED:
+                part.count(stamped)
             if event.at is not at:
                 at = event.at
                 moment = None if at is None else at_ms(at)
@@ -112,12 +134,15 @@ class Batch:
 
 
 class Rows:
-    """The rows of one transaction: parts, each with the key of its session."""
+    """The rows of one transaction: parts, each with the key of its session, and what they change in those of runs."""
 
-    __slots__ = ("_parts",)
+    __slots__ = ("_parts", "_tallies")
 
-    def __init__(self) -> None:
+    def __init__(self, connection: sqlite3.Connection) -> None:
         self._parts: list[tuple[int, Part]] = []
+        self._tallies: dict[str, Tally] = {}
+        connection.execute(_VIEW)
+        connection.execute(_TRIGGER)
 
     def __bool__(self) -> bool:
         return bool(self._parts)
@@ -125,10 +150,14 @@ class Rows:
     def add(self, key: int, part: Part) -> None:
         """Have the rows of a part inserted."""
         self._parts.append((key, part))
+        if part.tally is not None and part.run_id:
+            before = self._tallies.get(part.run_id)
+            self._tallies[part.run_id] = part.tally if before is None else before.then(part.tally)
 
     def clear(self) -> None:
         """Forget them."""
         self._parts.clear()
+        self._tallies.clear()
 
     def insert(self, connection: sqlite3.Connection, data_version: int) -> bool:
         """Insert all, if no other connection has written since that version; False when none was inserted.
@@ -144,10 +173,15 @@ class Rows:
             count += len(part.columns)
         encoded = b"".join([part.encoded for _, part in self._parts])
         parts = _encode(heads)
-        if data > _MOST_BYTES or _NUL in encoded or _NUL in parts:
+        lines = changes(self._tallies)
+        if data > _MOST_BYTES or any(_NUL in json for json in (encoded, parts, *lines)):
             return False
-        values = (parts.decode(), encoded, b"".join([part.data for _, part in self._parts]), data_version)
-        return connection.execute(_INSERT, values).rowcount == count
+        bytes = b"".join([part.data for _, part in self._parts])
+        before = connection.total_changes
+        connection.execute(
+            _INSERT, (parts.decode(), encoded, bytes, data_version, *(line.decode() for line in lines))
+        )
+        return connection.total_changes >= before + count
 
     def insert_each(self, connection: sqlite3.Connection) -> None:
         """Insert them one by one; to be done within a transaction."""
@@ -157,3 +191,4 @@ class Rows:
                 for seq, (event_id, type, at, offset, length) in enumerate(part.columns, part.seq)
             ]
             connection.executemany(_INSERT_ONE, rows)
+        apply_each(connection, self._tallies)

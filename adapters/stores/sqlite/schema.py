@@ -10,6 +10,8 @@ from pathlib import Path
 
 from proctor.supervisor.errors import StoreError
 
+from .ordering import ORDERED_EVENTS_AND_RUN_LINES
+
 APPLICATION_ID = 0x70726374
 """Marks a file as ours: `prct`."""
 
@@ -64,6 +66,7 @@ MIGRATIONS: tuple[tuple[str, tuple[str, ...]], ...] = (
                 PRIMARY KEY (session_id, name)) WITHOUT ROWID""",
         ),
     ),
+    ("events in one order over all sessions, and what lists show of a run", ORDERED_EVENTS_AND_RUN_LINES),
 )
 SCHEMA_VERSION = len(MIGRATIONS)
 

@@ -11,7 +11,7 @@ import anyio.lowlevel
 
 from proctor.policies.stream.events import Event
 from proctor.supervisor.errors import StoreError, UsageError
-from proctor.supervisor.ports import Mail, RunInfo, SessionInfo
+from proctor.supervisor.ports import ANY_RUN, Mail, RunFilter, RunInfo, SessionInfo
 
 from . import queries
 from .opening import open_for_writing
@@ -97,10 +97,15 @@ class SQLiteStore:
         return await self._readers.ask(lambda connection: queries.run_info(connection, run_id))
 
     async def runs(
-        self, *, limit: int = 100, session_id: str | None = None, before: str | None = None
+        self,
+        *,
+        limit: int = 100,
+        session_id: str | None = None,
+        before: str | None = None,
+        where: RunFilter = ANY_RUN,
     ) -> list[RunInfo]:
         """Newest first; see `Store.runs`."""
-        return await self._readers.ask(lambda connection: queries.newest_runs(connection, limit, session_id, before))
+        return await self._readers.ask(lambda found: queries.newest_runs(found, limit, session_id, before, where))
 
     async def session(self, session_id: str) -> SessionInfo | None:
         """A session, or None."""

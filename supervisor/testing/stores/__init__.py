@@ -7,6 +7,7 @@ ROOMS = (
     "fidelity",  # tests of events coming back as they were
     "finding",  # tests of finding what is stored
     "lifetime",  # tests of waiting, closing, opening again
+    "listing",  # tests of what lists say of runs
     "checks",  # what the tests of the Store port share
 )
 """Top first: each imports only those below it."""

@@ -23,9 +23,10 @@ from .appending import AppendingChecks
 from .fidelity import FidelityChecks
 from .finding import FindingChecks
 from .lifetime import LifetimeChecks
+from .listing import ListingChecks
 
 
-class StoreConformance(AppendingChecks, FindingChecks, FidelityChecks, LifetimeChecks):
+class StoreConformance(AppendingChecks, FindingChecks, ListingChecks, FidelityChecks, LifetimeChecks):
     """All the tests. Set `durable` when a store opened again holds what the first one acknowledged, and two
     may be open at once.
     """

@@ -184,7 +184,9 @@ def test_an_older_store_is_brought_up_to_date(tmp_path: Path, version: int, mode
             connection.execute(statement)
     connection.execute("INSERT INTO sessions (session_id) VALUES ('s')")
     line = b'{"type":"message_received","session_id":"s","seq":1,"content":"old"}'
-    connection.execute("INSERT INTO events VALUES (1, 1, '', 'e1', 'message_received', NULL, ?)", (line,))
+    columns = "session_key, seq, run_id, event_id, type, data"
+    row = (1, 1, "", "e1", "message_received", line)
+    connection.execute(f"INSERT INTO events ({columns}) VALUES (?, ?, ?, ?, ?, ?)", row)
     connection.execute(f"PRAGMA user_version = {version}")
     connection.commit()
     connection.close()

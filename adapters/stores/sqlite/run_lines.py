@@ -1,0 +1,104 @@
+"""What lists show of a run, in its row: how events change it, as statements for one run and for many at once."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
+
+import msgspec
+
+from proctor.supervisor.store.tally import FIGURES, Tally, ms_of, owners
+
+_encode = msgspec.json.Encoder().encode
+_N = len(FIGURES)
+_OPEN = "ended_seq IS NULL"
+
+
+class _Change(NamedTuple):
+    """One kind of change: {0} is the run's id, the other places are the values that `row` gives after it."""
+
+    sets: str
+    where: str
+    row: Callable[[Tally], tuple[Any, ...] | None]
+
+
+def _counts(tally: Tally) -> tuple[Any, ...] | None:
+    return (tally.calls, tally.violations) if tally.calls or tally.violations else None
+
+
+def _start(tally: Tally) -> tuple[Any, ...] | None:
+    event = tally.started
+    return None if event is None else (event.seq, ms_of(event), *owner_columns(event.metadata))
+
+
+def _usage(tally: Tally) -> tuple[Any, ...] | None:
+    return (*tally.added, *tally.floor) if any(tally.floor) else None
+
+
+def _end(tally: Tally) -> tuple[Any, ...] | None:
+    event = tally.ended
+    return None if event is None else (event.seq, ms_of(event), *tally.settled)
+
+
+def _totals(template: str) -> str:
+    places = ((name, f"{{{n}}}", f"{{{n + _N}}}") for n, name in enumerate(FIGURES, 1))
+    return ", ".join(template.format(name=name, first=first, second=second) for name, first, second in places)
+
+
+_CHANGES: tuple[_Change, ...] = (
+    _Change(
+        "started_seq = {1}, started_ms = {2}, tenant = coalesce(tenant, {3}), labels = coalesce(labels, {4})",
+        "started_seq IS NULL",
+        _start,
+    ),
+    _Change("calls = calls + {1}, violations = violations + {2}", "TRUE", _counts),
+    _Change(_totals("{name} = max({name} + {first}, {second})"), _OPEN, _usage),
+    _Change(
+        "ended_seq = {1}, ended_ms = {2}, "
+        + ", ".join(f"{name} = coalesce({{{n}}}, {name})" for n, name in enumerate(FIGURES, 3)),
+        _OPEN,
+        _end,
+    ),
+)
+COLUMNS = tuple(f"change_{n}" for n in range(len(_CHANGES)))
+"""Of the view that takes a batch: each holds rows of one kind of change, as JSON."""
+
+
+def _of_many(change: _Change, column: str) -> str:
+    places = [f"json_extract(line.value, '$[{n}]')" for n in range(1 + 2 * _N)]
+    sets = change.sets.format(*places)
+    return (
+        f"UPDATE runs SET {sets} FROM json_each(new.{column}) AS line WHERE run_id = {places[0]} AND {change.where}"
+    )
+
+
+def _of_one(change: _Change) -> str:
+    places = [f"?{n + 1}" for n in range(1 + 2 * _N)]
+    return f"UPDATE runs SET {change.sets.format(*places)} WHERE run_id = ?1 AND {change.where}"
+
+
+UPDATES = ";\n".join(_of_many(change, column) for change, column in zip(_CHANGES, COLUMNS, strict=True))
+"""What a trigger on that view does."""
+
+
+def changes(tallies: Mapping[str, Tally]) -> list[bytes]:
+    """A value for each of `COLUMNS`."""
+    return [_encode(_rows(change, tallies)) for change in _CHANGES]
+
+
+def apply_each(connection: sqlite3.Connection, tallies: Mapping[str, Tally]) -> None:
+    """Make the same changes by statements of their own."""
+    for change in _CHANGES:
+        connection.executemany(_of_one(change), _rows(change, tallies))
+
+
+def _rows(change: _Change, tallies: Mapping[str, Tally]) -> list[tuple[Any, ...]]:
+    rows: Iterable[tuple[str, tuple[Any, ...] | None]] = ((run_id, change.row(t)) for run_id, t in tallies.items())
+    return [(run_id, *row) for run_id, row in rows if row is not None]
+
+
+def owner_columns(spec: Mapping[str, Any]) -> tuple[str | None, str | None]:
+    """The tenant, and the labels as JSON."""
+    tenant, labels = owners(spec)
+    return tenant, _encode(labels).decode() if labels else None

@@ -1,0 +1,131 @@
+"""What lists show of a run, counted from its events as they are stored."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from msgspec.structs import replace
+
+from proctor.policies.stream.calls import Usage
+from proctor.policies.stream.events import (
+    TERMINAL,
+    Event,
+    PolicyViolated,
+    RunCancelled,
+    RunCompleted,
+    RunFailed,
+    RunStarted,
+    TokenUsageUpdated,
+    ToolCallStarted,
+    at_ms,
+)
+
+from ..ports import RunInfo
+
+COUNTED = frozenset(
+    (RunStarted, ToolCallStarted, PolicyViolated, TokenUsageUpdated, RunCompleted, RunFailed, RunCancelled)
+)
+"""Every other event leaves a run's line in a list as it is."""
+FIGURES: tuple[str, ...] = Usage.__struct_fields__
+
+
+class Tally:
+    """What some events of one run, one after another, change in its line.
+
+    A total x becomes `settled`, where the run's end states it, else max(x + added, floor): a delta adds to both, a
+    cumulative figure raises the floor. What is reported after the end changes no total.
+    """
+
+    __slots__ = ("added", "calls", "ended", "floor", "settled", "started", "violations")
+
+    def __init__(self) -> None:
+        self.calls = 0
+        self.violations = 0
+        self.started: RunStarted | None = None
+        self.ended: Event | None = None
+        self.added: list[float] = [0] * len(FIGURES)
+        self.floor: list[float] = [0] * len(FIGURES)
+        self.settled: list[float | None] = [None] * len(FIGURES)
+
+    def take(self, event: Event) -> None:
+        """Count one event of `COUNTED`, as it is stored."""
+        if isinstance(event, ToolCallStarted):
+            self.calls += 1
+        elif isinstance(event, PolicyViolated):
+            self.violations += 1
+        elif isinstance(event, RunStarted):
+            self.started = self.started or event
+        elif self.ended is not None:
+            return
+        elif isinstance(event, TokenUsageUpdated):
+            self._use(event)
+        elif isinstance(event, TERMINAL):
+            self.ended = event
+            self.settled = [_amount(event.usage.get(name)) for name in FIGURES]
+
+    def then(self, later: Tally) -> Tally:
+        """What these events and then the later ones change."""
+        both = Tally()
+        both.calls, both.violations = self.calls + later.calls, self.violations + later.violations
+        both.started, both.ended = self.started or later.started, self.ended or later.ended
+        both.added, both.floor, both.settled = self.added, self.floor, self.settled
+        if self.ended is None:
+            both.added = [a + b for a, b in zip(self.added, later.added, strict=True)]
+            raised = (a + b for a, b in zip(self.floor, later.added, strict=True))
+            both.floor = [max(a, b) for a, b in zip(raised, later.floor, strict=True)]
+            both.settled = later.settled
+        return both
+
+    def applied(self, run: RunInfo) -> RunInfo:
+        """The line of the run after these events."""
+        changes: dict[str, Any] = {"calls": run.calls + self.calls, "violations": run.violations + self.violations}
+        if self.started is not None and not run.started_seq:
+            tenant, labels = owners(self.started.metadata)
+            changes |= {"started_seq": self.started.seq, "started_at": moment(ms_of(self.started))}
+            changes |= {"tenant": run.tenant or tenant, "labels": run.labels or labels}
+        if not run.ended_seq:
+            changes["usage"] = Usage(
+                **{name: self._total(n, getattr(run.usage, name)) for n, name in enumerate(FIGURES)}
+            )
+            if self.ended is not None:
+                changes |= {"ended_seq": self.ended.seq, "ended_at": moment(ms_of(self.ended))}
+        return replace(run, **changes)
+
+    def _use(self, event: TokenUsageUpdated) -> None:
+        for n, name in enumerate(FIGURES):
+            amount = _amount(getattr(event, name))
+            if not amount:
+                continue
+            if event.scope == "cumulative":
+                self.floor[n] = max(self.floor[n], amount)
+            else:
+                self.added[n] += amount
+                self.floor[n] += amount
+
+    def _total(self, n: int, before: float) -> Any:
+        settled = self.settled[n]
+        return settled if settled is not None else max(before + self.added[n], self.floor[n])
+
+
+def owners(spec: Mapping[str, Any]) -> tuple[str | None, dict[str, Any]]:
+    """The tenant and the labels in the context that is kept with a run, or with its start."""
+    context = spec.get("context")
+    given = context if isinstance(context, dict) else {}
+    tenant, labels = given.get("tenant"), given.get("labels")
+    return tenant if isinstance(tenant, str) else None, labels if isinstance(labels, dict) else {}
+
+
+def ms_of(event: Event) -> int | None:
+    """When it happened, in milliseconds since the epoch; None where nobody said."""
+    return at_ms(event.at) if event.at is not None else None
+
+
+def moment(ms: int | None) -> datetime | None:
+    """A stored moment."""
+    return datetime.fromtimestamp(ms / 1000, UTC) if ms is not None else None
+
+
+def _amount(value: Any) -> float | None:
+    return value if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1e18 else None

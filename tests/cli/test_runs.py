@@ -1,0 +1,156 @@
+"""`runs`: what it says of each run, which it lists, and page by page."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from proctor.adapters.cli.moments import amount, took
+from proctor.adapters.stores import SQLiteStore
+from proctor.policies.stream.events import PolicyViolated, RunCompleted, RunStarted, ToolCallStarted
+from proctor.supervisor.ports import RunInfo
+
+Cli = Any
+AT = datetime(2026, 1, 2, 3, 4, tzinfo=UTC)
+
+
+async def fill(path: Path) -> None:
+    """Three runs that are over, of two tenants, and one that was only created."""
+    async with SQLiteStore(path) as store:
+        for n in range(3):
+            ids: Any = {"run_id": f"run_{n}", "session_id": f"ses_{n}", "provider": "claude"}
+            labels = {"env": "prod" if n else "dev"}
+            spec = {"prompt": f"Fix it, please {n}", "context": {"tenant": f"t{n % 2}", "labels": labels}}
+            await store.create_run(RunInfo(created_at=AT, spec=spec, **ids))
+            await store.append(
+                [
+                    RunStarted(at=AT + timedelta(hours=n), **ids),
+                    *[ToolCallStarted(tool_call_id="c", tool_name="bash", **ids)] * n,
+                    PolicyViolated(**ids),
+                    RunCompleted(
+                        at=AT + timedelta(hours=n, seconds=75),
+                        usage={"input_tokens": 12_345, "output_tokens": 5, "cost_usd": 0.5},
+                        **ids,
+                    ),
+                ]
+            )
+        await store.create_run(RunInfo(run_id="run_new", session_id="ses_new", created_at=AT))
+
+
+@pytest.fixture
+def listed(cli: Cli, place: Path, monkeypatch: pytest.MonkeyPatch) -> Cli:
+    """Call `proctor runs` on such a store."""
+    monkeypatch.setenv("PROCTOR_STORE", str(place / "some.db"))
+    anyio.run(fill, place / "some.db")
+    return lambda *arguments: cli("runs", *arguments)
+
+
+def test_a_line_says_how_a_run_ended_what_it_took_and_what_it_used(listed: Cli) -> None:
+    """Columns that say nothing of any run are left out."""
+    title, _, line, *_ = (line for line in listed().out.splitlines() if not line.startswith("  "))
+
+    assert title.split() == [
+        "run",
+        "status",
+        "agent",
+        "tenant",
+        "started",
+        "(UTC)",
+        "took",
+        "calls",
+        "violations",
+        "tokens",
+        "cost",
+    ]
+    assert line.split() == [
+        "run_2",
+        "completed",
+        "claude",
+        "t0",
+        "2026-01-02",
+        "05:04",
+        "1m15s",
+        "2",
+        "1",
+        "12.3k",
+        "$0.50",
+    ]
+    assert "cost" not in listed("--status", "created").out
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        (("--status", "completed", "--status", "failed"), "run_2 run_1 run_0"),
+        (("--tenant", "t0"), "run_2 run_0"),
+        (("--label", "env=prod"), "run_2 run_1"),
+        (("--label", "env=prod", "--tenant", "t1"), "run_1"),
+        (("--agent", "codex"), ""),
+        (("--since", "2026-01-02T04:04", "--until", "2026-01-02T05:04"), "run_1"),
+        (("--since", "2026-01-02T06:04+02:00"), "run_2 run_1"),
+        (("--since", "1h"), ""),
+        (("--before", "run_2"), "run_1 run_0"),
+        (("--session", "ses_1"), "run_1"),
+        (("--limit", "1", "--before", "run_1"), "run_0"),
+    ],
+)
+def test_which_runs_are_listed(listed: Cli, given: tuple[str, ...], expected: str) -> None:
+    """Those that meet all that is given, newest first."""
+    assert [line["run_id"] for line in listed("--json", *given).lines] == expected.split()
+
+
+def test_json_has_every_figure(listed: Cli) -> None:
+    """As the store has them, and how long it took in milliseconds."""
+    [line] = listed("--json", "--session", "ses_2").lines
+
+    assert (line["calls"], line["violations"], line["duration_ms"]) == (2, 1, 75_000)
+    assert (line["usage"]["input_tokens"], line["usage"]["cost_usd"]) == (12_345, 0.5)
+    assert (line["tenant"], line["labels"], line["started_seq"], line["ended_seq"]) == ("t0", {"env": "prod"}, 1, 5)
+
+
+def test_a_list_that_is_cut_says_how_to_go_on(listed: Cli) -> None:
+    """On standard error; one that is whole says nothing."""
+    assert listed("--limit", "2").err == "older ones: `--before run_2`, or a larger `--limit`\n"
+    assert listed("--limit", "4").err == ""
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (("--since", "yesterday"), "`--since WHEN`: `yesterday` is no moment"),
+        (("--label", "env"), "`--label NAME=VALUE`: `env` is no name with a value"),
+        (("--before", "nobody"), "there is no run `nobody`"),
+    ],
+)
+def test_what_makes_no_sense_is_exit_code_2(listed: Cli, given: tuple[str, ...], message: str) -> None:
+    """It says what to write instead."""
+    answer = listed(*given)
+
+    assert answer.code == 2
+    assert message in answer.err
+
+
+def test_times_and_counts_are_short() -> None:
+    """Two units at most, and five characters."""
+    assert [took(ms) for ms in (7, 1_500, 59_960, 61_000, 3_700_000, 200_000_000)] == [
+        "7ms",
+        "1.5s",
+        "60.0s",
+        "1m01s",
+        "1h01m",
+        "2d07h",
+    ]
+    assert [amount(n) for n in (0, 999, 1_000, 99_940, 99_960, 999_499, 999_500, 2_500_000_000)] == [
+        "0",
+        "999",
+        "1.0k",
+        "99.9k",
+        "100k",
+        "999k",
+        "1.0M",
+        "2.5G",
+    ]
