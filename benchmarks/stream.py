@@ -24,6 +24,8 @@ RUNS = 16
 BATCH = 512
 RULES = 10
 
+COLUMNS = "session_key, seq, run_id, event_id, type, at, data"
+
 
 def run(size: Size) -> list[Row]:
     """Events a second, and the share of the bare loop's that supervision reaches."""
@@ -93,7 +95,7 @@ def _bare(records: list[Event], path: Path, best: dict[str, float]) -> None:
                 for n, event in enumerate(records[first : first + BATCH], 1)
             ]
             connection.execute("BEGIN IMMEDIATE")
-            connection.executemany("INSERT INTO events VALUES (?,?,?,?,?,?,?)", rows)
+            connection.executemany(f"INSERT INTO events ({COLUMNS}) VALUES (?,?,?,?,?,?,?)", rows)
             connection.execute("COMMIT")
         best["bare"] = max(best["bare"], len(records) / (time.perf_counter() - begun))
 
