@@ -69,8 +69,8 @@ def requested(on: SessionState, event: ev.ToolCallRequested) -> list[Violation]:
 def started(on: SessionState, event: ev.ToolCallStarted) -> list[Violation]:
     """A call runs: if it was not let through as it runs now, it is judged as something that happened."""
     id, name, input = event.tool_call_id, event.tool_name, event.tool_input
-    first = True
-    if id in on.calls or id in on.session.finished or id in on.session.earlier:
+    session, first = on.session, True
+    if id in on.calls or id in session.finished or id in session.earlier:
         standing = on.identify(id, name, input, event.turn, asked=False)
         if standing == "running":
             on.calls[id].status = STARTED

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal, TypeAlias
 
-from .session import RUNNING, CallInFlight, Session, mark
+from ..stream.marks import is_mark_of
+from .session import RUNNING, CallInFlight, Session
 
 CallIdentity: TypeAlias = Literal["new", "asked", "changed", "running", "over", "denied", "clash"]
 """What a call is to the calls of its run: `asked` for and undecided, `changed`: asked for with another input,
@@ -34,6 +35,6 @@ def identify(
         known = session.earlier.get(id)
         if known is None or turn >= session.begun:
             return "new"
-    if known != mark(name, input):
+    if not is_mark_of(known, name, input):
         return "clash"
     return "denied" if id in session.denied else "over"

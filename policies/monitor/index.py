@@ -158,22 +158,23 @@ class Steps:
     has noted that the rules are exercised.
     """
 
-    __slots__ = ("attempts", "judges", "new", "outcomes", "remembers", "spends", "validators", "visits")
+    __slots__ = ("attempts", "new", "outcomes", "remembers", "rounds", "spends", "visits")
 
     def __init__(
         self, visits: Visits, states: Mapping[int, Any], rules: Mapping[int, CompiledRule], broken: Mapping[str, str]
     ) -> None:
         self.visits = visits
         self.new = True
-        self.judges: list[AskedRule] = []
+        judges: list[AskedRule] = []
         for rule, mask, judge in visits.judges:
             if rule.id in broken:
                 judge = _refusing(broken[rule.id])
             if judge is not None:
-                self.judges.append((judge, states[rule.number], mask, rule))
-        self.validators: list[AskedRule] = [
+                judges.append((judge, states[rule.number], mask, rule))
+        validators: list[AskedRule] = [
             (validate, states[r.number], mask, r) for r, mask, validate in visits.validators if r.id not in broken
         ]
+        self.rounds = (judges, validators) if validators else (judges,)
         self.spends: list[tuple[Spend, Any, int, CompiledRule]] = [
             (spend, states[rule.number], mask, rule) for rule, mask, spend in visits.spends if spend is not None
         ]

@@ -84,8 +84,8 @@ class Monitor:
         on = self.state
         try:
             id = call.id
-            first = True
-            if id in on.calls or id in on.session.finished or id in on.session.earlier:
+            session, first = on.session, True
+            if id in on.calls or id in session.finished or id in session.earlier:
                 standing = on.identify(id, call.name, call.input, call.turn, asked=True)
                 if standing == "running" or standing == "clash":
                     return self._used(call)

@@ -18,7 +18,8 @@ from ..language.facts import Directories
 from ..language.naming import CallNames, NamingKind
 from ..language.operands import OutputRef
 from ..language.selectors import VirtualName
-from ..stream.calls import UNREADABLE, RunContext, Usage, canonical, check_input, fingerprint
+from ..stream.calls import UNREADABLE, RunContext, Usage, fingerprint
+from ..stream.marks import is_mark_of, mark
 from ..values.equality import is_number, parsed_output, text_of
 from .index import NO_STEPS, Steps
 from .limits import LimitState
@@ -27,9 +28,6 @@ from .usage import TokenMeter
 
 FINISHED_KEPT = 65_536
 """The most finished calls of a run that are remembered by id; an older id counts as a new call."""
-
-MARK_LENGTH = 256
-"""Up to how many bytes a tool and its input stand in a mark as they are; beyond, as a digest."""
 
 REQUESTED, HELD, LAPSED, ALLOWED, STARTED = "requested", "held", "lapsed", "allowed", "started"
 RUNNING = (STARTED, ALLOWED)
@@ -140,7 +138,7 @@ class CallInFlight(msgspec.Struct, gc=False):
         if self.name != name:
             return False
         try:
-            return self.input is input or (self.kept or mark(self.name, self.input)) == mark(name, input)
+            return self.input is input or is_mark_of(self.kept or mark(name, self.input), name, input)
         except UNREADABLE:
             return False
 
@@ -158,19 +156,6 @@ def _loosened(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_loosened(item) for item in value]
     return text_of(value) if is_number(value) else value
-
-
-def mark(name: str, input: Any) -> bytes:
-    """A few bytes that are the same for the same tool and input, by which a finished call is known.
-
-    Raises one of UNREADABLE for an input that cannot be written as JSON.
-    """
-    check_input(input)
-    return _short(canonical(name, input))
-
-
-def _short(text: bytes) -> bytes:
-    return text if len(text) <= MARK_LENGTH else hashlib.blake2b(text, digest_size=16).digest()
 
 
 @dataclass(kw_only=True, slots=True)
@@ -231,8 +216,7 @@ class Session:
         """A call is over; only its id and its mark stay."""
         finished = self.finished
         try:
-            text = call.kept or canonical(call.name, call.input)
-            finished[call.id] = text if len(text) <= MARK_LENGTH else _short(text)
+            finished[call.id] = call.kept or mark(call.name, call.input)
         except UNREADABLE:
             finished[call.id] = b""  # the same as no call
         if len(finished) > FINISHED_KEPT:

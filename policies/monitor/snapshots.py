@@ -11,15 +11,16 @@ from ..errors import EventError
 from ..rules.nets.shorthand import NetLine
 from ..rules.nets.written import Net
 from ..stream.calls import UNREADABLE, RunContext
+from ..stream.marks import mark
 from ..values.equality import unkeepable
 from .index import Visits
 from .live_nets import add_net, remove_net
 from .memory import Returned
 from .program import Program
-from .session import RUNNING, CallInFlight, RuleName, Session, mark
+from .session import RUNNING, CallInFlight, RuleName, Session
 from .state import SessionState
 
-FORMAT = 3
+FORMAT = 4
 
 
 class StoredCall(msgspec.Struct, kw_only=True, omit_defaults=True):

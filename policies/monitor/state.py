@@ -13,7 +13,7 @@ from ..rules.nets.shorthand import NetLine
 from ..rules.nets.written import Net
 from ..stream.calls import RunContext, Violation, check_input, input_digest
 from .identity import CallIdentity, identify
-from .index import NO_STEPS, AskedRule, CompiledRule, Met, Steps, Visits
+from .index import NO_STEPS, CompiledRule, Met, Steps, Visits
 from .limits import Exceeded
 from .memory import Memory, Returned
 from .program import Program
@@ -116,9 +116,8 @@ class SessionState:
         self.calls[id] = call
         if turn > session.turn:
             self.reach_turn(turn)
-        grant = session.granted.get(id) if session.granted else None
-        if grant is not None and grant.tool == name and grant.digest == input_digest(input):
-            call.grant, call.shown = grant, grant.rules or ()
+        if session.granted:
+            self._grant(call)
         if steps is None or self._due_at:
             steps = call.steps = self.steps(call)
         if first:
@@ -129,6 +128,12 @@ class SessionState:
             for state, mask, rule in steps.attempts:
                 rule.machine.asked(state, call, mask)
         return call
+
+    def _grant(self, call: CallInFlight) -> None:
+        """Let the call have what a person granted to this tool with this input."""
+        grant = self.session.granted.get(call.id)
+        if grant is not None and grant.tool == call.name and grant.digest == input_digest(call.input):
+            call.grant, call.shown = grant, grant.rules or ()
 
     def subject(self, id: str, name: str, input: Any, turn: int, status: str = REQUESTED) -> CallInFlight:
         """A call as rules look at it: under all its names, its inputs found by their portable names too."""
@@ -163,26 +168,21 @@ class SessionState:
         `repeat`: also name limits that were reported in this run already.
         """
         found = self._limited(call, repeat) if self.limited else []
-        steps = call.steps
-        self._ask(steps.judges, call, errors, found)
-        if steps.validators and not any(v.kind == "net" and v.action in ("deny", "cancel") for v in found):
-            self._ask(steps.validators, call, errors, found)
+        now = self.session.count
+        for judges in call.steps.rounds:
+            for judge, state, mask, rule in judges:
+                try:
+                    finding = judge(state, call, mask, now)
+                except Exception as error:
+                    errors.append(rule.id)
+                    finding = raised(rule, error)
+                if finding is not None:
+                    found.append(of_rule(self.program.name, rule, finding, call, self.session))
+            if found and any(v.kind == "net" and v.action in ("deny", "cancel") for v in found):
+                break  # no validator is asked where a net refuses
         if found and (grant := call.grant) is not None:
             return [v for v in found if v.action != "request_approval" or not grant.covers(v.policy, v.rule)]
         return found
-
-    def _ask(
-        self, judges: Sequence[AskedRule], call: CallInFlight, errors: list[str], found: list[Violation]
-    ) -> None:
-        now = self.session.count
-        for judge, state, mask, rule in judges:
-            try:
-                finding = judge(state, call, mask, now)
-            except Exception as error:
-                errors.append(rule.id)
-                finding = raised(rule, error)
-            if finding is not None:
-                found.append(of_rule(self.program.name, rule, finding, call, self.session))
 
     def come_to(self, turn: int) -> int:
         """The stream has come to the response that the client numbers so; returns the session's number."""

@@ -163,8 +163,8 @@ class LimitWarning(msgspec.Struct, frozen=True, kw_only=True):
     fraction: float
 
 
-_canonical = msgspec.json.Encoder(order="deterministic")
-
+fingerprint = msgspec.json.Encoder(order="deterministic").encode
+"""The canonical JSON of a value: the same bytes for the same value, whatever the order of its keys."""
 
 UNREADABLE = (RecursionError, UnicodeError, OverflowError, ValueError, TypeError, msgspec.MsgspecError)
 """What a value raises that cannot be written as JSON: too deep, a circle, no text, no JSON type."""
@@ -192,26 +192,9 @@ def check_input(input: Any) -> None:
                 stack.append(inner)  # noqa: PERF401 - most have few elements, and a list made first takes longer
 
 
-def fingerprint(value: Any) -> bytes:
-    """The canonical JSON of a value: the same bytes for the same value, whatever the order of its keys."""
-    return _canonical.encode(value)
-
-
-def canonical(name: str, input: Any) -> bytes:
-    """The same bytes for the same tool with the same input: the order of keys aside, and 7.0 is 7.
-
-    Raises one of UNREADABLE.
-    """
-    for inner in input.values():
-        if type(inner) not in _EXACT:
-            input = _whole(input) if _has_float(input) else input
-            break
-    return _encode((name, input))
-
-
-_encode = _canonical.encode
-_EXACT = frozenset((str, int, bool, type(None)))
-"""Types of values that JSON writes in one way."""
+def exact(value: Any) -> Any:
+    """A value whose whole numbers are all written as such: 7.0 as 7."""
+    return _whole(value) if _has_float(value) else value
 
 
 def _has_float(value: Any) -> bool:
@@ -223,7 +206,6 @@ def _has_float(value: Any) -> bool:
 
 
 def _whole(value: Any) -> Any:
-    """A value whose whole numbers are all written as such."""
     if type(value) is float:
         return int(value) if value.is_integer() else value
     if isinstance(value, dict):
@@ -233,7 +215,7 @@ def _whole(value: Any) -> Any:
 
 def input_digest(input: dict[str, Any]) -> str:
     """The digest an approval is bound to: SHA-256 over the canonical JSON of the call's input, in which 7.0 is 7."""
-    return hashlib.sha256(fingerprint(_whole(input) if _has_float(input) else input)).hexdigest()
+    return hashlib.sha256(fingerprint(exact(input))).hexdigest()
 
 
 _SENTENCES: dict[RefusalCause, str] = {

@@ -8,9 +8,9 @@ import pytest
 
 from proctor.policies import ToolCall, compile_policy, parse_policies
 from proctor.policies.monitor.index import MET_KEPT
-from proctor.policies.monitor.session import MARK_LENGTH, mark
 from proctor.policies.monitor.state import STEPS_KEPT
 from proctor.policies.stream import events as ev
+from proctor.policies.stream.marks import MARK_LENGTH, mark
 
 
 def policy_of(*rules: Any, **more: Any) -> Any:
@@ -26,6 +26,18 @@ def test_a_call_that_is_over_is_known_by_its_input_whatever_the_order_of_its_key
     other = session.monitor.propose(ToolCall(id="c", name="x", input={"line": 2, "text": text}))
 
     assert (again, [v.rule for v in other.violations]) == ([], ["tool_call_id"])
+
+
+@pytest.mark.parametrize("length", [1, *range(MARK_LENGTH - 60, MARK_LENGTH + 20, 3), 10 * MARK_LENGTH])
+def test_a_call_that_is_over_is_known_however_a_client_writes_its_numbers(ruled: Any, length: int) -> None:
+    """7.0 is 7, in a call whose input is kept and in one whose digest is; 7 is no 8."""
+    for first, then in [(7.0, 7), (7, 7.0), (1e20, 10**20), (10**20, 1e20)]:
+        session = ruled({"type": "count", "tool": "x", "max": 1})
+        session.ok("x", id="c", text="x" * length, deep=[{"line": first}])
+        again = session.saw("x", id="c", text="x" * length, deep=[{"line": then}])
+        other = session.saw("x", id="c", text="x" * length, deep=[{"line": then + 100_000}])
+
+        assert (again, len(other)) == ([], 1)
 
 
 def test_what_is_kept_of_a_call_that_is_over_does_not_grow_with_its_input() -> None:
