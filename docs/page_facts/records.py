@@ -6,12 +6,14 @@ import datetime
 import importlib
 import types
 import typing
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import msgspec
 from msgspec.structs import FieldInfo
 from msgspec.structs import fields as fields_of
+
+from proctor.policies import Rule, ToolWhere
 
 from .docstrings import described_fields
 from .markdown import code, codes, table
@@ -27,11 +29,15 @@ _PLAIN = {
 }
 
 
+_RULE = [field.encode_name for field in fields_of(Rule)]
+
+
 def fields(name: str) -> str:
-    """The fields of a record by its public name, as `policies.Count`; those after it in the text are left out."""
-    path, *left_out = name.split()
-    folder, _, attribute = path.rpartition(".")
-    return field_table(getattr(importlib.import_module(f"proctor.{folder}"), attribute), left_out)
+    """The fields of a record by its public name, as `policies.Limit`; of a rule, those that not every rule has."""
+    folder, _, attribute = name.rpartition(".")
+    record = getattr(importlib.import_module(f"proctor.{folder}"), attribute)
+    shared = _RULE if record is not Rule and issubclass(record, Rule) else ()
+    return field_table(record, shared)
 
 
 def field_table(record: type[msgspec.Struct], left_out: Collection[str] = ()) -> str:
@@ -53,15 +59,17 @@ def spelt(hint: Any) -> str:
         return _PLAIN[hint]
     if origin is typing.Literal:
         return codes(arguments)
+    if ToolWhere in arguments or any(ToolWhere in typing.get_args(each) for each in arguments):
+        return "tools"
     if origin in (types.UnionType, typing.Union):
         said = dict.fromkeys(spelt(each) for each in arguments if each is not msgspec.UnsetType)
         return "anything" if "anything" in said else " or ".join(said)
-    if origin in (tuple, list, frozenset) or hint in (tuple, list):
+    if origin in (tuple, list, frozenset, Sequence):
         inner = dict.fromkeys(spelt(each) for each in arguments if each is not Ellipsis)
         return f"a list: {', '.join(inner)}" if inner else "a list"
-    if origin is dict or hint is dict:
+    if origin in (dict, Mapping):
         return "an object"
-    return f"a {hint.__name__}" if isinstance(hint, type) else str(hint)
+    return code(hint.__name__) if isinstance(hint, type) else "a callable"
 
 
 def _default(field: FieldInfo) -> str:

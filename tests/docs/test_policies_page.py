@@ -1,12 +1,17 @@
-"""The page on policies leaves no kind of rule out."""
+"""The pages on policies leave no kind of rule out."""
 
 from __future__ import annotations
 
-from page_blocks import ROOT
+import pytest
+from page_blocks import ROOT, blocks
 
+from proctor.adapters.evaluate.expectations import read_policy_tests
+from proctor.adapters.evaluate.policy_tests import judge_test
 from proctor.policies.rules import RULES
 
-PAGE = (ROOT / "docs" / "policies" / "index.md").read_text()
+PAGES = ROOT / "docs" / "policies"
+PAGE = (PAGES / "index.md").read_text()
+EXAMPLES = {block.file: block.text for block in blocks(PAGES / "rules.md") if block.file}
 
 
 def test_the_page_has_every_family() -> None:
@@ -14,3 +19,18 @@ def test_the_page_has_every_family() -> None:
     missing = [name for name in RULES if f"`{name}`" not in PAGE and name != "max_calls"]
 
     assert missing == []
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_every_rule_has_a_session_that_keeps_it_and_one_that_breaks_it(rule: str) -> None:
+    """And the example's policy has no other rule."""
+    example = f"{rule}.test.yaml"
+    read = read_policy_tests(EXAMPLES[example], example, PAGES)
+    judged = [(one, judge_test(read.compiled, one, context, file=example)[1]) for one, context in read.tests]
+    refuses = [
+        any(call.expect != "allow" for call in test.calls) or "violated" in test.ends.values() for test, _ in judged
+    ]
+
+    assert [result.mismatches for _, result in judged if not result.passed] == []
+    assert {type(one).__name__ for one in read.compiled.policy.rules} == {RULES[rule].__name__}
+    assert set(refuses) == {True, False}
