@@ -22,8 +22,8 @@ from .machine.result import RunResult
 from .ports import Adapter, ApprovalRequest, Approver, Mail, Publisher, Store
 from .store.memory import MemoryStore
 from .supervisor import Supervisor
-from .watch.subscriptions import LOOK_AGAIN_S
 
+LOOK_AGAIN_S = 0.5
 _GOING_ON = ("created", "running")
 """A run that was started is `created` until the first of it is stored."""
 

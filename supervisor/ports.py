@@ -182,6 +182,32 @@ class RunFilter(msgspec.Struct, frozen=True, kw_only=True):
 ANY_RUN = RunFilter()
 
 
+class Place(msgspec.Struct, frozen=True, kw_only=True):
+    """A place in the log of a store: after the event with this position. As text it is a cursor to be kept."""
+
+    store_id: str
+    position: int
+
+    def __str__(self) -> str:
+        return f"{self.store_id}.{self.position}"
+
+
+class LogEntry(msgspec.Struct, kw_only=True):
+    """One stored event of any session, where it stands in the log of the store, and whose its run is.
+
+    `position` counts over all sessions in the order in which events were stored, with gaps, and is never given
+    twice. `data` is the event as JSON; `known` the event itself where somebody has it.
+    """
+
+    position: int
+    session_id: str
+    run_id: str
+    seq: int
+    tenant: str | None
+    data: bytes
+    known: Event | None = None
+
+
 class Mail(msgspec.Struct, frozen=True, kw_only=True):
     """A message to whoever owns a run, from any process: an approval's answer, or a cancel.
 
@@ -210,8 +236,22 @@ class Store(Protocol):
         """
         ...
 
-    def read(self, session_id: str, *, after: int = 0, run_id: str | None = None) -> AsyncIterator[Event]:
-        """The stored events of a session with seq > after, in order."""
+    def read(
+        self, session_id: str, *, after: int = 0, run_id: str | None = None, newest_first: bool = False
+    ) -> AsyncIterator[Event]:
+        """The stored events of a session with seq > after, in order, or in the opposite one."""
+        ...
+
+    def log(
+        self, *, after: int = 0, tenant: str | None = None, newest_first: bool = False
+    ) -> AsyncIterator[LogEntry]:
+        """The stored events of all sessions with position > after, in the order in which they were stored, or in the
+        opposite one. What is not seen while it is read is stored at a higher position.
+        """
+        ...
+
+    async def place(self) -> Place:
+        """After the latest stored event."""
         ...
 
     async def last_seq(self, session_id: str) -> int: ...

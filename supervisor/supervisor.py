@@ -199,15 +199,23 @@ class Supervisor:
         for running in ending:
             await running.actor.finished.wait()
 
-    def subscribe(self, *, session_id: str | None = None, run_id: str | None = None, after: int = 0) -> Subscription:
+    def subscribe(
+        self,
+        *,
+        session_id: str | None = None,
+        run_id: str | None = None,
+        tenant: str | None = None,
+        after: int | str = 0,
+    ) -> Subscription:
         """Events, to be entered: `async with supervisor.subscribe(...) as events`, then `async for`.
 
-        Of a session or a run: those stored with seq > after, then those to come, whichever process runs it; neither
-        gap nor duplicate. Of a run: until its end. Of neither: the events of every run in the store, whichever
-        process owns it, that are stored from the moment it is entered; for those stored before, name the session.
-        Entering raises UsageError for a run or a place there is not.
+        Of a session or a run: those stored with seq > `after`, then those to come. Of a run: until its end. Of a
+        tenant, or of neither: of all its runs, or of every run in the store, those stored after `after`: the `cursor`
+        of another such subscription, "start", or from the moment it is entered. Whichever process runs what; each
+        event once, those of a session in their order. `events.cursor` is where to go on from, after the last event
+        that was handed over. Entering raises UsageError for a run or a place there is not.
         """
-        return self._subscriptions.subscribe(session_id=session_id, run_id=run_id, after=after)
+        return self._subscriptions.subscribe(session_id=session_id, run_id=run_id, tenant=tenant, after=after)
 
     def statistics(self) -> Statistics:
         """What goes on, and what went on."""

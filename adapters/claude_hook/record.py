@@ -21,7 +21,7 @@ from proctor.supervisor.ports import RunInfo
 
 from ..stores.sqlite.failures import store_error
 from ..stores.sqlite.opening import open_for_writing
-from ..stores.sqlite.queries import events_after, session_info
+from ..stores.sqlite.queries import events_page, session_info
 from ..stores.sqlite.recording import Recorder
 from ..stores.sqlite.rows import Batch
 
@@ -75,7 +75,7 @@ class Record:
     def past(self) -> Iterator[Event]:
         """The events so far."""
         after = 0
-        while page := events_after(self.session_id, after, None)(self._connection):
+        while page := events_page(self.session_id, after)(self._connection):
             yield from page
             after = page[-1].seq
 

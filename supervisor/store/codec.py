@@ -19,7 +19,7 @@ from proctor.policies.stream.events import (
 )
 
 from ..errors import EventError, StoreError
-from ..ports import RunStatus
+from ..ports import LogEntry, RunStatus
 
 Status: TypeAlias = Literal["completed", "failed", "cancelled"]
 
@@ -74,6 +74,13 @@ def from_record(data: bytes, *, session_id: str, seq: int) -> Event:
         return decode_event(data)
     except EventError as error:
         raise StoreError(f"record {seq} of session `{session_id}` cannot be read: {error}", kind="corrupt") from error
+
+
+def event_of(entry: LogEntry) -> Event:
+    """The event of an entry, decoded once. Raises as `from_record` does."""
+    if entry.known is None:
+        entry.known = from_record(entry.data, session_id=entry.session_id, seq=entry.seq)
+    return entry.known
 
 
 def _depth(data: bytes) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import AsyncIterator, Iterator, Sequence
 from itertools import dropwhile, islice
 
@@ -12,7 +13,7 @@ import msgspec
 from proctor.policies.stream.events import Event, SessionEvent
 
 from ..errors import StoreError
-from ..ports import ANY_RUN, Mail, RunFilter, RunInfo, SessionInfo
+from ..ports import ANY_RUN, LogEntry, Mail, Place, RunFilter, RunInfo, SessionInfo
 from .codec import NEWS, from_record, status_after, to_record
 from .selection import meets
 from .tally import COUNTED, Tally, owners
@@ -41,6 +42,17 @@ class _Session:
             )
 
 
+def _places(kept: Sequence[object], after: int, newest_first: bool) -> Iterator[int]:
+    """Where what comes after so many stands; what is kept meanwhile comes too, unless the newest come first."""
+    if newest_first:
+        yield from range(len(kept) - 1, max(after, 0) - 1, -1)
+        return
+    n = max(after, 0)
+    while n < len(kept):
+        yield n
+        n += 1
+
+
 class MemoryStore:
     """Keeps everything in this process. No method but `wait` suspends, so every append is one unit.
 
@@ -51,6 +63,8 @@ class MemoryStore:
     def __init__(self) -> None:
         self._sessions: dict[str, _Session] = {}
         self._runs: dict[str, RunInfo] = {}
+        self._log: list[tuple[_Session, int]] = []
+        self._id = uuid.uuid4().hex[:16]
         self._mail: list[Mail] = []
         self._version = 1
         self._waiting: list[anyio.Event] = []
@@ -80,15 +94,32 @@ class MemoryStore:
             self._ring()
         return result
 
-    async def read(self, session_id: str, *, after: int = 0, run_id: str | None = None) -> AsyncIterator[Event]:
-        """The stored events of a session with seq > after, in order."""
+    async def read(
+        self, session_id: str, *, after: int = 0, run_id: str | None = None, newest_first: bool = False
+    ) -> AsyncIterator[Event]:
+        """The stored events of a session with seq > after, in order; see `Store.read`."""
         self._check_open()
         session = self._sessions.get(session_id)
-        seq = max(after, 0)
-        while session is not None and seq < len(session.data):
-            seq += 1
-            if run_id is None or session.run_ids[seq - 1] == run_id:
-                yield from_record(session.data[seq - 1], session_id=session_id, seq=seq)
+        if session is None:
+            return
+        for n in _places(session.data, after, newest_first):
+            if run_id is None or session.run_ids[n] == run_id:
+                yield from_record(session.data[n], session_id=session_id, seq=n + 1)
+
+    async def log(
+        self, *, after: int = 0, tenant: str | None = None, newest_first: bool = False
+    ) -> AsyncIterator[LogEntry]:
+        """The stored events of all sessions; see `Store.log`."""
+        self._check_open()
+        for n in _places(self._log, after, newest_first):
+            entry = self._entry(n)
+            if tenant in (None, entry.tenant):
+                yield entry
+
+    async def place(self) -> Place:
+        """After the latest stored event."""
+        self._check_open()
+        return Place(store_id=self._id, position=len(self._log))
 
     async def last_seq(self, session_id: str) -> int:
         """The seq of a session's latest event, 0 when it has none."""
@@ -200,6 +231,18 @@ class MemoryStore:
             return None
         return from_record(session.data[seq - 1], session_id=event.session_id, seq=seq)
 
+    def _entry(self, n: int) -> LogEntry:
+        session, seq = self._log[n]
+        run = self._runs.get(session.run_ids[seq - 1])
+        return LogEntry(
+            position=n + 1,
+            session_id=session.info.session_id,
+            run_id=session.run_ids[seq - 1],
+            seq=seq,
+            tenant=None if run is None else run.tenant,
+            data=session.data[seq - 1],
+        )
+
     def _keep(self, fresh: Sequence[tuple[Event, bytes]]) -> None:
         run_id = session_id = provider = None
         tallies: dict[str, Tally] = {}
@@ -214,6 +257,7 @@ class MemoryStore:
                 session = self._noted(event)
             session.data.append(data)
             session.run_ids.append(run_id)
+            self._log.append((session, event.seq))
             if event.event_id:
                 session.seq_of[event.event_id] = event.seq
             if run_id and type(event) in COUNTED:

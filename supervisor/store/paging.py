@@ -1,12 +1,25 @@
-"""Every stored run, page by page."""
+"""Every stored run, page by page; what is read of a store, closed however it is left."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
+from typing import TypeVar
 
 from ..ports import RunInfo, Store
 
+T = TypeVar("T")
 _PAGE = 500
+
+
+@asynccontextmanager
+async def closing(found: AsyncIterator[T]) -> AsyncGenerator[AsyncIterator[T]]:
+    """What a store's `read` or `log` gives, closed when its reader leaves early: trio complains of what is not."""
+    try:
+        yield found
+    finally:
+        if isinstance(found, AsyncGenerator):
+            await found.aclose()
 
 
 async def all_runs(store: Store, *, session_id: str | None = None) -> AsyncGenerator[RunInfo, None]:

@@ -3,6 +3,8 @@
 ROOMS = (
     "publishers",  # observers, who cannot hurt a run
     "subscriptions",  # following events
-    "elsewhere",  # runs that other processes own
+    "tracks",  # where a subscriber is in what it follows
+    "feed",  # one reader of the log for all who follow it
+    "buffer",  # what a subscriber has not taken yet
 )
 """Top first: each imports only those below it."""

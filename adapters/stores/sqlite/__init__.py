@@ -27,6 +27,7 @@ def __dir__() -> list[str]:
 
 ROOMS = (
     "store",  # the Store itself
+    "log",  # the events of all sessions, in one order
     "queries",  # what is asked of a file
     "reading",  # connections that only read, in worker threads
     "opening",  # look at a file before it is touched; connect

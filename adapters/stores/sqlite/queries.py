@@ -16,30 +16,45 @@ from proctor.supervisor.store.codec import from_record
 from proctor.supervisor.store.tally import FIGURES, moment
 
 _PAGE_BYTES = 1024 * 1024
-_PAGE_ROWS = 512
+PAGE_ROWS = 512
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
 
 
-def events_after(session_id: str, after: int, run_id: str | None) -> Callable[[sqlite3.Connection], list[Event]]:
+def events_page(
+    session_id: str,
+    after: int,
+    *,
+    before: int | None = None,
+    run_id: str | None = None,
+    newest_first: bool = False,
+) -> Callable[[sqlite3.Connection], list[Event]]:
     """A query for the next events of a session, as many as make a page; none at the end."""
-    return lambda connection: _events_page(connection, session_id, after, run_id)
-
-
-def _events_page(connection: sqlite3.Connection, session_id: str, after: int, run_id: str | None) -> list[Event]:
-    only_run = "" if run_id is None else " AND run_id = :run_id"
-    cursor = connection.execute(
+    conditions = "seq > :after" + (" AND seq < :before" if before is not None else "")
+    of_run = "" if run_id is None else " AND run_id = :run_id"
+    order = "DESC" if newest_first else "ASC"
+    sql = (
         "SELECT seq, data FROM events WHERE session_key = (SELECT key FROM sessions WHERE session_id = :id)"
-        f" AND seq > :after{only_run} ORDER BY seq LIMIT {_PAGE_ROWS}",
-        {"id": session_id, "after": after, "run_id": run_id},
+        f" AND {conditions}{of_run} ORDER BY seq {order} LIMIT {PAGE_ROWS}"
     )
-    page: list[Event] = []
+    values = {"id": session_id, "after": after, "before": before, "run_id": run_id}
+
+    def page(connection: sqlite3.Connection) -> list[Event]:
+        rows = page_of(connection.execute(sql, values), 1)
+        return [from_record(data, session_id=session_id, seq=seq) for seq, data in rows]
+
+    return page
+
+
+def page_of(rows: sqlite3.Cursor, data: int) -> list[tuple[Any, ...]]:
+    """Rows until they make a page by the bytes in column `data`."""
+    page: list[tuple[Any, ...]] = []
     size = 0
-    for seq, data in cursor:
-        page.append(from_record(data, session_id=session_id, seq=seq))
-        size += len(data)
+    for row in rows:
+        page.append(row)
+        size += len(row[data])
         if size >= _PAGE_BYTES:
-            cursor.close()
+            rows.close()
             break
     return page
 

@@ -5,15 +5,17 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import anyio
 import anyio.lowlevel
 
 from proctor.policies.stream.events import Event
 from proctor.supervisor.errors import StoreError, UsageError
-from proctor.supervisor.ports import ANY_RUN, Mail, RunFilter, RunInfo, SessionInfo
+from proctor.supervisor.ports import ANY_RUN, LogEntry, Mail, Place, RunFilter, RunInfo, SessionInfo
 
 from . import queries
+from .log import latest_place, log_page
 from .opening import open_for_writing
 from .reading import Readers
 from .rows import Batch
@@ -76,12 +78,32 @@ class SQLiteStore:
         batch = Batch(events)
         return await self._writer.do(lambda recorder, look_up: recorder.append(batch, look_up=look_up), len(events))
 
-    async def read(self, session_id: str, *, after: int = 0, run_id: str | None = None) -> AsyncIterator[Event]:
-        """The stored events of a session with seq > after, in order."""
-        while page := await self._readers.ask(queries.events_after(session_id, after, run_id)):
+    async def read(
+        self, session_id: str, *, after: int = 0, run_id: str | None = None, newest_first: bool = False
+    ) -> AsyncIterator[Event]:
+        """The stored events of a session with seq > after, in order; see `Store.read`."""
+        how: dict[str, Any] = {"run_id": run_id, "newest_first": newest_first}
+        while page := await self._readers.ask(queries.events_page(session_id, after, **how)):
             for event in page:
                 yield event
-            after = page[-1].seq
+            if newest_first:
+                how["before"] = page[-1].seq
+            else:
+                after = page[-1].seq
+
+    async def log(
+        self, *, after: int = 0, tenant: str | None = None, newest_first: bool = False
+    ) -> AsyncIterator[LogEntry]:
+        """The stored events of all sessions; see `Store.log`."""
+        before: int | None = None
+        while page := await self._readers.ask(log_page(after, before, tenant, newest_first)):
+            for entry in page:
+                yield entry
+            after, before = (after, page[-1].position) if newest_first else (page[-1].position, None)
+
+    async def place(self) -> Place:
+        """After the latest stored event."""
+        return await self._readers.ask(latest_place)
 
     async def last_seq(self, session_id: str) -> int:
         """The seq of a session's latest event, 0 when it has none."""

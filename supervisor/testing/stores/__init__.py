@@ -8,6 +8,7 @@ ROOMS = (
     "finding",  # tests of finding what is stored
     "lifetime",  # tests of waiting, closing, opening again
     "listing",  # tests of what lists say of runs
+    "logged",  # tests of the log of all sessions
     "checks",  # what the tests of the Store port share
 )
 """Top first: each imports only those below it."""

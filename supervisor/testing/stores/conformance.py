@@ -24,9 +24,10 @@ from .fidelity import FidelityChecks
 from .finding import FindingChecks
 from .lifetime import LifetimeChecks
 from .listing import ListingChecks
+from .logged import LogChecks
 
 
-class StoreConformance(AppendingChecks, FindingChecks, ListingChecks, FidelityChecks, LifetimeChecks):
+class StoreConformance(AppendingChecks, FindingChecks, ListingChecks, LogChecks, FidelityChecks, LifetimeChecks):
     """All the tests. Set `durable` when a store opened again holds what the first one acknowledged, and two
     may be open at once.
     """

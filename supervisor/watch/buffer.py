@@ -1,0 +1,58 @@
+"""What one subscriber has been handed and has not taken yet."""
+
+from __future__ import annotations
+
+from collections import deque
+
+import anyio
+
+from ..ports import LogEntry
+
+ROOM = 1024
+ROOM_BYTES = 8 * 1024 * 1024
+
+
+class Buffer:
+    """Entries of one subscriber, within a bound of number and of bytes. What found no room is read from the store
+    again: `overflowed` says that it has to be.
+    """
+
+    __slots__ = ("_entries", "_room", "_size", "come", "overflowed", "run_id", "session_id", "tenant")
+
+    def __init__(
+        self, *, session_id: str | None = None, run_id: str | None = None, tenant: str | None = None, room: int = ROOM
+    ) -> None:
+        self.session_id = session_id
+        self.run_id = run_id
+        self.tenant = tenant
+        self.overflowed = False
+        self.come = anyio.Event()
+        self._entries: deque[LogEntry] = deque()
+        self._size = 0
+        self._room = room
+
+    def __bool__(self) -> bool:
+        return bool(self._entries) or self.overflowed
+
+    def offer(self, entry: LogEntry) -> None:
+        """Take an entry, if it is wanted here."""
+        if self.overflowed or (self.run_id or entry.run_id) != entry.run_id:
+            return
+        if self.tenant is not None and self.tenant != entry.tenant:
+            return
+        self._size += len(entry.data)
+        if len(self._entries) >= self._room or self._size > ROOM_BYTES:
+            self._entries.clear()
+            self._size = 0
+            self.overflowed = True
+        else:
+            self._entries.append(entry)
+        self.come.set()
+
+    def take(self) -> LogEntry | None:
+        """The next entry, if there is one."""
+        if not self._entries:
+            return None
+        entry = self._entries.popleft()
+        self._size -= len(entry.data)
+        return entry

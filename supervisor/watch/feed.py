@@ -1,0 +1,130 @@
+"""One reader of a store's log for all who follow it in this process, and no task of its own.
+
+Of those who wait one leads: it waits for the store, reads what is new once, and hands it to everybody it concerns.
+When it leaves, another takes over. So what is stored costs one look, however many follow and whoever stored it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import anyio
+
+from proctor.policies.stream.events import Event
+
+from ..ports import LogEntry, Store
+from ..store.paging import closing
+from .buffer import Buffer
+
+LONGEST_WAIT_S = 60.0
+PAUSE_S = 0.002
+"""The least time between two looks at a busy store."""
+KEPT = 4096
+"""The most events of this process that are kept for the next look, so that they need not be decoded."""
+
+
+class Feed:
+    """Hands entries of the log to buffers.
+
+    # INVARIANT: what is stored after a buffer has joined is offered to it, unless it overflowed.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._of_session: dict[str, set[Buffer]] = {}
+        self._of_all: set[Buffer] = set()
+        self._position: int | None = None
+        self._token = 0
+        self._leading: anyio.CancelScope | None = None
+        self._waiting: dict[Buffer, None] = {}
+        self._own: dict[tuple[str, int], Event] = {}
+        self.closed = False
+
+    @property
+    def buffers(self) -> int:
+        """How many follow."""
+        return len(self._of_all) + sum(map(len, self._of_session.values()))
+
+    async def join(self, buffer: Buffer) -> None:
+        """From when this returns, `buffer` is offered what is stored."""
+        self._group(buffer).add(buffer)
+        if self._position is None:
+            try:
+                position = (await self._store.place()).position
+            except BaseException:
+                self.leave(buffer)
+                raise
+            if self._position is None:
+                self._position = position
+
+    def leave(self, buffer: Buffer) -> None:
+        """Offer it nothing more."""
+        group = self._group(buffer)
+        group.discard(buffer)
+        if buffer.session_id is not None and not group:
+            self._of_session.pop(buffer.session_id, None)
+        if not self.buffers:
+            self._position = None
+            self._own.clear()
+
+    def publish(self, events: Sequence[Event]) -> None:
+        """Keep events that this process has just stored for whoever is offered them at the next look."""
+        if self._of_all or not self._of_session.keys().isdisjoint(event.session_id for event in events):
+            if len(self._own) + len(events) > KEPT:
+                self._own.clear()
+            self._own |= {(event.session_id, event.seq): event for event in events}
+
+    def close(self) -> None:
+        """Nobody waits any more."""
+        self.closed = True
+        if self._leading is not None:
+            self._leading.cancel()
+        for buffer in self._waiting:
+            buffer.come.set()
+
+    async def more(self, buffer: Buffer) -> None:
+        """Return when something was offered to `buffer`, or the feed is closed. Raises StoreError."""
+        try:
+            while not buffer and not self.closed:
+                if self._leading is None:
+                    await self._lead()
+                else:
+                    buffer.come = anyio.Event()
+                    self._waiting[buffer] = None
+                    await buffer.come.wait()
+        finally:
+            self._waiting.pop(buffer, None)
+            if self._leading is None and self._waiting:
+                next(iter(self._waiting)).come.set()
+
+    async def _lead(self) -> None:
+        with anyio.CancelScope() as self._leading:
+            try:
+                token = await self._store.wait(self._token, LONGEST_WAIT_S)
+                if token != self._token:
+                    await self._look()
+                    self._token = token
+                    await anyio.sleep(PAUSE_S)
+            finally:
+                self._leading = None
+
+    async def _look(self) -> None:
+        """Offer what the log has beyond the place that was read to."""
+        if self._position is None:
+            return
+        async with closing(self._store.log(after=self._position)) as entries:
+            async for entry in entries:
+                self._position = entry.position
+                entry.known = self._own.pop((entry.session_id, entry.seq), None)
+                self._offer(entry)
+
+    def _offer(self, entry: LogEntry) -> None:
+        for buffer in self._of_session.get(entry.session_id, ()):
+            buffer.offer(entry)
+        for buffer in self._of_all:
+            buffer.offer(entry)
+
+    def _group(self, buffer: Buffer) -> set[Buffer]:
+        if buffer.session_id is None:
+            return self._of_all
+        return self._of_session.setdefault(buffer.session_id, set())
