@@ -43,6 +43,7 @@ if TYPE_CHECKING:
         SessionInfo,
         Store,
     )
+    from .redaction import Redaction
     from .store.memory import MemoryStore
     from .store.paging import all_runs
     from .supervisor import Supervisor
@@ -68,6 +69,7 @@ __all__ = [
     "ProviderError",
     "ProviderUnavailableError",
     "Publisher",
+    "Redaction",
     "RunFilter",
     "RunHandle",
     "RunInfo",
@@ -106,6 +108,7 @@ __getattr__, __dir__ = lazily(
             Adapter ApprovalAnswer ApprovalRequest Approver GateAnswer Launch LaunchOptions Mail Provider
             Publisher RunFilter RunInfo Rung SessionInfo Store
         """,
+        "redaction": "Redaction",
         "store.memory": "MemoryStore",
         "store.paging": "all_runs",
         "supervisor": "Supervisor",
@@ -131,6 +134,7 @@ ROOMS = (
     "admission",  # room for runs
     "arguments",  # what callers pass, checked
     "log",  # where logs go
+    "redaction",  # secrets taken out of what is recorded and shown
     "lazily",  # packages whose names are imported when they are used
     "ports",  # where the world comes in: adapters, stores, approvers, publishers
     "errors",  # what can go wrong

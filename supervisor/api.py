@@ -20,6 +20,7 @@ from .launch.history import Continuation
 from .launch.launch import new_id, run_info
 from .machine.result import RunResult
 from .ports import Adapter, ApprovalRequest, Approver, Mail, Publisher, Store
+from .redaction import Redaction, Redactor
 from .store.memory import MemoryStore
 from .supervisor import Supervisor
 
@@ -44,6 +45,7 @@ async def run_once(
     metadata: Mapping[str, Any] | None = None,
     validators: Validators | None = None,
     on_results: OnResults | None = None,
+    redaction: Redaction | None = None,
 ) -> RunResult:
     """Run a prompt under policies (`policies` beats `policy`) and give the result; in memory without a store.
 
@@ -56,7 +58,9 @@ async def run_once(
     """
     answerable = approver is not None or store is not None
     store = MemoryStore() if store is None else store
-    supervisor = Supervisor(store, approver=approver, publishers=publishers, answerable=answerable)
+    supervisor = Supervisor(
+        store, approver=approver, publishers=publishers, answerable=answerable, redaction=redaction
+    )
     async with supervisor:
         handle = await supervisor.start(
             adapter,
@@ -104,9 +108,10 @@ async def execute_run(
     publishers: Sequence[Publisher] = (),
     validators: Validators | None = None,
     on_results: OnResults | None = None,
+    redaction: Redaction | None = None,
 ) -> RunResult:
     """Run what `create_run` recorded and give the result. Raises as `run_once` does."""
-    async with Supervisor(store, approver=approver, publishers=publishers) as supervisor:
+    async with Supervisor(store, approver=approver, publishers=publishers, redaction=redaction) as supervisor:
         handle = await supervisor.execute(
             adapter,
             run_id,
@@ -142,7 +147,7 @@ async def cancel_for_approval(
         raise UsageError(f"there is no run `{run_id}`")
     if run.status not in _GOING_ON:
         raise UsageError(f"run `{run_id}` does not go on: it is {run.status}")
-    wanted = _request(request, run_id, run.session_id)
+    wanted = Redactor().redact(_request(request, run_id, run.session_id), run.session_id)
     if isinstance(target, RunHandle):
         await target.cancel_for_approval(wanted)
     else:

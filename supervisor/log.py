@@ -8,11 +8,29 @@ from typing import Any
 
 import structlog
 
+from .redaction import Redactor
+
 logging.getLogger("proctor").addHandler(logging.NullHandler())
 
 
-def logger(**bound: Any) -> Any:
-    """A logger with these fields bound; silent until the program asks for logs."""
+def logger(redactor: Redactor | None = None, **bound: Any) -> Any:
+    """A logger with these fields bound, without secrets; silent until the program asks for logs."""
+    return _Redacted(_logger(bound), redactor or Redactor())
+
+
+class _Redacted:
+    """Another logger, told what has no secrets left in it."""
+
+    def __init__(self, log: Any, redactor: Redactor) -> None:
+        self._log = log
+        self._redactor = redactor
+
+    def __getattr__(self, level: str) -> Any:
+        tell, redact = getattr(self._log, level), self._redactor.redact
+        return lambda event, **fields: tell(redact(event), **redact(fields, str(fields.get("session_id", ""))))
+
+
+def _logger(bound: dict[str, Any]) -> Any:
     if structlog.is_configured():
         return structlog.get_logger("proctor", **bound)
     return structlog.wrap_logger(

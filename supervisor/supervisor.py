@@ -29,6 +29,7 @@ from .launch.plan import NetHooks, Plan, Plans, hooks_given, policies_given
 from .log import logger
 from .machine.inputs import Begin
 from .ports import Adapter, ApprovalAnswer, ApprovalRequest, Approver, Publisher, Store
+from .redaction import Redaction, Redactor
 from .run.clock import Clock
 from .run.services import Services
 from .run.timers import Timers
@@ -46,6 +47,8 @@ class Supervisor:
         publishers: are handed every stored event.
         answerable: whether anybody can answer a held call: the approver, this supervisor's `approve`, or another
             process by way of the store. Where nobody can, a call that asks for an approval is refused at once.
+        redaction: which secrets are taken out of the record, the logs and what approvers are shown; what
+            PROCTOR_REDACTION says unless it is given.
     """
 
     def __init__(
@@ -56,6 +59,7 @@ class Supervisor:
         approver: Approver | None = None,
         publishers: Sequence[Publisher] = (),
         answerable: bool = True,
+        redaction: Redaction | None = None,
     ) -> None:
         check_store(store)
         check_observers(approver, publishers)
@@ -63,7 +67,8 @@ class Supervisor:
             raise UsageError(f"max_running is {max_running!r}; say how many runs may go on at once, from 1")
         self._store = store
         self._approver = approver
-        self._log = logger()
+        self._redactor = Redactor(redaction)
+        self._log = logger(self._redactor)
         self._publishers = Publishers(publishers, self._log)
         self._runs = ActiveRuns()
         self._admission = Admission(max_running)
@@ -86,6 +91,7 @@ class Supervisor:
             publish=self._publish,
             approver=self._approver,
             answerable=self._answerable,
+            redactor=self._redactor,
             log=self._log,
         )
         self._tasks = await anyio.create_task_group().__aenter__()
@@ -250,7 +256,8 @@ class Supervisor:
         info = order.info
         actor, begin = await launched(order, self._services)
         if not created:
-            await self._store.create_run(msgspec.structs.replace(info, created_at=datetime.now(UTC)))
+            shown = self._redactor.redact(info, info.session_id)
+            await self._store.create_run(msgspec.structs.replace(shown, created_at=datetime.now(UTC)))
             self._check_open()
         context = begin.metadata.get("context", {})
         running = Running(
@@ -276,7 +283,7 @@ class Supervisor:
         check_text(approval_id=approval_id, by=given.by)
         check_named(by=given.by)
         if not self._runs.answer(approval_id, given):
-            await inbox.answer(self._store, approval_id, given)
+            await inbox.answer(self._store, approval_id, given, self._redactor)
 
     def _publish(self, events: list[Event]) -> None:
         self._subscriptions.publish(events)

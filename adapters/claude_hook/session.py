@@ -16,6 +16,7 @@ from proctor.supervisor.machine import commands, inputs
 from proctor.supervisor.machine.judge import Judge
 from proctor.supervisor.machine.machine import RunMachine
 from proctor.supervisor.machine.run_state import Identity
+from proctor.supervisor.redaction import Redactor
 
 from ..kit.surroundings import home_of
 from .judge import AskingJudge
@@ -52,15 +53,19 @@ class HookedSession:
         self._turns = 0
         self._stored = 0
         self._learn(past)
-        self.machine = RunMachine.resume(self._identity(), self._judge, past, approval=_NEVER)
+        self._redactor = Redactor()
+        self.machine = RunMachine.resume(
+            self._identity(), self._judge, past, approval=_NEVER, redactor=self._redactor
+        )
 
     def begin_run(self, record: Record, at: datetime, metadata: dict[str, Any], prompt: str | None) -> list[Event]:
         """A run begins where the one before has ended; gives what was recorded."""
         self.runs += 1
         identity = self._identity(self._turns, self.machine.seq)
-        record.begin_run(identity.run_id, PROVIDER, at, {"asks": ASKS, **({"prompt": prompt} if prompt else {})})
+        spec = {"asks": ASKS, **({"prompt": prompt} if prompt else {})}
+        record.begin_run(identity.run_id, PROVIDER, at, self._redactor.redact(spec, self.session_id))
         told = {**metadata, **self.rules.told, "context": msgspec.to_builtins(self.context)}
-        self.machine = RunMachine(identity, self._judge, approval=_NEVER)
+        self.machine = RunMachine(identity, self._judge, approval=_NEVER, redactor=self._redactor)
         self._stored = 0
         now = round(at.timestamp() * 1000)
         begin = inputs.Begin(now_ms=now, prompt=prompt, first=self.runs == 1, metadata=told)

@@ -1,11 +1,17 @@
-"""Text of agents and files as a terminal may show it: none of it moves the cursor, hides or reorders words."""
+"""Text of agents and files as a terminal may show it: none of it moves the cursor, hides or reorders words, and no
+secret is in it.
+"""
 
 from __future__ import annotations
 
 import re
-from typing import Any
+from functools import cache
+from typing import TYPE_CHECKING, Any
 
 import msgspec
+
+if TYPE_CHECKING:
+    from proctor.supervisor.redaction import Redactor
 
 _encode = msgspec.json.Encoder(enc_hook=str).encode
 _BLANKS = re.compile(r"\s")
@@ -16,19 +22,34 @@ def printable(text: str) -> str:
     """The text on one line: blanks of any kind as a blank, what does not print (control, escape, bidirectional and
     invisible characters) as its escape.
     """
-    if text.isprintable():
-        return text
-    return "".join(c if c.isprintable() else " " if _BLANKS.match(c) else _escaped(c) for c in text)
+    return _clean(_redactor().redact(text))
 
 
 def printable_lines(text: str) -> str:
     """The same for a text of several lines, which stay."""
-    return "\n".join(printable(line.rstrip("\r")) for line in text.split("\n"))
+    return "\n".join(_clean(line.rstrip("\r")) for line in _redactor().redact(text).split("\n"))
 
 
 def encoded(value: Any) -> str:
     """A value as JSON, whole and on one line: line breaks and all that does not print show as escapes."""
-    return printable_json(_encode(value).decode())
+    return printable_json(_encode(_redactor().redact(value)).decode())
+
+
+@cache
+def _redactor() -> Redactor:
+    from proctor.supervisor.errors import UsageError
+    from proctor.supervisor.redaction import Redaction, Redactor
+
+    try:
+        return Redactor()
+    except UsageError:  # it is said elsewhere, with this
+        return Redactor(Redaction())
+
+
+def _clean(text: str) -> str:
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else " " if _BLANKS.match(c) else _escaped(c) for c in text)
 
 
 def printable_json(text: str) -> str:

@@ -17,6 +17,7 @@ from proctor.policies.stream.events import (
 from ..errors import UsageError
 from ..machine.approval_events import answered, same_input, shown
 from ..ports import ApprovalAnswer, ApprovalRequest, Mail, RunInfo, Store
+from ..redaction import Redactor
 from ..store.paging import all_runs
 
 _MAY_WAIT = ("running", "cancelled")
@@ -52,7 +53,7 @@ def requested_at(request: ApprovalRequest) -> datetime:
     return request.requested_at or datetime.min.replace(tzinfo=UTC)
 
 
-async def answer(store: Store, approval_id: str, given: ApprovalAnswer) -> None:
+async def answer(store: Store, approval_id: str, given: ApprovalAnswer, redactor: Redactor | None = None) -> None:
     """Answer an approval of a run of any process.
 
     While the run goes on, its owner answers the held call, or records the answer for a call that ran.
@@ -62,6 +63,7 @@ async def answer(store: Store, approval_id: str, given: ApprovalAnswer) -> None:
     run = await store.run(run_of(approval_id))
     if run is None:
         raise UsageError(f"there is no approval `{approval_id}`")
+    given = (redactor or Redactor()).redact(given, run.session_id)
     request = await _open_request(store, run, approval_id)
     check_digest(request, given)
     if (request.held or request.ran) and run.status == "running":

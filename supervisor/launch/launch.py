@@ -97,6 +97,7 @@ async def launched(order: Order, services: Services) -> tuple[RunActor, Begin]:
         answerable=services.answerable,
         warns=plan.warns,
         clocked=plan.compiled.limits.has_clocks,
+        redactor=services.redactor,
     )
     begin = Begin(
         now_ms=services.clock.now_ms(),

@@ -106,9 +106,10 @@ class HeldCalls:
     def _request(self, proposal: Proposal, decision: Decision) -> ApprovalRequest:
         state = self._state
         ids = (state.new_approval_id(), state.identity.run_id, state.identity.session_id)
-        return approvals.request_for(
+        request = approvals.request_for(
             decision.violations, proposal.call, ids=ids, at=state.at, timeout_s=self._timeout_s
         )
+        return state.redactor.redact(request, ids[2])  # the digest is that of the exact input
 
     def _ask(self, approval_id: str) -> AskApproval | None:
         """Now on record, the request may be shown; not if the call does not wait any more."""

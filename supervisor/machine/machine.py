@@ -32,6 +32,7 @@ from proctor.policies.stream.events import (
 
 from ..errors import as_error
 from ..ports import ApprovalRequest
+from ..redaction import UNREDACTED, Redactor
 from . import approval_events as approvals
 from . import ending, inputs
 from .closing import Closing
@@ -58,6 +59,7 @@ class RunMachine:
         answerable: whether anybody can answer a request for approval; where nobody can, its call is refused.
         warns: whether a limit has a `warn_at`.
         clocked: whether a limit is about time.
+        redactor: takes the secrets out of what is recorded and shown.
     """
 
     __slots__ = (
@@ -85,8 +87,9 @@ class RunMachine:
         answerable: bool = True,
         warns: bool = True,
         clocked: bool = True,
+        redactor: Redactor = UNREDACTED,
     ) -> None:
-        self._state = RunState(identity, judge)
+        self._state = RunState(identity, judge, redactor)
         self._gate = GateKeeper(self._state, approval or Approval(), standing, answerable=answerable)
         self._reports = ProviderEvents(self._state, self._gate.calls, model=model)
         self._notes = notes or {}
@@ -152,7 +155,7 @@ class RunMachine:
         return self._state.outbox.unwritten
 
     def take_record(self) -> list[Event]:
-        """The events to store next, in order, and in one unit: what one input recorded stays together.
+        """The events to store next, redacted, in order, and in one unit: what one input recorded stays together.
 
         `Stored` is to follow.
         """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Literal, TypeAlias
 
 import msgspec
@@ -18,16 +19,22 @@ REFUSED_KEPT = 1024
 
 
 class OpenCall(msgspec.Struct, frozen=True, gc=False):
-    """One call and its stage; `key` is the proposal it was permitted to, 0 where it started without one."""
+    """One call and its stage; `key` is the proposal it was permitted to, 0 where it started without one.
+
+    `redact` is set where only the record is known: `input` is then what it makes of the exact one.
+    """
 
     name: str
     input: dict[str, Any]
     stage: Stage
     key: int = 0
+    redact: Callable[[dict[str, Any]], dict[str, Any]] | None = None
 
     def same(self, name: str, input: dict[str, Any]) -> bool:
         """Whether it is the same tool with the same input."""
-        return self.name == name and self.input == input
+        if self.name != name:
+            return False
+        return self.input == input or (self.redact is not None and self.input == self.redact(input))
 
 
 class OpenCalls:
@@ -45,7 +52,11 @@ class OpenCalls:
 
     def put(self, call_id: str, name: str, input: dict[str, Any], stage: Stage, key: int = 0) -> None:
         """Remember a call at a stage."""
-        self._calls[call_id] = OpenCall(name, input, stage, key)
+        self.recall(call_id, OpenCall(name, input, stage, key))
+
+    def recall(self, call_id: str, call: OpenCall) -> None:
+        """Remember a call as it was."""
+        self._calls[call_id] = call
         if self._refused:
             self._refused.pop(call_id, None)
 

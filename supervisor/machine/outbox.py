@@ -8,6 +8,7 @@ from typing import TypeAlias
 
 from proctor.policies.stream.events import Event
 
+from ..redaction import Redactor
 from .commands import Command
 
 Late: TypeAlias = Callable[[], Command | None]
@@ -15,15 +16,17 @@ Late: TypeAlias = Callable[[], Command | None]
 
 
 class Outbox:
-    """Collects what one input leads to. `unwritten` are the events nobody has taken away to store them.
+    """Collects what one input leads to. `unwritten` are the events nobody has taken away to store them, exact until
+    then; what is taken has its secrets redacted.
 
     # INVARIANT: what was handed to `after_record` comes out only when every event recorded before it is
     # durable, or when the store has failed.
     """
 
-    __slots__ = ("_ready", "_stored", "_taken", "_waiting", "broken", "unwritten")
+    __slots__ = ("_ready", "_redactor", "_stored", "_taken", "_waiting", "broken", "unwritten")
 
-    def __init__(self) -> None:
+    def __init__(self, redactor: Redactor) -> None:
+        self._redactor = redactor
         self.broken = False
         self.unwritten: list[Event] = []
         self._ready: list[Command] = []
@@ -35,7 +38,7 @@ class Outbox:
         """The events to store next."""
         taken, self.unwritten = self.unwritten, []
         self._taken += len(taken)
-        return taken
+        return self._redactor.events(taken)
 
     def at_once(self, command: Command) -> None:
         """Have a command carried out whatever becomes of the record."""

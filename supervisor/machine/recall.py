@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 
@@ -29,6 +30,7 @@ from proctor.policies.stream.events import (
 
 from . import approval_events as approvals
 from .gate import GateKeeper
+from .open_calls import OpenCall, Stage
 from .provider_events import ProviderEvents
 from .run_state import Identity, RunState
 
@@ -94,7 +96,7 @@ class _Recollection:
         """All has been taken: hold again what waited for a person."""
         for event in self._waiting.values():
             request = approvals.shown(event, self._calls.get(event.tool_call_id))
-            self._gate.calls.put(request.call.id, request.call.name, request.call.input, "waiting")
+            self._recall(request.call.id, request.call.name, request.call.input, "waiting")
             self._gate.hold_again(request)
 
     def _violated(self, event: PolicyViolated) -> None:
@@ -107,10 +109,14 @@ class _Recollection:
     def _asked_for(self, event: ToolCallRequested | ToolCallStarted) -> None:
         id, name, input = event.tool_call_id, event.tool_name, event.tool_input
         started = isinstance(event, ToolCallStarted)
-        self._gate.calls.put(id, name, input, "started" if started else "requested")
+        self._recall(id, name, input, "started" if started else "requested")
         if not started:
             parent = event.parent_tool_call_id
             self._calls[id] = ToolCall(id=id, name=name, input=input, turn=event.turn, parent_tool_call_id=parent)
+
+    def _recall(self, id: str, name: str, input: dict[str, Any], stage: Stage) -> None:
+        redact, session_id = self._state.redactor.redact, self._state.identity.session_id
+        self._gate.calls.recall(id, OpenCall(name, input, stage, redact=lambda exact: redact(exact, session_id)))
 
     def _approval(self, event: ApprovalEvent) -> None:
         if not isinstance(event, ToolApprovalRequested):

@@ -14,6 +14,7 @@ from proctor.policies.stream.events import Event, ToolCallStarted, ToolEvent, Tu
 
 from ..errors import EventError
 from ..ports import ApprovalRequest
+from ..redaction import Redactor
 from . import approval_events as approvals
 from .enforcement import labelled, reach, violated, warned
 from .judge import Judge
@@ -60,8 +61,8 @@ class RunState:
     """The record, the findings and the one cause of cancelling of a run. `faulted`: the judge has raised
     and is asked no more.
 
-    # INVARIANT: the judge observes each event exactly as it is stored, in the order it is stored, so that
-    # folding the record again gives the same state.
+    # INVARIANT: the judge observes each event as it is stored, in the order it is stored, so that folding the
+    # record again gives the same state. Secrets are the one difference: judged as they are, stored as placeholders.
     """
 
     __slots__ = (
@@ -77,14 +78,16 @@ class RunState:
         "judge",
         "now_ms",
         "outbox",
+        "redactor",
         "refusal",
         "signals",
     )
 
-    def __init__(self, identity: Identity, judge: Judge) -> None:
+    def __init__(self, identity: Identity, judge: Judge, redactor: Redactor) -> None:
         self.identity = identity
         self.judge = judge
-        self.outbox = Outbox()
+        self.redactor = redactor
+        self.outbox = Outbox(redactor)
         self.findings: list[Violation] = []
         self.cause: Cause | None = None
         self.faulted = False

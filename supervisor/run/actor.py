@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from functools import partial
 from typing import Any
 
 import anyio
@@ -198,7 +197,7 @@ class RunActor:
             case HurryRecord():
                 self._tasks.start_soon(self._hurry)
             case RetryRecord():
-                self._tasks.start_soon(self._retry, command)
+                self._tasks.start_soon(self._retry)
             case CancelAdapter():
                 self._log("run.cancelling", reason=command.reason)
                 self._tasks.start_soon(self._reader.cancel, self._services.clock)
@@ -225,11 +224,11 @@ class RunActor:
         self._log_failure("store.failed", error)
         self._feed(inputs.StoreFailed(now_ms=self.now_ms(), error=error))
 
-    async def _retry(self, command: RetryRecord) -> None:
+    async def _retry(self) -> None:
         """A store that failed is asked once more: the record should not lack its end."""
         refused = failed = None
         try:
-            refused = await contained(partial(self._journal.retry, command.end))
+            refused = await contained(self._journal.retry)
         except Exception as error:
             self._log_failure("store.incomplete", error)
             failed = error

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import anyio
 from anyio.lowlevel import checkpoint
 
-from proctor.policies.stream.events import Event
+from proctor.policies.stream.events import TERMINAL, Event
 
 from ..errors import StoreError, as_error
 from ..machine.machine import RunMachine
@@ -112,8 +112,8 @@ class Journal:
                 self._failed(self.failure)
             self._wake()
 
-    async def retry(self, end: Event) -> StoreError | None:
-        """After a failure, when the run is over: store once more what the store lacks, `end` last, as one unit.
+    async def retry(self) -> StoreError | None:
+        """After a failure, when the run is over: store once more what the store lacks, its end last, as one unit.
 
         Where it refuses a record, each is stored by itself, but not the end; gives why it refused the first.
         Raises what the store raises.
@@ -128,7 +128,7 @@ class Journal:
         batch, self._unstored = [*self._unstored, *self._machine.take_record()], ()
         refused = await self._refused(batch)
         for event in batch if refused is not None else ():
-            if event is not end:
+            if not isinstance(event, TERMINAL):
                 await self._refused([event])
         return refused
 

@@ -10,6 +10,7 @@ import msgspec
 from proctor.policies.stream.events import Event
 
 from ..ports import Approver, Store
+from ..redaction import Redactor
 from .clock import Clock
 from .timers import Timers
 
@@ -26,4 +27,5 @@ class Services(msgspec.Struct, frozen=True, kw_only=True):
     publish: Callable[[list[Event]], None]
     approver: Approver | None
     answerable: bool = True
+    redactor: Redactor
     log: Any

@@ -9,7 +9,7 @@ from proctor.policies.monitor.compiled import compile_policy
 from proctor.policies.policy import Policy
 from proctor.policies.stack.merge import merge_policies
 from proctor.policies.stream.calls import RunContext
-from proctor.policies.stream.events import Event, RunFailed
+from proctor.policies.stream.events import Event
 from proctor.supervisor import MemoryStore
 from proctor.supervisor.machine import inputs
 from proctor.supervisor.machine.machine import RunMachine
@@ -31,7 +31,7 @@ async def test_a_retry_waits_for_a_flush_that_is_due(permissive: Policy) -> None
     found: list[tuple[bool, int]] = []
 
     async def attempt() -> None:
-        found.append((await writer.retry(RunFailed()) is None, len(stored)))
+        found.append((await writer.retry() is None, len(stored)))
 
     writer.idle = False
     with anyio.fail_after(PATIENCE_S):

@@ -1,0 +1,160 @@
+"""Texts and records: what is taken for a secret, what stands in its place, what stays."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from proctor.policies.stream.events import Event, MessageReceived, ToolCallStarted
+from proctor.supervisor import Redaction, UsageError
+from proctor.supervisor.redaction import Redactor, patterns
+from proctor.supervisor.redaction.detector import Detector
+
+from .secrets import HEARTS, SECRETS
+
+NAMES = pytest.mark.parametrize("name", SECRETS)
+
+
+@pytest.fixture
+def redactor() -> Redactor:
+    """As it ships."""
+    return Redactor(Redaction())
+
+
+@NAMES
+def test_a_secret_gives_way_to_its_kind_and_the_words_around_it_stay(redactor: Redactor, name: str) -> None:
+    """At the beginning, the end and in the middle of a text."""
+    for text in (SECRETS[name], f"take {SECRETS[name]}", f"take ({SECRETS[name]}), please"):
+        shown = redactor.redact(text)
+        assert HEARTS[name] not in shown
+        assert "[redacted:" in shown
+        assert text.startswith("take") == shown.startswith("take")
+        assert text.endswith("please") == shown.endswith(", please")
+
+
+@NAMES
+def test_a_secret_inside_json_inside_a_text_is_found(redactor: Redactor, name: str) -> None:
+    """A tool's output is often JSON as text, and a log line holds that once more."""
+    once = json.dumps({"output": f"line\n{SECRETS[name]}\tend"})
+    assert HEARTS[name] not in redactor.redact(once)
+    assert HEARTS[name] not in redactor.redact(json.dumps([once]))
+
+
+@NAMES
+def test_a_secret_as_a_key_and_deep_inside_is_found(redactor: Redactor, name: str) -> None:
+    """In keys, lists, tuples and the fields of records."""
+    event = ToolCallStarted(tool_call_id="c", tool_name="t", tool_input={SECRETS[name]: [{"a": [SECRETS[name]]}]})
+    assert HEARTS[name] not in repr(redactor.redact(event))
+
+
+def test_equal_secrets_have_equal_placeholders_within_a_session_and_no_others_do(redactor: Redactor) -> None:
+    """So that rules which compare values find the same in a record; across sessions nothing can be linked."""
+    one, other = SECRETS["aws-key"], "AKIA" + "Z" * 16
+    placeholder = redactor.redact(one, "s")
+    assert placeholder == redactor.redact(one, "s") == redactor.redact(f"x {one}", "s").removeprefix("x ")
+    assert len({placeholder, redactor.redact(other, "s"), redactor.redact(one, "t")}) == 3
+    keyed = Redactor(Redaction(key="k"))
+    assert keyed.redact(one, "s") != placeholder
+
+
+def test_redacting_twice_changes_nothing_more(redactor: Redactor) -> None:
+    """What was redacted may pass again: from the record into a log, from a log onto a page."""
+    for secret in SECRETS.values():
+        once = redactor.redact(f"a {secret} b", "s")
+        assert redactor.redact(once, "s") == once
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "the commit 9fceb02d0ae598e95dc970b74767f19372d61af8 of task-runner",
+        "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855",
+        "550e8400-e29b-41d4-a716-446655440000 and toolu_01A09q90qw90lq917835lq9 and msg_01XFDUDYJgAACzvnptvVoYEL",
+        "pip install scikit-learn; sk-learn is not its name; ask-me",
+        "https://example.com:8080/a@b?token=none and git@github.com:owner/name.git",
+        "password = os.environ['PASSWORD']; max_tokens: 4096; api_key=None",
+        "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAUAAAAFCAYAAACNbyblAAAAHElEQVQI12P4",
+        "npm_config_cache hf_hub_download gl-matrix eyJ xoxo AIzawa aws s3 ls --token-limit",
+        "2024-01-01T00:00:00Z 127.0.0.1:5432 /home/ana/.ssh/id_rsa -----BEGIN CERTIFICATE-----",
+    ],
+)
+def test_what_is_no_secret_stays(redactor: Redactor, text: str) -> None:
+    """Ids, digests, names and addresses are what records are read for."""
+    assert redactor.redact(text) == text
+
+
+def test_what_has_no_secret_is_given_as_it_is(redactor: Redactor) -> None:
+    """Not a copy, so that most of a record costs a look only."""
+    event = MessageReceived(content=[{"type": "text", "text": "hello"}], session_id="s")
+    events: list[Event] = [event]
+    assert redactor.events(events) is events
+    assert redactor.redact(event) is event
+    with_secret: list[Event] = [event, MessageReceived(content=SECRETS["jwt"])]
+    assert redactor.events(with_secret)[0] is event
+
+
+def test_ids_stay_so_that_what_belongs_together_is_found(redactor: Redactor) -> None:
+    """An id that looks like a secret is still an id."""
+    odd = SECRETS["github-token"]
+    event = ToolCallStarted(tool_call_id=odd, tool_name="t", session_id=odd, event_id=odd)
+    assert redactor.redact(event) == event
+
+
+def test_the_caller_adds_patterns_allows_values_and_turns_it_off() -> None:
+    """A group of a pattern is the secret; an allowed value is none."""
+    more = Redactor(Redaction(patterns={"badge": r"badge:(\d{6})", "codename": "Falcon"}))
+    assert more.redact("badge:123456") == f"badge:{more.redact('badge:123456')[6:]}"
+    assert "123456" not in more.redact("badge:123456")
+    assert more.redact("Operation Falcon").startswith("Operation [redacted:codename:")
+    example = "AKIA" + "IOSFODNN7EXAMPLE"
+    assert Redactor(Redaction(allow=(example,))).redact(example) == example
+    assert Redactor(Redaction(off=True)).redact(SECRETS["jwt"]) == SECRETS["jwt"]
+
+
+def test_a_pattern_that_cannot_be_read_is_an_error_before_anything_starts() -> None:
+    """It names the pattern."""
+    with pytest.raises(UsageError, match=r"redaction pattern `mine` cannot be read"):
+        Redactor(Redaction(patterns={"mine": "("}))
+
+
+def test_the_environment_says_what_holds_for_every_process(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """`off`, or a YAML file; a misspelt key in it is an error."""
+    monkeypatch.setenv("PROCTOR_REDACTION", "off")
+    assert Redaction.of_environment().off
+    file = tmp_path / "redaction.yaml"
+    file.write_text("patterns: {badge: 'B-[0-9]+'}\nallow: [B-1]\n")
+    monkeypatch.setenv("PROCTOR_REDACTION", str(file))
+    assert Redactor().redact("B-1 B-2").startswith("B-1 [redacted:badge:")
+    file.write_text("pattern: {}\n")
+    with pytest.raises(UsageError, match="PROCTOR_REDACTION"):
+        Redaction.of_environment()
+    monkeypatch.setenv("PROCTOR_REDACTION", str(tmp_path / "none"))
+    with pytest.raises(UsageError, match="PROCTOR_REDACTION"):
+        Redaction.of_environment()
+
+
+SHIPPED = {f"{n}-{pattern.kind}": pattern for n, pattern in enumerate(patterns.shipped())}
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+@settings(max_examples=25, deadline=None)
+@given(data=st.data())
+def test_the_quick_look_misses_nothing_that_a_pattern_finds(name: str, data: st.DataObject) -> None:
+    """As text, as JSON, and as JSON inside JSON: else a secret would pass unseen."""
+    regex = SHIPPED[name].regex.replace(r"\z", "$")
+    secret = data.draw(st.from_regex(regex, alphabet=st.characters(codec="ascii", exclude_characters="\0")))
+    detector = Detector(Redaction())
+    for text in (secret, json.dumps(secret), json.dumps([json.dumps(secret)])):
+        assert detector.suspects(text.encode())
+
+
+@pytest.mark.parametrize(
+    "text", ["eyJ", "//", "://a:", "aws", "sk-", "-----BEGIN PRIVATE KEY-----", "xoxb-1-", '\\"']
+)
+def test_a_text_made_to_hold_it_up_does_not(redactor: Redactor, text: str) -> None:
+    """Each pattern is looked for in linear time: megabytes are done with before the test's patience ends."""
+    assert isinstance(redactor.redact(text * (2_000_000 // len(text)) + SECRETS["aws-key"]), str)

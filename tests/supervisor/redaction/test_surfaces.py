@@ -1,0 +1,278 @@
+"""Secrets planted in every field of every event: none reaches the store's file, a subscriber, an approver, a log."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import anyio
+import msgspec
+import pytest
+
+from proctor.adapters.stores import SQLiteStore
+from proctor.policies import Allow, Limits, Policy, RunContext, compile_policy, merge_policies, parse_policies
+from proctor.policies.stream.calls import ToolCall, input_digest
+from proctor.policies.stream.events import (
+    EVENT_TYPES,
+    TERMINAL,
+    Event,
+    RunCompleted,
+    RunFailed,
+    ToolApprovalRequested,
+    ToolCallStarted,
+    Unrecognized,
+)
+from proctor.supervisor import (
+    ApprovalAnswer,
+    ApprovalRequest,
+    MemoryStore,
+    PolicyViolationError,
+    ProviderError,
+    Redaction,
+    Store,
+    Supervisor,
+    answer,
+    cancel_for_approval,
+    create_run,
+    pending,
+    run_once,
+)
+from proctor.supervisor.redaction.redactor import EXACT
+from proctor.supervisor.testing import Ask, Crash, FakeAdapter, Pause
+
+from .secrets import HEARTS, SECRETS
+
+pytestmark = pytest.mark.anyio
+
+POLICY = Policy(name="open", limits=Limits(max_tool_calls=1000), tool_rules=(Allow(("*",)),))
+ASKING = parse_policies(
+    "name: asking\napproval: {timeout_s: 60}\n"
+    "tool_rules: [{deny: [deploy], action: request_approval, reason: '" + SECRETS["aws-key"] + "'}]"
+)
+ALL = " and ".join(SECRETS.values())
+
+
+def secrets_in(data: bytes | str) -> list[str]:
+    """Which of the planted ones are there."""
+    text = data if isinstance(data, str) else data.decode("utf-8", "replace")
+    return [name for name, heart in HEARTS.items() if heart in text]
+
+
+def bytes_of(folder: Path) -> bytes:
+    """All that is in the files of a folder."""
+    return b"".join(file.read_bytes() for file in sorted(folder.iterdir()))
+
+
+def planted(kind: type[Event]) -> Event:
+    """An event of a kind with all secrets in each field that takes a text or any value."""
+    filled: dict[str, Any] = {}
+    for field in msgspec.structs.fields(kind):
+        if field.name in Event.__struct_fields__ or field.name in EXACT:
+            filled |= {field.name: "id"} if field.required else {}
+            continue
+        for value in ({"deep": [ALL, {ALL: 1}]}, ALL, [ALL], ({"deep": ALL},)):
+            try:
+                msgspec.convert(value, field.type)
+            except msgspec.ValidationError:
+                continue
+            filled[field.name] = value
+            break
+    return kind(**filled)
+
+
+STEPS = [planted(kind) for kind in EVENT_TYPES.values() if kind not in TERMINAL]
+
+
+async def test_no_field_of_any_event_brings_a_secret_into_the_record_or_to_who_looks_on(tmp_path: Path) -> None:
+    """The file is looked at byte by byte, the log beside it too."""
+    seen: list[Event] = []
+    steps = [*STEPS, Unrecognized(raw={"type": "new_kind", "said": ALL})]
+    async with SQLiteStore(tmp_path / "s.db") as store:
+        result = await run_once(
+            FakeAdapter(steps, output={"said": ALL}),
+            ALL,
+            policies=[POLICY],
+            store=store,
+            publishers=[lambda event: seen.append(event)],
+            metadata={"note": ALL},
+            context=RunContext(labels={"token": ALL}),
+            session_id="s",
+        )
+        stored = [event async for event in store.read("s")]
+        runs = await store.runs()
+        assert secrets_in(bytes_of(tmp_path)) == []
+    assert secrets_in(bytes_of(tmp_path)) == []
+    assert secrets_in(repr([stored, seen, runs, result.events, result.calls])) == []
+    assert len(stored) > len(STEPS)
+    assert result.output == {"said": ALL}  # the caller's own result is what the agent gave
+
+
+async def test_an_error_of_the_agent_and_of_a_policy_brings_none() -> None:
+    """What a client raised, and what a violation says it saw."""
+    store = MemoryStore()
+    with pytest.raises(ProviderError):
+        await run_once(
+            FakeAdapter([Crash(ProviderError(ALL, details={"body": ALL}))]), "go", policies=[POLICY], store=store
+        )
+    forbids = parse_policies("name: p\nrules: [{type: loop, window: 3, threshold: 2, action: cancel}]")
+    again = [Ask(name="bash", input={"command": ALL})] * 3
+    with pytest.raises(PolicyViolationError):
+        await run_once(FakeAdapter(again), "go", policies=forbids, store=store)
+    for run in await store.runs():
+        assert secrets_in(repr([event async for event in store.read(run.session_id)])) == []
+
+
+async def test_an_approval_shows_no_secret_and_is_bound_to_the_exact_input() -> None:
+    """In this process and in the store; the call that runs is the one asked for."""
+    shown: list[ApprovalRequest] = []
+    exact = {"command": ALL, SECRETS["jwt"]: [ALL]}
+
+    async def approver(request: ApprovalRequest) -> ApprovalAnswer:
+        shown.extend([request, *await pending(store), *supervisor.approvals()])
+        return ApprovalAnswer(granted=True, by="ana", reason=ALL, input_digest=request.input_digest)
+
+    store = MemoryStore()
+    adapter = FakeAdapter([Ask(name="deploy", input=exact)])
+    async with Supervisor(store, approver=approver) as supervisor:
+        handle = await supervisor.start(adapter, "go", policies=ASKING)
+        await handle.wait_finished()
+    result = await handle.wait()
+    assert len(shown) == 3
+    assert secrets_in(repr(shown)) == []
+    assert {request.input_digest for request in shown} == {input_digest(exact)}
+    assert [call.input for call in adapter.ran] == [exact]
+    assert secrets_in(repr(result.events)) == []
+    asked = [event for event in result.events if isinstance(event, ToolApprovalRequested)]
+    assert [event.input_digest for event in asked] == [input_digest(exact)]
+
+
+async def test_answers_and_requests_by_way_of_the_store_bring_none(tmp_path: Path) -> None:
+    """What a person writes, and the call a run is ended for."""
+    async with SQLiteStore(tmp_path / "s.db") as store, Supervisor(store) as supervisor:
+        handle = await supervisor.start(FakeAdapter([Pause()]), "go", policies=ASKING)
+        about = {"tool_name": "deploy", "tool_call_id": "c", "tool_input": {"to": ALL}}
+        wanted = await cancel_for_approval(store, FakeAdapter(), handle.run_id, about)
+        assert wanted.input_digest == input_digest({"to": ALL})
+        await answer(store, wanted.approval_id, ApprovalAnswer(granted=True, by="ana", reason=ALL))
+        waits = FakeAdapter([Ask(name="deploy", input={"to": "other"})])
+        handle = await supervisor.start(waits, "go", policies=ASKING, session_id="t")
+        async with supervisor.subscribe(run_id=handle.run_id) as events:
+            asked = await first(events, ToolApprovalRequested)
+        await answer(store, asked.approval_id, ApprovalAnswer(granted=False, by="ana", reason=ALL, tell_model=ALL))
+        await handle.wait_finished()
+        assert secrets_in(bytes_of(tmp_path)) == []
+
+
+async def first(events: AsyncIterator[Event], kind: type[Any]) -> Any:
+    """The next event of a kind."""
+    async for event in events:
+        if isinstance(event, kind):
+            return event
+    raise AssertionError(f"no {kind.__name__} came")
+
+
+async def test_a_grant_holds_for_the_exact_input_in_the_next_run() -> None:
+    """The record has the digest of the input, not the input: the same call passes, another does not."""
+    store = MemoryStore()
+    exact = {"to": SECRETS["github-token"]}
+    other = {"to": "ghp" + "_" + "q2" * 18}
+    async with Supervisor(store) as supervisor:
+        handle = await supervisor.start(FakeAdapter([Pause()]), "go", policies=ASKING, session_id="s")
+        about = {"tool_name": "deploy", "tool_call_id": "c", "tool_input": exact}
+        wanted = await cancel_for_approval(store, handle, handle.run_id, about)
+        await supervisor.approve(wanted.approval_id, by="ana")
+    later = FakeAdapter([Ask(name="deploy", input=exact), Ask(name="deploy", input=other)])
+    async with Supervisor(store, answerable=False) as supervisor:
+        handle = await supervisor.start(later, "go", policies=ASKING, session_id="s", continuation="none")
+        await handle.wait_finished()
+    assert [call.input for call in later.ran] == [exact]
+
+
+async def test_logs_have_none(caplog: pytest.LogCaptureFixture) -> None:
+    """Neither what ended a run nor the traceback of what failed."""
+    caplog.set_level(logging.DEBUG, "proctor")
+
+    def fails(event: Event) -> None:
+        raise RuntimeError(ALL)
+
+    async with Supervisor(MemoryStore(), publishers=[fails]) as supervisor:
+        handle = await supervisor.start(FakeAdapter([Pause()]), "go", policies=[POLICY])
+        await handle.cancel(reason=ALL)
+        await handle.wait_finished()
+    assert "publisher.dropped" in caplog.text
+    assert "run.finished" in caplog.text
+    assert secrets_in(caplog.text) == []
+
+
+@pytest.mark.parametrize("rule", ["count", "loop", "precondition"])
+async def test_policies_judge_the_exact_input(rule: str) -> None:
+    """A rule that reads the secret, or compares it, decides as if nothing were redacted, and so does the record."""
+    token = SECRETS["github-token"]
+    reads = f"{{tool: bash, where: [{{path: $.token, contains: {token[:12]}}}]}}"
+    texts = {
+        "count": f"{{type: count, tool: {reads}, max: 1}}",
+        "loop": "{type: loop, window: 5, threshold: 2}",
+        "precondition": "{type: precondition, tool: bash, requires: [{prior: read, same: [{path: $.token}]}]}",
+    }
+    policies = parse_policies("name: p\non_violation: deny\nrules: [" + texts[rule] + "]")
+    asks = [
+        Ask(name="read", input={"token": token}),
+        Ask(name="bash", input={"token": token}),
+        Ask(name="bash", input={"token": token}),
+    ]
+    plain, redacted = FakeAdapter(asks), FakeAdapter(asks)
+    await run_once(plain, "go", policies=policies, redaction=Redaction(off=True))
+    store = MemoryStore()
+    result = await run_once(redacted, "go", policies=policies, store=store, redaction=Redaction())
+    assert [call.id for call in redacted.ran] == [call.id for call in plain.ran]
+    if rule != "count":  # the record of what one rule read in a secret has no answer; equal secrets stay equal
+        folded = compile_policy(merge_policies(policies)).monitor()
+        async for event in store.read(result.session_id):
+            folded.observe(event)
+        again = next(
+            event for event in result.events if isinstance(event, ToolCallStarted) and event.tool_name == "bash"
+        )
+        proposed = ToolCall(id="next", name="bash", input=again.tool_input)
+        exact = await run_once(FakeAdapter([*asks, asks[1]]), "go", policies=policies, redaction=Redaction(off=True))
+        live_allows = sum(isinstance(event, ToolCallStarted) for event in exact.events) > len(plain.ran)
+        assert (folded.propose(proposed).action == "allow") == live_allows
+
+
+async def test_a_created_run_gives_its_agent_the_exact_prompt(tmp_path: Path) -> None:
+    """What is to run is kept until it starts."""
+    async with SQLiteStore(tmp_path / "s.db") as store:
+        run_id = await create_run(store, f"use {ALL}")
+        adapter = FakeAdapter()
+        async with Supervisor(store) as supervisor:
+            await (await supervisor.execute(adapter, run_id, policies=[POLICY])).wait_finished()
+        assert adapter.launches[0].prompt == f"use {ALL}"
+
+
+async def test_off_keeps_everything() -> None:
+    """For who needs the exact record and guards it."""
+    store = MemoryStore()
+    await run_once(FakeAdapter(), ALL, policies=[POLICY], store=store, session_id="s", redaction=Redaction(off=True))
+    assert len(secrets_in("".join([repr(event) async for event in store.read("s")]).replace("\\n", "\n"))) == len(
+        HEARTS
+    )
+
+
+async def test_a_store_that_refuses_a_redacted_end_is_asked_for_another() -> None:
+    """The end of a run is known by what it is, not by being the very object: it was redacted on its way."""
+
+    class Refuses(MemoryStore):
+        async def append(self, events: Any) -> list[Event]:
+            for event in events:
+                if isinstance(event, RunCompleted):
+                    from proctor.supervisor import StoreError
+
+                    raise StoreError("no", kind="bad_record")
+            return await super().append(events)
+
+    store: Store = Refuses()
+    with anyio.fail_after(20), pytest.raises(Exception, match="no"):
+        await run_once(FakeAdapter(output=ALL), "go", policies=[POLICY], store=store, session_id="s")
+    ends = [event async for event in store.read("s") if isinstance(event, TERMINAL)]
+    assert [type(event) for event in ends] == [RunFailed]
