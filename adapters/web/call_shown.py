@@ -10,18 +10,22 @@ from collections.abc import Iterable, Iterator
 from difflib import unified_diff
 from typing import Any
 
+from msgspec import structs
+
 from proctor.policies.commands.parse import read_commands
 from proctor.policies.language.naming import ToolTable
 from proctor.policies.stream.calls import ToolCall
-from proctor.policies.stream.tools import Tool
+from proctor.policies.stream.tools import PORTABLE, Tool
 
 from .views import CallShown, CommandLine, CommandPart, Edit, EditLine
 
 MOST_LINES = 400
 """Of one edit."""
+
 MOST_TEXT = 200_000
 """Characters of a text that is compared or taken apart; what is longer is shown as it is."""
 
+_NO_END = "(no line break at the end)"
 _BEFORE = ("old_string", "oldString", "old_str", "oldText", "old_text")
 _AFTER = ("new_string", "newString", "new_str", "newText", "new_text")
 _PATHS = ("file_path", "filePath", "filepath", "path", "notebook_path", "abs_path")
@@ -34,7 +38,8 @@ def call_shown(call: ToolCall, tools: Iterable[Tool]) -> CallShown:
     """A call made readable, by the tools of its client as far as they are known."""
     table = ToolTable(tools)
     names = table.names(table.kind(call.name, call.input))
-    acts = names.acts or tuple(own for own in names.own if own in ("bash", *_EDITS))
+    own = (name.casefold() for name in names.own)
+    acts = tuple(dict.fromkeys((*(name for name in own if name in PORTABLE), *names.acts)))
     if "bash" in acts:
         return _command(call, table, acts)
     if _EDITS & set(acts) or "delete" in acts or "move" in acts:
@@ -79,8 +84,8 @@ def _edits(input: dict[str, Any]) -> tuple[tuple[Edit, ...], set[str]]:
         several = input.get(key)
         if isinstance(several, list) and several and all(isinstance(each, dict) for each in several):
             made = [_edit(each, _text(each, _PATHS) or path) for each in several]
-            if all(each is not None and not (set(item) - each[1]) for each, item in zip(made, several, strict=True)):
-                found += [each[0] for each in made if each is not None]
+            if all(each is not None for each in made):
+                found += [_with_rest(*each, item) for each, item in zip(made, several, strict=True) if each]
                 used.add(key)
     if found and path is not None and all(each.path == path for each in found):
         used |= {key for key in _PATHS if input.get(key) == path}
@@ -97,8 +102,12 @@ def _edit(item: dict[str, Any], path: str | None) -> tuple[Edit, set[str]] | Non
     if (patch := _key(item, _PATCHES)) is not None:
         return _cut(path, _of_patch(item[patch])), own | {patch}
     if (whole := _key(item, _WHOLE)) is not None:
-        return _cut(path, (EditLine(mark="+", text=line) for line in item[whole].split("\n"))), own | {whole}
+        return _cut(path, (EditLine(mark="+", text=line) for line in _lines(item[whole]))), own | {whole}
     return None
+
+
+def _with_rest(edit: Edit, used: set[str], item: dict[str, Any]) -> Edit:
+    return structs.replace(edit, rest={key: value for key, value in item.items() if key not in used})
 
 
 def _key(item: dict[str, Any], names: Iterable[str]) -> str | None:
@@ -111,9 +120,15 @@ def _text(item: dict[str, Any], names: Iterable[str]) -> str | None:
 
 
 def _compared(old: str, new: str) -> Iterator[EditLine]:
-    before, after = (text.split("\n") if text else [] for text in (old, new))
-    for line in list(unified_diff(before, after, lineterm="", n=3))[2:]:
+    before, after = _lines(old), _lines(new)
+    if old and new and old.endswith("\n") != new.endswith("\n"):
+        (before if new.endswith("\n") else after).append(_NO_END)
+    for line in list(unified_diff(before, after, lineterm="", n=3))[3:]:
         yield _line(line)
+
+
+def _lines(text: str) -> list[str]:
+    return text.removesuffix("\n").split("\n") if text else []
 
 
 def _of_patch(text: str) -> Iterator[EditLine]:

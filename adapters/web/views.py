@@ -89,11 +89,14 @@ class EditLine(View, frozen=True, kw_only=True):
 
 
 class Edit(View, frozen=True, kw_only=True):
-    """What an edit changes; `cut` counts the lines that are left out here and stand in the call's input."""
+    """What an edit changes; `cut` counts the lines that are left out here and stand in the call's input. `rest` is
+    what is said of it besides.
+    """
 
     path: str | None
     lines: tuple[EditLine, ...]
     cut: int = 0
+    rest: dict[str, Any] = {}
 
 
 class CallShown(View, frozen=True, kw_only=True):

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
 from typing import Any
 
 import msgspec
 from sse_starlette import EventSourceResponse, ServerSentEvent
-from starlette.requests import Request
 
 from proctor.policies.stream.codec import encode_event
 from proctor.supervisor.errors import UsageError
@@ -57,29 +57,47 @@ def _cursor(asked: Asked) -> int:
 
 
 def _stream(asked: Asked, subscription: Subscription) -> Any:
+    types = frozenset(filter(None, asked.query.types.split(",")))
+    return _streaming(asked, _sent(subscription, types))
+
+
+def _streaming(asked: Asked, messages: AsyncGenerator[ServerSentEvent]) -> Any:
     state = asked.request.app.state
     if state.streams >= MOST_STREAMS:
         return refused(503, "too_many", f"{MOST_STREAMS} streams are open already")
-    types = frozenset(filter(None, asked.query.types.split(",")))
-    return EventSourceResponse(
-        _sent(asked.request, subscription, types), ping=PING_S, shutdown_event=state.closing, sep="\n"
-    )
 
-
-async def _sent(
-    request: Request, subscription: Subscription, types: frozenset[str]
-) -> AsyncIterator[ServerSentEvent]:
-    request.app.state.streams += 1
-    try:
-        async with subscription as events:
+    async def counted() -> AsyncIterator[ServerSentEvent]:
+        state.streams += 1
+        try:
             yield ServerSentEvent(comment="open", sep="\n")
-            async for event in events:
-                if not types or event.type in types:
-                    data = encode_event(event).decode()
-                    yield ServerSentEvent(data=data, id=str(event.seq), event=event.type, sep="\n")
-        yield ServerSentEvent(data="{}", event="end", sep="\n")
-    finally:
-        request.app.state.streams -= 1
+            async with aclosing(messages):
+                async for message in messages:
+                    yield message
+        finally:
+            state.streams -= 1
+
+    return EventSourceResponse(counted(), ping=PING_S, shutdown_event=state.closing, sep="\n")
+
+
+async def _sent(subscription: Subscription, types: frozenset[str]) -> AsyncGenerator[ServerSentEvent]:
+    async with subscription as events:
+        async for event in events:
+            if not types or event.type in types:
+                data = encode_event(event).decode()
+                yield ServerSentEvent(data=data, id=str(event.seq), event=event.type, sep="\n")
+    yield ServerSentEvent(data="{}", event="end", sep="\n")
+
+
+async def _changes(asked: Asked) -> Any:
+    return _streaming(asked, _ticks(asked))
+
+
+async def _ticks(asked: Asked) -> AsyncGenerator[ServerSentEvent]:
+    token = 0
+    while True:
+        seen, token = token, await asked.records.store.wait(token, PING_S)
+        if token != seen:
+            yield ServerSentEvent(data="{}", event="changed", sep="\n")
 
 
 def _operation(path: str, name: str, summary: str, handle: Any) -> Operation:
@@ -92,6 +110,15 @@ OPERATIONS = (
         "run_stream",
         "The events of a run, then those to come; after its end, `end`.",
         _run_stream,
+    ),
+    Operation(
+        "GET",
+        "/api/changes",
+        "changes",
+        "Tells `changed` whenever something was stored: what is shown is to be asked for again.",
+        _changes,
+        Stream,
+        media="text/event-stream",
     ),
     _operation(
         "/api/sessions/{session_id}/stream",

@@ -130,6 +130,7 @@ def test_a_waiting_call_is_shown_and_answered(site: web_server.Site) -> None:
                 "path": "notes.txt",
                 "lines": [{"mark": "+", "text": "one"}, {"mark": "+", "text": "two"}],
                 "cut": 0,
+                "rest": {},
             }
         ]
         one = f"/api/approvals/{waiting['approval_id']}"

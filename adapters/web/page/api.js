@@ -1,0 +1,122 @@
+// What is asked of the server. The token stays in this tab, in memory of its session.
+
+const KEPT = "proctor-token";
+
+export class Refused extends Error {
+  constructor(status, code, message) {
+    super(message);
+    Object.assign(this, { status, code });
+  }
+}
+
+/** Takes the token out of the address, where it must not stay; whether there is one now. */
+export function takeToken() {
+  const found = /^#token=(.+)$/.exec(location.hash);
+  if (found) {
+    sessionStorage.setItem(KEPT, decodeURIComponent(found[1]));
+    history.replaceState(null, "", "#/");
+  }
+  return sessionStorage.getItem(KEPT) !== null;
+}
+
+export function setToken(token) {
+  sessionStorage.setItem(KEPT, token);
+}
+
+export function forgetToken() {
+  sessionStorage.removeItem(KEPT);
+}
+
+async function request(path, { method = "GET", body, headers = {}, signal } = {}) {
+  const response = await fetch(path, {
+    method,
+    signal,
+    body: body === undefined ? undefined : JSON.stringify(body),
+    headers: {
+      authorization: `Bearer ${sessionStorage.getItem(KEPT) ?? ""}`,
+      ...(body === undefined ? {} : { "content-type": "application/json" }),
+      ...headers,
+    },
+    credentials: "omit",
+    redirect: "error",
+  });
+  if (!response.ok) {
+    const told = await response.json().catch(() => ({}));
+    throw new Refused(response.status, told.code ?? "error", told.message ?? response.statusText);
+  }
+  return response;
+}
+
+export async function get(path, options = {}) {
+  return (await request(path, options)).json();
+}
+
+export async function post(path, body) {
+  return (await request(path, { method: "POST", body })).json();
+}
+
+export async function send(method, path, body) {
+  return (await request(path, { method, body })).json();
+}
+
+/**
+ * Server-sent events, one after another, also over lost connections: each is asked for behind the last one.
+ * `onState` is told "live" and "lost".
+ */
+export async function* follow(path, { signal, onState = () => {} } = {}) {
+  let last = null;
+  for (let tries = 0; !signal.aborted; tries += 1) {
+    try {
+      const headers = last === null ? {} : { "last-event-id": last };
+      const response = await request(path, { headers, signal });
+      onState("live");
+      for await (const message of messages(response.body)) {
+        tries = 0;
+        if (message.event === "end") return;
+        if (message.id) last = message.id;
+        yield message;
+      }
+    } catch (error) {
+      if (signal.aborted) return;
+      if (error instanceof Refused && error.status < 500) throw error;
+    }
+    if (signal.aborted) return;
+    onState("lost");
+    await pause(Math.min(8000, 300 * 2 ** tries), signal);
+  }
+}
+
+async function* messages(body) {
+  const reader = body.pipeThrough(new TextDecoderStream()).getReader();
+  let text = "";
+  try {
+    while (true) {
+      const { value, done } = await reader.read();
+      if (done) return;
+      const parts = (text + value).split("\n\n");
+      text = parts.pop();
+      for (const part of parts) {
+        const message = parsed(part);
+        if (message) yield message;
+      }
+    }
+  } finally {
+    reader.cancel().catch(() => {});
+  }
+}
+
+function parsed(part) {
+  const fields = {};
+  for (const line of part.split("\n")) {
+    const colon = line.indexOf(":");
+    if (colon > 0) fields[line.slice(0, colon)] = line.slice(colon + 1).replace(/^ /, "");
+  }
+  return fields.data === undefined ? null : { id: fields.id, event: fields.event, data: JSON.parse(fields.data) };
+}
+
+export function pause(ms, signal) {
+  return new Promise((done) => {
+    const timer = setTimeout(done, ms);
+    signal?.addEventListener("abort", () => (clearTimeout(timer), done()), { once: true });
+  });
+}

@@ -1,0 +1,140 @@
+// Which view is shown, kept up to date while anything changes in the store.
+
+import { Refused, follow, forgetToken, get, pause, setToken, takeToken } from "./api.js";
+import { Approvals } from "./approvals.js";
+import { announce, ask, fill, h, toast } from "./dom.js";
+import { Run } from "./run.js";
+import { Runs } from "./runs.js";
+
+const LEAST_PAUSE_MS = 250;
+const main = document.getElementById("main");
+const link = document.getElementById("link");
+const badge = document.getElementById("waiting");
+let me = null;
+let view = null;
+let waiting = 0;
+
+function open() {
+  const [, name, id] = /^#\/(?:(run|approvals)\/?)?(.*)$/.exec(location.hash) ?? [];
+  view?.close();
+  if (name === "run" && id) view = new Run(me, decodeURIComponent(id));
+  else if (name === "approvals") view = new Approvals(me);
+  else view = new Runs();
+  fill(main, view.element);
+  const current = view instanceof Approvals ? "approvals" : "runs";
+  for (const each of document.querySelectorAll("[data-view]")) {
+    if (each.dataset.view === current) each.setAttribute("aria-current", "page");
+    else each.removeAttribute("aria-current");
+  }
+  window.scrollTo(0, 0);
+  return refresh();
+}
+
+async function refresh() {
+  try {
+    await Promise.all([view.refresh(), countWaiting()]);
+    document.title = `${waiting ? `(${waiting}) ` : ""}${view.title} · proctor`;
+  } catch (error) {
+    if (error instanceof Refused && error.status === 401) return signIn(error.message);
+    if (error instanceof Refused) toast(error.message, { bad: true });
+  }
+}
+
+async function countWaiting() {
+  const { total } = await get("/api/approvals?limit=1");
+  badge.hidden = total === 0;
+  badge.textContent = String(total);
+  badge.setAttribute("aria-label", `${total} waiting`);
+  if (total > waiting) announce(total === 1 ? "A call waits for a person" : `${total} calls wait for a person`);
+  waiting = total;
+}
+
+function shown(state) {
+  link.className = `link ${state}`;
+  link.textContent = state === "live" ? "live" : "connection lost, trying again";
+}
+
+/** Everything is asked again when something was stored, but not more often than people can see. */
+async function keepUp() {
+  const { signal } = new AbortController();
+  for await (const _ of follow("/api/changes", { signal, onState: shown })) {
+    await refresh();
+    await pause(LEAST_PAUSE_MS);
+  }
+}
+
+const KEYS = [
+  ["1 / 2", "Runs / Approvals"],
+  ["/", "Search"],
+  ["j / k", "Next / previous waiting call"],
+  ["a", "To the Approve button of the call, then Enter"],
+  ["d", "To the words for the model, then Ctrl+Enter denies"],
+  ["t / p", "Timeline / policies of a run"],
+  ["x", "To the button that ends the run"],
+  ["?", "These keys"],
+];
+
+function help() {
+  const list = h("dl", { class: "keys" }, KEYS.map(([key, what]) => [h("dt", {}, h("kbd", {}, key)), h("dd", {}, what)]));
+  return ask("Keys", list, h("div", { class: "row end" }, h("button", { value: "" }, "Close")));
+}
+
+const GLOBAL = {
+  1: () => (location.hash = "#/"),
+  2: () => (location.hash = "#/approvals"),
+  "/": () => document.getElementById("search")?.focus(),
+  "?": help,
+};
+
+function pressed(event) {
+  const typing = event.target.closest("input:not([type=radio]), textarea, select, dialog");
+  if (event.key === "Escape" && typing && !event.target.closest("dialog")) event.target.blur();
+  if (typing || event.ctrlKey || event.metaKey || event.altKey || !me) return;
+  if (GLOBAL[event.key]) GLOBAL[event.key]();
+  else if (!view?.key?.(event.key)) return;
+  event.preventDefault();
+}
+
+function signIn(why) {
+  me = null;
+  forgetToken();
+  const token = h("input", { type: "password", id: "token", autocomplete: "off", required: true, "aria-describedby": "token-why" });
+  const given = (event) => {
+    event.preventDefault();
+    setToken(token.value.trim());
+    start();
+  };
+  fill(
+    main,
+    h(
+      "form",
+      { class: "card approval", on: { submit: given } },
+      h("h1", {}, "A token is needed"),
+      h("p", { class: "soft", id: "token-why" }, why ?? "`proctor serve` prints an address with one; or ask who runs it."),
+      h("label", {}, "Token", token),
+      h("div", { class: "row end" }, h("button", { class: "main" }, "Go on")),
+    ),
+  );
+  token.focus();
+}
+
+async function start() {
+  try {
+    me = await get("/api/me");
+  } catch (error) {
+    return signIn(error.status === 401 ? "That token is not good here." : error.message);
+  }
+  await open();
+  keepUp().catch((error) => signIn(error.message));
+}
+
+document.getElementById("help").addEventListener("click", help);
+document.addEventListener("keydown", pressed);
+window.addEventListener("hashchange", () => {
+  if (location.hash.startsWith("#token=")) {
+    takeToken();
+    start();
+  } else if (me) open();
+});
+if (takeToken()) start();
+else signIn();

@@ -1,0 +1,151 @@
+// The inbox: every call that waits, over all sessions, oldest first.
+
+import { get, post } from "./api.js";
+import { callShown } from "./call.js";
+import { Keyed, announce, fill, h, toast } from "./dom.js";
+import { duration, moment } from "./format.js";
+
+export class Approvals {
+  title = "Approvals";
+
+  constructor(me) {
+    this.list = h("div", { class: "approvals" });
+    this.cards = new Keyed(this.list, (each) => each.approval_id, (each) => new Card(each, me));
+    this.count = h("span", { class: "soft", role: "status" });
+    this.nothing = h("p", { class: "nothing card" }, "Nothing waits for a person.");
+    this.element = h(
+      "div",
+      {},
+      h("div", { class: "head" }, h("h1", {}, "Approvals"), this.count),
+      this.list,
+      this.nothing,
+    );
+    this.timer = setInterval(() => this.tick(), 1000);
+  }
+
+  async refresh() {
+    const turn = (this.turn = {});
+    const found = await get("/api/approvals");
+    if (turn !== this.turn) return;
+    const held = this.list.contains(document.activeElement) ? this.index(document.activeElement) : -1;
+    this.cards.show(found.approvals);
+    if (held >= 0 && document.activeElement === document.body) this.focus(Math.min(held, this.list.children.length - 1));
+    fill(this.count, found.total > found.approvals.length ? `the oldest ${found.approvals.length} of ${found.total}` : `${found.total}`);
+    this.nothing.hidden = found.total > 0;
+  }
+
+  tick() {
+    for (const card of this.cards.shown.values()) card.tick();
+  }
+
+  index(element) {
+    return [...this.list.children].indexOf(element.closest(".approval"));
+  }
+
+  focus(index) {
+    (this.list.children[index] ?? document.getElementById("main")).focus();
+  }
+
+  /** Keys of this view; whether one was meant. */
+  key(key) {
+    const now = this.index(document.activeElement);
+    const last = this.list.children.length - 1;
+    if (key === "j") this.focus(Math.min(now + 1, last));
+    else if (key === "k") this.focus(Math.max(now - 1, 0));
+    else if (key === "a" || key === "d") this.list.children[Math.max(now, 0)]?.querySelector(`[data-key="${key}"]`)?.focus();
+    else return false;
+    return true;
+  }
+
+  close() {
+    clearInterval(this.timer);
+  }
+}
+
+/** One waiting call, with the answer. */
+export class Card {
+  constructor(approval, me) {
+    this.approval = approval;
+    const id = `approval-${approval.approval_id}`;
+    this.expires = h("span", { class: "expires" });
+    this.words = h("textarea", { rows: "1", maxlength: "10000", "data-key": "d", on: { keydown: (event) => this.sendByKey(event) } });
+    this.approve = h("button", { type: "button", class: "main", "data-key": "a", on: { click: () => this.answer("grant", "once") } }, "Approve");
+    this.deny = h("button", { type: "button", class: "danger", on: { click: () => this.answer("deny") } }, "Deny");
+    const wider = approval.scopes
+      .filter((scope) => scope !== "once")
+      .map((scope) => h("button", { type: "button", on: { click: () => this.answer("grant", scope) } }, `Approve for the rest of the ${scope}`));
+    this.buttons = h("div", { class: "row" }, this.deny, wider, this.approve);
+    this.told = h("p", { class: "banner", hidden: true, role: "status" });
+    const may = me.roles.includes("answer");
+    this.element = h(
+      "article",
+      { class: "card approval fresh", tabindex: "-1", "aria-labelledby": id },
+      h("header", {}, h("h2", { id }, h("code", {}, approval.tool_name)), h("span", { class: "pill waits" }, approval.held ? "waits" : "for a later run"), this.expires),
+      h("p", {}, why(approval)),
+      callShown(approval.shown, approval.tool_input),
+      h("dl", { class: "facts" }, about(approval)),
+      may
+        ? h("div", { class: "answer" }, h("label", {}, "Words: recorded, and told to the model when you deny", this.words), this.buttons)
+        : h("p", { class: "soft" }, "Your token does not allow answers."),
+      this.told,
+    );
+    this.tick();
+  }
+
+  show(approval) {
+    this.approval = approval;
+  }
+
+  tick() {
+    const { expires_at: at } = this.approval;
+    const left = at ? new Date(at) - Date.now() : 0;
+    fill(this.expires, at ? (left > 0 ? `expires in ${duration(left)}` : "expires now") : "");
+  }
+
+  sendByKey(event) {
+    if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) this.answer("deny");
+  }
+
+  async answer(answer, scope) {
+    const words = this.words.value.trim() || undefined;
+    const { approval_id: id, input_digest: digest } = this.approval;
+    if (this.sent) return;
+    this.sent = true;
+    try {
+      await post(`/api/approvals/${encodeURIComponent(id)}/answer`, {
+        answer,
+        input_digest: digest,
+        reason: words,
+        ...(answer === "deny" ? { tell_model: words } : {}),
+        ...(scope && scope !== "once" ? { scope } : {}),
+      });
+      const said = answer === "grant" ? "Approved" : "Denied";
+      fill(this.told, said);
+      this.told.className = answer === "grant" ? "banner good" : "banner bad";
+      announce(`${said}: ${this.approval.tool_name}`);
+      toast(`${said}: ${this.approval.tool_name}`);
+    } catch (error) {
+      fill(this.told, error.message);
+      this.told.className = "banner bad";
+      this.sent = error.code === "conflict";
+    }
+    this.told.hidden = false;
+  }
+}
+
+function why(approval) {
+  const rules = approval.violations.map((each) => each.rule).join(", ");
+  const by = approval.policy ? `${approval.policy}${rules ? `: ${rules}` : ""}` : "a policy";
+  return [h("strong", {}, `Asked by ${by}. `), approval.reason ?? ""];
+}
+
+function about(approval) {
+  const run = h("a", { href: `#/run/${encodeURIComponent(approval.run_id)}` }, approval.prompt || approval.run_id);
+  const facts = [
+    ["Run", run],
+    ["Agent", approval.provider],
+    ["Does", approval.shown.acts.join(", ")],
+    ["Asked", moment(approval.requested_at)],
+  ];
+  return facts.filter(([, value]) => value).map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value)));
+}

@@ -1,0 +1,63 @@
+// A call made readable: commands with their parts, edits as lines, the rest by name; and always the whole input.
+
+import { h } from "./dom.js";
+import { text } from "./format.js";
+
+export function callShown(shown, input) {
+  return [
+    ...shown.commands.map(command),
+    ...shown.edits.map(edit),
+    rest(shown.rest),
+    Object.keys(input).length > 0 &&
+      h("details", {}, h("summary", {}, "The whole input"), h("pre", { class: "block" }, JSON.stringify(input, null, 2))),
+  ];
+}
+
+function command(found) {
+  const several = found.parts.length > 1 || found.dynamic || found.parts.some((part) => !part.exact);
+  return h(
+    "section",
+    { class: "command", "aria-label": "Command line" },
+    h("pre", {}, found.line),
+    several &&
+      h("ul", { class: "parts", "aria-label": "What it runs" }, found.parts.filter((part) => part.name !== "dynamic").map(partOf)),
+    found.dynamic && h("p", { class: "banner" }, `Not all of it can be seen before it runs: ${found.dynamic}`),
+  );
+}
+
+function partOf(part) {
+  const words = part.name === "redirect" ? [h("span", { class: "soft" }, "writes")] : [];
+  return h("li", {}, ...words, ...part.argv.map((word) => h("span", { class: "word" }, word === "" ? "''" : word)));
+}
+
+const MARKS = { "+": "add", "-": "del", "@": "at" };
+const HEARD = { "+": "added ", "-": "removed " };
+
+function edit(found) {
+  const lines = found.lines.map((line) =>
+    h(
+      "div",
+      { class: MARKS[line.mark] ?? "" },
+      h("span", { "aria-hidden": "true" }, line.mark === "-" ? "−" : line.mark),
+      h("code", {}, HEARD[line.mark] && h("span", { class: "unseen" }, HEARD[line.mark]), line.text === "" ? " " : line.text),
+    ),
+  );
+  const cut = found.cut ? h("div", { class: "at" }, h("span"), `and ${found.cut} lines more, in the whole input`) : null;
+  return h(
+    "figure",
+    { class: "diff" },
+    h("figcaption", {}, found.path ?? "a file"),
+    h("div", { class: "lines", tabindex: "0", role: "group", "aria-label": `Changes of ${found.path ?? "a file"}` }, lines, cut),
+    rest(found.rest),
+  );
+}
+
+function rest(values) {
+  const names = Object.keys(values);
+  if (names.length === 0) return null;
+  return h(
+    "dl",
+    { class: "arguments" },
+    names.map((name) => [h("dt", {}, name), h("dd", {}, h("pre", {}, text(values[name])))]),
+  );
+}

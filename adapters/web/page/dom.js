@@ -1,0 +1,94 @@
+// Elements made of text. Nothing here, or anywhere on the page, turns text into markup.
+
+const HIDDEN = /[\p{C}\p{Zl}\p{Zp}\u115f\u1160\u2800\u3164\uffa0]/gu;
+const BLANKS = /\p{Zs}/gu;
+
+/** Text as it may be shown: what is invisible, or reorders what stands beside it, shows as its escape. */
+export function visible(text) {
+  return String(text)
+    .replace(HIDDEN, (c) => (c === "\n" || c === "\t" ? c : escaped(c)))
+    .replace(BLANKS, " ");
+}
+
+function escaped(c) {
+  const code = c.codePointAt(0);
+  return code < 0x100 ? `\\x${code.toString(16).padStart(2, "0")}` : `\\u{${code.toString(16)}}`;
+}
+
+/** An element. Attributes are texts; `on` has listeners, `hidden`, `disabled`, `checked`, `open` are switches. */
+export function h(tag, attributes = {}, ...children) {
+  const element = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) {
+    if (name === "on") {
+      for (const [event, listener] of Object.entries(value)) element.addEventListener(event, listener);
+    } else if (typeof value === "boolean") {
+      element.toggleAttribute(name, value);
+    } else if (value !== null && value !== undefined) {
+      element.setAttribute(name, visible(value));
+    }
+  }
+  element.append(...nodes(children));
+  return element;
+}
+
+function nodes(children) {
+  return children
+    .flat(Infinity)
+    .filter((child) => child !== null && child !== undefined && child !== false)
+    .map((child) => (child instanceof Node ? child : document.createTextNode(visible(child))));
+}
+
+/** Puts other content into an element. */
+export function fill(element, ...children) {
+  element.replaceChildren(...nodes(children));
+  return element;
+}
+
+/** A list whose elements stay while their items do, so that focus, open details and typed words stay too. */
+export class Keyed {
+  constructor(parent, key, make) {
+    Object.assign(this, { parent, key, make, shown: new Map() });
+  }
+
+  show(items) {
+    const before = this.shown;
+    this.shown = new Map();
+    let place = this.parent.firstElementChild;
+    for (const item of items) {
+      const key = this.key(item);
+      const part = before.get(key) ?? this.make(item);
+      before.delete(key);
+      part.show(item);
+      this.shown.set(key, part);
+      if (part.element === place) place = place.nextElementSibling;
+      else this.parent.insertBefore(part.element, place);
+    }
+    for (const part of before.values()) part.element.remove();
+  }
+}
+
+/** Tells those who hear the page. */
+export function announce(text) {
+  document.getElementById("said").textContent = visible(text);
+}
+
+/** A short message at the foot of the page. */
+export function toast(text, { bad = false } = {}) {
+  const message = h("div", { class: bad ? "toast bad" : "toast" }, text);
+  document.getElementById("toasts").append(message);
+  setTimeout(() => message.remove(), bad ? 8000 : 4000);
+}
+
+/** A dialog with a form; gives what was chosen, or null. `body` is told how to close. */
+export function ask(title, ...body) {
+  const heading = h("h2", { id: "dialog-title" }, title);
+  const dialog = h("dialog", { "aria-labelledby": "dialog-title" }, h("form", { method: "dialog" }, heading, ...body));
+  document.body.append(dialog);
+  dialog.showModal();
+  return new Promise((done) => {
+    dialog.addEventListener("close", () => {
+      dialog.remove();
+      done(dialog.returnValue || null);
+    });
+  });
+}

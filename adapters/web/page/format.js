@@ -1,0 +1,73 @@
+// Figures and times as people read them.
+
+const NUMBER = new Intl.NumberFormat("en");
+const TIME = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit", second: "2-digit" });
+const DAY = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short", hour: "2-digit", minute: "2-digit" });
+
+export const number = (value) => NUMBER.format(value);
+
+export const clock = (at) => (at ? TIME.format(new Date(at)) : "");
+
+export function moment(at) {
+  if (!at) return "";
+  const date = new Date(at);
+  return date.toDateString() === new Date().toDateString() ? TIME.format(date) : DAY.format(date);
+}
+
+export function duration(ms) {
+  const s = ms / 1000;
+  if (s < 10) return `${s.toFixed(1)} s`;
+  if (s < 60) return `${Math.round(s)} s`;
+  if (s < 3600) return `${Math.floor(s / 60)} min ${Math.round(s % 60)} s`;
+  return `${Math.floor(s / 3600)} h ${Math.floor((s % 3600) / 60)} min`;
+}
+
+export function usd(value) {
+  return `$${value >= 1 ? value.toFixed(2) : Number(value.toPrecision(2))}`;
+}
+
+/** An amount of a limit, in its unit. */
+export function amount(value, unit) {
+  if (unit === "USD") return usd(value);
+  if (unit.startsWith("ms")) return duration(value);
+  return number(value);
+}
+
+const LIMITS = {
+  max_total_tokens: "tokens",
+  max_input_tokens: "input tokens",
+  max_output_tokens: "output tokens",
+  max_cost_usd: "cost",
+  max_duration_ms: "time",
+  max_idle_ms: "longest silence",
+  max_tool_calls: "tool calls",
+  max_turns: "turns",
+};
+export const limitName = (name) => LIMITS[name] ?? name;
+
+const ACTIONS = {
+  allow: "allowed",
+  warn: "allowed, warned",
+  request_approval: "asks a person",
+  deny: "refused",
+  cancel: "ends the run",
+};
+export const actionName = (action) => ACTIONS[action] ?? action;
+
+export const short = (id) => (id.length > 16 ? `${id.slice(0, 12)}` : id);
+
+/** A value as text: what is text as it is, anything else as JSON. */
+export function text(value) {
+  return typeof value === "string" ? value : JSON.stringify(value, null, 2) ?? "";
+}
+
+/** A value on one line. */
+export function oneLine(value) {
+  return typeof value === "string" ? value : JSON.stringify(value) ?? "";
+}
+
+/** The text of a message, or of its blocks. */
+export function content(value) {
+  if (!Array.isArray(value)) return text(value ?? "");
+  return value.map((block) => block?.text ?? block?.thinking ?? `[${block?.type ?? "block"}]`).join(" ");
+}

@@ -1,0 +1,115 @@
+// The list of runs: live, searched, filtered.
+
+import { get } from "./api.js";
+import { Keyed, fill, h } from "./dom.js";
+import { duration, moment, number, short, usd } from "./format.js";
+
+const STATES = [
+  ["", "All"],
+  ["running", "Running"],
+  ["completed", "Completed"],
+  ["failed", "Failed"],
+  ["cancelled", "Ended"],
+];
+const PAGE = 50;
+
+export class Runs {
+  title = "Runs";
+
+  constructor() {
+    this.pages = 1;
+    this.search = h("input", {
+      type: "search",
+      placeholder: "Search: prompt, id, agent, tenant",
+      "aria-label": "Search runs",
+      id: "search",
+      on: { input: () => this.later() },
+    });
+    this.label = h("input", { type: "hidden" });
+    const chips = STATES.map(([value, name]) =>
+      h("label", {}, h("input", { type: "radio", name: "status", value, checked: value === "", on: { change: () => this.reset() } }), name),
+    );
+    this.chips = h("fieldset", { class: "chips" }, h("legend", { class: "unseen" }, "State"), chips);
+    this.list = h("ul", { class: "list runs" });
+    this.rows = new Keyed(this.list, (run) => run.run_id, () => new Row());
+    this.count = h("span", { class: "soft", role: "status" });
+    this.nothing = h("p", { class: "nothing" });
+    this.more = h("div", { class: "more", hidden: true }, h("button", { type: "button", on: { click: () => this.next() } }, "Earlier runs"));
+    this.element = h(
+      "div",
+      {},
+      h("div", { class: "head" }, h("h1", {}, "Runs"), this.count),
+      h("div", { class: "filters", role: "search" }, this.search, this.chips),
+      h("div", { class: "card" }, this.list, this.nothing),
+      this.more,
+    );
+  }
+
+  later() {
+    clearTimeout(this.timer);
+    this.timer = setTimeout(() => this.reset(), 160);
+  }
+
+  reset() {
+    this.pages = 1;
+    return this.refresh();
+  }
+
+  next() {
+    this.pages += 1;
+    return this.refresh();
+  }
+
+  async refresh() {
+    const turn = (this.turn = {});
+    const query = new URLSearchParams();
+    const status = this.chips.querySelector(":checked").value;
+    if (status) query.set("status", status);
+    if (this.search.value.trim()) query.set("q", this.search.value.trim());
+    query.set("limit", Math.min(500, PAGE * this.pages));
+    const found = await get(`/api/runs?${query}`);
+    if (turn !== this.turn) return;
+    this.rows.show(found.runs);
+    this.more.hidden = found.next === null;
+    const running = found.runs.filter((run) => run.status === "running").length;
+    fill(this.count, found.next ? `the latest ${found.runs.length}` : `${found.runs.length}`, running ? `, ${running} running` : "");
+    const filtered = status || this.search.value.trim();
+    fill(this.nothing, filtered ? "No run is like that." : "No runs yet. One that starts shows here by itself.");
+    this.nothing.hidden = found.runs.length > 0;
+  }
+
+  close() {
+    clearTimeout(this.timer);
+  }
+}
+
+/** What is known of a run besides its prompt, in a line. */
+export function facts(run) {
+  const labels = Object.entries(run.labels).map(([name, value]) => `${name}=${value}`);
+  return [run.provider, short(run.run_id), run.tenant, ...labels].filter(Boolean).join(" · ");
+}
+
+class Row {
+  constructor() {
+    this.pill = h("span", { class: "pill" });
+    this.prompt = h("div", { class: "prompt" });
+    this.meta = h("div", { class: "meta" });
+    this.figures = h("div", { class: "figures" });
+    const what = h("div", { class: "what" }, this.prompt, this.meta);
+    this.link = h("a", { class: "run" }, h("div", {}, this.pill), what, this.figures);
+    this.element = h("li", {}, this.link);
+  }
+
+  show(run) {
+    this.link.setAttribute("href", `#/run/${encodeURIComponent(run.run_id)}`);
+    this.pill.className = `pill ${run.status}`;
+    fill(this.pill, run.status === "cancelled" ? "ended" : run.status);
+    fill(this.prompt, run.prompt || "(no prompt)");
+    fill(this.meta, facts(run));
+    const used = run.usage ? `${number(run.usage.input_tokens + run.usage.output_tokens)} tokens` : null;
+    const cost = run.cost_usd ? usd(run.cost_usd) : null;
+    const took = run.duration_ms === null ? null : duration(run.duration_ms);
+    const second = [cost ?? used, took].filter(Boolean).join(" · ");
+    fill(this.figures, h("div", {}, moment(run.created_at)), second && h("div", {}, second));
+  }
+}

@@ -1,0 +1,138 @@
+"""Calls made readable: what is shown as a command or an edit, and that nothing of the input is left out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proctor.adapters.tool_names import acp, amp, claude, codex
+from proctor.adapters.web.call_shown import MOST_LINES, call_shown
+from proctor.adapters.web.views import CallShown
+from proctor.policies.stream.calls import ToolCall
+from proctor.policies.stream.tools import Tool
+
+
+def shown(name: str, input: dict[str, Any], tools: tuple[Tool, ...] = ()) -> CallShown:
+    return call_shown(ToolCall(id="c", name=name, input=input), tools)
+
+
+def lines(found: CallShown) -> list[str]:
+    return [f"{line.mark}{line.text}" for edit in found.edits for line in edit.lines]
+
+
+def test_a_command_line_is_taken_apart() -> None:
+    """As policies judge it: nested lines too, and why not all of it can be seen."""
+    (line,) = shown("Bash", {"command": "bash -c 'rm -r x' && $TOOL y", "timeout": 5}, claude.TOOLS).commands
+
+    assert [part.argv for part in line.parts][:2] == [("bash", "-c", "rm -r x"), ("rm", "-r", "x")]
+    assert line.dynamic is not None
+
+
+def test_a_command_given_as_words_is_quoted() -> None:
+    """Codex gives a list; a blank in a word does not make two of it."""
+    found = shown("shell", {"command": ["cat", "a b"], "workdir": "/w"}, codex.TOOLS)
+
+    assert found.commands[0].line == "cat 'a b'"
+    assert found.rest == {"workdir": "/w"}
+
+
+@pytest.mark.parametrize(
+    ("name", "input", "tools"),
+    [
+        ("Edit", {"file_path": "f", "old_string": "a\nb\n", "new_string": "a\nc\n"}, claude.TOOLS),
+        ("edit_file", {"path": "f", "old_str": "a\nb\n", "new_str": "a\nc\n"}, amp.TOOLS),
+        ("edit", {"filePath": "f", "oldString": "a\nb\n", "newString": "a\nc\n"}, acp.TOOLS),
+        ("edit", {"diffs": [{"path": "f", "old_text": "a\nb\n", "new_text": "a\nc\n"}]}, acp.TOOLS),
+        ("MultiEdit", {"file_path": "f", "edits": [{"old_string": "a\nb\n", "new_string": "a\nc\n"}]}, claude.TOOLS),
+    ],
+)
+def test_an_edit_of_every_client_is_lines(name: str, input: dict[str, Any], tools: tuple[Tool, ...]) -> None:
+    """Removed, added, and those around them; all of the input is told by it."""
+    found = shown(name, input, tools)
+
+    assert lines(found) == [" a", "-b", "+c"]
+    assert [edit.path for edit in found.edits] == ["f"]
+    assert found.rest == {}
+
+
+def test_a_patch_and_a_new_file_are_lines_too() -> None:
+    """Codex's patches come as they are; what is written is all added."""
+    patch = {"changes": [{"path": "f", "kind": "update", "diff": "@@\n-a\n+b"}]}
+    found = shown("apply_patch", patch, codex.TOOLS)
+
+    assert lines(found) == ["@@@", "-a", "+b"]
+    assert (found.edits[0].rest, found.rest) == ({"kind": "update"}, {})
+    assert lines(shown("Write", {"file_path": "f", "content": "a\n\nb\n"}, claude.TOOLS)) == ["+a", "+", "+b"]
+
+
+def test_what_an_edit_does_not_tell_stands_beside_it() -> None:
+    """An argument nobody foresaw, a line break that goes, lines beyond the bound."""
+    found = shown(
+        "Edit", {"file_path": "f", "old_string": "a\n", "new_string": "a", "replace_all": True}, claude.TOOLS
+    )
+    mixed = {"file_path": "f", "edits": [{"old_string": "a", "new_string": "b", "replace_all": True}]}
+    long = shown("write", {"path": "f", "content": "x\n" * (MOST_LINES + 5)})
+
+    assert found.rest == {"replace_all": True}
+    assert lines(found) == [" a", "+(no line break at the end)"]
+    assert shown("MultiEdit", mixed, claude.TOOLS).edits[0].rest == {"replace_all": True}
+    assert (len(long.edits[0].lines), long.edits[0].cut) == (MOST_LINES, 5)
+
+
+_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(),
+    lambda v: st.lists(v) | st.dictionaries(st.text(), v),
+    max_leaves=8,
+)
+_NAMES = st.sampled_from(
+    [
+        "command",
+        "path",
+        "content",
+        "file_path",
+        "old_string",
+        "new_string",
+        "edits",
+        "changes",
+        "diffs",
+        "diff",
+        "other",
+    ]
+)
+
+
+@given(
+    st.sampled_from(["bash", "write", "edit", "other", "Bash", "Edit", "apply_patch"]),
+    st.dictionaries(_NAMES, _VALUES | st.lists(st.dictionaries(_NAMES, st.text()), max_size=3)),
+    st.sampled_from([(), claude.TOOLS, codex.TOOLS, acp.TOOLS]),
+)
+def test_nothing_of_any_input_is_left_out(name: str, input: dict[str, Any], tools: tuple[Tool, ...]) -> None:
+    """What is not in `rest` is told by a command, or by an edit's lines and path: every line of every text."""
+    found = shown(name, input, tools)
+    said = {line.text for edit in found.edits for line in edit.lines}
+    said |= {line for edit in found.edits for text in texts(edit.rest) for line in text.split("\n")}
+    said |= {edit.path for edit in found.edits if edit.path is not None}
+    commands = {line.line for line in found.commands}
+
+    for key, value in input.items():
+        if key not in found.rest and key != "command":
+            for text in texts(value):
+                assert set(text.removesuffix("\n").split("\n")) <= said | {""} or in_context(text, input), (key, text)
+        if key == "command" and key not in found.rest:
+            assert commands
+
+
+def texts(value: Any) -> list[str]:
+    """Every text in a value."""
+    if isinstance(value, str):
+        return [value]
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return [text for each in inner for text in texts(each)]
+
+
+def in_context(text: str, input: dict[str, Any]) -> bool:
+    """Whether a text is the same before and after: then nothing of it changes."""
+    return texts(input).count(text) > 1 or len(text.split("\n")) > 7

@@ -1,0 +1,297 @@
+"""The page in a real browser, on runs of other processes (docs: The page and the HTTP API)."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import loopback
+import pytest
+import web_server
+from web_server import ANA, BEN, EVE, Site, going
+
+sync_api = pytest.importorskip("playwright.sync_api", reason="pip install 'proctor[dev]'")
+expect = sync_api.expect
+expect.set_options(timeout=20_000)
+
+CHROMIUM = Path("/usr/bin/chromium")
+pytestmark = pytest.mark.skipif(not CHROMIUM.exists(), reason="apt-get install chromium")
+
+QUIET = (
+    "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking"
+    " --disable-component-update --disable-sync"
+)
+POLICY = """\
+name: team
+limits: {max_tool_calls: 10}
+approval: {timeout_s: 120}
+nets: [require human-approval before write]
+"""
+ASKS = """\
+tools: [write]
+steps:
+  - say: I write it down.
+  - call: write
+    input: {path: notes.txt, content: "first\\nsecond\\n"}
+    if_denied: [{say: Then not.}]
+    if_completed: [{say: It is written.}]
+"""
+HOSTILE = (
+    "<img src=x onerror=\"document.title='taken'\"><script>document.title='taken'</script>\u202e\u0007<b>bold</b>"
+)
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """The server and its store."""
+    with web_server.site(tmp_path_factory.mktemp("page")) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    """One for all tests."""
+    with sync_api.sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=str(CHROMIUM), args=QUIET.split())
+        yield chromium
+        chromium.close()
+
+
+class Person:
+    """Opens tabs with a token; whatever goes wrong in one fails the test."""
+
+    def __init__(self, browser: Any, site: Site) -> None:
+        self._site = site
+        self._context = browser.new_context()
+        self._context.set_default_timeout(20_000)
+        self.wrong: list[str] = []
+
+    def opens(self, path: str = "#/", token: str = ANA) -> Any:
+        tab = self._context.new_page()
+        tab.on("pageerror", lambda error: self.wrong.append(str(error)))
+        tab.on("dialog", lambda dialog: self.wrong.append(dialog.message))
+        tab.on("console", lambda line: self.wrong.append(line.text) if line.type == "error" else None)
+        tab.goto(f"{self._site.url}/#token={token}")
+        expect(tab.get_by_role("heading", level=1)).to_be_visible()
+        if path != "#/":
+            tab.evaluate("path => { location.hash = path }", path)
+        return tab
+
+    def close(self) -> None:
+        self._context.close()
+
+
+@pytest.fixture
+def person(browser: Any, site: Site) -> Iterator[Person]:
+    """Somebody at the page."""
+    found = Person(browser, site)
+    yield found
+    found.close()
+    assert found.wrong == []
+
+
+@contextmanager
+def waiting(site: Site, script: str = ASKS) -> Iterator[str]:
+    """A run whose call waits; its id."""
+    with going(site, script, POLICY) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            event = json.loads(line)
+            if event["type"] == "tool_approval_requested":
+                yield str(event["run_id"])
+                return
+
+
+def ends(site: Site, run_id: str) -> list[dict[str, Any]]:
+    """The events of a run once it has ended."""
+    site.until(f"/api/runs/{run_id}", lambda run: run["status"] not in ("created", "running"))
+    return list(site.get(f"/api/runs/{run_id}/events")["events"])
+
+
+def test_a_run_is_seen_to_start_and_approved_with_the_keyboard(person: Person, site: Site) -> None:
+    """No reload, no pointer; the run goes on, and its page shows it. The token has left the address."""
+    tab = person.opens()
+    expect(tab.get_by_role("status").filter(has_text="live")).to_be_visible()
+    assert "token" not in tab.url
+    with waiting(site) as run_id:
+        expect(tab.locator(".run").filter(has_text=run_id[:12])).to_contain_text("running")
+        expect(tab.get_by_role("link", name="Approvals 1 waiting")).to_be_visible()
+        tab.keyboard.press("2")
+        card = tab.get_by_role("article")
+        expect(card).to_contain_text("notes.txt")
+        expect(card.locator(".add")).to_have_count(2)
+        tab.keyboard.press("j")
+        tab.keyboard.press("a")
+        expect(tab.get_by_role("button", name="Approve")).to_be_focused()
+        tab.keyboard.press("Enter")
+        expect(tab.get_by_text("Nothing waits for a person.")).to_be_visible()
+        tab.evaluate("id => { location.hash = `#/run/${id}` }", run_id)
+        expect(tab.get_by_text("It is written.").first).to_be_visible()
+        expect(tab.locator(".about .pill")).to_have_text("completed")
+        expect(tab.get_by_text("approved by ana")).to_be_visible()
+        expect(tab.get_by_role("meter", name="tool calls")).to_have_attribute("aria-valuetext", "1 of 10")
+        tab.locator(".call summary", has_text="Why").click()
+        expect(tab.locator(".steps").first).to_contain_text("require human-approval before write")
+        assert ends(site, run_id)[-1]["type"] == "run_completed"
+
+
+def test_a_call_is_denied_with_words_to_the_model(person: Person, site: Site) -> None:
+    """From the run's own page, live: what was said reaches the model."""
+    with waiting(site) as run_id:
+        tab = person.opens(f"#/run/{run_id}")
+        expect(tab.get_by_role("button", name="Deny")).to_be_visible()
+        tab.keyboard.press("d")
+        tab.keyboard.type("Ask ops first.")
+        tab.keyboard.press("Control+Enter")
+        expect(tab.get_by_text("Then not.").first).to_be_visible()
+        expect(tab.locator(".call")).to_contain_text("denied by ana")
+        told = [event["tell_model"] for event in ends(site, run_id) if event["type"] == "tool_call_denied"]
+
+    assert told == ["Ask ops first."]
+
+
+def test_a_run_is_ended_from_its_page(person: Person, site: Site) -> None:
+    """After it was asked whether it should be."""
+    with going(site, "steps: [{silence: forever}]\n", POLICY):
+        (run,) = site.until("/api/runs?status=running", lambda found: found["runs"])["runs"]
+        tab = person.opens(f"#/run/{run['run_id']}")
+        tab.get_by_role("button", name="End this run").click()
+        tab.get_by_label("Why (recorded)").fill("enough of it")
+        tab.get_by_role("button", name="End it", exact=True).click()
+        expect(tab.locator(".about .pill")).to_have_text("ended")
+        expect(tab.get_by_text("Ended: enough of it")).to_be_visible()
+
+
+def test_a_second_tab_agrees(person: Person, site: Site) -> None:
+    """What one tab answers is gone in the other."""
+    with waiting(site) as run_id:
+        first, second = person.opens("#/approvals"), person.opens("#/approvals", BEN)
+        expect(second.get_by_role("article")).to_have_count(1)
+        first.get_by_role("button", name="Approve").click()
+        expect(second.get_by_text("Nothing waits for a person.")).to_be_visible()
+        ends(site, run_id)
+
+
+def test_a_script_in_a_calls_arguments_is_text(person: Person, site: Site) -> None:
+    """As is what hides or reorders text: it shows as its escape, in the inbox and in the timeline."""
+    asked_for = {"call": "write", "input": {"path": "a.txt", "content": HOSTILE}}
+    script = json.dumps({"tools": ["write"], "steps": [{"say": HOSTILE}, asked_for]})
+    with waiting(site, script) as run_id:
+        tab = person.opens("#/approvals")
+        card = tab.get_by_role("article")
+        expect(card).to_contain_text("<script>document.title='taken'</script>\\u{202e}\\x07<b>bold</b>")
+        card.get_by_role("link").click()
+        expect(tab.locator(".line")).to_contain_text(
+            "<script>document.title='taken'</script>\\u{202e}\\x07<b>bold</b>"
+        )
+        assert tab.locator("main img, main script, main b:has-text('bold')").count() == 0
+        assert "taken" not in tab.title()
+        tab.get_by_role("button", name="Deny").click()
+        ends(site, run_id)
+
+
+def test_no_text_becomes_markup_whatever_the_page_does(person: Person) -> None:
+    """The browser itself refuses: markup of texts, inline code, code of others."""
+    tab = person.opens()
+    refusals = tab.evaluate(
+        """() => {
+            const found = [];
+            const tried = (what) => {
+                try { what(); found.push("went through"); } catch (error) { found.push(error.name); }
+            };
+            tried(() => { document.body.innerHTML = "<p>x</p>"; });
+            tried(() => { document.body.setAttribute("onclick", "document.title = 'taken'"); });
+            tried(() => { document.createElement("script").text = "document.title = 'taken'"; });
+            return found;
+        }"""
+    )
+    person.wrong.clear()
+
+    assert refusals == ["TypeError"] * 3
+    assert "taken" not in tab.title()
+
+
+def test_another_role_cannot_act(person: Person, site: Site) -> None:
+    """There is no button, and what a button would ask is refused."""
+    with waiting(site) as run_id:
+        tab = person.opens(f"#/run/{run_id}", EVE)
+        expect(tab.get_by_text("Your token does not allow answers.")).to_be_visible()
+        assert tab.get_by_role("button", name=re.compile("Approve|Deny|End")).count() == 0
+        assert asked(tab, f"/api/runs/{run_id}/cancel", EVE) == 403
+        assert asked(tab, f"/api/runs/{run_id}/cancel", "wrong-token-1234567890") == 401
+        person.wrong.clear()
+
+
+def test_without_the_token_there_is_nothing_to_see(browser: Any, site: Site) -> None:
+    """The page asks for one; a wrong one is told so, a good one goes on."""
+    context = browser.new_context()
+    tab = context.new_page()
+    tab.goto(site.url)
+    tab.get_by_label("Token", exact=True).fill("wrong-token-1234567890")
+    tab.keyboard.press("Enter")
+    expect(tab.get_by_text("That token is not good here.")).to_be_visible()
+    tab.get_by_label("Token", exact=True).fill(EVE)
+    tab.get_by_role("button", name="Go on").click()
+    expect(tab.get_by_role("heading", name="Runs")).to_be_visible()
+    context.close()
+
+
+def test_another_origin_can_neither_see_nor_act(browser: Any, site: Site) -> None:
+    """A page of another port of this machine, which even has the token; nor can it show the page in a frame."""
+    context = browser.new_context()
+    other = loopback.Server(lambda exchange: exchange.give(b"<!doctype html><title>other</title>", kind="text/html"))
+    try:
+        tab = context.new_page()
+        tab.goto(other.url)
+        for path, method in (("/api/me", "GET"), ("/api/runs/run_x/cancel", "POST")):
+            assert asked(tab, f"{site.url}{path}", ANA, method=method) == "TypeError"
+        framed = tab.evaluate(
+            """url => new Promise((done) => {
+                const frame = document.createElement("iframe");
+                frame.onload = () => done(frame.contentDocument === null);
+                frame.src = url;
+                document.body.append(frame);
+            })""",
+            site.url,
+        )
+        assert framed
+        assert tab.frames[-1].url.startswith("chrome-error:")
+    finally:
+        context.close()
+        other.close()
+
+
+def asked(tab: Any, url: str, token: str, *, method: str = "POST") -> Any:
+    """The status that a page gets for a request, or the name of the error it gets instead."""
+    return tab.evaluate(
+        """async ([url, token, method]) => {
+            const headers = { authorization: `Bearer ${token}`, "content-type": "application/json" };
+            const body = method === "POST" ? "{}" : undefined;
+            try { return (await fetch(url, { method, headers, body })).status; } catch (error) { return error.name; }
+        }""",
+        [url, token, method],
+    )
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 390])
+def test_every_view_can_be_read_and_used_by_all(browser: Any, site: Site, scheme: str, width: int) -> None:
+    """By axe's rules (names, roles, contrast); nothing is wider than the window, a phone's too."""
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="pip install 'proctor[dev]'")
+    context = browser.new_context(
+        viewport={"width": width, "height": 844}, color_scheme=scheme, reduced_motion="reduce"
+    )
+    with waiting(site) as run_id:
+        tab = context.new_page()
+        tab.goto(f"{site.url}/#token={ANA}")
+        for path, there in (("#/", ".run"), ("#/approvals", ".approval"), (f"#/run/{run_id}", ".call")):
+            tab.evaluate("path => { location.hash = path }", path)
+            tab.locator(there).first.wait_for()
+            found = axe.Axe().run(tab, options={"resultTypes": ["violations"]}).response["violations"]
+            assert [(each["id"], each["nodes"][0]["html"]) for each in found] == []
+            assert tab.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    context.close()
