@@ -47,5 +47,6 @@ ROOMS = (
     "calls",  # calls and inputs as a line of text shows them
     "tally",  # records of many sessions summed up by rule
     "records",  # what is found of one session
+    "whose",  # whose session it is, as its record says
 )
 """Top first: each imports only those below it."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import msgspec
 
@@ -14,6 +14,7 @@ from proctor.policies.stream.calls import STRICTNESS, RunContext
 from .calls import CallLine, call_lines
 from .judge import judge_session
 from .records import SessionReport
+from .whose import whose
 
 Change: TypeAlias = Literal["newly_refused", "newly_allowed", "other_action", "other_rules"]
 
@@ -51,6 +52,7 @@ class SessionChange(msgspec.Struct, frozen=True, kw_only=True):
     old_passed: bool
     new_passed: bool
     calls: tuple[CallChange, ...]
+    whose: dict[str, Any] | msgspec.UnsetType = msgspec.UNSET
 
     @property
     def differs(self) -> bool:
@@ -74,6 +76,7 @@ def compare_sessions(
             old_passed=before.passed,
             new_passed=after.passed,
             calls=tuple(_changes(session, before, after)),
+            whose=whose(session),
         )
 
 

@@ -13,6 +13,7 @@ from rich.text import Text
 from proctor.adapters.kit.printable import printable
 
 from .diff import DiffAnswer, SessionChange
+from .whose import in_words
 
 _LABELS = {
     "newly_refused": ("newly refused", "red"),
@@ -77,10 +78,14 @@ def _calls(tally: DiffTally, shown: int) -> Table:
     table = Table(box=None, pad_edge=False)
     for heading, ratio in (("session", 2), ("call", 3), ("change", 1), ("old", 2), ("new", 2)):
         table.add_column(heading, overflow="fold", ratio=ratio)
+    known = any(change.whose for change in tally.changed)
+    if known:
+        table.add_column("whose", overflow="fold", ratio=2)
     rows = ((change, call) for change in tally.changed for call in change.calls)
     for (change, call), _ in zip(rows, range(shown), strict=False):
         label, style = _LABELS[call.change]
-        cells = (printable(change.session), call.call, label, _answer(call.old), _answer(call.new))
+        of = [printable(in_words(change.whose))] if known else []
+        cells = (printable(change.session), call.call, label, _answer(call.old), _answer(call.new), *of)
         table.add_row(*(Text(cell, style if cell is label else "") for cell in cells))
     return table
 

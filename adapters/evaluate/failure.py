@@ -12,6 +12,7 @@ from proctor.adapters.traces import TraceSession
 from .advice import actual, expected, is_limit, suggestion
 from .calls import CallLine, call_lines
 from .records import FailOn, SessionReport, ViolationRecord, fails
+from .whose import in_words, whose
 
 _BEFORE, _AFTER = 3, 1
 """How many calls are shown around an offending one."""
@@ -41,6 +42,8 @@ def _report(
     text.append(*(("FAILED", "bold red") if failed else ("WARNED", "bold yellow")))
     text.append(f" {printable(first.rule)} ({first.kind})\n", "bold")
     append_field(text, "session", session.id)
+    if of := in_words(whose(session)):
+        append_field(text, "whose", of)
     append_field(text, "policy", f"{first.policy}, action {first.action}")
     append_field(text, "expected", expected(first))
     append_field(text, "actual", actual(first))

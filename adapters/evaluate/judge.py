@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 import msgspec
 
@@ -26,6 +27,7 @@ from proctor.policies.stream.events import (
 )
 
 from .records import DecisionRecord, SessionReport, ViolationRecord
+from .whose import whose
 
 _EARLIER_CONCLUSIONS = (PolicyViolated, BudgetWarned)
 """What another policy concluded when the session was recorded is no fact of the session."""
@@ -141,6 +143,7 @@ class _Judge:
             self._add(violation)
         return SessionReport(
             session=self._session.id,
+            whose=whose(self._session),
             passed=not self._found,
             violations=self._found,
             rules={**{name: rule.status for name, rule in report.rules.items()}, **self._broken(report)},
@@ -192,7 +195,9 @@ def _never_ran(session: TraceSession) -> set[int]:
     return found | {seq for id, seq in open.items() if id in starts}
 
 
-def _filled(context: RunContext, session: TraceSession) -> RunContext:
+def _filled(given: RunContext, session: TraceSession) -> RunContext:
+    """The context it ran in, as far as that is recorded; what is given stands before it."""
+    context = _over(given, session.metadata.get("context"))
     known = {
         "session_id": session.id,
         **{name: session.metadata.get(name) for name in ("model", "workspace", "home")},
@@ -201,3 +206,15 @@ def _filled(context: RunContext, session: TraceSession) -> RunContext:
         name: value for name, value in known.items() if value is not None and getattr(context, name) is msgspec.UNSET
     }
     return msgspec.structs.replace(context, **missing)
+
+
+def _over(given: RunContext, recorded: RunContext | None) -> RunContext:
+    """One context over another; labels and metadata field by field."""
+    if recorded is None:
+        return given
+    fields: dict[str, Any] = {}
+    for name, value in msgspec.structs.asdict(given).items():
+        if value is not msgspec.UNSET:
+            below = getattr(recorded, name)
+            fields[name] = {**below, **value} if isinstance(below, dict) and isinstance(value, dict) else value
+    return msgspec.structs.replace(recorded, **fields)

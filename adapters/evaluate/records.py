@@ -43,11 +43,13 @@ class DecisionRecord(msgspec.Struct, frozen=True, kw_only=True):
 class SessionReport(msgspec.Struct, frozen=True, kw_only=True):
     """One session under one policy. `passed`: nothing was violated, whatever the action.
 
-    `rules` has each rule's status by its id; `decisions` is there if the record has calls asked for.
+    `rules` has each rule's status by its id; `whose` the user, role, tenant and labels it ran for, where they are
+    recorded; `decisions` is there if the record has calls asked for.
     """
 
     session: str
     passed: bool
     violations: list[ViolationRecord]
     rules: dict[str, str]
+    whose: dict[str, Any] | msgspec.UnsetType = msgspec.UNSET
     decisions: list[DecisionRecord] | msgspec.UnsetType = msgspec.UNSET

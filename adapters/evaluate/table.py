@@ -60,9 +60,13 @@ def _sessions(tally: Tally, shown: int) -> Table:
     table = _table("sessions that failed")
     table.add_column("session", overflow="fold", ratio=3)
     table.add_column("rules violated", overflow="fold", ratio=2)
+    known = any(failed.whose for failed in tally.failed[:shown])
+    if known:
+        table.add_column("whose", overflow="fold", ratio=2)
     for failed in tally.failed[:shown]:
         rules = ", ".join(f"{name} x{count}" if count > 1 else name for name, count in failed.rules.items())
-        table.add_row(Text(printable(failed.session)), Text(printable(rules), "red"))
+        of = [Text(printable(failed.whose))] if known else []
+        table.add_row(Text(printable(failed.session)), Text(printable(rules), "red"), *of)
     return table
 
 

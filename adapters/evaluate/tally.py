@@ -7,6 +7,7 @@ from collections import Counter
 import msgspec
 
 from .records import FailOn, SessionReport, fails
+from .whose import in_words
 
 
 class RuleTally(msgspec.Struct, kw_only=True):
@@ -24,6 +25,7 @@ class FailedSession(msgspec.Struct, frozen=True, kw_only=True):
     session: str
     source: str
     rules: dict[str, int]
+    whose: str = ""
 
 
 class Tally:
@@ -54,7 +56,9 @@ class Tally:
             self._rule(name).sessions["violated"] += 1  # a limit: it has no status of its own
         if failed and len(self.failed) < self._keep:
             rules = Counter(violation.rule for violation in report.violations)
-            self.failed.append(FailedSession(session=report.session, source=source, rules=dict(rules)))
+            self.failed.append(
+                FailedSession(session=report.session, source=source, rules=dict(rules), whose=in_words(report.whose))
+            )
 
     def sessions_violating(self, rule: str) -> int:
         """How many sessions broke this rule."""

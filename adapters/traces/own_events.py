@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import msgspec
 
 from proctor.policies.errors import EventError
+from proctor.policies.stream.calls import RunContext
 from proctor.policies.stream.codec import decode_event
 from proctor.policies.stream.events import TERMINAL, Event, RunStarted, ToolCallDenied, ToolCallStarted, Unrecognized
 
@@ -61,11 +63,20 @@ def _denied(events: list[Event]) -> frozenset[str]:
     return frozenset(denied - started)
 
 
-def _metadata(events: list[Event]) -> dict[str, str]:
+def _metadata(events: list[Event]) -> dict[str, Any]:
+    """The model, and the context that the first run of it was started with."""
     starts = [event for event in events if isinstance(event, RunStarted)]
-    known = {"model": next((start.model for start in starts if start.model), None)}
-    contexts = (start.metadata.get("context") for start in starts)
-    context = next((context for context in contexts if isinstance(context, dict)), {})
-    for name in ("workspace", "home"):
-        known[name] = context.get(name) if isinstance(context.get(name), str) else None
+    contexts = (_context(start.metadata.get("context")) for start in starts)
+    known = {
+        "model": next((start.model for start in starts if start.model), None),
+        "context": next((context for context in contexts if context is not None), None),
+    }
     return {name: value for name, value in known.items() if value is not None}
+
+
+def _context(written: Any) -> RunContext | None:
+    """A context as a run's record has it; None where it is none."""
+    try:
+        return msgspec.convert(written, RunContext)
+    except msgspec.ValidationError:
+        return None

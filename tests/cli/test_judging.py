@@ -224,3 +224,58 @@ def test_eval_fails_from_the_action_it_is_told(cli: Cli, traces: Path, place: Pa
         assert ("FAILED" in answer.out) is (answer.code == 1)
         assert ("WARNED" in answer.out) is (answer.code == 0)
         assert ("0 failed" in answer.out) is (answer.code == 0)
+
+
+def recorded(name: str, tool: str, **context: Any) -> str:
+    """One session of our own events, with the context it ran in."""
+    stamps = {"session_id": name, "run_id": f"run-{name}"}
+    call = {"tool_call_id": "c1", "tool_name": tool}
+    events = [
+        {"type": "run_started", "metadata": {"context": context}},
+        {"type": "tool_call_requested", **call},
+        {"type": "tool_call_started", **call},
+        {"type": "tool_call_completed", **call},
+        {"type": "run_completed"},
+    ]
+    return "".join(json.dumps({**event, **stamps, "seq": seq}) + "\n" for seq, event in enumerate(events, 1))
+
+
+WHEN = "{name: by-tenant, tool_rules: [{deny: [send], when: [{path: $.tenant, equals: acme}]}]}"
+
+
+def test_sessions_are_judged_in_the_context_they_ran_in(cli: Cli, place: Path) -> None:
+    """As `explain` does; what is given on the command line stands before it."""
+    place.joinpath("when.yaml").write_text(WHEN)
+    place.joinpath("own.jsonl").write_text(
+        recorded("one", "send", tenant="acme", user="ana") + recorded("two", "send", tenant="other", user="bo")
+    )
+    judged = cli("eval", "--policy", "when.yaml", "--json", "own.jsonl")
+    given = cli("eval", "--policy", "when.yaml", "--json", "--context", "tenant=acme", "own.jsonl")
+    differing = cli("diff", "org.yaml", "when.yaml", "--json", "own.jsonl")
+
+    assert [line["passed"] for line in judged.lines] == [False, True]
+    assert [line["passed"] for line in given.lines] == [False, False]
+    assert [line["new_passed"] for line in differing.lines if line["session"] == "two"] in ([], [True])
+
+
+def test_eval_says_whose_sessions_broke_rules(cli: Cli, place: Path) -> None:
+    """User, role, tenant and labels of the run, where they are recorded."""
+    place.joinpath("when.yaml").write_text(WHEN)
+    place.joinpath("own.jsonl").write_text(recorded("one", "send", tenant="acme", user="ana", labels={"job": "mail"}))
+    judged = cli("eval", "--policy", "when.yaml", "own.jsonl")
+    (line,) = cli("eval", "--policy", "when.yaml", "--json", "own.jsonl").lines
+
+    assert "  whose:      user=ana tenant=acme labels.job=mail\n" in judged.out
+    assert line["whose"] == {"user": "ana", "tenant": "acme", "labels": {"job": "mail"}}
+
+
+def test_diff_says_whose_sessions_would_be_refused(cli: Cli, place: Path) -> None:
+    """So that they can be told before it is so."""
+    place.joinpath("before.yaml").write_text(WHEN.replace("deny: [send]", "deny: [send], action: warn"))
+    place.joinpath("after.yaml").write_text(WHEN.replace("deny: [send]", "deny: [send], action: deny"))
+    place.joinpath("own.jsonl").write_text(recorded("one", "send", tenant="acme", user="ana"))
+    told = cli("diff", "before.yaml", "after.yaml", "own.jsonl")
+    (line,) = cli("diff", "before.yaml", "after.yaml", "--json", "own.jsonl").lines
+
+    assert "user=ana" in told.out
+    assert line["whose"] == {"user": "ana", "tenant": "acme"}
