@@ -31,7 +31,14 @@ def wrong_type(wanted: str, given: object) -> str:
 class Problem(msgspec.Struct, frozen=True, kw_only=True):
     """One thing that is wrong in a policy text, and where.
 
-    `path` is the place in the document (`rules[2].tool`); line and column count from 1, 0 is unknown.
+    Attributes:
+        message: What is wrong.
+        path: The place in the document: `rules[2].tool`.
+        file: The file, if it came from one.
+        line: The line, from 1; 0 is unknown.
+        column: The column, from 1; 0 is unknown.
+        source: The line as it is written.
+        suggestion: What to do about it.
     """
 
     message: str

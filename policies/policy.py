@@ -237,7 +237,11 @@ class Policy(Base, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown
 
 
 class Stack(Policy, frozen=True, kw_only=True):
-    """Several policies merged left to right; `members` keeps each as it was written."""
+    """Several policies merged left to right; `members` keeps each as it was written.
+
+    Attributes:
+        members: Each policy as it was written, in the order of the stack.
+    """
 
     members: tuple[Policy, ...] = ()
 

@@ -15,9 +15,22 @@ Enforcement: TypeAlias = Literal["prevented", "interrupted", "observed"]
 class Violation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """One rule's finding about one event or call.
 
-    `policy` is the member of the stack the rule came from, `kind` the rule's type, the limit's name or
-    `net`; `details` holds what was expected and what happened, with amounts. `reason` is for telemetry and
-    never for the model. `at_end`: it is what the end of the run settled; a resumed session opens it again.
+    Attributes:
+        policy: The member of the stack that the rule came from.
+        stack: The name of the whole stack.
+        rule: The rule's id.
+        kind: The rule's type, the limit's name, or `net`.
+        action: What the rule asks for.
+        enforcement: How far it got: `prevented`, `interrupted` or `observed`.
+        message: What happened, in words.
+        details: What was expected and what happened, with amounts; conditions met and missed.
+        reason: The rule's reason for telemetry; never for the model.
+        tell_model: The rule's text for the model.
+        unpreventable: What a `deny` becomes where the agent cannot be held.
+        tool_call_id: The call that broke it, if one did.
+        tool_name: Its tool.
+        cause: What is refused: the `tool` as such, its `input`, a missing `step`, a `budget` that is used up.
+        at_end: The end of the run settled it; a resumed session opens it again.
     """
 
     policy: str

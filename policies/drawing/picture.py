@@ -47,7 +47,14 @@ class Section(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Picture(msgspec.Struct, frozen=True, kw_only=True):
-    """The graphs of a policy, and what it says that is no graph, line by line."""
+    """The graphs of a policy, and what it says that is no graph, line by line.
+
+    Attributes:
+        title: The name of what is drawn.
+        sections: The graphs.
+        lines: What the policy says that is no graph, line by line.
+        standing: It shows how a session stands, not only the policy.
+    """
 
     title: str
     sections: tuple[Section, ...]

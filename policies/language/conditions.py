@@ -21,6 +21,30 @@ class Condition(Record, frozen=True):
 
     An operand may be `{arg: path}` (of the call being judged) or `{output_of: [tools], path: path}` (what
     earlier calls returned; with `in`, `not_in` and `set_equals`).
+
+    Attributes:
+        path: Where the value is: `$.amount`, `$.to[*]`.
+        any_of: One of these conditions is enough; stands alone.
+        not_: Not all of these hold; stands alone.
+        equals: The value is this one.
+        not_equals: It is another.
+        in_: It is one of these.
+        not_in: It is none of these.
+        exists: There is a value, or there is none.
+        type: It is of this JSON type, or of one of these.
+        gt: It is more.
+        gte: It is as much or more.
+        lt: It is less.
+        lte: It is as much or less.
+        regex: The text matches somewhere.
+        contains: The text has this in it; the list has this element.
+        length: The text, list or object has this length.
+        length_gte: It has this length or more.
+        length_lte: It has this length or less.
+        set_equals: The list has these elements, in any order.
+        within: The path is this directory, or inside it.
+        runs: The command line would run one of these.
+        at_least: So many values must meet it; all of them to permit and one to refuse if not given.
     """
 
     path: str | UnsetType = UNSET

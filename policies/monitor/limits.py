@@ -66,10 +66,18 @@ class LimitState(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 
 class LimitUse(msgspec.Struct, frozen=True, kw_only=True):
-    """One limit that holds, and how much of it is used: of the run, or of the session, as `scope` says.
+    """One limit that holds, and how much of it is used.
 
-    `unit` is what both amounts count in; `policy` is the member of the stack it comes from. `exceeded`: it was passed
-    and has been acted upon.
+    Attributes:
+        limit: The limit's name.
+        used: How much is used, in `unit`.
+        max: The limit, in `unit`.
+        unit: What both count in: tokens, USD, ms, calls, turns.
+        scope: Of the `run`, or of the `session`.
+        policy: The member of the stack that it comes from.
+        action: What a violation asks for.
+        warn_at: The fraction at which it warns, if it does.
+        exceeded: It was passed and has been acted upon.
     """
 
     limit: str

@@ -15,7 +15,14 @@ Status: TypeAlias = Literal["held", "violated", "not_exercised", "pending"]
 
 
 class RuleReport(msgspec.Struct, frozen=True, kw_only=True):
-    """One rule at the end: `pending` where the trace is not complete and something is still owed."""
+    """One rule at the end.
+
+    Attributes:
+        status: `held`, `violated`, `not_exercised` (no call it restricts was asked for) or `pending` (something is
+            still owed).
+        kind: The rule's type, or `net`.
+        policy: The member of the stack that it came from.
+    """
 
     status: Status
     kind: str
@@ -23,7 +30,12 @@ class RuleReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
-    """Every rule by id, and what the end of the run brought to light."""
+    """How every rule ended.
+
+    Attributes:
+        rules: Every rule by id.
+        violations: What the end of the run settled.
+    """
 
     rules: dict[str, RuleReport]
     violations: tuple[Violation, ...] = ()

@@ -56,8 +56,14 @@ CODES = {
 class PreflightFinding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One thing that is wrong, or worth knowing, before a run starts.
 
-    `policy` is the member of the stack and `rule` the id of the clause it is about, as far as there is one;
-    `witness` is what shows it, step by step: a circle, a trace, the names.
+    Attributes:
+        code: What kind of finding it is, for programs.
+        severity: `refuse`: no run starts; `report`: people should know.
+        message: What is wrong, in words.
+        policy: The member of the stack that it is about, as far as there is one.
+        rule: The id of the clause that it is about.
+        witness: What shows it, step by step: a circle, a trace, the names.
+        suggestion: What to do about it.
     """
 
     code: str

@@ -11,7 +11,16 @@ from .record import RuleAction
 
 
 class PastCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One earlier call of the session and what became of it; `output` is what it returned, as JSON."""
+    """One earlier call of the session and what became of it; `output` is what it returned, as JSON.
+
+    Attributes:
+        id: The call's id.
+        name: Its tool.
+        input: Its arguments.
+        turn: The number of the model response that asked for it, from 1.
+        status: What became of it.
+        output: What it returned, where it completed.
+    """
 
     id: str
     name: str
@@ -24,8 +33,11 @@ class PastCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class CheckContext(msgspec.Struct, frozen=True, kw_only=True):
     """The session as it stands when a call is judged.
 
-    `calls`: the session's calls so far, oldest first, the judged one not among them; `usage`: what the run has used;
-    `run`: who runs what; `turn`: the number of the model response that asks, from 1, counted through the session.
+    Attributes:
+        calls: The session's calls so far, oldest first, the judged one not among them.
+        usage: What the run has used: tokens and USD.
+        run: Who runs what.
+        turn: The number of the model response that asks, from 1, counted through the session.
     """
 
     calls: tuple[PastCall, ...]
@@ -37,10 +49,13 @@ class CheckContext(msgspec.Struct, frozen=True, kw_only=True):
 class Refuse(msgspec.Struct, frozen=True, kw_only=True):
     """A check's refusal with more to say than no.
 
-    `action` stands in place of the rule's, `reason` and `tell_model` too; what is None is the rule's.
-
     Raises:
         ValueError: no such action.
+
+    Attributes:
+        action: Stands in place of the rule's; None is the rule's.
+        reason: For telemetry; None is the rule's.
+        tell_model: The text for the model; None is the rule's.
     """
 
     action: RuleAction | None = None

@@ -18,9 +18,13 @@ from .limits import figure, implies, limits_of
 class Loosened(msgspec.Struct, frozen=True, kw_only=True):
     """Something one policy says that would loosen a locked one, and has no effect on it.
 
-    `name` is what it says it of: a limit (`max_turns`), `on_violation`, `enforcement`, `unpriced`,
-    `approval.timeout_s`, `approval.on_timeout`, `prices.MODEL`, `aliases.NAME`, `virtual_tools.NAME`; `given` is
-    what it says and `holds` what holds for the locked policy, both as text.
+    Attributes:
+        name: What it would loosen: a limit (`max_turns`), `on_violation`, `enforcement`, `unpriced`,
+            `approval.timeout_s`, `approval.on_timeout`, `prices.MODEL`, `aliases.NAME`, `virtual_tools.NAME`.
+        policy: The policy that says it.
+        given: What it says, as text.
+        locked_policy: The policy that is locked.
+        holds: What holds for that one, as text.
     """
 
     name: str

@@ -30,9 +30,14 @@ def rule_name(policy: str, rule: str) -> str:
 
 
 class ToolCall(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """One tool call as an agent asks for it; `turn` is the model response's number from 1, 0 the current.
+    """One tool call as an agent asks for it.
 
-    `parent_tool_call_id` is set on a sub-agent's calls: the call that started the sub-agent.
+    Attributes:
+        id: The call's id, as the client gives it.
+        name: The tool, as the client calls it.
+        input: The arguments: an object of JSON.
+        turn: The number of the model response that asks for it, from 1; 0 is the current one.
+        parent_tool_call_id: On a sub-agent's calls: the call that started the sub-agent.
     """
 
     id: str
@@ -45,9 +50,15 @@ class ToolCall(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 class Decision(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """The combined answer for one proposed call.
 
-    `violations` holds every rule that objects, strictest action first; `tell_model` is the text for the
-    model when the call is refused and names no rule; `errors` names rules that raised; `steps` is the
-    explanation, filled when the monitor explains.
+    Attributes:
+        action: The strictest action of the violations; `allow` without any.
+        tool_call_id: The call's id.
+        tool_name: Its tool.
+        violations: Every rule that objects, strictest action first.
+        tell_model: The text for the model where the call is refused; it names no rule.
+        tool_input: Its arguments.
+        errors: The ids of rules that raised; each refuses.
+        steps: The explanation, filled when the monitor explains.
     """
 
     action: Action
@@ -77,8 +88,18 @@ class RunContext(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Who runs what, fixed when the run starts; rules name it in `when`. A field not given is absent; None says that
     there is none, and holds for nothing but `exists: false`.
 
-    `metadata` holds anything else the caller knows: `$.metadata.team`. `workspace` and `home` are the absolute
-    directories that relative paths and `~` start from.
+    Attributes:
+        user_role: The role of whoever the run is for.
+        tenant: The tenant it is for.
+        user: Whoever it is for.
+        provider: The adapter's name; the supervisor fills it in.
+        model: The model, where it is known before launch.
+        run_id: The run; the supervisor fills it in.
+        session_id: The session; the supervisor fills it in.
+        workspace: The absolute directory that relative paths start from.
+        home: The absolute directory that `~` stands for.
+        labels: Anything to filter runs by: `$.labels.env`.
+        metadata: Anything else the caller knows: `$.metadata.team`.
     """
 
     user_role: str | msgspec.UnsetType | None = msgspec.UNSET
@@ -97,11 +118,23 @@ class RunContext(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     """What an adapter can really do, so that nothing is promised that it cannot hold.
 
-    `compiles` names the policy parts it turns into launch options (`deny`, `allow`, `max_cost_usd`, ...); `tools` has
-    its client's tools with their portable names and inputs (a name alone is a tool of which no more is known), all
-    of them unless there may be `other_tools` or fewer; `elsewhere` are names, in lower case, that tools of other
-    clients have; `model` is the model it will use, `workspace` the absolute
-    directory it works in and `home` its home directory. None where that is not known before launch.
+    Attributes:
+        gate: Which calls are put to the supervisor before they run: `all`, `some` or `none`.
+        rewrite: It runs a call with another input where the gate answers so.
+        deny_ends_turn: A refusal ends the agent's turn.
+        usage: When tokens are reported: `per_turn`, `at_end` or `none`.
+        reports_cost: It states USD itself.
+        cancel_kills_children: After a cancel no process that it started is alive.
+        resume: It takes up its own earlier sessions.
+        narrow: The model is offered only the tools that could be called now.
+        compiles: The policy parts that it turns into launch options: `deny`, `allow`, `max_cost_usd`, ...
+        tools: Its client's tools, with their portable names and inputs; a name alone is a tool of which no more is
+            known. None where that is not known before launch.
+        other_tools: There may be other tools than those, or fewer.
+        elsewhere: Names, in lower case, that tools of other clients have.
+        model: The model it will use; None where that is not known before launch.
+        workspace: The absolute directory it works in.
+        home: Its home directory.
     """
 
     gate: Literal["all", "some", "none"] = "none"
@@ -139,7 +172,16 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Usage(msgspec.Struct, kw_only=True):
-    """Tokens and USD used so far; `input_tokens` includes cached input. Totals never go down."""
+    """Tokens and USD used so far. Totals never go down.
+
+    Attributes:
+        input_tokens: Tokens of input, cached ones included.
+        output_tokens: Tokens of output, those of reasoning included.
+        cache_read_tokens: Tokens of input read from the cache.
+        cache_write_tokens: Tokens of input written to the cache.
+        reasoning_tokens: Tokens of output that were reasoning.
+        cost_usd: USD.
+    """
 
     input_tokens: int = 0
     output_tokens: int = 0
@@ -155,7 +197,14 @@ class Usage(msgspec.Struct, kw_only=True):
 
 
 class LimitWarning(msgspec.Struct, frozen=True, kw_only=True):
-    """A limit that has passed its `warn_at` fraction, with the amounts."""
+    """A limit that has passed its `warn_at`.
+
+    Attributes:
+        limit: The limit's name.
+        used: How much is used: tokens, USD, milliseconds, calls or turns, as the limit counts.
+        max: The limit, in the same unit.
+        fraction: `used` divided by `max`.
+    """
 
     limit: str
     used: float

@@ -23,7 +23,13 @@ Tell: TypeAlias = Callable[[Transition], None]
 
 
 class NetState(RuleState):
-    """Tokens by place, deferred transitions by the call they wait for, and what validators keep."""
+    """How a net stands in one session.
+
+    Attributes:
+        marking: Tokens by place.
+        waiting: The deferred transitions that wait for a call's success, by the call's id.
+        meta: What validators keep: theirs alone.
+    """
 
     marking: dict[str, int] = {}
     waiting: dict[str, list[int]] = {}

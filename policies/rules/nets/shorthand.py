@@ -36,7 +36,16 @@ class BadLineError(ValueError):
 
 
 class NetLine(Record, frozen=True):
-    """A net in its one-line shorthand, with what a rule may carry."""
+    """A net in its one-line shorthand, with what a rule may carry.
+
+    Attributes:
+        line: The net: `require A before B`, `limit A to 3 per session`, `block A`, ...
+        action: What a violation asks for; the policy's `on_violation` if not given.
+        reason: For telemetry; never shown to the model.
+        tell_model: The text that the model gets when a call is refused.
+        description: For people.
+        when: Conditions on the run's context.
+    """
 
     line: str
     action: RuleAction | None = None
