@@ -230,7 +230,7 @@ def recorded(name: str, tool: str, **context: Any) -> str:
     """One session of our own events, with the context it ran in."""
     stamps = {"session_id": name, "run_id": f"run-{name}"}
     call = {"tool_call_id": "c1", "tool_name": tool}
-    events = [
+    events: list[dict[str, Any]] = [
         {"type": "run_started", "metadata": {"context": context}},
         {"type": "tool_call_requested", **call},
         {"type": "tool_call_started", **call},
