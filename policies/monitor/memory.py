@@ -22,6 +22,10 @@ USER_TEXT_BOUND = 1_000_000
 """Characters of user messages kept, the latest; what was forgotten supports no value any more."""
 
 
+EMPTY: frozenset[Any] = frozenset()
+"""One for all: another weighs 216 bytes in each session."""
+
+
 class Returned(msgspec.Struct, kw_only=True, omit_defaults=True):
     """The values that earlier successful calls returned for one reference, ready to be looked up."""
 
@@ -79,8 +83,9 @@ class UserWords(msgspec.Struct, kw_only=True, omit_defaults=True):
     def add(self, text: str, phrases: dict[str, Regex], keep: bool) -> None:
         """A user message; its text is kept where some rule looks values up in it."""
         found = frozenset(pattern for pattern, regex in phrases.items() if regex.found_in(text))
-        self.ever |= found
-        self.last = found
+        self.last = found or EMPTY
+        if found:
+            self.ever |= found
         if not keep:
             return
         folded = text.casefold()[-USER_TEXT_BOUND:]

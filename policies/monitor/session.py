@@ -23,7 +23,7 @@ from ..stream.marks import is_mark_of, mark
 from ..values.equality import is_number, parsed_output, text_of
 from .index import NO_STEPS, Steps
 from .limits import LimitState
-from .memory import Memory, Returned, UserWords
+from .memory import EMPTY, Memory, Returned, UserWords
 from .usage import TokenMeter
 
 FINISHED_KEPT = 65_536
@@ -209,7 +209,7 @@ class Session:
         self.turn_offset = None if self.runs > 1 else 0
         self.begun = 0
         self.finished, self.earlier, self.denied, self.granted = {}, {}, set(), {}
-        self.clashing = frozenset()
+        self.clashing = EMPTY
         self.meter.new_run(model)
 
     def finish(self, call: CallInFlight) -> None:
