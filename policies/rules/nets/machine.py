@@ -54,7 +54,6 @@ class NetMachine(Machine):
 
     kind = "net"
     state_type = NetState
-    outcomes = EVERY_SLOT
 
     def __init__(
         self, net: Net, scope: NameScope, validate: Validator | None = None, on_result: OnResult | None = None
@@ -72,6 +71,7 @@ class NetMachine(Machine):
         self._views = [*self._by_name, *virtual]
         self.slots = tuple(self._slots)
         self.restricts = sum(view.named for view in self._views)
+        self.outcomes = EVERY_SLOT if any(t.deferred for t in net.transitions) else 0
 
     def _view(
         self, scope: NameScope, *, own: bool = False, acts: bool = False, virtual_names: tuple[VirtualName, ...] = ()
@@ -161,14 +161,16 @@ class NetMachine(Machine):
         for view in self._views:
             if mask & view.free or not mask & view.named:
                 continue
-            if any(mask & view.admits[n] for n in firing):
+            admits = view.admits
+            if firing and any(mask & admits[n] for n in firing):
                 continue
-            enabled = (n for n in self._order if mask & view.admits[n] and self._enabled(left, n))
-            chosen = next(enabled, None)
-            if chosen is None:
+            for n in self._order:
+                if mask & admits[n] and self._enabled(left, n):
+                    self._take(left, n)
+                    firing.append(n)
+                    break
+            else:
                 return None
-            self._take(left, chosen)
-            firing.append(chosen)
         return firing
 
     def _enabled(self, marking: Mapping[str, int], n: int) -> bool:
