@@ -70,6 +70,7 @@ ROOMS = (
     "web",  # the operators' page and the HTTP API
     "registry",  # adapters by the names the command line knows them by
     "matrix",  # what each adapter can do, as said and as shown
+    "telemetry",  # runs as OpenTelemetry spans and metrics
     "claude_hook",  # a person's own Claude Code under policies
     "mcp_proxy",  # a policy-enforcing proxy before any MCP server
     "agents",  # the agents, one folder each

@@ -75,6 +75,7 @@ ROOMS = (
     "byte_lines",  # lines out of a stream of bytes, bounded in memory
     "subprocesses",  # shell commands that really run, bounded
     "process_tree",  # ends whole process trees; the last rungs of the cancel ladder
+    "trace_context",  # the trace a run's processes are told of
     "guarded",  # commands below a guardian, so that nothing they start can leave
     "guardian",  # the program that adopts orphans and ends them
     "task_provider",  # a provider whose agent is a task of this process

@@ -25,6 +25,7 @@ import psutil
 from proctor.supervisor.ports import Rung
 
 from .guarded import GUARDS
+from .trace_context import trace_environment
 
 RUN_MARK: Final = "PROCTOR_RUN"
 """The environment variable that names the run a process belongs to."""
@@ -39,8 +40,10 @@ _GONE = (psutil.NoSuchProcess, psutil.ZombieProcess)
 def marked_environment(
     run_id: str, env: Mapping[str, str] | None = None, *, call_id: str | None = None
 ) -> dict[str, str]:
-    """The environment to launch a provider with: `env` (default: this process's) marked with the run."""
-    return {**(os.environ if env is None else env), **_marks(run_id, call_id)}
+    """The environment to launch a provider with: `env` (default: this process's) marked with the run, and with its
+    trace where there is one.
+    """
+    return {**(os.environ if env is None else env), **_marks(run_id, call_id), **trace_environment(run_id)}
 
 
 def platform_notes() -> tuple[str, ...]:

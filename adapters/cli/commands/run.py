@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -18,7 +18,7 @@ from ..terminal.output import note
 if TYPE_CHECKING:
     from proctor.adapters.evaluate.records import FailOn
     from proctor.policies import Policy, RunContext
-    from proctor.supervisor import Adapter, RunHandle, RunResult
+    from proctor.supervisor import Adapter, Publisher, RunHandle, RunResult
     from proctor.supervisor.launch.history import Continuation
 
     from ..terminal.live import Live
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     help="How: by the agent's own resume, by replaying the transcript, or what fits.",
 )
 @click.option("--no-prompt", is_flag=True, help="Ask nobody here for approvals; `proctor approve` still answers.")
+@click.option("--otel", is_flag=True, help="Send spans and metrics by OTLP; OTEL_EXPORTER_OTLP_ENDPOINT says where.")
 @context_option
 @store_option
 @fail_on_option
@@ -55,6 +56,7 @@ def run(
     session: str | None,
     continuation: Continuation,
     no_prompt: bool,
+    otel: bool,
     context: tuple[str, ...],
     store: str | None,
     fail_on: FailOn,
@@ -90,7 +92,20 @@ def run(
     order = partial(
         supervised, made, text, given, context=about, session_id=session, continuation=continuation, asks=asks
     )
-    return run_async(partial(order, store=store, as_json=as_json, fail_on=fail_on))
+    with _observed(otel) as observers:
+        return run_async(partial(order, store=store, as_json=as_json, fail_on=fail_on, observers=observers))
+
+
+@contextmanager
+def _observed(otel: bool) -> Iterator[list[Publisher]]:
+    """Who looks on besides the person here."""
+    if not otel:
+        yield []
+        return
+    from proctor.adapters.telemetry.exporting import exported
+
+    with exported() as observer:
+        yield [observer]
 
 
 def _nothing_refused() -> Policy:
@@ -113,6 +128,7 @@ async def supervised(
     continuation: Continuation = "auto",
     asks: bool = False,
     fail_on: FailOn = "deny",
+    observers: Sequence[Publisher] = (),
 ) -> int:
     """Run, show, store; gives the exit code. Raises what the run raised when there is no result to show."""
     from proctor.supervisor import Supervisor
@@ -126,7 +142,9 @@ async def supervised(
     async with opened(store) as opened_store:
         if session_id and not await opened_store.runs(limit=1, session_id=session_id):
             note(f"there is no session `{session_id}` in the store; this run begins it")
-        supervisor = Supervisor(opened_store, approver=PromptApprover() if asks else None, publishers=[live])
+        supervisor = Supervisor(
+            opened_store, approver=PromptApprover() if asks else None, publishers=[live, *observers]
+        )
         async with supervisor:
             handle = await supervisor.start(
                 adapter,

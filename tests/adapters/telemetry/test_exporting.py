@@ -1,0 +1,158 @@
+"""Spans and metrics on the wire, what an agent's processes are told, and what it costs where nobody asks for it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+pytest.importorskip("opentelemetry.exporter.otlp.proto.http", reason="pip install 'proctor[otel]'")
+
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.proto.trace.v1.trace_pb2 import Span
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+from proctor.adapters import ShellAdapter
+from proctor.adapters.telemetry import OpenTelemetry
+from proctor.policies.policy import Limits, Policy
+from proctor.supervisor import run_once
+from proctor.supervisor.testing.patience import PATIENCE_S
+
+OPEN = Policy(name="open", limits=Limits(max_tool_calls=9))
+PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+SCRIPT = "name: agent\nsteps: [{call: bash, input: {command: 'echo $TRACEPARENT > traceparent'}}]\n"
+
+
+class Collector(ThreadingHTTPServer):
+    """An OTLP receiver on loopback; keeps the spans and the names of the metrics it is sent."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Receiving)
+        self.spans: list[Span] = []
+        self.metrics: set[str] = set()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_address[1]}"
+
+
+class _Receiving(BaseHTTPRequestHandler):
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["content-length"]))
+        assert isinstance(self.server, Collector)
+        if self.path == "/v1/traces":
+            sent = ExportTraceServiceRequest.FromString(body)
+            self.server.spans += [s for r in sent.resource_spans for scope in r.scope_spans for s in scope.spans]
+        elif self.path == "/v1/metrics":
+            metrics = ExportMetricsServiceRequest.FromString(body)
+            scopes = [scope for r in metrics.resource_metrics for scope in r.scope_metrics]
+            self.server.metrics |= {metric.name for scope in scopes for metric in scope.metrics}
+        self.send_response(200)
+        self.send_header("content-length", "0")
+        self.end_headers()
+
+    def log_message(self, format: str, *args: Any) -> None:
+        pass
+
+
+@pytest.fixture
+def collector() -> Iterator[Collector]:
+    """A receiver, until the test is over."""
+    with Collector() as server:
+        serving = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+        serving.start()
+        yield server
+        server.shutdown()
+        serving.join()
+
+
+def proctor(*arguments: str, folder: Path, **env: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "proctor.adapters.cli", *arguments]
+    env = {**os.environ, "XDG_STATE_HOME": str(folder), "OTEL_METRIC_EXPORT_TIMEOUT": "5000", **env}
+    return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=PATIENCE_S)
+
+
+def test_a_run_on_the_command_line_is_sent_to_a_collector(collector: Collector, tmp_path: Path) -> None:
+    """Part of the trace that the environment names; the agent's processes are part of the run."""
+    (tmp_path / "agent.yaml").write_text(SCRIPT)
+    (tmp_path / "work").mkdir()
+    ran = proctor(
+        *("run", "--otel", "--adapter", "scripted", "--set", "script=agent.yaml", "--set", "workspace=work", "go"),
+        folder=tmp_path,
+        OTEL_EXPORTER_OTLP_ENDPOINT=collector.url,
+        TRACEPARENT=PARENT,
+    )
+    by_name = {span.name: span for span in collector.spans}
+    assert ran.returncode == 0, ran.stderr
+    run = by_name["invoke_agent scripted"]
+    _, trace_id, span_id, _ = (tmp_path / "work" / "traceparent").read_text().strip().split("-")
+
+    assert ran.returncode == 0, ran.stderr
+    assert (run.trace_id.hex(), run.parent_span_id.hex()) == tuple(PARENT.split("-")[1:3])
+    assert (trace_id, span_id) == (run.trace_id.hex(), run.span_id.hex())
+    assert by_name["execute_tool bash"].parent_span_id == run.span_id
+    assert {"proctor.runs", "proctor.decisions", "gen_ai.client.operation.duration"} <= collector.metrics
+
+
+def test_a_collector_that_is_not_there_hurts_no_run(tmp_path: Path) -> None:
+    """It ends as it would, with what it would say."""
+    (tmp_path / "agent.yaml").write_text("name: agent\nsteps: [{say: done}]\n")
+    ran = proctor(
+        *("run", "--otel", "--adapter", "scripted", "--set", "script=agent.yaml", "go", "--json"),
+        folder=tmp_path,
+        OTEL_EXPORTER_OTLP_ENDPOINT="http://127.0.0.1:9",
+        OTEL_EXPORTER_OTLP_TIMEOUT="1",
+    )
+
+    assert ran.returncode == 0, ran.stderr
+    assert '"run_completed"' in ran.stdout
+    assert "Traceback" not in ran.stderr
+
+
+@pytest.mark.anyio
+async def test_an_agents_processes_are_told_of_their_run_and_of_no_other(tmp_path: Path) -> None:
+    """And of none where nobody traces runs."""
+    provider, exporter = TracerProvider(shutdown_on_exit=False), InMemorySpanExporter()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    observer = OpenTelemetry(tracer_provider=provider)
+    told: list[str] = []
+
+    async def go(publishers: list[OpenTelemetry]) -> None:
+        env = {name: value for name, value in os.environ.items() if name != "TRACEPARENT"}
+        adapter = ShellAdapter(cwd=tmp_path, env=env)
+        result = await run_once(adapter, "printenv TRACEPARENT || true", policies=[OPEN], publishers=publishers)
+        told.append(result.output.get("stdout", "").strip())
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(go, [observer])
+        tasks.start_soon(go, [observer])
+    await go([])
+    runs = [span for span in exporter.get_finished_spans() if span.name.startswith("invoke_agent")]
+
+    assert sorted(told[:2]) == sorted(
+        f"00-{s.context.trace_id:032x}-{s.context.span_id:016x}-{s.context.trace_flags:02x}" for s in runs
+    )
+    assert told[2] == ""
+
+
+def test_nothing_of_it_is_imported_where_nobody_asks_for_it() -> None:
+    """Not by the supervisor, the command line, nor the adapters that are ours alone."""
+    program = (
+        "import sys, proctor.supervisor.supervisor, proctor.adapters.cli.commands.run\n"
+        "import proctor.adapters.stores.sqlite, proctor.adapters.agents.claude.adapter\n"
+        "print([name for name in sys.modules if name.startswith(('opentelemetry', 'proctor.adapters.telemetry'))])"
+    )
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=PATIENCE_S)
+
+    assert ran.stdout == "[]\n", ran.stderr
