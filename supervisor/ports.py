@@ -169,6 +169,7 @@ class RunFilter(msgspec.Struct, frozen=True, kw_only=True):
 
     `status`: one of these; `labels`: each, with its value as text (anything but a text as in JSON). `since` and
     `until` bound when the run started, or was created where it has not: from `since` on, before `until`.
+    `begins` is what its id begins with.
     """
 
     status: frozenset[RunStatus] = frozenset()
@@ -177,6 +178,7 @@ class RunFilter(msgspec.Struct, frozen=True, kw_only=True):
     provider: str | None = None
     since: datetime | None = None
     until: datetime | None = None
+    begins: str = ""
 
 
 ANY_RUN = RunFilter()

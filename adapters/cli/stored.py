@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from proctor.supervisor.ports import RunInfo, Store
 
+_MANY = 100
+
 
 async def run_named(store: Store, name: str) -> RunInfo:
     """The run of that id, or the one run whose id begins so; `last` is the newest. Raises UsageError."""
     from proctor.supervisor.errors import UsageError
-    from proctor.supervisor.store.paging import all_runs
 
     exact = await store.run(name)
     if exact is not None:
@@ -22,12 +23,19 @@ async def run_named(store: Store, name: str) -> RunInfo:
             raise UsageError("the store holds no runs")
         return newest[0]
     wanted = name.removeprefix("run_")
-    near = [run async for run in all_runs(store) if wanted and run.run_id.removeprefix("run_").startswith(wanted)]
+    near = [run for begins in (f"run_{wanted}", wanted) if wanted for run in await _beginning(store, begins)]
     if len(near) == 1:
         return near[0]
     if near:
-        raise UsageError(f"{len(near)} runs begin with `{name}`; type more of the id")
+        count = len(near) if len(near) < _MANY else f"{_MANY} or more"
+        raise UsageError(f"{count} runs begin with `{name}`; type more of the id")
     raise UsageError(f"there is no run `{name}`; `proctor runs` lists them")
+
+
+async def _beginning(store: Store, begins: str) -> list[RunInfo]:
+    from proctor.supervisor.ports import RunFilter
+
+    return await store.runs(limit=_MANY, where=RunFilter(begins=begins))
 
 
 async def approval_named(store: Store, name: str) -> str:

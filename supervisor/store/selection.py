@@ -21,6 +21,7 @@ def meets(run: RunInfo, where: RunFilter) -> bool:
         (not where.status or run.status in where.status)
         and where.tenant in (None, run.tenant)
         and where.provider in (None, run.provider)
+        and run.run_id.startswith(where.begins)
         and all(name in run.labels and label_text(run.labels[name]) == text for name, text in where.labels.items())
         and (where.since is None or (began is not None and began >= where.since))
         and (where.until is None or (began is not None and began < where.until))

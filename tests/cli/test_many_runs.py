@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from contextlib import aclosing
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import anyio
 import pytest
 
-from proctor.adapters.cli.terminal.following import RECENT, Follower
+from proctor.adapters.cli.terminal.latest import Latest, following
 from proctor.adapters.stores import SQLiteStore
 from proctor.policies.stream.events import Event, MessageReceived, RunCompleted, RunStarted
 from proctor.supervisor import MemoryStore
 from proctor.supervisor.ports import Store
+from proctor.supervisor.testing.patience import PATIENCE_S
 
 Cli = Any
 AT = datetime(2026, 1, 1, tzinfo=UTC)
@@ -59,28 +61,50 @@ def test_a_run_is_named_by_its_beginning_however_old(cli: Cli, path: Path) -> No
     assert cli("show", "run_ov", "--store", path, "--json").lines[-1]["type"] == "run_completed"
 
 
-def test_tail_begins_with_the_newest_runs_and_those_that_go_on(cli: Cli, path: Path) -> None:
-    """The past of a store is not read as a whole."""
-    told = {line["run_id"] for line in cli("tail", "--store", path, "-n", 10_000, "--json").lines}
+def test_a_beginning_that_many_runs_share_is_refused(cli: Cli, path: Path) -> None:
+    """It says how many there are."""
+    assert "100 or more runs begin with `later1`" in cli("show", "later1", "--store", path).err
+    assert "2 runs begin with `run_later1099`" not in cli("show", "run_later1099", "--store", path).err
 
-    assert told == {"run_going", *(f"run_later{n}" for n in range(LATER_RUNS - RECENT, LATER_RUNS))}
+
+def test_tail_shows_the_latest_however_many_came_before(cli: Cli, path: Path) -> None:
+    """In the order in which they were stored."""
+    told = [(line["run_id"], line["type"]) for line in cli("tail", "--store", path, "-n", 3, "--json").lines]
+
+    assert told == [
+        (f"run_later{LATER_RUNS - 2}", "run_completed"),
+        (f"run_later{LATER_RUNS - 1}", "run_started"),
+        (f"run_later{LATER_RUNS - 1}", "run_completed"),
+    ]
+
+
+def test_tail_names_the_run_of_each_line(cli: Cli, path: Path) -> None:
+    """By its whole id, above the lines of that run."""
+    lines = [line.strip() for line in cli("tail", "--store", path, "-n", 3).out.splitlines()]
+    names = [f"run_later{LATER_RUNS - 2}", f"run_later{LATER_RUNS - 1}"]
+
+    assert lines[0] == names[0]
+    assert f"{names[1]} under no policy" in lines[2]
+    assert len(lines) == 4
 
 
 @pytest.mark.anyio
-async def test_a_follower_misses_no_event_of_an_old_or_a_new_session() -> None:
+@pytest.mark.parametrize("name", [None, "run_going"])
+async def test_what_tail_follows_goes_on_from_what_it_has_shown(name: str | None) -> None:
     """Whatever comes is told once: in a session long over, in one that goes on, in more new ones than a page."""
     store = MemoryStore()
     await fill(store)
-    follower = Follower(store)
-    await follower.new()
-    quiet = await follower.new()
+    run = None if name is None else await store.run(name)
+    before = Latest(2, lambda event: True)
+    shown = await (before.of_run(store, run) if run else before.of_all(store))
     come: list[Event] = [MessageReceived(session_id=f"ses_{name}", at=AT) for name in ("over", "going", "later7")]
-    new: list[Event] = [
-        RunStarted(run_id=f"run_new{n}", session_id=f"ses_new{n // 2}", at=AT) for n in range(LATER_RUNS)
-    ]
-    stored = await store.append([*come, *new])
-    told = await follower.new()
-    again = await follower.new()
+    come += [RunCompleted(run_id="run_going", session_id="ses_going", at=AT)]
+    come += [RunStarted(run_id=f"run_new{n}", session_id=f"ses_new{n // 2}", at=AT) for n in range(LATER_RUNS)]
+    stored = await store.append(come)
+    expected = [event for event in stored if run is None or event.run_id == run.run_id]
+    with anyio.fail_after(PATIENCE_S):
+        async with aclosing(cast(Any, following(store, run, before.cursor))) as events:
+            told = [await anext(events) for _ in expected]
 
-    assert quiet == again == []
-    assert sorted((e.session_id, e.seq) for e in told) == sorted((e.session_id, e.seq) for e in stored)
+    assert [event.run_id for event in shown] == (["run_going"] if run else [f"run_later{LATER_RUNS - 1}"] * 2)
+    assert told == expected

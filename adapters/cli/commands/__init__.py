@@ -15,10 +15,11 @@ ROOMS = (
     "mcp",  # `proctor mcp`
     "migrate",  # `migrate` and `schema`
     "narrow",  # `narrow`
-    "read",  # `show` and `tail`
     "run",  # `run`
     "runs",  # `runs`
     "serve",  # `serve`
+    "show",  # `show`
+    "tail",  # `tail`
     "test",  # `test`
 )
 """Top first: each imports only those below it."""

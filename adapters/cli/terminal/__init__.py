@@ -2,7 +2,7 @@
 
 ROOMS = (
     "asking",  # approvals asked at the prompt
-    "following",  # new events of many sessions, whatever process writes them
+    "latest",  # the latest events of a store, and those that come
     "live",  # events as they come, then how the run ended
     "events",  # one event as a line
     "output",  # text for people, JSON for programs

@@ -16,6 +16,8 @@ from proctor.policies.stream import events as ev
 from proctor.policies.stream.calls import rule_name
 
 _LONGEST = 300
+_CALLS_KNOWN = 4096
+"""So many of the latest calls are known by what they asked for."""
 
 
 class Line(msgspec.Struct, frozen=True):
@@ -24,6 +26,11 @@ class Line(msgspec.Struct, frozen=True):
     label: str
     style: str
     text: str
+
+
+def names_its_run(event: ev.Event) -> bool:
+    """Whether the line of an event says which run it is of."""
+    return isinstance(event, ev.RunStarted)
 
 
 class EventLines:
@@ -47,6 +54,8 @@ class EventLines:
         """The line of one event, without its end."""
         if isinstance(event, ev.ToolEvent):
             self._calls[event.tool_call_id] = _call(event.tool_name, event.tool_input)
+            if len(self._calls) > _CALLS_KNOWN:
+                del self._calls[next(iter(self._calls))]
         line = self._line(event)
         if line is None:
             return None

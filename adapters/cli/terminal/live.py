@@ -19,14 +19,19 @@ _HEAD = 20
 
 
 class Live:
-    """Shows each event; a publisher for the supervisor. Once nobody reads any more, it shows nothing."""
+    """Shows each event; a publisher for the supervisor. Once nobody reads any more, it shows nothing.
 
-    def __init__(self, *, as_json: bool, numbered: bool = False, clock: bool = False) -> None:
+    `named`: what comes of another run than the line before stands below that run's id.
+    """
+
+    def __init__(self, *, as_json: bool, numbered: bool = False, clock: bool = False, named: bool = False) -> None:
         from .events import EventLines
 
         self._as_json = as_json
         self._lines = EventLines(numbered=numbered, clock=clock)
         self._console = console()
+        self._named = named
+        self._run = ""
         self.unread = False
 
     def __call__(self, event: Event) -> None:
@@ -41,10 +46,6 @@ class Live:
         """Whether an event is among those that are shown."""
         return self._as_json or self._lines.tells(event)
 
-    def know(self, event: Event) -> None:
-        """Take in an event that is not shown: later ones may be about its call."""
-        self._lines.of(event)
-
     def _show(self, event: Event) -> None:
         if self._as_json:
             from proctor.adapters.kit.printable import printable_json
@@ -55,8 +56,18 @@ class Live:
             line = self._lines.of(event)
             if line is None:
                 return
+            self._name(event)
             self.print(line)
         sys.stdout.flush()
+
+    def _name(self, event: Event) -> None:
+        from proctor.adapters.kit.printable import printable
+
+        from .events import names_its_run
+
+        if self._named and event.run_id != self._run and not names_its_run(event):
+            self.print(printable(event.run_id) or "of no run", "bold")
+        self._run = event.run_id
 
     def print(self, line: Any = "", style: str | None = None) -> None:
         """One line; on a terminal what is too long goes on below its own beginning."""

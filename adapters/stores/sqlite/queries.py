@@ -119,6 +119,8 @@ def _conditions(session_id: str | None, before: str | None, where: RunFilter) ->
         yield "coalesce(started_ms, created_ms) >= ?", at_ms(where.since)
     if where.until is not None:
         yield "coalesce(started_ms, created_ms) < ?", at_ms(where.until)
+    if where.begins:
+        yield "substr(run_id, 1, ?) = ?", len(where.begins), where.begins
     yield from ((_LABEL, name, text) for name, text in where.labels.items())
 
 

@@ -145,5 +145,8 @@ class ListingChecks(StoreChecks):
             assert await _names(store, until=_BEGAN + timedelta(minutes=1)) == "r0"
             assert await _names(store, tenant="t1", labels={"env": "prod"}, limit=1) == "r5"
             assert await _names(store, tenant="t1", labels={"env": "prod"}, limit=1, before="r5") == "r1"
+            assert await _names(store, begins="r") == "r5 r4 r3 r2 r1 r0"
+            assert await _names(store, begins="r3") == "r3"
+            assert await _names(store, begins="%") == await _names(store, begins="r33") == ""
             of_one = await store.runs(session_id="s0", where=RunFilter(provider="p"))
             assert [run.run_id for run in of_one] == ["r2"]
