@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
 import anyio
 
@@ -33,7 +34,7 @@ def test_it_waits_for_the_store_and_shows_what_comes(tmp_path: Path) -> None:
     finally:
         watchdog.cancel()
         process.kill()
-        process.wait()
+        process.communicate()
 
     assert [(line["run_id"], line["type"]) for line in seen] == [
         (f"r{n}", type) for n in range(3) for type in ("run_started", "message_received")
@@ -43,5 +44,5 @@ def test_it_waits_for_the_store_and_shows_what_comes(tmp_path: Path) -> None:
 
 async def _store(path: Path, n: int) -> None:
     async with SQLiteStore(path) as store:
-        ids = {"run_id": f"r{n}", "session_id": f"s{n}"}
+        ids: Any = {"run_id": f"r{n}", "session_id": f"s{n}"}
         await store.append([RunStarted(**ids), MessageReceived(content=n, **ids)])
