@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from .api import cancel_for_approval, create_run, execute_run, run_once
     from .control.approvals import answer, pending
     from .errors import (
+        ApprovalError,
         EventError,
         PolicyError,
         PolicyViolationError,
@@ -24,23 +25,29 @@ if TYPE_CHECKING:
         StoreError,
         UsageError,
     )
+    from .facts import (
+        AnswerGiven,
+        ApprovalAnswer,
+        ApprovalRequest,
+        Cancel,
+        Instruction,
+        Owner,
+        RunFilter,
+        RunInfo,
+        SessionInfo,
+        StoredApproval,
+    )
     from .handle import RunHandle
     from .machine.result import PolicyReport, RunResult
     from .ports import (
         Adapter,
-        ApprovalAnswer,
-        ApprovalRequest,
         Approver,
         GateAnswer,
         Launch,
         LaunchOptions,
-        Mail,
         Provider,
         Publisher,
-        RunFilter,
         Rung,
-        RunInfo,
-        SessionInfo,
         Store,
     )
     from .redaction import Redaction
@@ -52,15 +59,19 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Adapter",
+    "AnswerGiven",
     "ApprovalAnswer",
+    "ApprovalError",
     "ApprovalRequest",
     "Approver",
+    "Cancel",
     "EventError",
     "GateAnswer",
+    "Instruction",
     "Launch",
     "LaunchOptions",
-    "Mail",
     "MemoryStore",
+    "Owner",
     "PolicyError",
     "PolicyReport",
     "PolicyViolationError",
@@ -79,6 +90,7 @@ __all__ = [
     "Statistics",
     "Store",
     "StoreError",
+    "StoredApproval",
     "Subscription",
     "Supervisor",
     "UsageError",
@@ -99,15 +111,16 @@ __getattr__, __dir__ = lazily(
         "api": "cancel_for_approval create_run execute_run run_once",
         "control.approvals": "answer pending",
         "errors": """
-            EventError PolicyError PolicyViolationError ProctorError ProviderError ProviderUnavailableError
-            StoreError UsageError
+            ApprovalError EventError PolicyError PolicyViolationError ProctorError ProviderError
+            ProviderUnavailableError StoreError UsageError
+        """,
+        "facts": """
+            AnswerGiven ApprovalAnswer ApprovalRequest Cancel Instruction Owner RunFilter RunInfo SessionInfo
+            StoredApproval
         """,
         "handle": "RunHandle",
         "machine.result": "PolicyReport RunResult",
-        "ports": """
-            Adapter ApprovalAnswer ApprovalRequest Approver GateAnswer Launch LaunchOptions Mail Provider
-            Publisher RunFilter RunInfo Rung SessionInfo Store
-        """,
+        "ports": "Adapter Approver GateAnswer Launch LaunchOptions Provider Publisher Rung Store",
         "redaction": "Redaction",
         "store.memory": "MemoryStore",
         "store.paging": "all_runs",
@@ -137,6 +150,9 @@ ROOMS = (
     "redaction",  # secrets taken out of what is recorded and shown
     "lazily",  # packages whose names are imported when they are used
     "ports",  # where the world comes in: adapters, stores, approvers, publishers
+    "store_port",  # the port to the record
+    "processes",  # processes as owners of runs
+    "facts",  # what a store keeps beside events
     "errors",  # what can go wrong
 )
 """Top first: each imports only those below it."""

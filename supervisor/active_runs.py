@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import datetime
 from typing import Any
 
 import anyio
 import msgspec
 
-from .control.approvals import check_digest, requested_at
-from .control.commands import answer_of, is_for
+from .control.approvals import requested_at
+from .control.commands import concerns
+from .facts import ApprovalAnswer, ApprovalRequest, Cancel, Instruction
+from .launch.claiming import Claimed
 from .machine.inputs import CancelAsked
-from .ports import ApprovalAnswer, ApprovalRequest, Mail
 from .run.actor import RunActor
 
 
@@ -31,37 +31,35 @@ class Statistics(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Running(msgspec.Struct, frozen=True, kw_only=True):
-    """A run that goes on."""
+    """A run that goes on; `after` is the latest instruction when it was created."""
 
     actor: RunActor
     run_id: str
     session_id: str
-    tenant: str | None
-    started_at: datetime
+    context: dict[str, Any]
+    after: int
 
-    def cancel(self, reason: str, approval: Any = None) -> None:
-        """Order the run to end, for `approval` (a request as mail carries it) where that is the reason."""
-        now_ms = self.actor.now_ms()
-        if approval is None:
-            self.actor.cancel(CancelAsked(now_ms=now_ms, reason=reason))
-            return
-        request = msgspec.convert(approval, ApprovalRequest)
-        self.actor.cancel(CancelAsked(now_ms=now_ms, reason=reason, by="approval", approval=request))
+    @classmethod
+    def of(cls, run: Claimed) -> Running:
+        """A run that was claimed and is about to begin."""
+        context = run.begin.metadata.get("context", {})
+        info = run.info
+        return cls(actor=run.actor, run_id=info.run_id, session_id=info.session_id, context=context, after=info.after)
 
-    def deliver(self, mail: Mail) -> None:
-        """Take a message, if it concerns this run."""
-        if not is_for(
-            mail,
-            run_id=self.run_id,
-            session_id=self.session_id,
-            tenant=self.tenant,
-            started_at=self.started_at,
+    def cancel(self, reason: str, approval: ApprovalRequest | None = None) -> None:
+        """Order the run to end, for `approval` where that is the reason."""
+        by: Any = "user" if approval is None else "approval"
+        self.actor.cancel(CancelAsked(now_ms=self.actor.now_ms(), reason=reason, by=by, approval=approval))
+
+    def deliver(self, instruction: Instruction) -> None:
+        """Take an instruction, if it concerns this run."""
+        if not isinstance(instruction, Cancel):
+            if instruction.run_id == self.run_id:
+                self.actor.answer(instruction.approval_id, instruction.answer)
+        elif concerns(
+            instruction, run_id=self.run_id, session_id=self.session_id, context=self.context, after=self.after
         ):
-            return
-        if mail.kind == "cancel":
-            self.cancel(str(mail.body.get("reason") or "cancelled"), mail.body.get("approval"))
-        else:
-            self.actor.answer(str(mail.body.get("approval_id")), answer_of(mail))
+            self.cancel(instruction.reason or "cancelled", instruction.approval)
 
 
 class ActiveRuns:
@@ -117,24 +115,20 @@ class ActiveRuns:
         for running in self:
             running.cancel(reason)
 
-    def deliver(self, mail: Mail) -> None:
-        """Hand a message to the runs it concerns."""
+    def deliver(self, instruction: Instruction) -> None:
+        """Hand an instruction to the runs it concerns."""
         for running in self:
-            running.deliver(mail)
+            running.deliver(instruction)
 
     def requests(self) -> list[ApprovalRequest]:
         """The calls held for a person, oldest first."""
         return sorted((request for running in self for request in running.actor.requests), key=requested_at)
 
-    def answer(self, approval_id: str, given: ApprovalAnswer) -> bool:
-        """Answer a held call; False when none of these runs holds it. Raises UsageError for another input."""
+    def answer(self, approval_id: str, given: ApprovalAnswer) -> None:
+        """Answer a held call, where one of these runs holds it."""
         for running in self:
-            for request in running.actor.requests:
-                if request.approval_id == approval_id:
-                    check_digest(request, given)
-                    running.actor.answer(approval_id, given)
-                    return True
-        return False
+            if any(request.approval_id == approval_id for request in running.actor.requests):
+                running.actor.answer(approval_id, given)
 
     def statistics(self, *, subscribers: int, publishers_dropped: int) -> Statistics:
         """The counts."""
@@ -145,3 +139,12 @@ class ActiveRuns:
             publishers_dropped=publishers_dropped,
             **self._counts,
         )
+
+
+def why_left(error: BaseException | None) -> str:
+    """Why a supervisor ends its runs, as their record has it."""
+    if error is None:
+        return "the supervisor is closing"
+    if isinstance(error, anyio.get_cancelled_exc_class()):
+        return "its caller was cancelled"
+    return f"its caller failed: {type(error).__name__}"

@@ -15,11 +15,12 @@ from proctor.policies.stream.calls import RunContext, ToolCall, input_digest
 
 from .arguments import check_store
 from .errors import UsageError
+from .facts import ApprovalRequest, Cancel
 from .handle import RunHandle
 from .launch.history import Continuation
 from .launch.launch import new_id, run_info
 from .machine.result import RunResult
-from .ports import Adapter, ApprovalRequest, Approver, Mail, Publisher, Store
+from .ports import Adapter, Approver, Publisher, Store
 from .redaction import Redaction, Redactor
 from .store.memory import MemoryStore
 from .supervisor import Supervisor
@@ -151,8 +152,8 @@ async def cancel_for_approval(
     if isinstance(target, RunHandle):
         await target.cancel_for_approval(wanted)
     else:
-        body = {"reason": "waiting for approval", "approval": msgspec.to_builtins(wanted)}
-        await store.post(Mail(kind="cancel", run_id=run_id, body=body, at=datetime.now(UTC)))
+        order = Cancel(scope="run", value=run_id, by="caller", reason="waiting for approval", approval=wanted)
+        await store.instruct(msgspec.structs.replace(order, at=datetime.now(UTC)))
     token = 0
     with anyio.move_on_after(timeout_s):
         while True:

@@ -3,6 +3,8 @@
 ProctorError
 ├── PolicyError, EventError, PolicyViolationError
 ├── UsageError                  bad_usage            an argument that makes no sense
+│   └── ApprovalError           approval_closed      an answer that does not count; .kind, .approval
+├── OwnerLostError              owner_lost           the supervisor of a run went away before its end
 ├── StoreError                  store_error          the record cannot be read or written; .kind, .partial
 └── ProviderError               provider_error       the agent's client failed; .partial has the result so far
     └── ProviderUnavailableError  provider_unavailable  not installed, not logged in
@@ -15,7 +17,9 @@ from typing import Any, ClassVar
 from proctor.policies.errors import EventError, PolicyError, PolicyViolationError, ProctorError
 
 __all__ = [
+    "ApprovalError",
     "EventError",
+    "OwnerLostError",
     "PolicyError",
     "PolicyViolationError",
     "ProctorError",
@@ -32,10 +36,37 @@ class UsageError(ProctorError, ValueError):
     code = "bad_usage"
 
 
+class ApprovalError(UsageError):
+    """An answer to an approval that does not count. `kind` says why: `unknown` (there is no such approval),
+    `answered` (somebody was first), `expired` or `withdrawn` (it is too late), `other_input` (it was for another
+    input), `owner_gone` (nobody is there to act on it), `asks_itself` (its client asks its person itself). `approval`
+    is the approval as it stands, where there is one.
+    """
+
+    code = "approval_closed"
+
+    def __init__(self, message: str, *, kind: str, approval: Any = None) -> None:
+        super().__init__(message)
+        self.kind = kind
+        self.approval = approval
+
+
+class OwnerLostError(ProctorError):
+    """The supervisor of a run went away before its end; `details` has what was done to what it left running."""
+
+    code: ClassVar[str] = "owner_lost"
+
+    def __init__(self, message: str, *, details: dict[str, Any] | None = None) -> None:
+        super().__init__(message)
+        self.details = details or {}
+
+
 class StoreError(ProctorError):
     """The record cannot be read or written. `kind` says why: `not_a_store`, `newer_schema`, `truncated`,
-    `corrupt`, `gone` (removed or replaced while in use), `unwritable`, `bad_record`, `run_exists`, `fenced`,
-    `closed`. Of a run, `policy` has the policy report and `partial` the result so far.
+    `corrupt`, `gone` (removed or replaced while in use), `unwritable`, `bad_record`, `closed`; of runs and their
+    owners `run_exists`, `no_run`, `run_over`, `claimed`, `session_busy`, `fenced` (somebody else owns the run now);
+    of approvals `no_approval`, `answered`, `other_input`. Of a run, `policy` has the policy report and `partial`
+    the result so far.
     """
 
     code: ClassVar[str] = "store_error"

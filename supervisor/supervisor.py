@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
 from types import TracebackType
 from typing import Any
 
@@ -16,19 +15,22 @@ from proctor.policies.rules.nets.machine import OnResults, Validators
 from proctor.policies.stream.calls import RunContext
 from proctor.policies.stream.events import Event
 
-from .active_runs import ActiveRuns, Running, Statistics
+from .active_runs import ActiveRuns, Running, Statistics, why_left
 from .admission import Admission
 from .arguments import check_adapter, check_named, check_observers, check_store, check_text
 from .control import approvals as inbox
 from .control.commands import CommandReader
-from .errors import UsageError
+from .control.ownership import Ownership
+from .errors import StoreError, UsageError
+from .facts import ApprovalAnswer, ApprovalRequest, Owner
 from .handle import RunHandle
+from .launch.claiming import claimed
 from .launch.history import Continuation, check_continuation
-from .launch.launch import Order, launched, run_info
+from .launch.launch import Order, run_info
 from .launch.plan import NetHooks, Plan, Plans, hooks_given, policies_given
 from .log import logger
 from .machine.inputs import Begin
-from .ports import Adapter, ApprovalAnswer, ApprovalRequest, Approver, Publisher, Store
+from .ports import Adapter, Approver, Publisher, Store
 from .redaction import Redaction, Redactor
 from .run.clock import Clock
 from .run.services import Services
@@ -71,6 +73,8 @@ class Supervisor:
         self._log = logger(self._redactor)
         self._publishers = Publishers(publishers, self._log)
         self._runs = ActiveRuns()
+        self._reader = CommandReader(store, self._runs.deliver, self._log)
+        self._ownership = Ownership(store, self._log, registered=self._listen)
         self._admission = Admission(max_running)
         self._answerable = answerable
         self._plans = Plans(answerable=answerable)
@@ -96,7 +100,6 @@ class Supervisor:
         )
         self._tasks = await anyio.create_task_group().__aenter__()
         self._tasks.start_soon(timers.run)
-        self._tasks.start_soon(CommandReader(self._store, self._runs.deliver, self._log).run)
         return self
 
     async def __aexit__(
@@ -104,12 +107,12 @@ class Supervisor:
     ) -> None:
         assert self._tasks is not None
         self._closing = True
-        reason = _why_left(error)
+        reason = why_left(error)
         try:
             if error is None:
                 await self._runs.drained()
         except anyio.get_cancelled_exc_class() as cancel:
-            reason = _why_left(cancel)
+            reason = why_left(cancel)
             raise
         finally:
             try:
@@ -118,7 +121,10 @@ class Supervisor:
             finally:
                 self._subscriptions.close()
                 self._tasks.cancel_scope.cancel()
-                await self._tasks.__aexit__(None, None, None)
+                try:
+                    await self._ownership.leave()
+                finally:
+                    await self._tasks.__aexit__(None, None, None)
 
     async def start(
         self,
@@ -174,11 +180,7 @@ class Supervisor:
         if info.status != "created":
             raise UsageError(f"run `{run_id}` was started before: it is {info.status}")
         order = Order(adapter=adapter, plan=plan, info=info, context=context, continuation=continuation)
-        handle = await self._start(order, created=True)
-        for mail in await self._store.mail():
-            if mail.run_id == run_id:
-                self._runs.deliver(mail)
-        return handle
+        return await self._start(order, created=True)
 
     async def approve(
         self, approval_id: str, *, by: str, reason: str | None = None, input_digest: str | None = None
@@ -245,32 +247,34 @@ class Supervisor:
         await self._admission.take(session_id)
         try:
             self._check_open()
-            return await self._begin(order, created=created)
-        except BaseException:
+            owner = await self._ownership.owner()
+            return await self._begin(msgspec.structs.replace(order, epoch=owner.epoch), created=created)
+        except BaseException as error:
             self._admission.give_back(session_id)
+            if isinstance(error, StoreError):
+                self._check_open()  # a store lets no owner claim who has left
             raise
+
+    def _listen(self, owner: Owner) -> None:
+        """This supervisor owns runs from now on: it hears what is ordered."""
+        assert self._tasks is not None
+        self._tasks.start_soon(self._ownership.keep)
+        self._tasks.start_soon(self._reader.run, owner.after)
 
     async def _begin(self, order: Order, *, created: bool) -> RunHandle:
         assert self._services is not None
         assert self._tasks is not None
-        info = order.info
-        actor, begin = await launched(order, self._services)
-        if not created:
-            shown = self._redactor.redact(info, info.session_id)
-            await self._store.create_run(msgspec.structs.replace(shown, created_at=datetime.now(UTC)))
-            self._check_open()
-        context = begin.metadata.get("context", {})
-        running = Running(
-            actor=actor,
-            run_id=info.run_id,
-            session_id=info.session_id,
-            tenant=context.get("tenant"),
-            started_at=datetime.now(UTC),
-        )
-        self._runs.add(running)
-        self._log.info("run.started", run_id=info.run_id, session_id=info.session_id)
-        self._tasks.start_soon(self._own, running, begin)
-        return RunHandle(actor, run_id=info.run_id, session_id=info.session_id)
+        with self._reader.gathering() as ordered:
+            async with claimed(order, self._services, created=created) as run:
+                missed = await self._store.instructions(after=run.info.after) if created else ordered
+                self._check_open()
+            running = Running.of(run)
+            self._runs.add(running)
+            for instruction in (*missed, *ordered):
+                running.deliver(instruction)
+        self._log.info("run.started", run_id=running.run_id, session_id=running.session_id)
+        self._tasks.start_soon(self._own, running, run.begin)
+        return RunHandle(run.actor, run_id=running.run_id, session_id=running.session_id)
 
     async def _own(self, running: Running, begin: Begin) -> None:
         try:
@@ -282,18 +286,10 @@ class Supervisor:
     async def _answer(self, approval_id: str, given: ApprovalAnswer) -> None:
         check_text(approval_id=approval_id, by=given.by)
         check_named(by=given.by)
-        if not self._runs.answer(approval_id, given):
-            await inbox.answer(self._store, approval_id, given, self._redactor)
+        approval = await inbox.take(self._store, approval_id, given, self._redactor)
+        self._runs.answer(approval_id, given)
+        await inbox.taken_up(self._store, approval)
 
     def _publish(self, events: list[Event]) -> None:
         self._subscriptions.publish(events)
         self._publishers.publish(events)
-
-
-def _why_left(error: BaseException | None) -> str:
-    """Why a supervisor ends its runs, as their record has it."""
-    if error is None:
-        return "the supervisor is closing"
-    if isinstance(error, anyio.get_cancelled_exc_class()):
-        return "its caller was cancelled"
-    return f"its caller failed: {type(error).__name__}"

@@ -17,7 +17,7 @@ from typing import Any
 
 from proctor.policies.stream.events import Event
 from proctor.supervisor.errors import StoreError
-from proctor.supervisor.ports import RunInfo
+from proctor.supervisor.facts import RunInfo
 
 from ..stores.sqlite.failures import store_error
 from ..stores.sqlite.opening import open_for_writing

@@ -15,7 +15,7 @@ from proctor.policies.stream.events import Event
 from proctor.policies.stream.tools import Tool
 from proctor.supervisor.control.approvals import answer, pending
 from proctor.supervisor.errors import UsageError
-from proctor.supervisor.ports import ApprovalAnswer, ApprovalRequest, Mail, RunInfo, Store
+from proctor.supervisor.ports import ApprovalAnswer, ApprovalRequest, Cancel, RunInfo, Store
 from proctor.supervisor.watch.subscriptions import Subscription, Subscriptions
 
 from .folds import Folds
@@ -160,7 +160,7 @@ class Records:
         told = []
         for run in runs:
             if run.status in GOING_ON:
-                body = {"reason": reason, "by": who.name}
-                await self.store.post(Mail(kind="cancel", run_id=run.run_id, body=body, at=datetime.now(UTC)))
+                order = Cancel(scope="run", value=run.run_id, by=who.name, reason=reason, at=datetime.now(UTC))
+                await self.store.instruct(order)
                 told.append(run.run_id)
         return told

@@ -110,7 +110,13 @@ class ToolApprovalDenied(ApprovalEvent, tag="tool_approval_denied", frozen=True)
 
 
 class ToolApprovalExpired(ApprovalEvent, tag="tool_approval_expired", frozen=True):
-    """Nobody answered in time."""
+    """Nobody answered in time, or nobody needs to any more.
+
+    Attributes:
+        withdrawn: The call or the run was over before anybody answered.
+    """
+
+    withdrawn: bool = False
 
 
 class ErrorEvent(Event, frozen=True):

@@ -2,6 +2,7 @@
 
 ROOMS = (
     "approvals",  # approvals by way of the store
-    "commands",  # messages from other processes
+    "commands",  # instructions from other processes
+    "ownership",  # a supervisor as the owner of its runs
 )
 """Top first: each imports only those below it."""

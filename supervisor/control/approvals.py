@@ -5,28 +5,21 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
+import anyio
 import msgspec
 
-from proctor.policies.stream.events import (
-    ApprovalEvent,
-    ToolApprovalDenied,
-    ToolApprovalGranted,
-    ToolApprovalRequested,
-)
-
-from ..errors import UsageError
-from ..machine.approval_events import answered, same_input, shown
-from ..ports import ApprovalAnswer, ApprovalRequest, Mail, RunInfo, Store
+from ..errors import ApprovalError, StoreError
+from ..facts import ApprovalAnswer, ApprovalRequest, RunInfo, StoredApproval
+from ..machine.approval_events import answered
+from ..ports import Store
 from ..redaction import Redactor
-from ..store.paging import all_runs
+from ..store.refusals import how_closed
 
-_MAY_WAIT = ("running", "cancelled")
-"""A run that completes or fails closes what it has asked; one that is cancelled may have been ended to ask."""
-
-
-def run_of(approval_id: str) -> str:
-    """The run an approval was asked by."""
-    return approval_id.rpartition(".")[0]
+TAKEN_UP_S = 5.0
+"""How long an answer may be on its way to the owner of the run before whoever gave it goes on without knowing."""
+LOOK_AGAIN_S = 0.5
+GOING_ON = ("created", "running", "lost")
+_PAGE = 500
 
 
 async def pending(store: Store) -> list[ApprovalRequest]:
@@ -34,18 +27,12 @@ async def pending(store: Store) -> list[ApprovalRequest]:
 
     Signals that a call which could not be held has run already are not among them.
     """
-    newest_first = [run.session_id async for run in all_runs(store) if run.status in _MAY_WAIT]
-    sessions = dict.fromkeys(reversed(newest_first))
     found: list[ApprovalRequest] = []
-    for session_id in sessions:
-        waiting: dict[str, ApprovalRequest] = {}
-        async for event in store.read(session_id):
-            if isinstance(event, ToolApprovalRequested) and event.input_digest and not event.ran:
-                waiting[event.approval_id] = shown(event)
-            elif isinstance(event, ApprovalEvent):
-                waiting.pop(event.approval_id, None)
-        found.extend(waiting.values())
-    return sorted(found, key=requested_at)
+    after = 0
+    while page := await store.approvals(after=after, limit=_PAGE):
+        found.extend(approval.request for approval in page)
+        after = page[-1].number
+    return found
 
 
 def requested_at(request: ApprovalRequest) -> datetime:
@@ -53,55 +40,95 @@ def requested_at(request: ApprovalRequest) -> datetime:
     return request.requested_at or datetime.min.replace(tzinfo=UTC)
 
 
-async def answer(store: Store, approval_id: str, given: ApprovalAnswer, redactor: Redactor | None = None) -> None:
-    """Answer an approval of a run of any process.
+async def answer(
+    store: Store,
+    approval_id: str,
+    given: ApprovalAnswer,
+    redactor: Redactor | None = None,
+    *,
+    wait_s: float = TAKEN_UP_S,
+) -> StoredApproval:
+    """Answer an approval of a run of any process; of several answers one counts.
 
-    While the run goes on, its owner answers the held call, or records the answer for a call that ran.
-    Where the run is over the answer is recorded, and a grant holds for the next run of the session, once. Raises
-    UsageError when there is nothing to answer.
+
+    While the run goes on its owner acts on the answer: this waits up to `wait_s` seconds until that is recorded, and
+    the approval says whether it is. Where the run is over the answer is recorded, and a grant holds for the next run
+    of the session, once. Raises ApprovalError when the answer does not count; its `kind` says why.
     """
-    run = await store.run(run_of(approval_id))
-    if run is None:
-        raise UsageError(f"there is no approval `{approval_id}`")
-    given = (redactor or Redactor()).redact(given, run.session_id)
-    request = await _open_request(store, run, approval_id)
-    check_digest(request, given)
-    if (request.held or request.ran) and run.status == "running":
-        body = {"approval_id": approval_id, "by": given.by, "reason": given.reason, "tell_model": given.tell_model}
-        body["input_digest"] = request.input_digest
-        kind: Any = "approve" if given.granted else "deny"
-        await store.post(Mail(kind=kind, run_id=run.run_id, body=body, at=datetime.now(UTC)))
-        return
-    event = answered(request, given)
-    stamped: Any = msgspec.structs.replace(event, session_id=run.session_id, at=datetime.now(UTC))
-    await store.append([stamped])
+    return await taken_up(store, await take(store, approval_id, given, redactor), wait_s=wait_s)
 
 
-def check_digest(request: ApprovalRequest, given: ApprovalAnswer) -> None:
-    """Raises UsageError for an answer to another input than the one asked about."""
-    if not same_input(request, given.input_digest):
-        raise UsageError(f"approval `{request.approval_id}` was asked for another input than the one answered")
+async def take(
+    store: Store, approval_id: str, given: ApprovalAnswer, redactor: Redactor | None = None
+) -> StoredApproval:
+    """Have an approval take an answer, if it is the first, and tell the owner of the run. Raises ApprovalError."""
+    approval = await store.approval(approval_id)
+    if approval is None:
+        raise ApprovalError(f"there is no approval `{approval_id}`", kind="unknown")
+    given = (redactor or Redactor()).redact(given, approval.request.session_id)
+    run = await store.run(approval.request.run_id)
+    goes_on = run is not None and run.status in GOING_ON
+    if run is not None and approval.state == "requested" and goes_on:
+        _check_owned(run, approval)
+    now = datetime.now(UTC)
+    event: Any = None
+    if not goes_on:
+        record: Any = answered(approval.request, given)
+        event = msgspec.structs.replace(record, session_id=approval.request.session_id, at=now)
+    try:
+        return await store.answer(approval_id, given, at=now, event=event)
+    except StoreError as error:
+        raise await _refused(store, approval_id, error) from error
 
 
-async def _open_request(store: Store, run: RunInfo, approval_id: str) -> ApprovalRequest:
-    request: ToolApprovalRequested | None = None
-    closed: ApprovalEvent | None = None
-    async for event in store.read(run.session_id):
-        if isinstance(event, ApprovalEvent) and event.approval_id == approval_id:
-            if isinstance(event, ToolApprovalRequested):
-                request = event
-            else:
-                closed = event
-    if request is None or not request.input_digest:
-        raise UsageError(f"there is no approval `{approval_id}` that can be answered")
-    if closed is not None:
-        raise UsageError(f"approval `{approval_id}` is closed: {_how(closed)}")
-    return shown(request)
+async def taken_up(store: Store, approval: StoredApproval, *, wait_s: float = TAKEN_UP_S) -> StoredApproval:
+    """Wait until the owner has acted on the answer that an approval took. Raises ApprovalError when it has closed it
+    otherwise, or is gone.
+    """
+    id, state = approval.request.approval_id, approval.state
+    token = 0
+    with anyio.move_on_after(wait_s):
+        while not approval.recorded:
+            token = await store.wait(token, LOOK_AGAIN_S)
+            run = await store.run(approval.request.run_id)
+            approval = await store.approval(id) or approval
+            if not approval.recorded and run is not None:
+                _check_owned(run, approval)
+    if approval.state != state:
+        raise _closed(approval)
+    return approval
 
 
-def _how(event: ApprovalEvent) -> str:
-    if isinstance(event, ToolApprovalGranted):
-        return f"granted by `{event.by}`"
-    if isinstance(event, ToolApprovalDenied):
-        return f"denied by `{event.by}`"
-    return "expired"
+def _check_owned(run: RunInfo, approval: StoredApproval) -> None:
+    """Raises ApprovalError where nobody is there to act on an answer."""
+    name = f"approval `{approval.request.approval_id}`"
+    if run.spec.get("asks"):
+        raise ApprovalError(
+            f"{name} is answered where it is asked: the client asks its person itself",
+            kind="asks_itself",
+            approval=approval,
+        )
+    if run.owner is None or run.owner.gone:
+        whose = "nobody owns its run" if run.owner is None else f"{run.owner}, which asked, is gone"
+        raise ApprovalError(
+            f"{name} cannot be answered: {whose}; a run that resumes its session asks again",
+            kind="owner_gone",
+            approval=approval,
+        )
+
+
+async def _refused(store: Store, approval_id: str, error: StoreError) -> Exception:
+    """Why the store did not take an answer."""
+    approval = await store.approval(approval_id)
+    match error.kind:
+        case "answered" if approval is not None:
+            return _closed(approval)
+        case "other_input":
+            return ApprovalError(str(error), kind="other_input", approval=approval)
+    return error
+
+
+def _closed(approval: StoredApproval) -> ApprovalError:
+    kind = approval.state if approval.state in ("expired", "withdrawn") else "answered"
+    name = f"approval `{approval.request.approval_id}`"
+    return ApprovalError(f"{name} is closed: {how_closed(approval)}", kind=kind, approval=approval)

@@ -1,15 +1,16 @@
-"""Messages for the runs of this process from any process: an approval's answer, or a cancel."""
+"""Instructions for the runs of this process from any process: an approval's answer, or a cancel."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from datetime import datetime
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import anyio
 
 from ..errors import StoreError
-from ..ports import ApprovalAnswer, Mail, Store
+from ..facts import Cancel, Instruction
+from ..ports import Store
 from ..run.isolation import contained
 
 LONGEST_WAIT_S = 60.0
@@ -19,61 +20,71 @@ RETRY_S = 1.0
 
 
 class CommandReader:
-    """Reads a store's mail and delivers each message once, in order."""
+    """Reads a store's instructions and delivers each once, in order."""
 
-    def __init__(self, store: Store, deliver: Callable[[Mail], None], log: Any) -> None:
+    def __init__(self, store: Store, deliver: Callable[[Instruction], None], log: Any) -> None:
         self._store = store
         self._deliver = deliver
         self._log = log
         self._after = 0
         self._token = 0
         self._closed = False
+        self._gathering: list[list[Instruction]] = []
 
-    async def run(self) -> None:
-        """Deliver until cancelled or the store is closed; one that cannot be read is tried again."""
+    async def run(self, after: int) -> None:
+        """Deliver what has a number > after, until cancelled or the store is closed; one that cannot be read is tried
+        again.
+        """
+        self._after = after
         while not self._closed:
             try:
                 await contained(self._wait)
             except Exception as error:  # no run of this process is to end of it
                 self._closed = isinstance(error, StoreError) and error.kind == "closed"
                 if not self._closed:
-                    self._log.warning("mailbox.unreadable", error=str(error))
+                    self._log.warning("instructions.unreadable", error=str(error))
                     await anyio.sleep(RETRY_S)
             await anyio.sleep(PAUSE_S)
 
+    @contextmanager
+    def gathering(self) -> Iterator[list[Instruction]]:
+        """What is delivered while inside: a run that begins meanwhile was not there to hear it."""
+        gathered: list[Instruction] = []
+        self._gathering.append(gathered)
+        try:
+            yield gathered
+        finally:
+            self._gathering.remove(gathered)
+
     async def _wait(self) -> None:
         self._token = await self._store.wait(self._token, LONGEST_WAIT_S)
-        await self.look()
-
-    async def look(self) -> None:
-        """Deliver what has come since the last look."""
-        for mail in await self._store.mail(after=self._after):
-            self._after = mail.mail_id
+        for instruction in await self._store.instructions(after=self._after):
+            self._after = instruction.number
+            for gathered in self._gathering:
+                gathered.append(instruction)
             try:
-                self._deliver(mail)
+                self._deliver(instruction)
             except Exception as error:  # whoever wrote it, no run of this process is to end of it
-                self._log.error("mail.undeliverable", mail_id=mail.mail_id, error=str(error))
+                self._log.error("instruction.undeliverable", number=instruction.number, error=str(error))
 
 
-def answer_of(mail: Mail) -> ApprovalAnswer:
-    """The approval's answer a message holds."""
-    body = mail.body
-    return ApprovalAnswer(
-        granted=mail.kind == "approve",
-        by=str(body.get("by") or "unknown"),
-        reason=body.get("reason"),
-        tell_model=body.get("tell_model"),
-        input_digest=body.get("input_digest"),
-    )
+def concerns(order: Cancel, *, run_id: str, session_id: str, context: dict[str, Any], after: int) -> bool:
+    """Whether an order is for a run: one of its scope that was created before it.
 
-
-def is_for(mail: Mail, *, run_id: str, session_id: str, tenant: str | None, started_at: datetime) -> bool:
-    """Whether a message concerns a run. One to many runs concerns those that had started when it was sent."""
-    if mail.run_id:
-        return mail.run_id == run_id
-    if mail.at is not None and mail.at < started_at:
+    `context` is the run's, as JSON has it, and `after` the number of the latest instruction when it was created.
+    """
+    if order.number <= after:
         return False
-    wanted_session, wanted_tenant = mail.body.get("session_id"), mail.body.get("tenant")
-    if wanted_session is not None and wanted_session != session_id:
-        return False
-    return wanted_tenant is None or wanted_tenant == tenant
+    match order.scope:
+        case "run":
+            return order.value == run_id
+        case "session":
+            return order.value == session_id
+        case "tenant":
+            return order.value == context.get("tenant")
+        case "label":
+            key, _, value = order.value.partition("=")
+            labels = context.get("labels") or {}
+            return key in labels and str(labels[key]) == value
+        case "all":
+            return True

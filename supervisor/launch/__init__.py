@@ -1,6 +1,7 @@
 """From a request to a run that has started."""
 
 ROOMS = (
+    "claiming",  # a run made its owner's
     "launch",  # from an order to a run
     "history",  # a session's past
     "plan",  # policies made ready for an adapter

@@ -9,6 +9,7 @@ import msgspec
 from proctor.policies.stream.events import (
     ApprovalEvent,
     Event,
+    SessionCreated,
     SessionEvent,
     ToolApprovalGranted,
     ToolEvent,
@@ -24,9 +25,12 @@ Continuation: TypeAlias = Literal["auto", "native", "replay", "none"]
 
 
 class History(msgspec.Struct, frozen=True, kw_only=True):
-    """A session's past: `turns` model responses, and the session id the provider itself gave, by provider."""
+    """A session's past: `turns` model responses, and the session id the provider itself gave, by provider. `created`
+    says that a run of it began.
+    """
 
     events: tuple[Event, ...] = ()
+    created: bool = False
     turns: int = 0
     provider_sessions: dict[str, str] = {}
     grants: tuple[ToolApprovalGranted, ...] = ()
@@ -55,6 +59,7 @@ async def read_history(store: Store, session_id: str, judge: Judge) -> History:
     approvals = (event for event in events if isinstance(event, ApprovalEvent))
     return History(
         events=tuple(events),
+        created=any(isinstance(event, SessionCreated) for event in events),
         turns=turns,
         provider_sessions=provider_sessions,
         grants=tuple(standing_grants(approvals)),

@@ -25,13 +25,14 @@ from .plan import Plan
 
 
 class Order(msgspec.Struct, frozen=True, kw_only=True):
-    """A run that is to be started."""
+    """A run that is to be started, by the owner of that epoch."""
 
     adapter: Adapter
     plan: Plan
     info: RunInfo
     context: RunContext | None = None
     continuation: Continuation = "auto"
+    epoch: int = 0
 
 
 def new_id(kind: str) -> str:
@@ -102,12 +103,12 @@ async def launched(order: Order, services: Services) -> tuple[RunActor, Begin]:
     begin = Begin(
         now_ms=services.clock.now_ms(),
         prompt=launch.prompt,
-        first=not history.events,
+        first=not history.created,
         model=can_do.model,
         tools=can_do.offered,
         metadata={**metadata, "gate": can_do.gate, **_on_record(plan, context, taken_up, can_do)},
     )
-    return RunActor(machine, adapter, launch, services=services), begin
+    return RunActor(machine, adapter, launch, services=services, epoch=order.epoch), begin
 
 
 async def _closed_gate(call: object) -> GateAnswer:
@@ -138,7 +139,7 @@ def _identity(info: RunInfo, adapter: Adapter, can_do: Capabilities, history: Hi
         provider=adapter.name,
         gates_all=can_do.gate == "all",
         turns_before=history.turns,
-        events_before=len(history.events),
+        events_before=history.events[-1].seq if history.events else 0,
     )
 
 

@@ -81,9 +81,9 @@ def answered(request: ApprovalRequest, answer: ApprovalAnswer) -> ToolApprovalGr
     return record(**about)
 
 
-def expired(request: ApprovalRequest, *, reason: str) -> ToolApprovalExpired:
-    """The record that nobody answered while the call was held."""
-    return ToolApprovalExpired(**_about(request), reason=reason)
+def expired(request: ApprovalRequest, *, reason: str, withdrawn: bool = False) -> ToolApprovalExpired:
+    """The record that nobody answered while the call was held; `withdrawn` where that is because it is over."""
+    return ToolApprovalExpired(**_about(request), reason=reason, withdrawn=withdrawn)
 
 
 def standing_grants(events: Iterable[ApprovalEvent]) -> list[ToolApprovalGranted]:
@@ -99,37 +99,6 @@ def standing_grants(events: Iterable[ApprovalEvent]) -> list[ToolApprovalGranted
             elif event.input_digest:
                 open_grants[event.approval_id] = event
     return list(open_grants.values())
-
-
-def same_input(request: ApprovalRequest, digest: str | None) -> bool:
-    """Whether an answer is for the input that was shown; one that names no input answers what was shown."""
-    return digest is None or digest == request.input_digest
-
-
-def shown(event: ToolApprovalRequested, call: ToolCall | None = None) -> ApprovalRequest:
-    """What an approver is shown of a recorded request, `call` where more of it is known than the request says."""
-    return ApprovalRequest(
-        approval_id=event.approval_id,
-        run_id=event.run_id,
-        session_id=event.session_id,
-        call=call or ToolCall(id=event.tool_call_id, name=event.tool_name, input=event.tool_input),
-        input_digest=event.input_digest or input_digest(event.tool_input),
-        policy_name=event.policy_name,
-        violation_kind=event.violation_kind,
-        reason=event.reason,
-        violations=_violations(event),
-        requested_at=event.at,
-        expires_at=event.expires_at,
-        held=event.held,
-        ran=event.ran,
-    )
-
-
-def _violations(event: ToolApprovalRequested) -> tuple[Violation, ...]:
-    try:
-        return msgspec.convert(event.violations, tuple[Violation, ...])
-    except msgspec.ValidationError:  # written by another version: the request says what it is about all the same
-        return ()
 
 
 def _about(request: ApprovalRequest) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from .provider_events import ProviderEnd, ProviderEvents
 from .result import Outcome, PolicyReport, strictest
 from .run_state import Cause, RunState, because
 
-BROKEN = ("store", "fault")
+BROKEN = ("store", "fault", "lost")
 """Causes of cancelling that mean the run has failed."""
 
 

@@ -10,6 +10,7 @@ from proctor.policies.stream.calls import Decision
 from proctor.policies.stream.events import ToolApprovalGranted, at_ms
 
 from ..ports import ApprovalAnswer, ApprovalRequest
+from ..store.approvals import same_input
 from . import approval_events as approvals
 from .commands import AskApproval, DropApproval
 from .open_calls import Proposal
@@ -71,7 +72,7 @@ class HeldCalls:
         """
         held = self._held.get(approval_id)
         request = held.request if held is not None else self._state.signals.get(approval_id)
-        if request is None or not approvals.same_input(request, answer.input_digest):
+        if request is None or not same_input(request, answer.input_digest):
             return None
         if held is not None:
             self._take_out(held)
@@ -90,7 +91,7 @@ class HeldCalls:
         """Hold the call of that proposal no more, if it is held."""
         for held in self._held.values():
             if held.proposal is proposal:
-                self._expire(held, why)
+                self._expire(held, why, withdrawn=True)
                 return
 
     def next_expiry(self) -> int | None:
@@ -119,9 +120,9 @@ class HeldCalls:
         held.shown = True
         return AskApproval(request=held.request)
 
-    def _expire(self, held: Held, why: str) -> None:
+    def _expire(self, held: Held, why: str, *, withdrawn: bool = False) -> None:
         self._take_out(held)
-        self._state.record(approvals.expired(held.request, reason=why))
+        self._state.record(approvals.expired(held.request, reason=why, withdrawn=withdrawn))
 
     def _take_out(self, held: Held) -> None:
         del self._held[held.request.approval_id]

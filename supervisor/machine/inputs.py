@@ -83,6 +83,12 @@ class CancelAsked(_Input, frozen=True, kw_only=True):
     approval: ApprovalRequest | None = None
 
 
+class OwnerLost(_Input, frozen=True, kw_only=True):
+    """The supervisor that ran this is gone; whoever sees it ends the run."""
+
+    error: Exception
+
+
 class AdapterEnded(_Input, frozen=True, kw_only=True):
     """The provider is gone: `error` is what its client raised, `evidence` what the cancel ladder saw."""
 
@@ -121,6 +127,7 @@ Input: TypeAlias = (
     | Answered
     | Ticked
     | CancelAsked
+    | OwnerLost
     | AdapterEnded
     | Stored
     | StoreFailed

@@ -43,7 +43,7 @@ from .open_calls import OpenCall
 from .provider_events import ProviderEvents
 from .recall import grants_in, past_of, recall
 from .result import Outcome
-from .run_state import Cause, Identity, RunState
+from .run_state import Cause, Identity, RunState, lost
 
 
 class RunMachine:
@@ -294,6 +294,7 @@ _HANDLERS: dict[type, Callable[[RunMachine, Any], None]] = {
     inputs.Answered: RunMachine._answered,
     inputs.Ticked: RunMachine._ticked,
     inputs.CancelAsked: RunMachine._cancel_asked,
+    inputs.OwnerLost: lambda on, input: on._state.order_cancel(lost(input.error)),
     inputs.AdapterEnded: RunMachine._adapter_end,
     inputs.Stored: lambda on, input: on._state.outbox.stored(input.count),
     inputs.StoreFailed: lambda on, input: on._closing.store_failed(input.error),

@@ -28,6 +28,7 @@ from proctor.policies.stream.events import (
     at_ms,
 )
 
+from ..store.approvals import shown
 from . import approval_events as approvals
 from .gate import GateKeeper
 from .open_calls import OpenCall, Stage
@@ -95,7 +96,7 @@ class _Recollection:
     def finish(self) -> None:
         """All has been taken: hold again what waited for a person."""
         for event in self._waiting.values():
-            request = approvals.shown(event, self._calls.get(event.tool_call_id))
+            request = shown(event, self._calls.get(event.tool_call_id))
             self._recall(request.call.id, request.call.name, request.call.input, "waiting")
             self._gate.hold_again(request)
 

@@ -45,9 +45,14 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
 class Cause(msgspec.Struct, frozen=True, kw_only=True):
     """Why the run is being cancelled."""
 
-    kind: Literal["policy", "user", "caller", "approval", "store", "fault"]
+    kind: Literal["policy", "user", "caller", "approval", "store", "fault", "lost"]
     reason: str
     error: Exception | None = None
+
+
+def lost(error: Exception) -> Cause:
+    """The run's owner is gone."""
+    return Cause(kind="lost", reason=str(error), error=error)
 
 
 def because(violation: Violation) -> str:

@@ -4,6 +4,7 @@ ROOMS = (
     "actor",  # the shell around one machine
     "callouts",  # checks and approvers, asked
     "gate_waiters",  # those who wait at the gate
+    "orphans",  # runs without a shell
     "journal",  # group commit of a run's record
     "provider_reader",  # reading a provider
     "cancel_ladder",  # ending a provider step by step

@@ -67,13 +67,20 @@ class RunActor:
         "finished",
     )
 
-    def __init__(self, machine: RunMachine, adapter: Adapter, launch: Launch, *, services: Services) -> None:
+    def __init__(
+        self, machine: RunMachine, adapter: Adapter, launch: Launch, *, services: Services, epoch: int
+    ) -> None:
         self._machine = machine
         self._services = services
         self._launch = msgspec.structs.replace(launch, gate=self.gate)
         self._reader = ProviderReader(adapter, self._take, rest=self._rest)
         self._journal = Journal(
-            services.store, machine, stored=self._tell_stored, failed=self._store_failed, publish=self._publish
+            services.store,
+            machine,
+            epoch=epoch,
+            stored=self._tell_stored,
+            failed=self._store_failed,
+            publish=self._publish,
         )
         self._alarm = services.timers.alarm(self._ring)
         self._waiters = GateWaiters(self._feed, self.now_ms)
@@ -111,6 +118,11 @@ class RunActor:
             events=tuple(self._events[-EVENTS_KEPT:]),
             events_before=max(self._published - EVENTS_KEPT, 0),
         )
+
+    @property
+    def seq(self) -> int:
+        """The seq of the latest event its machine knows of."""
+        return self._machine.seq
 
     @property
     def outcome(self) -> Outcome | None:

@@ -25,7 +25,8 @@ ANSWER_S = 5.0
 
 
 class Journal:
-    """Writes the record of one machine in order, tells it how far that got, and hands over what was stored.
+    """Writes the record of one machine in order as the owner of that epoch, tells it how far that got, and hands over
+    what was stored.
 
     `stored(count)` is called after each write with the number of events that are durable, `failed(error)` when a
     write failed, before anybody goes on who waits. `idle` says that somebody has to call `flush` before anything
@@ -35,6 +36,7 @@ class Journal:
     __slots__ = (
         "_changed",
         "_durable",
+        "_epoch",
         "_failed",
         "_last_seq",
         "_machine",
@@ -52,11 +54,13 @@ class Journal:
         store: Store,
         machine: RunMachine,
         *,
+        epoch: int = 0,
         stored: Callable[[int], None],
         failed: Callable[[Exception], None],
         publish: Callable[[list[Event]], None],
     ) -> None:
         self._store = store
+        self._epoch = epoch
         self._machine = machine
         self._stored = stored
         self._failed = failed
@@ -144,13 +148,13 @@ class Journal:
 
     async def _append(self, batch: list[Event]) -> None:
         with anyio.move_on_after(ANSWER_S):
-            self._hand_over(await self._store.append(batch))
+            self._hand_over(await self._store.append(batch, epoch=self._epoch))
             return
         raise _silence(ANSWER_S)
 
     async def _write(self, batch: list[Event]) -> None:
         self._unstored = batch
-        stored = await self._store.append(batch)
+        stored = await self._store.append(batch, epoch=self._epoch)
         self._unstored = ()
         self.failure = None  # it was slow to answer, no more
         self._durable += len(batch)

@@ -2,6 +2,11 @@
 
 ROOMS = (
     "memory",  # a store in memory
+    "desk",  # what people answer and order
+    "records",  # events, and the lines of sessions and runs that follow from them
+    "claims",  # who owns what
+    "refusals",  # what every store says when it refuses
+    "approvals",  # what events say of approvals
     "selection",  # which runs a list is asked for
     "tally",  # what lists show of a run
     "codec",  # events as stores keep them

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from proctor.policies.stream.codec import decode_event, encode_event
 from proctor.policies.stream.events import (
     EVENT_TYPES,
+    ApprovalEvent,
     Event,
     RunCancelled,
     RunCompleted,
@@ -19,7 +20,7 @@ from proctor.policies.stream.events import (
 )
 
 from ..errors import EventError, StoreError
-from ..ports import LogEntry, RunStatus
+from ..facts import LogEntry, RunStatus
 
 Status: TypeAlias = Literal["completed", "failed", "cancelled"]
 
@@ -34,8 +35,12 @@ ENDINGS: dict[type[Event], Status] = {
     RunFailed: "failed",
     RunCancelled: "cancelled",
 }
-NEWS = frozenset(kind for kind in EVENT_TYPES.values() if kind in ENDINGS or issubclass(kind, SessionEvent))
-"""What can change a store's line of a session or a run, though the event before it had the same ids and provider."""
+NEWS = frozenset(
+    kind for kind in EVENT_TYPES.values() if kind in ENDINGS or issubclass(kind, (SessionEvent, ApprovalEvent))
+)
+"""What can change a store's line of a session, a run or an approval, though the event before it had the same ids and
+provider.
+"""
 
 _TOKENS = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[{]|[\]}]')
 

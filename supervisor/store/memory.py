@@ -4,42 +4,36 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import AsyncIterator, Iterator, Sequence
+from datetime import datetime
 from itertools import dropwhile, islice
 
 import anyio
 import anyio.lowlevel
 import msgspec
 
-from proctor.policies.stream.events import Event, SessionEvent
+from proctor.policies.stream.events import TERMINAL, Event
 
 from ..errors import StoreError
-from ..ports import ANY_RUN, LogEntry, Mail, Place, RunFilter, RunInfo, SessionInfo
-from .codec import NEWS, from_record, status_after, to_record
+from ..facts import (
+    ANY_RUN,
+    ApprovalAnswer,
+    Cancel,
+    Instruction,
+    LogEntry,
+    Owner,
+    Place,
+    RunFilter,
+    RunInfo,
+    SessionInfo,
+    StoredApproval,
+)
+from . import refusals
+from .claims import Claims
+from .codec import from_record
+from .desk import Desk
+from .records import Records
 from .selection import meets
-from .tally import COUNTED, Tally, owners
-
-
-class _Session:
-    """One session's records: `data[n]` and `run_ids[n]` belong to seq n + 1."""
-
-    __slots__ = ("data", "info", "run_ids", "seq_of")
-
-    def __init__(self, session_id: str) -> None:
-        self.info = SessionInfo(session_id=session_id)
-        self.data: list[bytes] = []
-        self.run_ids: list[str] = []
-        self.seq_of: dict[str, int] = {}
-
-    def note(self, event: Event) -> None:
-        """Let the session's own line follow from an event."""
-        info = self.info
-        found = event.provider_session_id if isinstance(event, SessionEvent) else None
-        if (event.provider and not info.provider) or (found and found != info.provider_session_id):
-            self.info = msgspec.structs.replace(
-                info,
-                provider=info.provider or event.provider,
-                provider_session_id=found or info.provider_session_id,
-            )
+from .tally import owners
 
 
 def _places(kept: Sequence[object], after: int, newest_first: bool) -> Iterator[int]:
@@ -61,38 +55,19 @@ class MemoryStore:
     """
 
     def __init__(self) -> None:
-        self._sessions: dict[str, _Session] = {}
-        self._runs: dict[str, RunInfo] = {}
-        self._log: list[tuple[_Session, int]] = []
+        self._records = Records(self._noted)
+        self._sessions, self._runs = self._records.sessions, self._records.runs
         self._id = uuid.uuid4().hex[:16]
-        self._mail: list[Mail] = []
+        self._claims = Claims(self._runs)
+        self._desk = Desk()
         self._version = 1
         self._waiting: list[anyio.Event] = []
         self._closed = False
 
-    async def append(self, events: Sequence[Event]) -> list[Event]:
+    async def append(self, events: Sequence[Event], *, epoch: int = 0) -> list[Event]:
         """Store events as one unit; see `Store.append`."""
         self._check_open()
-        result: list[Event] = []
-        fresh: list[tuple[Event, bytes]] = []
-        next_seq: dict[str, int] = {}
-        new_ids: dict[tuple[str, str], Event] = {}
-        for event in events:
-            session_id, event_id = event.session_id, event.event_id
-            stored = (self._stored(event) or new_ids.get((session_id, event_id))) if event_id else None
-            if stored is None:
-                seq = next_seq.get(session_id) or self._last_seq(session_id) + 1
-                record = to_record(event, seq)
-                stored = record[0]
-                next_seq[session_id] = seq + 1
-                fresh.append(record)
-                if event_id:
-                    new_ids[session_id, event_id] = stored
-            result.append(stored)
-        self._keep(fresh)
-        if fresh:
-            self._ring()
-        return result
+        return self._append(events, epoch)
 
     async def read(
         self, session_id: str, *, after: int = 0, run_id: str | None = None, newest_first: bool = False
@@ -111,37 +86,77 @@ class MemoryStore:
     ) -> AsyncIterator[LogEntry]:
         """The stored events of all sessions; see `Store.log`."""
         self._check_open()
-        for n in _places(self._log, after, newest_first):
-            entry = self._entry(n)
+        for n in _places(self._records.log, after, newest_first):
+            entry = self._records.entry(n)
             if tenant in (None, entry.tenant):
                 yield entry
 
     async def place(self) -> Place:
         """After the latest stored event."""
         self._check_open()
-        return Place(store_id=self._id, position=len(self._log))
+        return Place(store_id=self._id, position=len(self._records.log))
 
     async def last_seq(self, session_id: str) -> int:
         """The seq of a session's latest event, 0 when it has none."""
         self._check_open()
-        return self._last_seq(session_id)
+        return self._records.last_seq(session_id)
 
-    async def create_run(self, run: RunInfo) -> None:
+    async def create_run(self, run: RunInfo, *, epoch: int = 0) -> RunInfo:
         """Register a run before it starts; see `Store.create_run`."""
         self._check_open()
         if not run.run_id or not run.session_id:
             raise StoreError("a run needs a run_id and a session_id", kind="bad_record")
         if run.run_id in self._runs:
             raise StoreError(f"run `{run.run_id}` exists already; choose another id", kind="run_exists")
+        if epoch:
+            self._claims.check(run, epoch)
         tenant, labels = owners(run.spec)
-        self._runs[run.run_id] = msgspec.structs.replace(run, tenant=tenant, labels=labels)
-        self._session(run.session_id)
+        stored = msgspec.structs.replace(
+            run, owner=None, after=self._desk.last_instruction, tenant=tenant, labels=labels
+        )
+        self._runs[run.run_id] = stored
+        self._records.session(run.session_id)
+        if epoch:
+            self._claims.claim(run, epoch)
         self._ring()
+        return self._claims.shown(stored)
+
+    async def claim_run(self, run_id: str, *, epoch: int) -> RunInfo:
+        """Make an owner the only writer of a run; see `Store.claim_run`."""
+        self._check_open()
+        run = self._runs.get(run_id)
+        if run is None:
+            raise refusals.no_run(run_id)
+        self._claims.check(run, epoch)
+        self._claims.claim(run, epoch)
+        self._ring()
+        return self._claims.shown(run)
+
+    async def register(self, owner: Owner, *, lease_s: float) -> Owner:
+        """Let an owner in; returns it with its epoch."""
+        self._check_open()
+        return self._claims.register(msgspec.structs.replace(owner, after=self._desk.last_instruction), lease_s)
+
+    async def renew(self, epoch: int, *, lease_s: float) -> None:
+        """Put the end of an owner's lease off; see `Store.renew`."""
+        self._check_open()
+        self._claims.renew(epoch, lease_s)
+
+    async def release(self, epoch: int) -> None:
+        """The owner leaves; a run that it has not ended is lost."""
+        self._check_open()
+        self._claims.release(epoch)
+
+    async def lost_runs(self) -> list[RunInfo]:
+        """The runs whose owner is gone and that are not over; see `Store.lost_runs`."""
+        self._check_open()
+        return list(self._claims.lost())
 
     async def run(self, run_id: str) -> RunInfo | None:
         """A run with its status as the stored events have it, or None."""
         self._check_open()
-        return self._runs.get(run_id)
+        run = self._runs.get(run_id)
+        return run and self._claims.shown(run)
 
     async def runs(
         self,
@@ -157,8 +172,8 @@ class MemoryStore:
         if before is not None:
             newest_first = dropwhile(lambda run: run.run_id != before, newest_first)
             next(newest_first, None)
-        found = (run for run in newest_first if session_id in (None, run.session_id) and meets(run, where))
-        return list(islice(found, max(limit, 0)))
+        shown = (self._claims.shown(run) for run in newest_first if session_id in (None, run.session_id))
+        return list(islice((run for run in shown if meets(run, where)), max(limit, 0)))
 
     async def session(self, session_id: str) -> SessionInfo | None:
         """A session, or None."""
@@ -168,18 +183,51 @@ class MemoryStore:
             return None
         return msgspec.structs.replace(session.info, last_seq=len(session.data))
 
-    async def post(self, mail: Mail) -> int:
-        """Leave a message for the owner of a run; returns its mail_id."""
+    async def approvals(
+        self,
+        *,
+        waiting: bool = True,
+        run_id: str | None = None,
+        session_id: str | None = None,
+        after: int = 0,
+        limit: int = 100,
+    ) -> list[StoredApproval]:
+        """Approvals, in the order they were asked; see `Store.approvals`."""
         self._check_open()
-        mail_id = len(self._mail) + 1
-        self._mail.append(msgspec.structs.replace(mail, mail_id=mail_id))
-        self._ring()
-        return mail_id
+        return self._desk.approvals(waiting=waiting, run_id=run_id, session_id=session_id, after=after, limit=limit)
 
-    async def mail(self, *, after: int = 0) -> list[Mail]:
-        """Messages with mail_id > after, in order."""
+    async def approval(self, approval_id: str) -> StoredApproval | None:
+        """An approval, or None."""
         self._check_open()
-        return self._mail[max(after, 0) :]
+        return self._desk.approval(approval_id)
+
+    async def answer(
+        self, approval_id: str, given: ApprovalAnswer, *, at: datetime, event: Event | None = None
+    ) -> StoredApproval:
+        """Answer an approval, if nobody has; see `Store.answer`."""
+        self._check_open()
+        answered = self._desk.answer(approval_id, given, at, instruct=event is None)
+        if event is not None:
+            self._append([event], 0)
+        self._ring()
+        return self._desk.approval(approval_id) or answered
+
+    async def instruct(self, instruction: Cancel) -> int:
+        """Keep an order for the owners of runs; returns its number."""
+        self._check_open()
+        number = self._desk.instruct(instruction)
+        self._ring()
+        return number
+
+    async def instructions(self, *, after: int = 0) -> list[Instruction]:
+        """Orders and answers with a number > after, in order."""
+        self._check_open()
+        return self._desk.instructions(after)
+
+    async def last_instruction(self) -> int:
+        """The number of the latest, 0 when there is none."""
+        self._check_open()
+        return self._desk.last_instruction
 
     async def wait(self, token: int, timeout_s: float) -> int:
         """Return when something was stored since `token` or the time is up; see `Store.wait`."""
@@ -212,78 +260,16 @@ class MemoryStore:
         if self._closed:
             raise StoreError("the store is closed", kind="closed")
 
-    def _session(self, session_id: str) -> _Session:
-        session = self._sessions.get(session_id)
-        if session is None:
-            session = self._sessions[session_id] = _Session(session_id)
-        return session
+    def _append(self, events: Sequence[Event], epoch: int) -> list[Event]:
+        stored, news = self._records.append(events, lambda run_id: self._claims.check_fence(run_id, epoch))
+        if news:
+            self._ring()
+        return stored
 
-    def _last_seq(self, session_id: str) -> int:
-        session = self._sessions.get(session_id)
-        return len(session.data) if session is not None else 0
-
-    def _stored(self, event: Event) -> Event | None:
-        session = self._sessions.get(event.session_id)
-        if session is None:
-            return None
-        seq = session.seq_of.get(event.event_id)
-        if seq is None:
-            return None
-        return from_record(session.data[seq - 1], session_id=event.session_id, seq=seq)
-
-    def _entry(self, n: int) -> LogEntry:
-        session, seq = self._log[n]
-        run = self._runs.get(session.run_ids[seq - 1])
-        return LogEntry(
-            position=n + 1,
-            session_id=session.info.session_id,
-            run_id=session.run_ids[seq - 1],
-            seq=seq,
-            tenant=None if run is None else run.tenant,
-            data=session.data[seq - 1],
-        )
-
-    def _keep(self, fresh: Sequence[tuple[Event, bytes]]) -> None:
-        run_id = session_id = provider = None
-        tallies: dict[str, Tally] = {}
-        for event, data in fresh:
-            if (
-                event.run_id is not run_id
-                or event.session_id is not session_id
-                or event.provider is not provider
-                or type(event) in NEWS
-            ):
-                run_id, session_id, provider = event.run_id, event.session_id, event.provider
-                session = self._noted(event)
-            session.data.append(data)
-            session.run_ids.append(run_id)
-            self._log.append((session, event.seq))
-            if event.event_id:
-                session.seq_of[event.event_id] = event.seq
-            if run_id and type(event) in COUNTED:
-                tallies.setdefault(run_id, Tally()).take(event)
-        for run_id, tally in tallies.items():
-            self._runs[run_id] = tally.applied(self._runs[run_id])
-
-    def _noted(self, event: Event) -> _Session:
-        """The session of an event, after its line and that of its run have followed from it."""
-        session = self._session(event.session_id)
-        session.note(event)
-        if event.run_id:
-            self._note_run(event)
-        return session
-
-    def _note_run(self, event: Event) -> None:
-        run = self._runs.get(event.run_id)
-        if run is None:
-            run = RunInfo(run_id=event.run_id, session_id=event.session_id, created_at=event.at)
-        elif run.status not in ("created", "running"):
-            return
-        status = status_after(event)
-        provider = run.provider or event.provider
-        if status != run.status or provider != run.provider:
-            run = msgspec.structs.replace(run, status=status, provider=provider)
-        self._runs[event.run_id] = run
+    def _noted(self, event: Event) -> None:
+        self._desk.note(event)
+        if isinstance(event, TERMINAL):
+            self._claims.over(event)
 
     def _ring(self) -> None:
         self._version += 1

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import UTC, datetime
 from typing import Any
 
 import anyio
@@ -21,6 +20,7 @@ from proctor.policies.stream.events import (
 )
 from proctor.supervisor import (
     ApprovalAnswer,
+    ApprovalError,
     ApprovalRequest,
     MemoryStore,
     RunResult,
@@ -32,7 +32,7 @@ from proctor.supervisor import (
 )
 from proctor.supervisor.api import create_run
 from proctor.supervisor.control import approvals as inbox
-from proctor.supervisor.ports import Mail
+from proctor.supervisor.facts import Cancel
 from proctor.supervisor.testing import Ask, FakeAdapter, FakeApprover, Pause, Together
 from proctor.supervisor.testing.patience import PATIENCE_S
 
@@ -221,7 +221,7 @@ async def test_a_held_call_of_a_cancelled_run_is_closed(asking: Policy) -> None:
         request = await until_held(supervisor)
         await handle.cancel(reason="stop")
         result = await handle.wait()
-        with pytest.raises(UsageError, match="expired"):
+        with pytest.raises(ApprovalError, match="withdrawn"):
             await supervisor.approve(request.approval_id, by="ana")
 
     assert result.status == "cancelled"
@@ -299,8 +299,8 @@ async def test_a_request_that_is_none_ends_no_run(permissive: Policy, asked: Any
         await handle.cancel()
 
 
-async def test_mail_cancels_one_run_or_many(permissive: Policy) -> None:
-    """By run, by session, by tenant, or all that had started when it was sent."""
+async def test_an_order_cancels_one_run_or_many(permissive: Policy) -> None:
+    """By run, by session, by tenant, or all that had been created by then."""
     from proctor.policies.stream.calls import RunContext
 
     store = MemoryStore()
@@ -312,13 +312,13 @@ async def test_mail_cancels_one_run_or_many(permissive: Policy) -> None:
             )
             for tenant in ("a", "b", "c")
         }
-        await store.post(Mail(kind="cancel", run_id=handles["a"].run_id, body={"reason": "one"}))
-        await store.post(Mail(kind="cancel", body={"reason": "many", "tenant": "b"}, at=datetime.now(UTC)))
+        await store.instruct(Cancel(scope="run", value=handles["a"].run_id, reason="one"))
+        await store.instruct(Cancel(scope="tenant", value="b", reason="many"))
         with anyio.fail_after(PATIENCE_S):
             results["a"] = await handles["a"].wait()
             results["b"] = await handles["b"].wait()
             assert not handles["c"].done
-            await store.post(Mail(kind="cancel", body={"reason": "all"}, at=datetime.now(UTC)))
+            await store.instruct(Cancel(scope="all", reason="all"))
             results["c"] = await handles["c"].wait()
 
     assert {tenant: result.reason for tenant, result in results.items()} == {"a": "one", "b": "many", "c": "all"}

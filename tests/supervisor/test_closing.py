@@ -18,10 +18,10 @@ async def test_a_run_whose_supervisor_closes_while_it_is_registered_does_not_sta
     asked, go_on = anyio.Event(), anyio.Event()
 
     class Slow(MemoryStore):
-        async def create_run(self, run: RunInfo) -> None:
+        async def create_run(self, run: RunInfo, *, epoch: int = 0) -> RunInfo:
             asked.set()
             await go_on.wait()
-            await super().create_run(run)
+            return await super().create_run(run, epoch=epoch)
 
     adapter, supervisor = FakeAdapter(), Supervisor(Slow())
 

@@ -377,11 +377,11 @@ def test_what_an_author_left_out_is_shown_as_skipped_or_fails(tmp_path: Path) ->
 class Torn(MemoryStore):
     """A cancelled append stores one event of three."""
 
-    async def append(self, events: Sequence[Event]) -> list[Event]:
+    async def append(self, events: Sequence[Event], **owned: Any) -> list[Event]:
         """Store the first, wait, store the rest."""
-        first = await super().append(events[:1])
+        first = await super().append(events[:1], **owned)
         await anyio.lowlevel.checkpoint()
-        return first + await super().append(events[1:])
+        return first + await super().append(events[1:], **owned)
 
 
 class LimitFirst(MemoryStore):

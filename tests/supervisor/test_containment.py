@@ -293,11 +293,11 @@ async def test_what_a_store_raises_fails_its_runs_and_not_the_caller(raises: Rai
     """The record cannot be written; whoever waits hears so."""
 
     class Erring(MemoryStore):
-        async def append(self, events: Sequence[Event]) -> list[Event]:
+        async def append(self, events: Sequence[Event], **owned: Any) -> list[Event]:
             if any(isinstance(event, ToolCallStarted) for event in events):
                 await raises()
                 await anyio.sleep_forever()
-            return await super().append(events)
+            return await super().append(events, **owned)
 
     adapter = FakeAdapter([Ask(name="read")])
     with anyio.fail_after(PATIENCE_S):

@@ -84,10 +84,10 @@ async def test_the_cancel_is_sent_even_if_the_violation_cannot_be_stored(
     """`policy_violation` is stored before the cancel is sent; if the store fails, it is sent all the same."""
 
     class RefusesViolations(MemoryStore):
-        async def append(self, events: Sequence[Event]) -> list[Event]:
+        async def append(self, events: Sequence[Event], **owned: Any) -> list[Event]:
             if any(isinstance(event, PolicyViolated) for event in events):
                 raise StoreError("no room for violations")
-            return await super().append(events)
+            return await super().append(events, **owned)
 
     adapter = FakeAdapter([Ask(name="bash"), Pause()], gate="none")
     with anyio.fail_after(PATIENCE_S), pytest.raises(PolicyViolationError):

@@ -14,7 +14,7 @@ from proctor.policies.errors import PolicyViolationError
 from proctor.policies.policy import Limits, Policy
 from proctor.policies.stream.events import TERMINAL, Event, MessageReceived, RunCancelled
 from proctor.supervisor import MemoryStore, StoreError, Supervisor, run_once
-from proctor.supervisor.ports import Mail
+from proctor.supervisor.facts import Cancel, Instruction
 from proctor.supervisor.run.journal import ANSWER_S
 from proctor.supervisor.testing import Ask, FakeAdapter, Pause
 from proctor.supervisor.testing.patience import PATIENCE_S
@@ -32,13 +32,13 @@ class Silent(MemoryStore):
         self.asked: list[Event] = []
         self._left = until
 
-    async def append(self, events: Sequence[Event]) -> list[Event]:
+    async def append(self, events: Sequence[Event], **owned: Any) -> list[Event]:
         """Store events, in time or late."""
         self.asked += events
         self._left -= 1
         if self._left < 0:
             await self.answers.wait()
-        return await super().append(events)
+        return await super().append(events, **owned)
 
     async def record(self) -> list[Event]:
         """What is stored of the only run."""
@@ -151,11 +151,11 @@ async def test_a_store_that_ends_with_a_cancel_of_its_own_has_failed(
     class Cancels(MemoryStore):
         appends = 0
 
-        async def append(self, events: Sequence[Event]) -> list[Event]:
+        async def append(self, events: Sequence[Event], **owned: Any) -> list[Event]:
             self.appends += 1
             if at <= self.appends < at + times:
                 await self._cancel()
-            return await super().append(events)
+            return await super().append(events, **owned)
 
         async def _cancel(self) -> None:
             task: Any = asyncio.current_task()
@@ -181,24 +181,24 @@ async def test_a_store_that_ends_with_a_cancel_of_its_own_has_failed(
     assert adapter.closed == len(adapter.launches)
 
 
-class NoMail(MemoryStore):
-    """Fails the first time it is asked for mail."""
+class Unheard(MemoryStore):
+    """Fails the first time it is asked for instructions."""
 
     def __init__(self, error: type[BaseException]) -> None:
         super().__init__()
         self._errors = [error]
 
-    async def mail(self, *, after: int = 0) -> list[Mail]:
-        """Fail, or give the messages."""
+    async def instructions(self, *, after: int = 0) -> list[Instruction]:
+        """Fail, or give them."""
         if self._errors:
             raise self._errors.pop()
-        return await super().mail(after=after)
+        return await super().instructions(after=after)
 
 
-async def cancelled_by_mail(store: MemoryStore, policy: Policy) -> tuple[str, str]:
+async def cancelled_by_order(store: MemoryStore, policy: Policy) -> tuple[str, str]:
     async with Supervisor(store) as supervisor:
         handle = await supervisor.start(FakeAdapter([Pause()]), "go", policies=[policy])
-        await store.post(Mail(kind="cancel", run_id=handle.run_id, body={"reason": "enough"}))
+        await store.instruct(Cancel(scope="run", value=handle.run_id, reason="enough"))
         with anyio.fail_after(PATIENCE_S):
             result = await handle.wait()
     return result.status, result.reason
@@ -206,14 +206,14 @@ async def cancelled_by_mail(store: MemoryStore, policy: Policy) -> tuple[str, st
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
-async def test_a_store_that_cancels_whoever_asks_for_mail_hurts_no_run(permissive: Policy) -> None:
+async def test_a_store_that_cancels_whoever_asks_for_instructions_hurts_no_run(permissive: Policy) -> None:
     """It is asked again."""
-    assert await cancelled_by_mail(NoMail(asyncio.CancelledError), permissive) == ("cancelled", "enough")
+    assert await cancelled_by_order(Unheard(asyncio.CancelledError), permissive) == ("cancelled", "enough")
 
 
 @pytest.mark.trio
-async def test_a_store_that_raises_what_it_likes_when_asked_for_mail_hurts_no_run(
+async def test_a_store_that_raises_what_it_likes_when_asked_for_instructions_hurts_no_run(
     permissive: Policy, autojump_clock: trio.testing.MockClock
 ) -> None:
     """It is asked again a second later."""
-    assert await cancelled_by_mail(NoMail(RuntimeError), permissive) == ("cancelled", "enough")
+    assert await cancelled_by_order(Unheard(RuntimeError), permissive) == ("cancelled", "enough")

@@ -17,7 +17,8 @@ from proctor.policies.policy import Policy
 from proctor.policies.rules import Check
 from proctor.policies.stream.events import TERMINAL, Event, MessageReceived, MessageStreamed, RunCompleted, RunFailed
 from proctor.supervisor import MemoryStore, StoreError, Supervisor, run_once
-from proctor.supervisor.ports import Launch, Mail, Provider, Rung
+from proctor.supervisor.facts import Cancel
+from proctor.supervisor.ports import Launch, Provider, Rung
 from proctor.supervisor.run.journal import ROOM
 from proctor.supervisor.run.provider_reader import TURN
 from proctor.supervisor.testing import Ask, Crash, FakeAdapter, Pause
@@ -71,13 +72,13 @@ class Dawdling(MemoryStore):
         self._dice = dice
         self._fails = fails
 
-    async def append(self, events: Sequence[Event]) -> list[Event]:
+    async def append(self, events: Sequence[Event], **owned: Any) -> list[Event]:
         """Store events, late or not at all."""
         for _ in range(self._dice.randrange(4)):
             await checkpoint()
         if self._dice.random() < self._fails:
             raise StoreError("the disk is full", kind="unwritable")
-        stored = await super().append(events)
+        stored = await super().append(events, **owned)
         for _ in range(self._dice.randrange(4)):
             await checkpoint()
         return stored
@@ -158,10 +159,10 @@ async def test_a_slow_store_bounds_what_waits(permissive: Policy) -> None:
     go_on = anyio.Event()
 
     class Slow(MemoryStore):
-        async def append(self, events: Sequence[Event]) -> list[Event]:
+        async def append(self, events: Sequence[Event], **owned: Any) -> list[Event]:
             if any(isinstance(event, MessageStreamed) for event in events):
                 await go_on.wait()
-            return await super().append(events)
+            return await super().append(events, **owned)
 
     store, adapter = Slow(), Torrent(deltas(20 * ROOM))
     async with Supervisor(store) as supervisor:
@@ -264,15 +265,15 @@ async def test_an_approver_that_ends_with_a_cancel_of_its_own_leaves_the_call_to
     assert [call.name for call in adapter.ran] == ["bash"]
 
 
-async def test_mail_that_makes_no_sense_hurts_no_run(permissive: Policy) -> None:
-    """Neither one to all runs whose request is none, nor an answer to nothing."""
+async def test_an_order_that_makes_no_sense_hurts_no_run(permissive: Policy) -> None:
+    """Neither one to a label that is none, nor one to a run there is not."""
     store = MemoryStore()
     async with Supervisor(store) as supervisor:
         handle = await supervisor.start(FakeAdapter([Pause()]), "go", policies=[permissive])
         await anyio.wait_all_tasks_blocked()
-        await store.post(Mail(kind="cancel", run_id=handle.run_id, body={"approval": {"what": 1}}))
-        await store.post(Mail(kind="approve", body={"approval_id": 7}))
-        await store.post(Mail(kind="cancel", run_id=handle.run_id, body={"reason": "enough"}))
+        await store.instruct(Cancel(scope="label", value="nothing"))
+        await store.instruct(Cancel(scope="run", value="nobody"))
+        await store.instruct(Cancel(scope="run", value=handle.run_id, reason="enough"))
         with anyio.fail_after(PATIENCE_S):
             result = await handle.wait()
 

@@ -22,12 +22,12 @@ pytestmark = pytest.mark.anyio
 class SlowToEnd(MemoryStore):
     """Takes its time over the end of a run."""
 
-    async def append(self, events: Any) -> Any:
+    async def append(self, events: Any, **owned: Any) -> Any:
         """Store events."""
         if any(isinstance(event, TERMINAL) for event in events):
             for _ in range(20):
                 await checkpoint()
-        return await super().append(events)
+        return await super().append(events, **owned)
 
 
 async def statuses(store: MemoryStore) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from math import isnan
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -82,12 +82,16 @@ async def _wanted(store: Store, run: str | None, session: str | None, tenant: st
 async def _post(
     store: Store, wanted: list[RunInfo], reason: str, run: str | None, session: str | None, tenant: str | None
 ) -> None:
-    from proctor.supervisor.ports import Mail
+    import getpass
 
-    body: dict[str, Any] = {"reason": reason}
-    body |= {name: value for name, value in (("session_id", session), ("tenant", tenant)) if value}
-    one = wanted[0].run_id if run else ""
-    await store.post(Mail(kind="cancel", run_id=one, body=body, at=datetime.now(UTC)))
+    import msgspec
+
+    from proctor.supervisor.facts import Cancel
+
+    named: dict[str, str | None] = {"run": run and wanted[0].run_id, "session": session, "tenant": tenant, "all": ""}
+    scope, value = next((scope, value) for scope, value in named.items() if value is not None)
+    order = {"scope": scope, "value": value, "by": getpass.getuser(), "reason": reason, "at": datetime.now(UTC)}
+    await store.instruct(msgspec.convert(order, Cancel))
 
 
 async def _left(store: Store, wanted: list[RunInfo], seconds: float) -> list[RunInfo]:

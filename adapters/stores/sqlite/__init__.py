@@ -28,13 +28,16 @@ def __dir__() -> list[str]:
 ROOMS = (
     "store",  # the Store itself
     "log",  # the events of all sessions, in one order
-    "queries",  # what is asked of a file
     "reading",  # connections that only read, in worker threads
     "opening",  # look at a file before it is touched; connect
     "writing",  # the one thread that writes, many appends a transaction
+    "claiming",  # who owns a run
+    "queries",  # what is asked of a file
     "presence",  # whether what was written is still in the file of that name
     "failures",  # an error of SQLite as one of ours
     "recording",  # what one transaction writes
+    "desk",  # approvals, and what people answer and order
+    "owners",  # owners as rows, and whether each is still there
     "rows",  # event rows, made where they are appended and inserted by one statement
     "run_lines",  # what lists show of a run, in its row
     "schema",  # the tables, and how an older file becomes a current one

@@ -11,9 +11,12 @@ import msgspec
 
 from proctor.policies.stream.calls import Usage
 from proctor.policies.stream.events import Event, at_ms
-from proctor.supervisor.ports import Mail, RunFilter, RunInfo, SessionInfo
+from proctor.supervisor.facts import RunFilter, RunInfo, SessionInfo
 from proctor.supervisor.store.codec import from_record
 from proctor.supervisor.store.tally import FIGURES, moment
+
+from .owners import OWNER_COLUMNS, gone_owners, owner_of
+from .schema import CLAIMED
 
 _PAGE_BYTES = 1024 * 1024
 PAGE_ROWS = 512
@@ -74,14 +77,13 @@ def session_info(connection: sqlite3.Connection, session_id: str) -> SessionInfo
 
 _PLAIN_COLUMNS = ("run_id", "session_id", "runs.provider", "status", "created_at", "spec")
 _LINE_COLUMNS = ("tenant", "labels", "started_ms", "ended_ms", "started_seq", "ended_seq", "calls", "violations")
-_RUN_COLUMNS = ", ".join((*_PLAIN_COLUMNS, *_LINE_COLUMNS, *FIGURES))
+_RUN_COLUMNS = ", ".join((*_PLAIN_COLUMNS, "after", OWNER_COLUMNS, *_LINE_COLUMNS, *FIGURES))
+_RUNS = "runs JOIN sessions ON key = session_key LEFT JOIN owners ON owners.epoch = runs.epoch"
 
 
 def run_info(connection: sqlite3.Connection, run_id: str) -> RunInfo | None:
     """A run, or None."""
-    row = connection.execute(
-        f"SELECT {_RUN_COLUMNS} FROM runs JOIN sessions ON key = session_key WHERE run_id = ?", (run_id,)
-    ).fetchone()
+    row = connection.execute(f"SELECT {_RUN_COLUMNS} FROM {_RUNS} WHERE run_id = ?", (run_id,)).fetchone()
     return row and _to_run(row)
 
 
@@ -89,11 +91,10 @@ def newest_runs(
     connection: sqlite3.Connection, limit: int, session_id: str | None, before: str | None, where: RunFilter
 ) -> list[RunInfo]:
     """Runs, newest first; `before` a run: the older ones."""
-    found = list(_conditions(session_id, before, where))
+    found = list(_conditions(connection, session_id, before, where))
     wanted = " AND ".join(text for text, *_ in found) or "TRUE"
     rows = connection.execute(
-        f"SELECT {_RUN_COLUMNS} FROM runs JOIN sessions ON key = session_key WHERE {wanted}"
-        " ORDER BY number DESC LIMIT ?",
+        f"SELECT {_RUN_COLUMNS} FROM {_RUNS} WHERE {wanted} ORDER BY number DESC LIMIT ?",
         (*(value for _, *values in found for value in values), max(limit, 0)),
     )
     return [_to_run(row) for row in rows]
@@ -103,14 +104,18 @@ _LABEL = """(SELECT iif(type IN ('true', 'false', 'null'), type, CAST(atom AS TE
     FROM json_each(labels) WHERE json_each.key = ?) = ?"""
 
 
-def _conditions(session_id: str | None, before: str | None, where: RunFilter) -> Iterator[tuple[Any, ...]]:
+def _conditions(
+    connection: sqlite3.Connection, session_id: str | None, before: str | None, where: RunFilter
+) -> Iterator[tuple[Any, ...]]:
     """What is asked: each a condition and the values of its places."""
     if session_id is not None:
         yield "session_key = (SELECT key FROM sessions WHERE session_id = ?)", session_id
     if before is not None:
         yield "number < (SELECT number FROM runs WHERE run_id = ?)", before
     if where.status:
-        yield "status IN (SELECT value FROM json_each(?))", _encode(sorted(where.status)).decode()
+        status = "iif(status = 'running' AND runs.epoch IN (SELECT value FROM json_each(?)), 'lost', status)"
+        gone, wanted = (_encode(values).decode() for values in (gone_owners(connection), sorted(where.status)))
+        yield f"{status} IN (SELECT value FROM json_each(?))", gone, wanted
     if where.tenant is not None:
         yield "tenant = ?", where.tenant
     if where.provider is not None:
@@ -124,20 +129,18 @@ def _conditions(session_id: str | None, before: str | None, where: RunFilter) ->
     yield from ((_LABEL, name, text) for name, text in where.labels.items())
 
 
-def mail_after(connection: sqlite3.Connection, after: int) -> list[Mail]:
-    """Messages in order."""
-    rows = connection.execute(
-        "SELECT mail_id, run_id, kind, at, body FROM mail WHERE mail_id > ? ORDER BY mail_id", (after,)
-    )
-    return [
-        Mail(mail_id=mail_id, run_id=run_id, kind=kind, at=_moment(at), body=_decode(body))
-        for mail_id, run_id, kind, at, body in rows
-    ]
+def lost_runs(connection: sqlite3.Connection) -> list[RunInfo]:
+    """The claimed runs that are not over and whose owner is gone, oldest first."""
+    rows = connection.execute(f"SELECT {_RUN_COLUMNS} FROM {_RUNS} WHERE runs.{CLAIMED} ORDER BY number")
+    return [run for run in map(_to_run, rows) if run.owner is not None and run.owner.gone]
 
 
 def _to_run(row: tuple[Any, ...]) -> RunInfo:
-    run_id, session_id, provider, status, created_at, spec, tenant, labels, started, ended, *counts = row
-    started_seq, ended_seq, calls, violations, *figures = counts
+    run_id, session_id, provider, status, created_at, spec, after = row[:7]
+    owner = owner_of(row[7:14])
+    tenant, labels, started, ended, started_seq, ended_seq, calls, violations, *figures = row[14:]
+    if status == "running" and owner is not None and owner.gone:
+        status = "lost"
     return RunInfo(
         run_id=run_id,
         session_id=session_id,
@@ -145,6 +148,8 @@ def _to_run(row: tuple[Any, ...]) -> RunInfo:
         status=status,
         created_at=_moment(created_at),
         spec=_decode(spec),
+        owner=owner,
+        after=after,
         tenant=tenant,
         labels=_decode(labels) if labels else {},
         started_at=moment(started),

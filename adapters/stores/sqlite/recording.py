@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import Any, TypeVar
 
 import msgspec
 
-from proctor.policies.stream.events import Event, SessionEvent, at_ms
+from proctor.policies.stream.events import TERMINAL, ApprovalEvent, Event, SessionEvent, at_ms
 from proctor.supervisor.errors import StoreError
-from proctor.supervisor.ports import Mail, RunInfo, RunStatus
+from proctor.supervisor.facts import ApprovalAnswer, RunInfo, RunStatus, StoredApproval
+from proctor.supervisor.store import refusals
 from proctor.supervisor.store.codec import from_record, status_after
 
+from . import desk
+from .owners import find_owner
 from .rows import Batch, Rows
 from .run_lines import owner_columns
 from .schema import pragma
+
+T = TypeVar("T")
 
 _MOST_REMEMBERED = 100_000
 _encode = msgspec.json.Encoder().encode
@@ -46,7 +52,7 @@ class Recorder:
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
         self._sessions: dict[str, _Session] = {}
-        self._runs: dict[str, tuple[str, str]] = {}
+        self._runs: dict[str, tuple[str, str, int]] = {}
         self._rows = Rows(connection)
         self._data_version = pragma(connection, "data_version")
 
@@ -59,10 +65,20 @@ class Recorder:
         if not self._connection.in_transaction and self.begin():
             raise StaleError
 
-    def _execute(self, sql: str, values: Sequence[Any]) -> sqlite3.Cursor:
+    def execute(self, sql: str, values: Sequence[Any]) -> sqlite3.Cursor:
         """Execute a statement in the transaction, which may have to be begun. Raises StaleError."""
         self._begin_unless_begun()
         return self._connection.execute(sql, values)
+
+    def ask(self, query: Callable[[sqlite3.Connection], T]) -> T:
+        """Ask something of the file and what is to be committed to it. Raises StaleError."""
+        self.write_out()
+        return query(self._connection)
+
+    def write_out(self) -> None:
+        """Write what was gathered, so that the transaction sees it. Raises StaleError."""
+        self._begin_unless_begun()
+        self._insert_rows()
 
     def look(self) -> bool:
         """True when another connection has written since the last look."""
@@ -94,12 +110,20 @@ class Recorder:
             rows.insert_each(self._connection)
         rows.clear()
 
-    def append(self, batch: Batch, *, look_up: bool) -> list[Event]:
+    def append(self, batch: Batch, *, look_up: bool, epoch: int = 0) -> list[Event]:
         """Gather the rows of events; returns the events as they will be stored. `look_up` finds those that are
-        stored already; without it a repeated event_id is an IntegrityError at the commit.
+        stored already; without it a repeated event_id is an IntegrityError at the commit. Raises StoreError, having
+        gathered none, for events of a run that `epoch` has not claimed.
         """
+        for part in batch.parts:
+            if part.run_id and self._epoch(part.run_id) != epoch:
+                owner = self.ask(lambda connection: find_owner(connection, self._epoch(part.run_id)))  # noqa: B023
+                raise refusals.fenced(part.run_id, owner)
         if look_up:
             return self._append_what_is_new(batch.events)
+        return self._append(batch)
+
+    def _append(self, batch: Batch) -> list[Event]:
         next_seq = {session_id: self._session(session_id).last_seq + 1 for session_id in batch.first_seq}
         if next_seq != batch.first_seq:
             batch = Batch(batch.events, next_seq)
@@ -107,8 +131,7 @@ class Recorder:
         return batch.events
 
     def _append_what_is_new(self, events: Sequence[Event]) -> list[Event]:
-        self._begin_unless_begun()
-        self._insert_rows()
+        self.write_out()
         found: dict[tuple[str, str], Event] = {}
         fresh: list[Event] = []
         place: list[int | Event] = []
@@ -124,28 +147,37 @@ class Recorder:
                 numbers[id] = len(fresh)
             place.append(len(fresh))
             fresh.append(event)
-        new = self.append(Batch(fresh), look_up=False)
+        new = self._append(Batch(fresh))
         return [new[item] if isinstance(item, int) else item for item in place]
 
-    def create_run(self, run: RunInfo) -> None:
-        """Register a run; StoreError(kind="run_exists") when there is one of this id."""
+    def check_new(self, run: RunInfo) -> None:
+        """Raises StoreError for a run that has no ids, or whose id is taken."""
         if not run.run_id or not run.session_id:
             raise StoreError("a run needs a run_id and a session_id", kind="bad_record")
         if self._run(run.run_id) is not None:
             raise StoreError(f"run `{run.run_id}` exists already; choose another id", kind="run_exists")
+
+    def create_run(self, run: RunInfo) -> None:
+        """Register a run; StoreError(kind="run_exists") when there is one of this id."""
+        self.check_new(run)
         try:
             self._insert_run(run)
         except (TypeError, ValueError, OverflowError, RecursionError) as error:
             raise StoreError(f"run `{run.run_id}` cannot be stored: {error}", kind="bad_record") from error
 
-    def post(self, mail: Mail) -> int:
-        """Store a message; returns its mail_id."""
-        try:
-            row = (mail.run_id, mail.kind, mail.at and mail.at.isoformat(), _encode(mail.body))
-        except (TypeError, ValueError, OverflowError, RecursionError) as error:
-            raise StoreError(f"mail cannot be stored as JSON: {error}", kind="bad_record") from error
-        sql = "INSERT INTO mail (run_id, kind, at, body) VALUES (?, ?, ?, ?)"
-        return int(self._execute(sql, row).lastrowid or 0)
+    def answer(
+        self, approval_id: str, given: ApprovalAnswer, at: datetime, batch: Batch | None = None
+    ) -> StoredApproval:
+        """Take an answer, as an instruction or, with a batch, as the event in it; see `Store.answer`."""
+        self.write_out()
+        answered = desk.answer(self.execute, approval_id, given, at, instruct=batch is None)
+        if batch is not None:
+            self.append(batch, look_up=False)
+        return answered
+
+    def forget_run(self, run_id: str) -> None:
+        """The line of a run was changed: it is read again when it is needed."""
+        self._runs.pop(run_id, None)
 
     def _gather(self, batch: Batch) -> None:
         for part in batch.parts:
@@ -163,10 +195,14 @@ class Recorder:
             run = self._runs.get(event.run_id)
             if run is None or run[0] != status_after(event) or not run[1]:
                 self._note_run(event)
+        if isinstance(event, ApprovalEvent):
+            desk.note(self.execute, event, session.key)
+        elif isinstance(event, TERMINAL):
+            desk.withdraw(self.execute, event)
         return session
 
     def _stored(self, event: Event) -> Event | None:
-        row = self._execute(
+        row = self.execute(
             "SELECT seq, data FROM events WHERE session_key = ? AND event_id = ?",
             (self._session(event.session_id).key, event.event_id),
         ).fetchone()
@@ -175,7 +211,7 @@ class Recorder:
     def _session(self, session_id: str) -> _Session:
         session = self._sessions.get(session_id)
         if session is None:
-            row = self._execute(
+            row = self.execute(
                 "SELECT key, (SELECT coalesce(max(seq), 0) FROM events WHERE session_key = key),"
                 " provider, provider_session_id FROM sessions WHERE session_id = ?",
                 (session_id,),
@@ -190,20 +226,24 @@ class Recorder:
         if (event.provider and not session.provider) or (found and found != session.provider_session_id):
             session.provider = session.provider or event.provider
             session.provider_session_id = found or session.provider_session_id
-            self._execute(
+            self.execute(
                 "UPDATE sessions SET provider = ?, provider_session_id = ? WHERE key = ?",
                 (session.provider, session.provider_session_id, session.key),
             )
 
     def _insert_session(self, session_id: str, session: _Session) -> None:
-        cursor = self._execute("INSERT INTO sessions (session_id) VALUES (?)", (session_id,))
+        cursor = self.execute("INSERT INTO sessions (session_id) VALUES (?)", (session_id,))
         session.key = int(cursor.lastrowid or 0)
 
-    def _run(self, run_id: str) -> tuple[str, str] | None:
+    def _epoch(self, run_id: str) -> int:
+        run = self._run(run_id)
+        return 0 if run is None else run[2]
+
+    def _run(self, run_id: str) -> tuple[str, str, int] | None:
         run = self._runs.get(run_id)
         if run is None:
-            sql = "SELECT status, provider FROM runs WHERE run_id = ?"
-            run = self._execute(sql, (run_id,)).fetchone()
+            sql = "SELECT status, provider, epoch FROM runs WHERE run_id = ?"
+            run = self.execute(sql, (run_id,)).fetchone()
             if run is not None:
                 self._runs[run_id] = run
         return run
@@ -213,14 +253,14 @@ class Recorder:
         if run is None:
             new = RunInfo(run_id=event.run_id, session_id=event.session_id, created_at=event.at)
             self._insert_run(new)
-            run = (new.status, new.provider)
-        status, provider = run
+            run = (new.status, new.provider, 0)
+        status, provider, epoch = run
         if status not in ("created", "running"):
             return
         status_now: RunStatus = status_after(event)
         if status_now != status or (event.provider and not provider):
-            self._runs[event.run_id] = (status_now, provider or event.provider)
-            self._execute(
+            self._runs[event.run_id] = (status_now, provider or event.provider, epoch)
+            self.execute(
                 "UPDATE runs SET status = ?, provider = ? WHERE run_id = ?",
                 (status_now, provider or event.provider, event.run_id),
             )
@@ -233,9 +273,10 @@ class Recorder:
         tenant, labels = owner_columns(run.spec)
         at = run.created_at
         row = (run.run_id, session.key, run.provider, run.status, at and at.isoformat(), at and at_ms(at), spec)
-        self._execute(
-            "INSERT INTO runs (run_id, session_key, provider, status, created_at, created_ms, spec, tenant, labels)"
-            " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        self.execute(
+            "INSERT INTO runs (run_id, session_key, provider, status, created_at, created_ms, spec, tenant, labels,"
+            " after) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?,"
+            " coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'instructions'), 0))",
             (*row, tenant, labels),
         )
-        self._runs[run.run_id] = (run.status, run.provider)
+        self._runs[run.run_id] = (run.status, run.provider, 0)

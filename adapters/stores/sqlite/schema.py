@@ -15,6 +15,11 @@ from .ordering import ORDERED_EVENTS_AND_RUN_LINES
 APPLICATION_ID = 0x70726374
 """Marks a file as ours: `prct`."""
 
+CLAIMED = "epoch != 0 AND status IN ('created', 'running')"
+"""What an owner has claimed and is not over, as the index of those knows it."""
+WAITING = "state = 'requested' AND NOT ran"
+"""What waits for a person, as the index of those knows it."""
+
 MIGRATIONS: tuple[tuple[str, tuple[str, ...]], ...] = (
     (
         "sessions, runs and their events",
@@ -67,6 +72,60 @@ MIGRATIONS: tuple[tuple[str, tuple[str, ...]], ...] = (
         ),
     ),
     ("events in one order over all sessions, and what lists show of a run", ORDERED_EVENTS_AND_RUN_LINES),
+    (
+        "owners of runs, approvals and instructions in place of mail",
+        (
+            """CREATE TABLE owners (
+                epoch INTEGER PRIMARY KEY AUTOINCREMENT,
+                owner_id TEXT NOT NULL,
+                host TEXT NOT NULL DEFAULT '',
+                machine TEXT NOT NULL DEFAULT '',
+                pid INTEGER NOT NULL DEFAULT 0,
+                started TEXT NOT NULL DEFAULT '',
+                until REAL)""",
+            "ALTER TABLE runs ADD COLUMN epoch INTEGER NOT NULL DEFAULT 0",
+            "ALTER TABLE runs ADD COLUMN after INTEGER NOT NULL DEFAULT 0",
+            f"CREATE INDEX runs_claimed ON runs(session_key) WHERE {CLAIMED}",
+            "INSERT INTO owners (owner_id) VALUES ('from before owners were recorded')",
+            """UPDATE runs SET epoch = (SELECT max(epoch) FROM owners)
+                WHERE status = 'running' AND json_extract(CAST(spec AS TEXT), '$.asks') IS NULL""",
+            """CREATE TABLE approvals (
+                number INTEGER PRIMARY KEY,
+                approval_id TEXT NOT NULL UNIQUE,
+                session_key INTEGER NOT NULL REFERENCES sessions(key),
+                seq INTEGER NOT NULL,
+                run_id TEXT NOT NULL,
+                state TEXT NOT NULL,
+                held INTEGER NOT NULL,
+                ran INTEGER NOT NULL,
+                answer BLOB,
+                answered_at TEXT,
+                recorded INTEGER NOT NULL DEFAULT 0)""",
+            f"CREATE INDEX approvals_waiting ON approvals(run_id) WHERE {WAITING}",
+            """INSERT OR IGNORE INTO approvals (approval_id, session_key, seq, run_id, state, held, ran)
+                SELECT json_extract(text, '$.approval_id'), session_key, seq, run_id, 'requested',
+                    coalesce(json_extract(text, '$.held'), 1), coalesce(json_extract(text, '$.ran'), 0)
+                FROM (SELECT session_key, seq, run_id, CAST(data AS TEXT) AS text FROM events
+                    WHERE type = 'tool_approval_requested' ORDER BY session_key, seq)
+                WHERE json_extract(text, '$.input_digest') IS NOT NULL""",
+            """UPDATE approvals SET recorded = 1, state = closed.state, answered_at = closed.at,
+                    answer = iif(closed.by IS NULL, NULL, json_object(
+                        'granted', json(iif(closed.state = 'granted', 'true', 'false')),
+                        'by', closed.by, 'reason', closed.reason))
+                FROM (SELECT json_extract(text, '$.approval_id') AS id, substr(type, 15) AS state,
+                        json_extract(text, '$.by') AS by, json_extract(text, '$.reason') AS reason,
+                        json_extract(text, '$.at') AS at
+                    FROM (SELECT type, CAST(data AS TEXT) AS text FROM events WHERE type IN
+                        ('tool_approval_granted', 'tool_approval_denied', 'tool_approval_expired'))) AS closed
+                WHERE approval_id = closed.id""",
+            f"""UPDATE approvals SET state = 'withdrawn' WHERE {WAITING} AND run_id IN (SELECT run_id FROM runs
+                WHERE status IN ('completed', 'failed') OR (status = 'cancelled' AND held))""",
+            """CREATE TABLE instructions (
+                number INTEGER PRIMARY KEY AUTOINCREMENT,
+                data BLOB NOT NULL)""",
+            "DROP TABLE mail",
+        ),
+    ),
 )
 SCHEMA_VERSION = len(MIGRATIONS)
 

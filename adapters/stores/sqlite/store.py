@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncIterator, Sequence
+from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +14,21 @@ import anyio.lowlevel
 
 from proctor.policies.stream.events import Event
 from proctor.supervisor.errors import StoreError, UsageError
-from proctor.supervisor.ports import ANY_RUN, LogEntry, Mail, Place, RunFilter, RunInfo, SessionInfo
+from proctor.supervisor.facts import (
+    ANY_RUN,
+    ApprovalAnswer,
+    Cancel,
+    Instruction,
+    LogEntry,
+    Owner,
+    Place,
+    RunFilter,
+    RunInfo,
+    SessionInfo,
+    StoredApproval,
+)
 
-from . import queries
+from . import claiming, desk, queries
 from .log import latest_place, log_page
 from .opening import open_for_writing
 from .reading import Readers
@@ -68,7 +82,7 @@ class SQLiteStore:
         self._readers = Readers(self.path, busy_timeout_s=busy_timeout_s)
         self._closed = False
 
-    async def append(self, events: Sequence[Event]) -> list[Event]:
+    async def append(self, events: Sequence[Event], *, epoch: int = 0) -> list[Event]:
         """Store events as one unit; see `Store.append`. If cancelled, they may still be stored, all of them
         or none.
         """
@@ -76,7 +90,9 @@ class SQLiteStore:
         if not events:
             return []
         batch = Batch(events)
-        return await self._writer.do(lambda recorder, look_up: recorder.append(batch, look_up=look_up), len(events))
+        return await self._writer.do(
+            lambda recorder, look_up: recorder.append(batch, look_up=look_up, epoch=epoch), len(events)
+        )
 
     async def read(
         self, session_id: str, *, after: int = 0, run_id: str | None = None, newest_first: bool = False
@@ -110,9 +126,29 @@ class SQLiteStore:
         session = await self.session(session_id)
         return session.last_seq if session is not None else 0
 
-    async def create_run(self, run: RunInfo) -> None:
+    async def create_run(self, run: RunInfo, *, epoch: int = 0) -> RunInfo:
         """Register a run before it starts; see `Store.create_run`."""
-        await self._writer.do(lambda recorder, _: recorder.create_run(run))
+        return await self._writer.do(lambda recorder, _: claiming.create(recorder, run, epoch))
+
+    async def claim_run(self, run_id: str, *, epoch: int) -> RunInfo:
+        """Make an owner the only writer of a run; see `Store.claim_run`."""
+        return await self._writer.do(lambda recorder, _: claiming.claim(recorder, run_id, epoch))
+
+    async def register(self, owner: Owner, *, lease_s: float) -> Owner:
+        """Let an owner in; returns it with its epoch."""
+        return await self._writer.do(lambda recorder, _: claiming.register(recorder, owner, lease_s))
+
+    async def renew(self, epoch: int, *, lease_s: float) -> None:
+        """Put the end of an owner's lease off; see `Store.renew`."""
+        await self._writer.do(lambda recorder, _: claiming.renew(recorder, epoch, lease_s))
+
+    async def release(self, epoch: int) -> None:
+        """The owner leaves; a run that it has not ended is lost."""
+        await self._writer.do(lambda recorder, _: claiming.release(recorder, epoch))
+
+    async def lost_runs(self) -> list[RunInfo]:
+        """The runs whose owner is gone and that are not over; see `Store.lost_runs`."""
+        return await self._readers.ask(queries.lost_runs)
 
     async def run(self, run_id: str) -> RunInfo | None:
         """A run with its status as the stored events have it, or None."""
@@ -133,13 +169,41 @@ class SQLiteStore:
         """A session, or None."""
         return await self._readers.ask(lambda connection: queries.session_info(connection, session_id))
 
-    async def post(self, mail: Mail) -> int:
-        """Leave a message for the owner of a run; returns its mail_id."""
-        return await self._writer.do(lambda recorder, _: recorder.post(mail))
+    async def approvals(
+        self,
+        *,
+        waiting: bool = True,
+        run_id: str | None = None,
+        session_id: str | None = None,
+        after: int = 0,
+        limit: int = 100,
+    ) -> list[StoredApproval]:
+        """Approvals, in the order they were asked; see `Store.approvals`."""
+        of = partial(desk.approvals_after, waiting=waiting, run_id=run_id, session_id=session_id)
+        return await self._readers.ask(partial(of, after=after, limit=limit))
 
-    async def mail(self, *, after: int = 0) -> list[Mail]:
-        """Messages with mail_id > after, in order."""
-        return await self._readers.ask(lambda connection: queries.mail_after(connection, after))
+    async def approval(self, approval_id: str) -> StoredApproval | None:
+        """An approval, or None."""
+        return await self._readers.ask(lambda connection: desk.find_approval(connection, approval_id))
+
+    async def answer(
+        self, approval_id: str, given: ApprovalAnswer, *, at: datetime, event: Event | None = None
+    ) -> StoredApproval:
+        """Answer an approval, if nobody has; see `Store.answer`."""
+        batch = None if event is None else Batch([event])
+        return await self._writer.do(lambda recorder, _: recorder.answer(approval_id, given, at, batch))
+
+    async def instruct(self, instruction: Cancel) -> int:
+        """Keep an order for the owners of runs; returns its number."""
+        return await self._writer.do(lambda recorder, _: desk.keep(recorder.execute, instruction))
+
+    async def instructions(self, *, after: int = 0) -> list[Instruction]:
+        """Orders and answers with a number > after, in order."""
+        return await self._readers.ask(lambda connection: desk.instructions_after(connection, after))
+
+    async def last_instruction(self) -> int:
+        """The number of the latest, 0 when there is none."""
+        return await self._readers.ask(desk.last_instruction)
 
     async def wait(self, token: int, timeout_s: float) -> int:
         """Return when something was stored since `token` or the time is up; see `Store.wait`.

@@ -2,7 +2,9 @@
 
 ROOMS = (
     "conformance",  # all of them: the suite to run against a Store
+    "answering",  # tests of approvals and instructions
     "appending",  # tests of storing events
+    "claiming",  # tests of who owns a run
     "faulty",  # a store that fails on purpose
     "fidelity",  # tests of events coming back as they were
     "finding",  # tests of finding what is stored

@@ -19,7 +19,9 @@ called on a new instance, on asyncio and on trio.
 
 from __future__ import annotations
 
+from .answering import AnsweringChecks
 from .appending import AppendingChecks
+from .claiming import ClaimingChecks
 from .fidelity import FidelityChecks
 from .finding import FindingChecks
 from .lifetime import LifetimeChecks
@@ -27,7 +29,16 @@ from .listing import ListingChecks
 from .logged import LogChecks
 
 
-class StoreConformance(AppendingChecks, FindingChecks, ListingChecks, LogChecks, FidelityChecks, LifetimeChecks):
+class StoreConformance(
+    AppendingChecks,
+    FindingChecks,
+    ListingChecks,
+    LogChecks,
+    FidelityChecks,
+    ClaimingChecks,
+    AnsweringChecks,
+    LifetimeChecks,
+):
     """All the tests. Set `durable` when a store opened again holds what the first one acknowledged, and two
     may be open at once.
     """

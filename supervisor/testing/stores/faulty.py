@@ -21,9 +21,9 @@ class FaultyStore(MemoryStore):
         self._fails_at = fails_at
         self._stays_broken = stays_broken
 
-    async def append(self, events: Sequence[Event]) -> list[Event]:
+    async def append(self, events: Sequence[Event], *, epoch: int = 0) -> list[Event]:
         """Store events, or fail as told."""
         self.appends += 1
         if self.appends == self._fails_at or (self._stays_broken and self.appends > self._fails_at):
             raise StoreError("the disk is full", kind="unwritable")
-        return await super().append(events)
+        return await super().append(events, epoch=epoch)

@@ -1,4 +1,4 @@
-"""How what is stored is found again: events, runs, sessions and mail."""
+"""How what is stored is found again: events, runs and sessions."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import anyio
 import anyio.lowlevel
 
 from proctor.policies.stream.events import RunCancelled, RunCompleted, RunFailed, RunStarted, SessionStarted
-from proctor.supervisor.ports import Mail, RunInfo
+from proctor.supervisor.ports import RunInfo
 
 from .checks import StoreChecks, kind_of_refusal, message, status_of, stored
 
 
 class FindingChecks(StoreChecks):
-    """How what is stored is found again: events, runs, sessions and mail."""
+    """How what is stored is found again: events, runs and sessions."""
 
     async def test_what_is_not_there_reads_as_nothing(self) -> None:
         """Unknown sessions and runs are no errors."""
@@ -26,7 +26,10 @@ class FindingChecks(StoreChecks):
             assert await store.session("nobody") is None
             assert await store.run("nobody") is None
             assert await store.runs() == []
-            assert await store.mail() == []
+            assert await store.approvals(waiting=False) == []
+            assert await store.approval("nobody") is None
+            assert (await store.instructions(), await store.last_instruction()) == ([], 0)
+            assert await store.lost_runs() == []
 
     async def test_read_begins_after_a_seq_and_keeps_to_a_run(self) -> None:
         """Both filters, alone and together; a long session is read whole."""
@@ -128,18 +131,3 @@ class FindingChecks(StoreChecks):
                 "new",
                 5,
             )
-
-    async def test_mail_is_kept_in_order_with_rising_ids(self) -> None:
-        """Every field comes back, and `after` leaves out what was read."""
-        at = datetime(2026, 1, 2, 3, 4, 5, 678, tzinfo=UTC)
-        async with self.open_store() as store:
-            first = await store.post(Mail(kind="approve", run_id="r", body={"by": "ana", "n": [1, None]}, at=at))
-            second = await store.post(Mail(kind="cancel"))
-
-            assert second > first > 0
-            assert await store.mail() == [
-                Mail(kind="approve", run_id="r", mail_id=first, body={"by": "ana", "n": [1, None]}, at=at),
-                Mail(kind="cancel", mail_id=second),
-            ]
-            assert [second] == [mail.mail_id for mail in await store.mail(after=first)]
-            assert await store.mail(after=second) == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 import anyio
@@ -9,7 +10,7 @@ import anyio.lowlevel
 
 from proctor.policies.stream.events import Event
 from proctor.supervisor.errors import StoreError
-from proctor.supervisor.ports import Mail, RunInfo
+from proctor.supervisor.ports import ApprovalAnswer, Cancel, Owner, RunInfo
 
 from ..patience import PATIENCE_S
 from .checks import StoreChecks, kind_of_refusal, message, status_of, stored
@@ -62,7 +63,7 @@ class LifetimeChecks(StoreChecks):
         async with self.open_store() as store:
             writes: list[Any] = [
                 lambda: store.append([message("s", "a")]),
-                lambda: store.post(Mail(kind="cancel")),
+                lambda: store.instruct(Cancel(scope="all")),
                 lambda: store.create_run(RunInfo(run_id="r", session_id="s")),
             ]
             for write in writes:
@@ -94,8 +95,17 @@ class LifetimeChecks(StoreChecks):
                 store.runs(),
                 store.run("r"),
                 store.session("s"),
-                store.mail(),
-                store.post(Mail(kind="cancel")),
+                store.instructions(),
+                store.instruct(Cancel(scope="all")),
+                store.last_instruction(),
+                store.approvals(),
+                store.approval("a"),
+                store.answer("a", ApprovalAnswer(granted=True, by="ana"), at=datetime.now(UTC)),
+                store.register(Owner(owner_id="o"), lease_s=60),
+                store.renew(1, lease_s=60),
+                store.release(1),
+                store.claim_run("r", epoch=1),
+                store.lost_runs(),
                 store.wait(0, 0),
                 store.create_run(RunInfo(run_id="r", session_id="s")),
                 stored(store, "s"),
@@ -126,21 +136,21 @@ class LifetimeChecks(StoreChecks):
             assert sorted(acknowledged, key=lambda event: event.seq) == await stored(store, "s")
 
     async def test_a_store_opened_again_holds_what_was_acknowledged(self) -> None:
-        """Events, runs and mail; the seqs, the event ids and the mail ids go on."""
+        """Events, runs and instructions; the seqs, the event ids and the numbers go on."""
         if not self.durable:
             return
         async with self.open_store() as store:
             await store.create_run(RunInfo(run_id="r", session_id="s", spec={"prompt": "go"}))
             first = await store.append([message("s", "a", run_id="r", event_id="e1"), message("s", "b")])
-            mail_id = await store.post(Mail(kind="deny", run_id="r"))
+            number = await store.instruct(Cancel(scope="run", value="r"))
         async with self.open_store() as store:
             again = await store.append([message("s", "x", event_id="e1"), message("s", "c")])
 
             assert [event.seq for event in again] == [1, 3]
             assert [*first, again[1]] == await stored(store, "s")
             assert await status_of(store, "r") == "running"
-            assert await store.mail() == [Mail(kind="deny", run_id="r", mail_id=mail_id)]
-            assert await store.post(Mail(kind="cancel")) > mail_id
+            assert await store.instructions() == [Cancel(scope="run", value="r", number=number)]
+            assert await store.instruct(Cancel(scope="all")) > number
 
     async def test_two_open_at_once_see_each_others_writes(self) -> None:
         """Seqs without a gap, runs created once, event ids stored once, and `wait` wakes."""
@@ -156,7 +166,7 @@ class LifetimeChecks(StoreChecks):
             assert list(range(1, 11)) == [event.seq for event in await stored(one, "s")]
             with anyio.fail_after(PATIENCE_S):
                 token = await other.wait(0, 0)
-                while not await other.mail():
+                while not await other.instructions():
                     async with anyio.create_task_group() as tasks:
-                        tasks.start_soon(one.post, Mail(kind="cancel"))
+                        tasks.start_soon(one.instruct, Cancel(scope="all"))
                         token = await other.wait(token, 3600)

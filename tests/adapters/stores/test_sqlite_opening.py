@@ -18,7 +18,7 @@ from proctor.adapters.stores import SQLiteStore
 from proctor.adapters.stores.sqlite.schema import APPLICATION_ID, MIGRATIONS, SCHEMA_VERSION
 from proctor.policies.stream.events import Event, MessageReceived, RunStarted
 from proctor.supervisor.errors import StoreError, UsageError
-from proctor.supervisor.ports import Mail
+from proctor.supervisor.facts import Cancel
 
 
 async def write_some(path: Path) -> list[Event]:
@@ -196,7 +196,7 @@ def test_an_older_store_is_brought_up_to_date(tmp_path: Path, version: int, mode
             new = MessageReceived(session_id="s", content="new")
             old = MessageReceived(session_id="s", event_id="e1")
             assert [event.seq for event in await store.append([new, old])] == [2, 1]
-            assert await store.post(Mail(kind="cancel")) == 1
+            assert await store.instruct(Cancel(scope="all")) == 1
 
     anyio.run(use)
     connection = sqlite3.connect(path)

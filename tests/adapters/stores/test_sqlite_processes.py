@@ -10,7 +10,7 @@ import anyio
 import pytest
 
 from proctor.adapters.stores import SQLiteStore
-from proctor.supervisor.ports import Mail
+from proctor.supervisor.facts import Cancel
 from proctor.supervisor.testing.patience import PATIENCE_S
 
 PROCESS = Path(__file__).with_name("appending_process.py")
@@ -55,16 +55,16 @@ def test_processes_that_append_at_once_lose_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.anyio
-async def test_mail_from_another_process_wakes_who_waits(tmp_path: Path) -> None:
-    """An approval's answer is posted by a process that knows no more than the file."""
+async def test_an_order_from_another_process_wakes_who_waits(tmp_path: Path) -> None:
+    """It is given by a process that knows no more than the file."""
     path = tmp_path / "record.db"
     code = (
         "import sys, anyio\n"
         "from proctor.adapters.stores import SQLiteStore\n"
-        "from proctor.supervisor.ports import Mail\n"
+        "from proctor.supervisor import Cancel\n"
         "async def main():\n"
         "    async with SQLiteStore(sys.argv[1]) as store:\n"
-        "        await store.post(Mail(kind='approve', run_id='r', body={'by': 'ana'}))\n"
+        "        await store.instruct(Cancel(scope='run', value='r', by='ana'))\n"
         "anyio.run(main)\n"
     )
     async with SQLiteStore(path) as store:
@@ -72,7 +72,7 @@ async def test_mail_from_another_process_wakes_who_waits(tmp_path: Path) -> None
             token = await store.wait(0, 0)
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(anyio.run_process, [sys.executable, "-c", code, str(path)])
-                while not await store.mail():
+                while not await store.instructions():
                     token = await store.wait(token, 3600)
 
-        assert await store.mail() == [Mail(kind="approve", run_id="r", mail_id=1, body={"by": "ana"})]
+        assert await store.instructions() == [Cancel(scope="run", value="r", by="ana", number=1)]

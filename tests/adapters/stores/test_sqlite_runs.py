@@ -14,7 +14,7 @@ import pytest
 
 from proctor.adapters.stores import SQLiteStore
 from proctor.policies.policy import Policy
-from proctor.policies.stream.events import TERMINAL, Event, MessageReceived, MessageStreamed
+from proctor.policies.stream.events import TERMINAL, Event, MessageReceived, MessageStreamed, RunFailed
 from proctor.supervisor import MemoryStore, StoreError, run_once
 from proctor.supervisor.testing import Ask, FakeAdapter
 from proctor.supervisor.testing.patience import PATIENCE_S
@@ -91,8 +91,11 @@ def test_a_run_whose_process_was_killed_is_gone_on_with(tmp_path: Path, backend:
         assert len(before) >= len(told)
         said = [event.delta for event in before if isinstance(event, MessageStreamed)]
         assert said == [f"{n} " for n in range(len(said))]
-        assert list(result.events) == events[len(before) :]
-        assert [run.status for run in runs] == ["completed", "running"]
+        end = events[len(before)]
+        assert isinstance(end, RunFailed)
+        assert end.error["code"] == "owner_lost"
+        assert list(result.events) == events[len(before) + 1 :]
+        assert [run.status for run in runs] == ["completed", "failed"]
 
     anyio.run(go_on, backend=backend)
 
@@ -126,13 +129,15 @@ async def test_a_file_locked_during_a_run_refuses_the_call_and_ends_the_run(tmp_
             await run_once(adapter, "go", policies=[OPEN], store=store, session_id="s")
         other.execute("ROLLBACK")
         other.close()
-        events = await stored(store)
         result = await run(store, [])
+        events = await stored(store)
+        runs = await store.runs()
 
     assert adapter.ran == []
     check_gapless(events)
     assert result.status == "completed"
-    assert result.events[0].seq == len(events) + 1
+    assert [run.status for run in runs] == ["completed", "failed"]
+    assert list(result.events) == events[-len(result.events) :]
 
 
 async def test_a_session_two_write_to_is_recorded_without_gap_and_told_as_stored(tmp_path: Path) -> None:

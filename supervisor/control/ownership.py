@@ -1,0 +1,73 @@
+"""A supervisor as the owner of its runs: it registers with the store, renews its lease, and leaves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import anyio
+
+from ..errors import StoreError
+from ..facts import Owner
+from ..ports import Store
+from ..processes import enter, leave
+from ..run.isolation import contained
+
+LEASE_S = 30.0
+"""How long after its last sign of life an owner counts as gone, where nobody can see its process."""
+RENEW_S = LEASE_S / 3
+RETRY_S = 1.0
+LEAVE_S = 5.0
+"""How long a store may take to let an owner go."""
+
+
+class Ownership:
+    """One owner, registered when it is first needed; `registered` is called with it then."""
+
+    def __init__(self, store: Store, log: Any, *, registered: Callable[[Owner], None]) -> None:
+        self._store = store
+        self._log = log
+        self._registered = registered
+        self._owner: Owner | None = None
+        self._registering = anyio.Lock()
+
+    async def owner(self) -> Owner:
+        """The owner this is, with its epoch. Raises StoreError."""
+        async with self._registering:
+            if self._owner is None:
+                owner = enter()
+                try:
+                    self._owner = await self._store.register(owner, lease_s=LEASE_S)
+                except BaseException:
+                    leave(owner)
+                    raise
+                self._registered(self._owner)
+        return self._owner
+
+    async def keep(self) -> None:
+        """Renew the lease until cancelled."""
+        pause = RENEW_S
+        while True:
+            await anyio.sleep(pause)
+            pause = RENEW_S if await self._renewed() else RETRY_S
+
+    async def leave(self) -> None:
+        """Let the lease go: what is not over is lost at once. A store that fails is none of the caller's worry."""
+        if self._owner is None:
+            return
+        owner, self._owner = self._owner, None
+        leave(owner)
+        with anyio.move_on_after(LEAVE_S, shield=True), suppress(Exception):
+            await contained(lambda: self._store.release(owner.epoch))
+
+    async def _renewed(self) -> bool:
+        if self._owner is None:
+            return True
+        epoch = self._owner.epoch
+        try:
+            await contained(lambda: self._store.renew(epoch, lease_s=LEASE_S))
+        except Exception as error:  # the lease still runs for a while; appends say when it does not
+            self._log.warning("lease.not_renewed", error=str(error))
+            return isinstance(error, StoreError) and error.kind in ("closed", "fenced")
+        return True

@@ -1,0 +1,99 @@
+"""A run made its owner's before it starts, on the past that its session really has then."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from datetime import UTC, datetime
+
+import anyio
+import anyio.lowlevel
+import msgspec
+
+from ..errors import StoreError, UsageError
+from ..facts import RunInfo
+from ..machine.inputs import Begin
+from ..ports import Store
+from ..run.actor import RunActor
+from ..run.journal import ANSWER_S
+from ..run.orphans import end_lost_runs, withdraw
+from ..run.services import Services
+from .launch import Order, launched
+
+_TRIES = 10
+_NOT_FREE = ("claimed", "session_busy", "run_over", "no_run")
+
+
+class Claimed(msgspec.Struct, frozen=True, kw_only=True):
+    """A run that is its owner's: as the store has it, its actor and what starts it."""
+
+    info: RunInfo
+    actor: RunActor
+    begin: Begin
+
+
+@asynccontextmanager
+async def claimed(order: Order, services: Services, *, created: bool) -> AsyncIterator[Claimed]:
+    """The run of an order, claimed; `created` says that it is stored already. Left with an error, it is withdrawn.
+
+    Raises UsageError when another owner has it, or its session.
+    """
+    store = services.store
+    actor, begin = await launched(order, services)
+    info = await _claim_free(order, services, created=created)
+    try:
+        for _ in range(_TRIES):
+            if await store.last_seq(info.session_id) == actor.seq:
+                break
+            actor, begin = await launched(order, services)  # somebody recorded something before the session was ours
+        else:
+            raise StoreError(f"session `{info.session_id}` has more events than can be read", kind="corrupt")
+        yield Claimed(info=info, actor=actor, begin=begin)
+    except BaseException:
+        if not created:
+            await _give_up(store, info, order.epoch)
+        raise
+
+
+async def _claim_free(order: Order, services: Services, *, created: bool) -> RunInfo:
+    """Claim the run; lost runs of its session are ended first. Raises UsageError when another owner has it."""
+    while True:
+        try:
+            return await _claim(order, services, created=created)
+        except StoreError as error:
+            if error.kind not in _NOT_FREE:
+                raise
+            ended = error.kind == "session_busy" and await end_lost_runs(
+                services.store, epoch=order.epoch, remains=services.remains, session_id=order.info.session_id
+            )
+            if not ended:
+                raise UsageError(str(error)) from error
+
+
+async def _claim(order: Order, services: Services, *, created: bool) -> RunInfo:
+    if created:
+        return await services.store.claim_run(order.info.run_id, epoch=order.epoch)
+    return await _create(services, order)
+
+
+async def _create(services: Services, order: Order) -> RunInfo:
+    """Cancelled, it could be stored behind our back: so it is waited for, and then given up."""
+    stored, store = None, services.store
+    with anyio.move_on_after(ANSWER_S, shield=True):
+        shown = services.redactor.redact(order.info, order.info.session_id)
+        info = msgspec.structs.replace(shown, created_at=datetime.now(UTC))
+        stored = await store.create_run(info, epoch=order.epoch)
+    if stored is None:
+        raise StoreError(f"the store has not answered for {ANSWER_S:g} seconds")
+    try:
+        await anyio.lowlevel.checkpoint_if_cancelled()
+    except BaseException:
+        await _give_up(store, stored, order.epoch)
+        raise
+    return stored
+
+
+async def _give_up(store: Store, info: RunInfo, epoch: int) -> None:
+    """What was claimed and will not start is not left behind as if it could."""
+    with anyio.move_on_after(ANSWER_S, shield=True), suppress(Exception):
+        await withdraw(store, info, epoch=epoch, reason="its start was given up")

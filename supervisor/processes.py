@@ -1,0 +1,86 @@
+"""Processes as owners of runs: this one, and whether another one is still there.
+
+A pid alone is not enough, as it is used again: a process is known by its pid, the moment it started, and the
+machine (its boot, its pid namespace) within which both mean something.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+import uuid
+from functools import cache
+from pathlib import Path
+
+from .facts import Owner
+
+_STATE, _STARTED = 0, 19
+"""Fields of `/proc/PID/stat` after the name: the state, and the start in ticks since boot."""
+
+
+_here: set[str] = set()
+"""The owners of this process that have not left."""
+
+
+def enter() -> Owner:
+    """This process as an owner, under an id of its own each time."""
+    pid = os.getpid()
+    owner = Owner(
+        owner_id=f"own_{uuid.uuid4().hex}",
+        host=socket.gethostname(),
+        machine=machine(),
+        pid=pid,
+        started=started_at(pid) or "",
+    )
+    _here.add(owner.owner_id)
+    return owner
+
+
+def leave(owner: Owner) -> None:
+    """An owner of this process is none any more, whatever its store could be told."""
+    _here.discard(owner.owner_id)
+
+
+def is_gone(owner: Owner) -> bool:
+    """Whether the owner's process ran on this machine and runs no more, or the owner has left it; False where that
+    cannot be known.
+    """
+    if not owner.pid or not owner.started or owner.machine != machine():
+        return False
+    if started_at(owner.pid) != owner.started:
+        return True
+    return owner.pid == os.getpid() and owner.owner_id not in _here
+
+
+@cache
+def machine() -> str:
+    """Where pids mean what they mean here: this boot of this machine, and this namespace of pids."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+        return f"{boot}/{os.stat('/proc/self/ns/pid').st_ino}"
+    except OSError:
+        return f"{socket.gethostname()}/{uuid.getnode():x}"
+
+
+def started_at(pid: int) -> str | None:
+    """When the process of this pid started, in words that only compare; None when it does not run."""
+    return _started_by_proc(pid) if sys.platform == "linux" else _started_by_psutil(pid)
+
+
+def _started_by_proc(pid: int) -> str | None:
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
+    except OSError:
+        return None
+    return None if fields[_STATE] in (b"Z", b"X") else fields[_STARTED].decode("ascii")
+
+
+def _started_by_psutil(pid: int) -> str | None:
+    import psutil
+
+    try:
+        process = psutil.Process(pid)
+        return None if process.status() == psutil.STATUS_ZOMBIE else f"{process.create_time():.3f}"
+    except psutil.Error:
+        return None

@@ -1,0 +1,77 @@
+"""Runs without a shell, ended by whoever owns them now: one that never started, or whose owner is gone."""
+
+from __future__ import annotations
+
+import time
+from typing import cast
+
+from proctor.policies.policy import Policy
+from proctor.policies.stream.events import Event
+
+from ..errors import OwnerLostError, StoreError
+from ..facts import RunInfo
+from ..machine import inputs
+from ..machine.judge import Judge
+from ..machine.machine import RunMachine
+from ..machine.run_state import Identity
+from ..ports import Remains, Store
+
+_ALL = 2**63
+"""Above every seq: what is past is not judged again, as the end of such a run settles nothing."""
+
+
+async def end_lost_runs(
+    store: Store, *, epoch: int, remains: Remains | None = None, session_id: str | None = None
+) -> list[RunInfo]:
+    """End the lost runs of a store, or of one session, and give those that this ended; others may have been quicker.
+
+    `remains` ends what a run left running on this machine. Raises StoreError.
+    """
+    lost = await store.lost_runs()
+    mine = [run for run in lost if run.status == "lost" and session_id in (None, run.session_id)]
+    return [run for run in mine if await end_lost(store, run, epoch=epoch, remains=remains)]
+
+
+async def end_lost(store: Store, run: RunInfo, *, epoch: int, remains: Remains | None = None) -> bool:
+    """End a run whose owner is gone, or that has none; False where somebody else does. Raises StoreError."""
+    try:
+        await store.claim_run(run.run_id, epoch=epoch)
+    except StoreError as error:
+        if error.kind in ("claimed", "run_over", "session_busy"):
+            return False
+        raise
+    evidence = await remains(run.run_id) if remains is not None else {}
+    whose = f"its supervisor, {run.owner}, is gone" if run.owner is not None else "no supervisor owns it"
+    lost = OwnerLostError(f"the run was lost: {whose}", details=evidence)
+    return await _ended(store, run, epoch, inputs.OwnerLost(now_ms=_now_ms(), error=lost))
+
+
+async def withdraw(store: Store, run: RunInfo, *, epoch: int, reason: str) -> None:
+    """End a claimed run that never started, unless another owner has it by now. Raises StoreError."""
+    await _ended(store, run, epoch, inputs.CancelAsked(now_ms=_now_ms(), reason=reason, by="caller"))
+
+
+async def _ended(store: Store, run: RunInfo, epoch: int, told: inputs.CancelAsked | inputs.OwnerLost) -> bool:
+    events: list[Event] = [event async for event in store.read(run.session_id, run_id=run.run_id)]
+    identity = Identity(run_id=run.run_id, session_id=run.session_id, provider=run.provider)
+    machine = RunMachine.resume(identity, _judge(), events, judged_to=_ALL)
+    machine.handle(told)
+    machine.handle(inputs.AdapterEnded(now_ms=told.now_ms))
+    try:
+        await store.append(machine.take_record(), epoch=epoch)
+    except StoreError as error:
+        if error.kind == "fenced":
+            return False
+        raise
+    return True
+
+
+def _judge() -> Judge:
+    """A judge without rules."""
+    from proctor.policies import compile_policy
+
+    return cast(Judge, compile_policy(Policy(name="orphan")).monitor())
+
+
+def _now_ms() -> int:
+    return int(time.time() * 1000)

@@ -1,0 +1,84 @@
+"""Approvals as every store keeps them: what the events of a session say of them."""
+
+from __future__ import annotations
+
+from typing import TypeGuard
+
+import msgspec
+from msgspec.structs import replace
+
+from proctor.policies.stream.calls import ToolCall, Violation, input_digest
+from proctor.policies.stream.events import (
+    ApprovalEvent,
+    Event,
+    RunCancelled,
+    ToolApprovalDenied,
+    ToolApprovalExpired,
+    ToolApprovalGranted,
+    ToolApprovalRequested,
+)
+
+from ..facts import ApprovalAnswer, ApprovalRequest, ApprovalState, StoredApproval
+
+
+def state_after(event: ApprovalEvent) -> ApprovalState:
+    """What an event makes of its approval."""
+    match event:
+        case ToolApprovalGranted():
+            return "granted"
+        case ToolApprovalDenied():
+            return "denied"
+        case ToolApprovalExpired():
+            return "withdrawn" if event.withdrawn else "expired"
+    return "requested"
+
+
+def asks(event: ApprovalEvent) -> TypeGuard[ToolApprovalRequested]:
+    """Whether an event asks for an approval that can be answered."""
+    return isinstance(event, ToolApprovalRequested) and bool(event.input_digest)
+
+
+def closed(approval: StoredApproval, event: ApprovalEvent) -> StoredApproval:
+    """The approval after an event that closes it; the answer it took before stands where the event repeats it."""
+    state, answer = state_after(event), approval.answer
+    if event.by is None:
+        answer = None
+    elif answer is None or state != approval.state:
+        answer = ApprovalAnswer(granted=state == "granted", by=event.by, reason=event.reason)
+    return replace(approval, state=state, answer=answer, answered_at=event.at, recorded=True)
+
+
+def outlives(approval: StoredApproval, end: Event) -> bool:
+    """Whether an approval that waits goes on waiting when its run has ended so: where the run was ended to ask."""
+    return approval.request.ran or (isinstance(end, RunCancelled) and not approval.request.held)
+
+
+def same_input(request: ApprovalRequest, digest: str | None) -> bool:
+    """Whether an answer is for the input that was shown; one that names no input answers what was shown."""
+    return digest is None or digest == request.input_digest
+
+
+def shown(event: ToolApprovalRequested, call: ToolCall | None = None) -> ApprovalRequest:
+    """What an approver is shown of a recorded request, `call` where more of it is known than the request says."""
+    return ApprovalRequest(
+        approval_id=event.approval_id,
+        run_id=event.run_id,
+        session_id=event.session_id,
+        call=call or ToolCall(id=event.tool_call_id, name=event.tool_name, input=event.tool_input),
+        input_digest=event.input_digest or input_digest(event.tool_input),
+        policy_name=event.policy_name,
+        violation_kind=event.violation_kind,
+        reason=event.reason,
+        violations=_violations(event),
+        requested_at=event.at,
+        expires_at=event.expires_at,
+        held=event.held,
+        ran=event.ran,
+    )
+
+
+def _violations(event: ToolApprovalRequested) -> tuple[Violation, ...]:
+    try:
+        return msgspec.convert(event.violations, tuple[Violation, ...])
+    except msgspec.ValidationError:  # written by another version: the request says what it is about all the same
+        return ()

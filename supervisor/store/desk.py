@@ -1,0 +1,95 @@
+"""What people of any process answer and order, for a store in memory."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from itertools import islice
+
+from msgspec.structs import replace
+
+from proctor.policies.stream.events import TERMINAL, ApprovalEvent, Event
+
+from ..facts import AnswerGiven, ApprovalAnswer, Cancel, Instruction, StoredApproval
+from .approvals import asks, closed, outlives, shown
+from .refusals import check_answerable, no_approval
+
+
+class Desk:
+    """Approvals in the order they were asked, and instructions in the order they came."""
+
+    def __init__(self) -> None:
+        self._approvals: dict[str, StoredApproval] = {}
+        self._waiting: dict[str, set[str]] = {}
+        self._instructions: list[Instruction] = []
+
+    def note(self, event: Event) -> None:
+        """Let approvals follow from an event that was stored."""
+        if isinstance(event, ApprovalEvent):
+            known = self._approvals.get(event.approval_id)
+            if known is None and asks(event):
+                number = len(self._approvals) + 1
+                self._approvals[event.approval_id] = StoredApproval(request=shown(event), number=number)
+                self._waiting.setdefault(event.run_id, set()).add(event.approval_id)
+            elif known is not None and event.type != "tool_approval_requested":
+                self._keep(closed(known, event))
+        elif isinstance(event, TERMINAL):
+            for approval_id in self._waiting.pop(event.run_id, ()):
+                known = self._approvals[approval_id]
+                if known.state == "requested" and not outlives(known, event):
+                    self._approvals[approval_id] = replace(
+                        known, state="withdrawn", answered_at=event.at, recorded=True
+                    )
+
+    def answer(self, approval_id: str, given: ApprovalAnswer, at: datetime, *, instruct: bool) -> StoredApproval:
+        """Take an answer, if it is the first; see `Store.answer`."""
+        known = self._approvals.get(approval_id)
+        if known is None:
+            raise no_approval(approval_id)
+        check_answerable(known, given)
+        state = "granted" if given.granted else "denied"
+        answered = replace(known, state=state, answer=given, answered_at=at)
+        if instruct:
+            self._keep(answered)
+            run_id = known.request.run_id
+            number = len(self._instructions) + 1
+            told = AnswerGiven(run_id=run_id, approval_id=approval_id, answer=given, at=at, number=number)
+            self._instructions.append(told)
+        return answered
+
+    def instruct(self, order: Cancel) -> int:
+        """Keep an order; returns its number."""
+        number = len(self._instructions) + 1
+        self._instructions.append(replace(order, number=number))
+        return number
+
+    def instructions(self, after: int) -> list[Instruction]:
+        """Those with a number > after."""
+        return self._instructions[max(after, 0) :]
+
+    @property
+    def last_instruction(self) -> int:
+        """The number of the latest."""
+        return len(self._instructions)
+
+    def approval(self, approval_id: str) -> StoredApproval | None:
+        """An approval, or None."""
+        return self._approvals.get(approval_id)
+
+    def approvals(
+        self, *, waiting: bool, run_id: str | None, session_id: str | None, after: int, limit: int
+    ) -> list[StoredApproval]:
+        """See `Store.approvals`."""
+        found = (
+            approval
+            for approval in self._approvals.values()
+            if approval.number > after
+            and (not waiting or (approval.state == "requested" and not approval.request.ran))
+            and run_id in (None, approval.request.run_id)
+            and session_id in (None, approval.request.session_id)
+        )
+        return list(islice(found, max(limit, 0)))
+
+    def _keep(self, approval: StoredApproval) -> None:
+        request = approval.request
+        self._approvals[request.approval_id] = approval
+        self._waiting.get(request.run_id, set()).discard(request.approval_id)

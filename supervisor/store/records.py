@@ -1,0 +1,157 @@
+"""The events of a store in memory, encoded, and the lines of sessions and runs that follow from them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from proctor.policies.stream.events import TERMINAL, ApprovalEvent, Event, SessionEvent
+
+from ..facts import LogEntry, RunInfo, SessionInfo
+from .claims import GOING_ON
+from .codec import NEWS, from_record, status_after, to_record
+from .tally import COUNTED, Tally
+
+
+class SessionRecords:
+    """One session's records: `data[n]` and `run_ids[n]` belong to seq n + 1."""
+
+    __slots__ = ("data", "info", "run_ids", "seq_of")
+
+    def __init__(self, session_id: str) -> None:
+        self.info = SessionInfo(session_id=session_id)
+        self.data: list[bytes] = []
+        self.run_ids: list[str] = []
+        self.seq_of: dict[str, int] = {}
+
+    def note(self, event: Event) -> None:
+        """Let the session's own line follow from an event."""
+        info = self.info
+        found = event.provider_session_id if isinstance(event, SessionEvent) else None
+        if (event.provider and not info.provider) or (found and found != info.provider_session_id):
+            self.info = msgspec.structs.replace(
+                info,
+                provider=info.provider or event.provider,
+                provider_session_id=found or info.provider_session_id,
+            )
+
+
+class Records:
+    """Sessions and runs by id, and the log of all events.
+
+    `noted` is called with each event that ends a run or is about an approval.
+    """
+
+    def __init__(self, noted: Callable[[Event], None]) -> None:
+        self.sessions: dict[str, SessionRecords] = {}
+        self.runs: dict[str, RunInfo] = {}
+        self.log: list[tuple[SessionRecords, int]] = []
+        self._noted = noted
+
+    def append(self, events: Sequence[Event], check: Callable[[str], None]) -> tuple[list[Event], bool]:
+        """Store events as one unit; gives them as they are stored, and whether any is new.
+
+        `check(run_id)` raises for a run whose events are refused.
+        """
+        run_id = ""
+        result: list[Event] = []
+        fresh: list[tuple[Event, bytes]] = []
+        next_seq: dict[str, int] = {}
+        new_ids: dict[tuple[str, str], Event] = {}
+        for event in events:
+            session_id, event_id = event.session_id, event.event_id
+            if event.run_id is not run_id:
+                run_id = event.run_id
+                if run_id:
+                    check(run_id)
+            stored = (self._stored(event) or new_ids.get((session_id, event_id))) if event_id else None
+            if stored is None:
+                seq = next_seq.get(session_id) or self.last_seq(session_id) + 1
+                record = to_record(event, seq)
+                stored = record[0]
+                next_seq[session_id] = seq + 1
+                fresh.append(record)
+                if event_id:
+                    new_ids[session_id, event_id] = stored
+            result.append(stored)
+        self._keep(fresh)
+        return result, bool(fresh)
+
+    def last_seq(self, session_id: str) -> int:
+        """The seq of a session's latest event, 0 when it has none."""
+        session = self.sessions.get(session_id)
+        return len(session.data) if session is not None else 0
+
+    def session(self, session_id: str) -> SessionRecords:
+        """A session, made if need be."""
+        session = self.sessions.get(session_id)
+        if session is None:
+            session = self.sessions[session_id] = SessionRecords(session_id)
+        return session
+
+    def entry(self, n: int) -> LogEntry:
+        """The event at that index of the log."""
+        session, seq = self.log[n]
+        run = self.runs.get(session.run_ids[seq - 1])
+        return LogEntry(
+            position=n + 1,
+            session_id=session.info.session_id,
+            run_id=session.run_ids[seq - 1],
+            seq=seq,
+            tenant=None if run is None else run.tenant,
+            data=session.data[seq - 1],
+        )
+
+    def _stored(self, event: Event) -> Event | None:
+        session = self.sessions.get(event.session_id)
+        if session is None:
+            return None
+        seq = session.seq_of.get(event.event_id)
+        if seq is None:
+            return None
+        return from_record(session.data[seq - 1], session_id=event.session_id, seq=seq)
+
+    def _keep(self, fresh: Sequence[tuple[Event, bytes]]) -> None:
+        run_id = session_id = provider = None
+        tallies: dict[str, Tally] = {}
+        for event, data in fresh:
+            if (
+                event.run_id is not run_id
+                or event.session_id is not session_id
+                or event.provider is not provider
+                or type(event) in NEWS
+            ):
+                run_id, session_id, provider = event.run_id, event.session_id, event.provider
+                session = self._note(event)
+            session.data.append(data)
+            session.run_ids.append(run_id)
+            self.log.append((session, event.seq))
+            if event.event_id:
+                session.seq_of[event.event_id] = event.seq
+            if run_id and type(event) in COUNTED:
+                tallies.setdefault(run_id, Tally()).take(event)
+        for run_id, tally in tallies.items():
+            self.runs[run_id] = tally.applied(self.runs[run_id])
+
+    def _note(self, event: Event) -> SessionRecords:
+        """The session of an event, after its line and that of its run have followed from it."""
+        session = self.session(event.session_id)
+        session.note(event)
+        if event.run_id:
+            self._note_run(event)
+        if isinstance(event, (ApprovalEvent, *TERMINAL)):
+            self._noted(event)
+        return session
+
+    def _note_run(self, event: Event) -> None:
+        run = self.runs.get(event.run_id)
+        if run is None:
+            run = RunInfo(run_id=event.run_id, session_id=event.session_id, created_at=event.at)
+        elif run.status not in GOING_ON:
+            return
+        status = status_after(event)
+        provider = run.provider or event.provider
+        if status != run.status or provider != run.provider:
+            run = msgspec.structs.replace(run, status=status, provider=provider)
+        self.runs[event.run_id] = run

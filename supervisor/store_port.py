@@ -1,0 +1,162 @@
+"""The port to the record: sessions and their events, who owns their runs, and what people answered and ordered."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from datetime import datetime
+from typing import Protocol, runtime_checkable
+
+from proctor.policies.stream.events import Event
+
+from .facts import (
+    ANY_RUN,
+    ApprovalAnswer,
+    Cancel,
+    Instruction,
+    LogEntry,
+    Owner,
+    Place,
+    RunFilter,
+    RunInfo,
+    SessionInfo,
+    StoredApproval,
+)
+
+
+@runtime_checkable
+class Store(Protocol):
+    """The record. Every method may raise StoreError; nothing acknowledged is ever lost."""
+
+    async def append(self, events: Sequence[Event], *, epoch: int = 0) -> list[Event]:
+        """Store events, in order and as one unit; returns them stamped with `seq` (per session, from 1,
+        without gaps), whatever they had. On return they are durable. An event whose `event_id` is already
+        stored in its session is not stored again: the stored one is returned in its place. Raises StoreError
+        when the record they would be part of is not there any more: removed, replaced, cut short.
+
+        `epoch` is that of the owner who writes. Events of a run that another epoch has claimed are refused,
+        StoreError(kind="fenced"), and all of the unit with them.
+
+        It may be cancelled: what it was given is then stored as a unit or not at all.
+        """
+        ...
+
+    def read(
+        self, session_id: str, *, after: int = 0, run_id: str | None = None, newest_first: bool = False
+    ) -> AsyncIterator[Event]:
+        """The stored events of a session with seq > after, in order, or in the opposite one."""
+        ...
+
+    def log(
+        self, *, after: int = 0, tenant: str | None = None, newest_first: bool = False
+    ) -> AsyncIterator[LogEntry]:
+        """The stored events of all sessions with position > after, in the order in which they were stored, or in the
+        opposite one. What is not seen while it is read is stored at a higher position.
+        """
+        ...
+
+    async def place(self) -> Place:
+        """After the latest stored event."""
+        ...
+
+    async def last_seq(self, session_id: str) -> int: ...
+
+    async def create_run(self, run: RunInfo, *, epoch: int = 0) -> RunInfo:
+        """Register a run before it starts, and give it as it is stored; the same run_id again is
+        StoreError(kind="run_exists").
+
+        With an `epoch` it is claimed in the same step, or not registered at all: raises as `claim_run` does.
+        """
+        ...
+
+    async def claim_run(self, run_id: str, *, epoch: int) -> RunInfo:
+        """Let the owner of that epoch be the one who writes a run and, until the run is over, its session.
+
+        One conditional write. It takes a run that nobody has claimed, or that is lost: whoever had it is fenced
+        from then on. Raises StoreError: `no_run`; `run_over`; `claimed`, an owner that is there has it;
+        `session_busy`, another claimed run of its session is not over; `fenced`, the epoch is no owner's.
+        """
+        ...
+
+    async def register(self, owner: Owner, *, lease_s: float) -> Owner:
+        """Let an owner in; returns it with its epoch, and the latest instruction as `after`.
+
+        It is gone `lease_s` seconds after it last renewed, by the store's clock, which no step of the wall clock
+        moves; and at once where the store sees its process gone.
+        """
+        ...
+
+    async def renew(self, epoch: int, *, lease_s: float) -> None:
+        """Put the end of an owner's lease off. Raises StoreError(kind="fenced") for one that was released."""
+        ...
+
+    async def release(self, epoch: int) -> None:
+        """The owner leaves; a run that it has not ended is lost."""
+        ...
+
+    async def lost_runs(self) -> list[RunInfo]:
+        """The runs whose owner is gone and that are not over, oldest first; `created` ones were never started."""
+        ...
+
+    async def run(self, run_id: str) -> RunInfo | None:
+        """A run with its status as the stored events have it, or None."""
+        ...
+
+    async def runs(
+        self,
+        *,
+        limit: int = 100,
+        session_id: str | None = None,
+        before: str | None = None,
+        where: RunFilter = ANY_RUN,
+    ) -> list[RunInfo]:
+        """Newest first; `before` a run: only older ones, none when there is no such run."""
+        ...
+
+    async def session(self, session_id: str) -> SessionInfo | None: ...
+
+    async def approvals(
+        self,
+        *,
+        waiting: bool = True,
+        run_id: str | None = None,
+        session_id: str | None = None,
+        after: int = 0,
+        limit: int = 100,
+    ) -> list[StoredApproval]:
+        """Approvals, in the order they were asked, from the one behind number `after` on; all, or those that wait
+        for an answer. What appended events say of approvals is part of them at once: `tool_approval_requested`
+        with an `input_digest` asks for one, the others close it, and the end of a run withdraws those that wait,
+        unless it was cancelled and they do not hold a call. Signals of calls that `ran` wait for nobody.
+        """
+        ...
+
+    async def approval(self, approval_id: str) -> StoredApproval | None: ...
+
+    async def answer(
+        self, approval_id: str, given: ApprovalAnswer, *, at: datetime, event: Event | None = None
+    ) -> StoredApproval:
+        """Answer an approval that is `requested`; of several answers one counts. One conditional write.
+
+        It becomes an instruction to the owner of the run; with an `event`, that is appended instead, as one unit
+        with the answer. Raises StoreError: `no_approval`; `answered`, for one that is closed, and says how;
+        `other_input`, for an answer with another `input_digest`.
+        """
+        ...
+
+    async def instruct(self, instruction: Cancel) -> int:
+        """Keep an order for the owners of runs, durable on return; returns its number, which rises."""
+        ...
+
+    async def instructions(self, *, after: int = 0) -> list[Instruction]:
+        """Orders and answers with a number > after, in order."""
+        ...
+
+    async def last_instruction(self) -> int: ...
+
+    async def wait(self, token: int, timeout_s: float) -> int:
+        """Return when something was stored since `token` (by any process) or the time is up; the returned
+        token is for the next wait. Token 0 returns at once.
+        """
+        ...
+
+    async def aclose(self) -> None: ...
