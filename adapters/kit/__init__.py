@@ -73,6 +73,7 @@ ROOMS = (
     "client_process",  # a provider's client: a process on three pipes, ended with everything it started
     "jsonrpc",  # one end of a JSON-RPC conversation over lines of JSON
     "byte_lines",  # lines out of a stream of bytes, bounded in memory
+    "remains",  # what a lost run left running
     "subprocesses",  # shell commands that really run, bounded
     "process_tree",  # ends whole process trees; the last rungs of the cancel ladder
     "trace_context",  # the trace a run's processes are told of

@@ -144,14 +144,15 @@ def test_kill_ends_a_run_of_another_process(cli: Cli, silent: str, target: str) 
     assert code == 3
 
 
-def test_kill_says_so_when_nobody_owns_the_run(cli: Cli, silent: str) -> None:
-    """A run whose process died: exit code 3 after the time given."""
+def test_kill_ends_a_run_that_nobody_owns_any_more(cli: Cli, silent: str) -> None:
+    """A run whose process died ends with one event that says so."""
     with going(silent) as process:
         started = until(process, "run_started")
-    killed = cli("kill", "--run", started["run_id"], "--wait", "0.2", "--json")
+    killed = cli("kill", "--run", started["run_id"], "--json")
+    end = cli("show", started["run_id"], "--json").lines[-1]
 
-    assert killed.code == 3
-    assert killed.lines[0]["ended"] is False
+    assert (killed.code, killed.lines[0]["ended"]) == (0, True)
+    assert (end["type"], end["error"]["code"]) == ("run_failed", "owner_lost")
 
 
 def test_kill_waits_for_a_number_of_seconds(cli: Cli) -> None:

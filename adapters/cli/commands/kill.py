@@ -15,6 +15,8 @@ from ..terminal.output import note, say, say_json
 if TYPE_CHECKING:
     from proctor.supervisor.ports import RunInfo, Store
 
+GOING_ON = ("running", "lost")
+
 
 @click.command()
 @click.option("--run", metavar="RUN", help="This run.")
@@ -68,12 +70,12 @@ async def _wanted(store: Store, run: str | None, session: str | None, tenant: st
 
     if run:
         named = await run_named(store, run)
-        if named.status != "running":
+        if named.status not in GOING_ON:
             raise UsageError(f"run `{named.run_id}` is not running: it is {named.status}")
         return [named]
     if session and not await store.runs(limit=1, session_id=session):
         raise UsageError(f"there is no session `{session}`; `proctor runs` lists them")
-    going = [info async for info in all_runs(store, session_id=session) if info.status == "running"]
+    going = [info async for info in all_runs(store, session_id=session) if info.status in GOING_ON]
     if tenant:
         return [info for info in going if info.spec.get("context", {}).get("tenant") == tenant]
     return going
@@ -98,12 +100,18 @@ async def _left(store: Store, wanted: list[RunInfo], seconds: float) -> list[Run
     """Those that have not ended when the time is up."""
     import anyio
 
+    from proctor.adapters.kit.remains import end_remains
+    from proctor.supervisor.control.reaping import reap_run
+
     left, token = wanted, 0
     with anyio.move_on_after(seconds):
         while left:
             token = await store.wait(token, 0.5)
             now = [await store.run(info.run_id) for info in left]
-            left = [info for info in now if info is not None and info.status == "running"]
+            left = [info for info in now if info is not None and info.status in GOING_ON]
+            for info in left:
+                if info.status == "lost":
+                    await reap_run(store, info, remains=end_remains)
     return left
 
 
