@@ -8,6 +8,6 @@ from .process_tree import ProcessTree
 
 
 async def end_remains(run_id: str) -> dict[str, Any]:
-    """End every process that is marked with the run, and what descends from it; gives evidence where there was any."""
+    """End the processes that are marked with the run, and what descends from them; evidence where there were any."""
     tree = ProcessTree(run_id=run_id)
     return await tree.kill() if tree.snapshot() else {}

@@ -263,13 +263,13 @@ async def test_a_store_that_refuses_a_redacted_end_is_asked_for_another() -> Non
     """The end of a run is known by what it is, not by being the very object: it was redacted on its way."""
 
     class Refuses(MemoryStore):
-        async def append(self, events: Any) -> list[Event]:
+        async def append(self, events: Any, **owned: Any) -> list[Event]:
             for event in events:
                 if isinstance(event, RunCompleted):
                     from proctor.supervisor import StoreError
 
                     raise StoreError("no", kind="bad_record")
-            return await super().append(events)
+            return await super().append(events, **owned)
 
     store: Store = Refuses()
     with anyio.fail_after(20), pytest.raises(Exception, match="no"):
