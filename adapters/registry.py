@@ -37,6 +37,16 @@ ADAPTERS: dict[str, Entry] = {
 }
 """Every adapter that comes with this package."""
 
+ELSEWHERE = {
+    "opencode": "say `--adapter acp` and, behind the prompt, `-- opencode acp`",
+    "gemini": "say `--adapter acp` and, behind the prompt, `-- gemini --acp`",
+    "langchain": "its agents are supervised from Python, in a `supervise` block; `function` names one here",
+    "langgraph": "its agents are supervised from Python, in a `supervise` block; `function` names one here",
+    "claude-code": "did you mean `claude`?",
+    "bash": "did you mean `shell`?",
+}
+"""Agents that people look for under a name of their own, and how they are supervised."""
+
 _PLAIN: dict[str, tuple[Any, str]] = {
     "None": (type(None), "nothing"),
     "Path": (os.PathLike, "a path"),
@@ -60,7 +70,7 @@ def adapter_named(name: str, **options: Any) -> Adapter:
     if entry is None:
         near = difflib.get_close_matches(name, ADAPTERS, n=1)
         known = ", ".join(f"`{adapter}`" for adapter in ADAPTERS)
-        hint = f"did you mean `{near[0]}`?" if near else f"there are {known}"
+        hint = ELSEWHERE.get(name.lower()) or (f"did you mean `{near[0]}`?" if near else f"there are {known}")
         raise UsageError(f"no adapter is called `{name}`; {hint}")
     try:
         made = getattr(importlib.import_module(entry.module), entry.class_name)

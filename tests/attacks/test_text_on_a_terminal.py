@@ -98,3 +98,47 @@ def test_names_that_do_not_exist(call: Call, tmp_path: Path) -> None:
     call(HOSTILE)
     call("run", "--adapter", HOSTILE, "x")
     call("eval", "--format", HOSTILE, "--policy", "policy.json", "trace.jsonl")
+
+
+@pytest.mark.parametrize("form", [(), ("--json",)])
+@pytest.mark.parametrize("command", ["approve", "deny", "kill"])
+def test_a_call_that_waits_for_a_person(call: Call, command: str, form: tuple[str, ...], tmp_path: Path) -> None:
+    """Its tool, its input and the rule's reason, in the inbox and in the answer to whoever acts."""
+    rule = {"deny": [{"tool": "*"}], "action": "request_approval", "reason": HOSTILE}
+    (tmp_path / "asks.json").write_text(json.dumps({"name": HOSTILE, "tool_rules": [rule]}))
+    words = (
+        "run",
+        "--no-prompt",
+        "--adapter",
+        "scripted",
+        "--set",
+        "script=agent.yaml",
+        "--policy",
+        "asks.json",
+        "x",
+    )
+    env = {"PATH": "/usr/bin:/bin", "XDG_STATE_HOME": str(tmp_path / "state"), "HOME": str(tmp_path)}
+    quiet = subprocess.DEVNULL
+    with subprocess.Popen([*PROCTOR, *words], cwd=tmp_path, env=env, stdout=quiet, stderr=quiet) as run:
+        while not (waiting := call("approvals", "--json").stdout.splitlines()):
+            assert run.poll() is None
+        call("approvals", *form)
+        approval_id = json.loads(waiting[0])["approval_id"]
+        by = ("--by", HOSTILE, "--reason", HOSTILE)
+        answers = {"kill": ("--all", "--reason", HOSTILE), "approve": (approval_id, *by), "deny": (approval_id, *by)}
+        done = call(command, *answers[command], *form)
+        call("kill", "--all")
+
+    assert done.returncode == 0
+
+
+def test_policies_that_are_tried_and_installed(call: Call, tmp_path: Path) -> None:
+    """Names in a file of tests, and a hook's settings."""
+    case = {"name": HOSTILE, "calls": [{"tool": HOSTILE, "input": {HOSTILE: HOSTILE}, "expect": "deny"}]}
+    (tmp_path / "one.json").write_text(json.dumps({"policies": ["policy.json"], "tests": [case]}))
+    for form in ((), ("--json",)):
+        call("test", "one.json", *form)
+        call("hook", "settings", "--policy", "policy.json", "--context", f"labels.a={HOSTILE}", *form)
+        call("adapters", *form)
+        call("demo", *form)
+        call("mcp", "--policy", "policy.json", *form, "--", HOSTILE)

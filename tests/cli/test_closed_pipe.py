@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from proctor.adapters.cli.app import COMMANDS as COMMANDS_THERE_ARE
+
 PROCTOR = (sys.executable, "-m", "proctor.adapters.cli")
 COMMANDS = {
     "demo": (),
@@ -29,9 +31,16 @@ COMMANDS = {
     "adapters": (),
     "migrate": ("org.yaml",),
     "schema": (),
+    "test": ("one.test.yaml",),
+    "hook": ("settings", "--policy", "org.yaml"),
+    "kill": ("--all",),
     "--help": (),
     "--version": (),
 }
+
+
+TESTS = "policies: [org.yaml]\ntests:\n  - {name: a, calls: [{tool: read}]}\n  - {name: b, calls: [{tool: delete}]}\n"
+WAITING = "name: agent\ntools: [deploy]\nsteps:\n  - {call: deploy}\n"
 
 
 def closed(*arguments: str) -> tuple[int, str]:
@@ -45,6 +54,11 @@ def closed(*arguments: str) -> tuple[int, str]:
     return done.returncode, done.stderr
 
 
+ELSEWHERE = {"approve", "deny", "kill"}
+"""Commands that need a run that goes on: below."""
+SERVERS = {"mcp", "serve", "watch", "audit", "prune", "reap"}
+"""Commands whose own tests close what they write to, or that write nothing to speak of."""
+
 FORMS = [(name, *form) for name in COMMANDS for form in ((), ("--json",)) if not (form and name.startswith("--"))]
 
 
@@ -54,6 +68,7 @@ def test_a_closed_pipe_is_no_error(command: tuple[str, ...], ran: Any, place: Pa
     name, *form = command
     item = {"type": "tool_call", "id": "c", "name": "read", "input": {}}
     place.joinpath("trace.jsonl").write_text(json.dumps({"id": "s", "events": [item]}) + "\n")
+    place.joinpath("one.test.yaml").write_text(TESTS)
     code, said = closed(name, *COMMANDS[name], *form)
 
     assert "Traceback" not in said
@@ -80,3 +95,40 @@ def test_a_run_whose_reader_leaves_early_is_finished(place: Path, cli: Any) -> N
     assert len(done.stdout.splitlines()) == 3
     assert done.stderr == ""
     assert line["status"] == "completed"
+
+
+def test_every_command_is_tried() -> None:
+    """Here, or where its own tests are."""
+    assert set(COMMANDS_THERE_ARE) - set(COMMANDS) <= ELSEWHERE | SERVERS
+
+
+@pytest.mark.parametrize("form", [(), ("--json",)], ids=["text", "json"])
+@pytest.mark.parametrize(
+    ("command", "status"), [("approve", "completed"), ("deny", "completed"), ("kill", "cancelled")]
+)
+def test_who_answers_or_ends_a_run_unread_has_done_it(
+    command: str, status: str, form: tuple[str, ...], place: Path, cli: Any
+) -> None:
+    """The run that waits goes on, or ends; nothing is said of the pipe."""
+    place.joinpath("waits.yaml").write_text(WAITING)
+    words = (
+        "run",
+        "--adapter",
+        "scripted",
+        "--set",
+        "script=waits.yaml",
+        "--policy",
+        "team.yaml",
+        "--no-prompt",
+        "x",
+    )
+    with subprocess.Popen([*PROCTOR, *words], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as run:
+        while not (waiting := cli("approvals", "--json").lines):
+            assert run.poll() is None
+        [approval] = waiting
+        about = ("--all",) if command == "kill" else (approval["approval_id"],)
+        code, said = closed(command, *about, *form)
+    [line] = cli("runs", "--json").lines
+
+    assert (code, said) == (0, "")
+    assert line["status"] == status

@@ -279,3 +279,22 @@ def test_diff_says_whose_sessions_would_be_refused(cli: Cli, place: Path) -> Non
 
     assert "user=ana" in told.out
     assert line["whose"] == {"user": "ana", "tenant": "acme"}
+
+
+def test_eval_gives_the_fields_that_are_promised(cli: Cli, place: Path) -> None:
+    """One line a session; programs read these names."""
+    events: list[dict[str, Any]] = [
+        {"type": "tool_call_requested", "tool_call_id": "c", "tool_name": "delete", "tool_input": {}},
+        {"type": "tool_call_denied", "tool_call_id": "c", "tool_name": "delete"},
+    ]
+    lines = [json.dumps({"session_id": "s", "run_id": "r", "seq": n, **event}) for n, event in enumerate(events, 1)]
+    place.joinpath("own.jsonl").write_text("\n".join(lines))
+    (line,) = cli("eval", "--policy", "org.yaml", "own.jsonl", "--json").lines
+    (violation,), (decision,) = line["violations"], line["decisions"]
+
+    assert line.keys() == {"session", "passed", "violations", "rules", "decisions"}
+    assert set(violation) == {
+        *("rule", "policy", "kind", "action", "seq", "tool_call_id", "tool_name", "message", "details")
+    }
+    assert decision == {"tool_call_id": "c", "action": "deny", "violations": ["deny-1"]}
+    assert (line["session"], line["passed"], line["rules"]["deny-1"]) == ("s", False, "violated")

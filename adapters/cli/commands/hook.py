@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from ..common import context_option, json_option, policy_option, store_option
+from ..common import context_option, json_option, output_option, policy_option, store_option, write_document
 from ..terminal.output import say, say_json
 
 
@@ -44,21 +44,27 @@ def install(
 @store_option
 @context_option
 @click.option("--managed", "as_managed", is_flag=True, help="As managed settings, which no other settings undo.")
+@output_option
 @json_option
 def settings(
-    policies: tuple[str, ...], store: str | None, context: tuple[str, ...], as_managed: bool, as_json: bool
+    policies: tuple[str, ...],
+    store: str | None,
+    context: tuple[str, ...],
+    as_managed: bool,
+    output: str | None,
+    as_json: bool,
 ) -> None:
     """Print the hooks as they stand in the client's settings; with --json on one line."""
     import msgspec
 
     from proctor.adapters.claude_hook.settings import managed
+    from proctor.adapters.kit.printable import printable_json
 
     found = _wanted(policies, store, context)
     wanted = managed(found) if as_managed else {"hooks": found}
-    if as_json:
-        say_json(wanted)
-    else:
-        say(msgspec.json.format(msgspec.json.encode(wanted), indent=2).decode())
+    encoded = msgspec.json.encode(wanted)
+    written = encoded if as_json else msgspec.json.format(encoded, indent=2)
+    write_document(printable_json(written.decode()), output)
 
 
 @hook.command("remove", short_help="Take the hooks out again.")

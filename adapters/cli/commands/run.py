@@ -27,7 +27,9 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("prompt", metavar="PROMPT")
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="[-- COMMAND...]")
-@click.option("--adapter", required=True, metavar="NAME", help="Which agent: claude, codex, shell, scripted, ...")
+@click.option(
+    "--adapter", required=True, metavar="NAME", help="Which agent: claude, codex, acp (opencode, gemini), ..."
+)
 @any_policy_option
 @click.option("--model", help="The model, if the agent lets one choose.")
 @click.option("--cwd", type=click.Path(exists=True, file_okay=False), help="The directory the agent works in.")

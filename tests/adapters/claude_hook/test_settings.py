@@ -107,3 +107,15 @@ def test_install_refuses_what_no_hook_could_judge_by(
 
     assert codes == [2, 1, 2]
     assert not Path(".claude").exists()
+
+
+def test_the_settings_can_be_written_to_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same as are printed, for a program that installs managed settings."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "policy.yaml").write_text("{name: p, limits: {max_tool_calls: 3}}")
+    words = ["hook", "settings", "--managed", "--policy", "policy.yaml", "--store", "runs.db", "-o", "managed.json"]
+    with pytest.raises(SystemExit) as ended:
+        main(words)
+
+    assert not ended.value.code
+    assert set(json.loads((tmp_path / "managed.json").read_text())["hooks"]) == set(EVENTS)
