@@ -10,6 +10,7 @@ ROOMS = (
     "selection",  # which runs a list is asked for
     "tally",  # what lists show of a run
     "codec",  # events as stores keep them
+    "chain",  # what ties the records of a session together
     "paging",  # all stored runs, page by page
 )
 """Top first: each imports only those below it."""

@@ -10,6 +10,7 @@ from proctor.policies.stream.events import TERMINAL, ApprovalEvent, Event, Sessi
 
 from ..facts import LogEntry, RunInfo, SessionInfo
 from .claims import GOING_ON
+from .chain import link, root
 from .codec import NEWS, from_record, status_after, to_record
 from .tally import COUNTED, Tally
 
@@ -17,11 +18,12 @@ from .tally import COUNTED, Tally
 class SessionRecords:
     """One session's records: `data[n]` and `run_ids[n]` belong to seq n + 1."""
 
-    __slots__ = ("data", "info", "run_ids", "seq_of")
+    __slots__ = ("data", "digests", "info", "run_ids", "seq_of")
 
     def __init__(self, session_id: str) -> None:
         self.info = SessionInfo(session_id=session_id)
         self.data: list[bytes] = []
+        self.digests: list[bytes] = []
         self.run_ids: list[str] = []
         self.seq_of: dict[str, int] = {}
 
@@ -101,6 +103,7 @@ class Records:
             seq=seq,
             tenant=None if run is None else run.tenant,
             data=session.data[seq - 1],
+            digest=session.digests[seq - 1],
         )
 
     def _stored(self, event: Event) -> Event | None:
@@ -124,6 +127,8 @@ class Records:
             ):
                 run_id, session_id, provider = event.run_id, event.session_id, event.provider
                 session = self._note(event)
+            before = session.digests[-1] if session.digests else root(session.info.session_id)
+            session.digests.append(link(before, data))
             session.data.append(data)
             session.run_ids.append(run_id)
             self.log.append((session, event.seq))

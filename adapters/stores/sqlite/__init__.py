@@ -42,6 +42,7 @@ ROOMS = (
     "run_lines",  # what lists show of a run, in its row
     "schema",  # the tables, and how an older file becomes a current one
     "ordering",  # the step to events in one order, and to the columns of runs that lists show
+    "chaining",  # the step to records that are tied together
     "wakeups",  # from the writer's thread back to the tasks that wait
 )
 """Top first: each imports only those below it."""

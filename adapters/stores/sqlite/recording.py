@@ -12,7 +12,7 @@ import msgspec
 from proctor.policies.stream.events import TERMINAL, ApprovalEvent, Event, SessionEvent, at_ms
 from proctor.supervisor.errors import StoreError
 from proctor.supervisor.facts import ApprovalAnswer, RunInfo, RunStatus, StoredApproval
-from proctor.supervisor.store import refusals
+from proctor.supervisor.store import chain, refusals
 from proctor.supervisor.store.codec import from_record, status_after
 
 from . import desk
@@ -28,11 +28,14 @@ _encode = msgspec.json.Encoder().encode
 
 
 class _Session:
-    __slots__ = ("key", "last_seq", "provider", "provider_session_id")
+    __slots__ = ("head", "key", "last_seq", "provider", "provider_session_id")
 
-    def __init__(self, key: int, last_seq: int, provider: str, provider_session_id: str | None) -> None:
+    def __init__(
+        self, key: int, last_seq: int, head: bytes, provider: str = "", provider_session_id: str | None = None
+    ) -> None:
         self.key = key  # 0: not stored yet
         self.last_seq = last_seq
+        self.head = head  # the digest of its latest record
         self.provider = provider
         self.provider_session_id = provider_session_id
 
@@ -183,8 +186,9 @@ class Recorder:
         for part in batch.parts:
             for event in part.news:
                 session = self._noted(event)
-            session.last_seq = part.seq + len(part.columns) - 1
-            self._rows.add(session.key, part)
+            digests = chain.links(session.head, part.records)
+            session.last_seq, session.head = part.seq + len(digests) - 1, digests[-1]
+            self._rows.add(session.key, part, digests)
 
     def _noted(self, event: Event) -> _Session:
         """The session of an event, after its line and that of its run have followed from it."""
@@ -212,11 +216,13 @@ class Recorder:
         session = self._sessions.get(session_id)
         if session is None:
             row = self.execute(
-                "SELECT key, (SELECT coalesce(max(seq), 0) FROM events WHERE session_key = key),"
-                " provider, provider_session_id FROM sessions WHERE session_id = ?",
+                "SELECT key, seq, digest, sessions.provider, provider_session_id"
+                " FROM sessions LEFT JOIN events ON session_key = key WHERE session_id = ? ORDER BY seq DESC LIMIT 1",
                 (session_id,),
             ).fetchone()
-            session = self._sessions[session_id] = _Session(*row) if row else _Session(0, 0, "", None)
+            key, last_seq, head, *more = row or (0, None, None)
+            session = _Session(key, last_seq or 0, head or chain.root(session_id), *more)
+            self._sessions[session_id] = session
         return session
 
     def _note_session(self, event: Event, session: _Session) -> None:

@@ -14,6 +14,7 @@ from typing import TypeAlias
 import msgspec
 
 from proctor.policies.stream.events import EVENT_TYPES, Event, at_ms
+from proctor.supervisor.store.chain import SIZE
 from proctor.supervisor.store.codec import NEWS, to_record
 from proctor.supervisor.store.tally import COUNTED, Tally
 
@@ -22,27 +23,28 @@ from .run_lines import COLUMNS, UPDATES, apply_each, changes
 Columns: TypeAlias = tuple[str | None, str, int | None, int, int]
 """event_id, type and at of a row, then where its event begins among the bytes of its part, and its length."""
 
-_EVENT_COLUMNS = "events (session_key, seq, run_id, event_id, type, at, data)"
+_EVENT_COLUMNS = "events (session_key, seq, run_id, event_id, type, at, data, digest)"
 # A view takes a whole batch, so that its events and what they change in the rows of runs are one statement.
-_VIEW = (
-    f"CREATE TEMP VIEW batch AS SELECT {', '.join(f'NULL AS {name}' for name in ('parts', 'rows', 'data', *COLUMNS))}"
-)
+_TAKES = ("parts", "rows", "data", "digests", *COLUMNS)
+_VIEW = f"CREATE TEMP VIEW batch AS SELECT {', '.join(f'NULL AS {name}' for name in _TAKES)}"
 # LIMIT: what it limits is computed once a part.
 _TRIGGER = f"""CREATE TEMP TRIGGER batch_is_stored INSTEAD OF INSERT ON batch BEGIN
     INSERT INTO {_EVENT_COLUMNS}
     SELECT part.key, part.seq + row.key, part.run_id, json_extract(row.value, '$[0]'),
         json_extract(row.value, '$[1]'), json_extract(row.value, '$[2]'),
-        substr(new.data, part.data + json_extract(row.value, '$[3]'), json_extract(row.value, '$[4]'))
+        substr(new.data, part.data + json_extract(row.value, '$[3]'), json_extract(row.value, '$[4]')),
+        substr(new.digests, part.digests + row.key * {SIZE}, {SIZE})
     FROM (SELECT json_extract(value, '$[0]') AS key, json_extract(value, '$[1]') AS seq,
         json_extract(value, '$[2]') AS run_id, json_extract(value, '$[3]') AS data,
+        json_extract(value, '$[6]') AS digests,
         CAST(substr(new.rows, json_extract(value, '$[4]'), json_extract(value, '$[5]')) AS TEXT) AS columns
         FROM json_each(new.parts) LIMIT -1) AS part, json_each(part.columns) AS row;
     {UPDATES}; END"""
 # OR ROLLBACK: without it the statement keeps an undo log.
-_LINES = ", ".join(f"?{n}" for n in range(5, 5 + len(COLUMNS)))
-_INSERT = f"""INSERT OR ROLLBACK INTO batch SELECT ?1, ?2, ?3, {_LINES}
-    WHERE (SELECT data_version FROM pragma_data_version) = ?4"""
-_INSERT_ONE = f"INSERT OR ROLLBACK INTO {_EVENT_COLUMNS} VALUES (?,?,?,?,?,?,?)"
+_LINES = ", ".join(f"?{n}" for n in range(6, 6 + len(COLUMNS)))
+_INSERT = f"""INSERT OR ROLLBACK INTO batch SELECT ?1, ?2, ?3, ?4, {_LINES}
+    WHERE (SELECT data_version FROM pragma_data_version) = ?5"""
+_INSERT_ONE = f"INSERT OR ROLLBACK INTO {_EVENT_COLUMNS} VALUES (?,?,?,?,?,?,?,?)"
 _MOST_BYTES = 64 * 1024 * 1024
 _NUL = b"\\u0000"
 """SQLite's JSON functions cut text off at this character."""
@@ -55,7 +57,7 @@ class Part:
     among them; `tally` is what they change in its row.
     """
 
-    __slots__ = ("columns", "data", "encoded", "news", "run_id", "seq", "session_id", "tally")
+    __slots__ = ("columns", "encoded", "news", "records", "run_id", "seq", "session_id", "tally")
 
     def __init__(self, first: Event, seq: int) -> None:
         self.session_id = first.session_id
@@ -63,7 +65,7 @@ class Part:
         self.seq = seq
         self.news: list[Event] = []
         self.columns: list[Columns] = []
-        self.data = b""
+        self.records: list[bytes] = []
         self.encoded = b""
         self.tally: Tally | None = None
 
@@ -105,7 +107,7 @@ class Batch:
         first = events[start]
         session_id, run_id, provider = first.session_id, first.run_id, first.provider
         part = Part(first, seq)
-        records: list[bytes] = []
+        records = part.records
         at = moment = None
         offset = 1
         for n in range(start, len(events)):
@@ -127,19 +129,20 @@ class Batch:
             records.append(data)
             self.events.append(stamped)
             offset += length
-        part.data = b"".join(records)
         part.encoded = _encode(part.columns)
         self.parts.append(part)
         return start + len(records)
 
 
 class Rows:
-    """The rows of one transaction: parts, each with the key of its session, and what they change in those of runs."""
+    """The rows of one transaction: parts, each with the key of its session and the digests of its records, and what
+    they change in those of runs.
+    """
 
     __slots__ = ("_parts", "_tallies")
 
     def __init__(self, connection: sqlite3.Connection) -> None:
-        self._parts: list[tuple[int, Part]] = []
+        self._parts: list[tuple[int, Part, list[bytes]]] = []
         self._tallies: dict[str, Tally] = {}
         connection.execute(_VIEW)
         connection.execute(_TRIGGER)
@@ -147,9 +150,9 @@ class Rows:
     def __bool__(self) -> bool:
         return bool(self._parts)
 
-    def add(self, key: int, part: Part) -> None:
+    def add(self, key: int, part: Part, digests: list[bytes]) -> None:
         """Have the rows of a part inserted."""
-        self._parts.append((key, part))
+        self._parts.append((key, part, digests))
         if part.tally is not None and part.run_id:
             before = self._tallies.get(part.run_id)
             self._tallies[part.run_id] = part.tally if before is None else before.then(part.tally)
@@ -164,31 +167,34 @@ class Rows:
 
         Rows that do not fit one statement are not inserted either: see `insert_each`.
         """
-        heads: list[tuple[int, int, str, int, int, int]] = []
+        heads: list[tuple[int, int, str, int, int, int, int]] = []
         data = columns = count = 0
-        for key, part in self._parts:
-            heads.append((key, part.seq, part.run_id, data, columns + 1, len(part.encoded)))
-            data += len(part.data)
+        for key, part, _ in self._parts:
+            heads.append((key, part.seq, part.run_id, data, columns + 1, len(part.encoded), count * SIZE + 1))
+            _, _, _, offset, length = part.columns[-1]
+            data += offset - 1 + length
             columns += len(part.encoded)
             count += len(part.columns)
-        encoded = b"".join([part.encoded for _, part in self._parts])
+        encoded = b"".join([part.encoded for _, part, _ in self._parts])
         parts = _encode(heads)
         lines = changes(self._tallies)
         if data > _MOST_BYTES or any(_NUL in json for json in (encoded, parts, *lines)):
             return False
-        bytes = b"".join([part.data for _, part in self._parts])
+        bytes = b"".join([record for _, part, _ in self._parts for record in part.records])
+        digests = b"".join([digest for _, _, made in self._parts for digest in made])
         before = connection.total_changes
         connection.execute(
-            _INSERT, (parts.decode(), encoded, bytes, data_version, *(line.decode() for line in lines))
+            _INSERT, (parts.decode(), encoded, bytes, digests, data_version, *(line.decode() for line in lines))
         )
         return connection.total_changes >= before + count
 
     def insert_each(self, connection: sqlite3.Connection) -> None:
         """Insert them one by one; to be done within a transaction."""
-        for key, part in self._parts:
+        for key, part, digests in self._parts:
+            each = zip(part.columns, part.records, digests, strict=True)
             rows = [
-                (key, seq, part.run_id, event_id, type, at, part.data[offset - 1 : offset - 1 + length])
-                for seq, (event_id, type, at, offset, length) in enumerate(part.columns, part.seq)
+                (key, seq, part.run_id, event_id, type, at, record, digest)
+                for seq, ((event_id, type, at, _, _), record, digest) in enumerate(each, part.seq)
             ]
             connection.executemany(_INSERT_ONE, rows)
         apply_each(connection, self._tallies)

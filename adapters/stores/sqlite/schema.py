@@ -6,10 +6,13 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import TypeAlias
 
 from proctor.supervisor.errors import StoreError
 
+from .chaining import chain_records
 from .ordering import ORDERED_EVENTS_AND_RUN_LINES
 
 APPLICATION_ID = 0x70726374
@@ -20,7 +23,10 @@ CLAIMED = "epoch != 0 AND status IN ('created', 'running')"
 WAITING = "state = 'requested' AND NOT ran"
 """What waits for a person, as the index of those knows it."""
 
-MIGRATIONS: tuple[tuple[str, tuple[str, ...]], ...] = (
+
+Statement: TypeAlias = str | Callable[[sqlite3.Connection], None]
+"""In SQL, or what Python does."""
+MIGRATIONS: tuple[tuple[str, tuple[Statement, ...]], ...] = (
     (
         "sessions, runs and their events",
         (
@@ -126,6 +132,7 @@ MIGRATIONS: tuple[tuple[str, tuple[str, ...]], ...] = (
             "DROP TABLE mail",
         ),
     ),
+    ("records tied together by digests", (chain_records,)),
 )
 SCHEMA_VERSION = len(MIGRATIONS)
 
@@ -159,10 +166,18 @@ def bring_up_to_date(connection: sqlite3.Connection, path: Path) -> None:
         if connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0] == 0:
             connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
         for _name, statements in MIGRATIONS[check_version(connection, path) :]:
-            for statement in statements:
-                connection.execute(statement)
+            take_step(connection, statements)
         connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
         connection.execute("COMMIT")
     finally:
         if connection.in_transaction:
             connection.execute("ROLLBACK")
+
+
+def take_step(connection: sqlite3.Connection, statements: Iterable[Statement]) -> None:
+    """Take a file from its version to the next."""
+    for statement in statements:
+        if callable(statement):
+            statement(connection)
+        else:
+            connection.execute(statement)

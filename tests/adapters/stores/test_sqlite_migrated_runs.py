@@ -11,7 +11,7 @@ import anyio
 import msgspec
 
 from proctor.adapters.stores import SQLiteStore
-from proctor.adapters.stores.sqlite.schema import APPLICATION_ID, MIGRATIONS
+from proctor.adapters.stores.sqlite.schema import APPLICATION_ID, MIGRATIONS, take_step
 from proctor.policies.stream.codec import encode_event
 from proctor.policies.stream.events import (
     Event,
@@ -81,7 +81,6 @@ def _of_version(path: Path, version: int) -> sqlite3.Connection:
     connection = sqlite3.connect(path, isolation_level=None)
     connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
     for _name, statements in MIGRATIONS[:version]:
-        for statement in statements:
-            connection.execute(statement)
+        take_step(connection, statements)
     connection.execute(f"PRAGMA user_version = {version}")
     return connection

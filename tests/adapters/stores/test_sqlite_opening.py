@@ -15,7 +15,7 @@ import anyio
 import pytest
 
 from proctor.adapters.stores import SQLiteStore
-from proctor.adapters.stores.sqlite.schema import APPLICATION_ID, MIGRATIONS, SCHEMA_VERSION
+from proctor.adapters.stores.sqlite.schema import APPLICATION_ID, MIGRATIONS, SCHEMA_VERSION, take_step
 from proctor.policies.stream.events import Event, MessageReceived, RunStarted
 from proctor.supervisor.errors import StoreError, UsageError
 from proctor.supervisor.facts import Cancel
@@ -180,8 +180,7 @@ def test_an_older_store_is_brought_up_to_date(tmp_path: Path, version: int, mode
     connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
     connection.execute(f"PRAGMA journal_mode = {mode}")
     for _name, statements in MIGRATIONS[:version]:
-        for statement in statements:
-            connection.execute(statement)
+        take_step(connection, statements)
     connection.execute("INSERT INTO sessions (session_id) VALUES ('s')")
     line = b'{"type":"message_received","session_id":"s","seq":1,"content":"old"}'
     columns = "session_key, seq, run_id, event_id, type, data"

@@ -29,7 +29,7 @@ async def stored(store: SQLiteStore, session_id: str = "s") -> list[Event]:
 
 @pytest.fixture
 async def store(tmp_path: Path) -> AsyncIterator[SQLiteStore]:
-    async with SQLiteStore(tmp_path / "record.db", max_bytes=400_000, busy_timeout_s=0.05) as store:
+    async with SQLiteStore(tmp_path / "record.db", max_bytes=600_000, busy_timeout_s=0.05) as store:
         yield store
 
 

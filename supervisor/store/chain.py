@@ -1,0 +1,28 @@
+"""What ties the records of a session together: the digest of each is over the one before and its own bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from hashlib import sha256
+
+SIZE = 32
+"""Bytes of a digest."""
+
+
+def root(session_id: str) -> bytes:
+    """What stands before a session's first record."""
+    return sha256(b"proctor record\0" + session_id.encode("utf-8", "surrogatepass")).digest()
+
+
+def link(before: bytes, record: bytes) -> bytes:
+    """The digest of a record: whoever knows it knows the session up to there, byte for byte."""
+    return sha256(before + record).digest()
+
+
+def links(before: bytes, records: Iterable[bytes]) -> list[bytes]:
+    """The digests of records that follow one another."""
+    made: list[bytes] = []
+    for record in records:
+        before = sha256(before + record).digest()
+        made.append(before)
+    return made
