@@ -9,8 +9,8 @@ import msgspec
 from proctor.policies.stream.events import TERMINAL, ApprovalEvent, Event, SessionEvent
 
 from ..facts import LogEntry, RunInfo, SessionInfo
-from .claims import GOING_ON
 from .chain import link, root
+from .claims import GOING_ON
 from .codec import NEWS, from_record, status_after, to_record
 from .tally import COUNTED, Tally
 

@@ -19,7 +19,7 @@ def log_page(
     order = "DESC" if newest_first else "ASC"
     # CROSS: the log is what is walked through, whatever else there is an index for.
     sql = (
-        "SELECT position, session_id, events.run_id, seq, tenant, data FROM events"
+        "SELECT position, session_id, events.run_id, seq, tenant, data, digest FROM events"
         " CROSS JOIN sessions ON key = events.session_key LEFT JOIN runs ON runs.run_id = events.run_id"
         f" WHERE {conditions}{of_tenant} ORDER BY position {order} LIMIT {PAGE_ROWS}"
     )
@@ -27,8 +27,16 @@ def log_page(
 
     def page(connection: sqlite3.Connection) -> list[LogEntry]:
         return [
-            LogEntry(position=position, session_id=session_id, run_id=run_id, seq=seq, tenant=tenant, data=data)
-            for position, session_id, run_id, seq, tenant, data in page_of(connection.execute(sql, values), 5)
+            LogEntry(
+                position=position,
+                session_id=session_id,
+                run_id=run_id,
+                seq=seq,
+                tenant=tenant,
+                data=data,
+                digest=digest or b"",
+            )
+            for position, session_id, run_id, seq, tenant, data, digest in page_of(connection.execute(sql, values), 5)
         ]
 
     return page
