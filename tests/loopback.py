@@ -24,8 +24,9 @@ class Exchange:
         self._closing = closing
         self.method = handler.command
         self.path = handler.path
-        body = handler.rfile.read(int(handler.headers.get("content-length") or 0))
-        self.body: dict[str, Any] = json.loads(body) if body else {}
+        self.headers = {name.lower(): value for name, value in handler.headers.items()}
+        self.raw = handler.rfile.read(int(handler.headers.get("content-length") or 0))
+        self.body: dict[str, Any] = json.loads(self.raw) if self.raw else {}
 
     def give(self, body: Mapping[str, Any] | bytes, *, status: int = 200, kind: str = "application/json") -> None:
         """Answer with a whole body; a mapping is JSON."""
@@ -62,11 +63,12 @@ class Server:
 
     Args:
         answer: answers one request; whatever it asks, nothing but a client that went away may fail.
+        port: where, 0 for a free one.
     """
 
-    def __init__(self, answer: Answer) -> None:
+    def __init__(self, answer: Answer, *, port: int = 0) -> None:
         self.closing = threading.Event()
-        self._server = _Threading(("127.0.0.1", 0), _handler(answer, self.closing))
+        self._server = _Threading(("127.0.0.1", port), _handler(answer, self.closing))
         self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02})
         self._thread.start()
         self.url = f"http://127.0.0.1:{self._server.server_address[1]}"

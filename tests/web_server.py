@@ -94,7 +94,7 @@ class Site:
         return answer.data
 
     @contextmanager
-    def stream(self, path: str, *, last: int | None = None) -> Iterator[Iterator[tuple[str, str, Any]]]:
+    def stream(self, path: str, *, last: int | str | None = None) -> Iterator[Iterator[tuple[str, str, Any]]]:
         """Server-sent events: id, event and data of each."""
         connection = http.client.HTTPConnection(self.host, timeout=20)
         headers = {"Authorization": f"Bearer {ANA}"} | ({} if last is None else {"Last-Event-ID": str(last)})

@@ -1,6 +1,7 @@
 """The operator's web page and HTTP API on a store; the runs are other processes'. Needs the extra `web`."""
 
 ROOMS = (
+    "webhook",  # events sent to somebody's own service
     "serving",  # the server on its socket, until it is ended
     "app",  # page and API as one ASGI application, guarded
     "openapi",  # the API described

@@ -7,7 +7,6 @@ done in a thread: the server answers others meanwhile.
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import AsyncGenerator
 from datetime import UTC, datetime
 
 import anyio
@@ -18,6 +17,7 @@ from proctor.policies.monitor.limits import LimitUse
 from proctor.policies.stream.events import TERMINAL, Event, RunStarted
 from proctor.supervisor.errors import UsageError
 from proctor.supervisor.ports import RunInfo, Store
+from proctor.supervisor.store.paging import closing
 
 REMEMBERED = 24
 """Runs whose folds are kept."""
@@ -104,12 +104,9 @@ class Folds:
 
     async def start_of(self, run: RunInfo) -> RunStarted | None:
         """How a run began."""
-        events = self._store.read(run.session_id, run_id=run.run_id)
-        try:
+        if not run.started_seq:
+            return None
+        async with closing(self._store.read(run.session_id, after=run.started_seq - 1)) as events:
             async for event in events:
-                if isinstance(event, RunStarted):
-                    return event
-        finally:
-            if isinstance(events, AsyncGenerator):
-                await events.aclose()
+                return event if isinstance(event, RunStarted) else None
         return None

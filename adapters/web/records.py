@@ -4,25 +4,23 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable
-from contextlib import aclosing
 from datetime import UTC, datetime
-from typing import Any
-
-import msgspec
 
 from proctor.adapters.evaluate.folding import recorded
 from proctor.policies.stream.events import Event
 from proctor.policies.stream.tools import Tool
 from proctor.supervisor.control.approvals import answer, pending
 from proctor.supervisor.errors import UsageError
-from proctor.supervisor.ports import ApprovalAnswer, ApprovalRequest, Cancel, RunInfo, Store
+from proctor.supervisor.ports import ApprovalAnswer, ApprovalRequest, Cancel, RunFilter, RunInfo, Store
+from proctor.supervisor.store.paging import closing
 from proctor.supervisor.watch.subscriptions import Subscription, Subscriptions
 
 from .folds import Folds
 from .identities import Identity
 
 TABLES_KEPT = 256
-_PAGE = 500
+MOST_SEARCHED = 5_000
+"""Runs that one search looks at."""
 GOING_ON = ("created", "running")
 
 
@@ -38,42 +36,8 @@ class ConflictError(UsageError):
     code = "conflict"
 
 
-class RunFilter(msgspec.Struct, frozen=True, kw_only=True):
-    """Which runs are asked for; None does not matter. `text` is looked for in ids, prompt, agent and tenant."""
-
-    status: str | None = None
-    session_id: str | None = None
-    tenant: str | None = None
-    provider: str | None = None
-    label: str | None = None
-    text: str | None = None
-
-    def takes(self, run: RunInfo) -> bool:
-        """Whether a run is among them."""
-        context = context_of(run)
-        return (
-            self.status in (None, run.status)
-            and self.session_id in (None, run.session_id)
-            and self.provider in (None, run.provider)
-            and self.tenant in (None, context.get("tenant"))
-            and (self.label is None or _labelled(context.get("labels") or {}, self.label))
-            and (self.text is None or self.text.casefold() in _words_of(run))
-        )
-
-
-def context_of(run: RunInfo) -> dict[str, Any]:
-    """What was known of a run around it when it was created."""
-    found = run.spec.get("context")
-    return found if isinstance(found, dict) else {}
-
-
-def _labelled(labels: dict[str, Any], wanted: str) -> bool:
-    name, equals, value = wanted.partition("=")
-    return name in labels and (not equals or str(labels[name]) == value)
-
-
 def _words_of(run: RunInfo) -> str:
-    words = (run.run_id, run.session_id, run.provider, run.spec.get("prompt", ""), context_of(run).get("tenant", ""))
+    words = (run.run_id, run.session_id, run.provider, run.spec.get("prompt", ""), run.tenant or "")
     return "\n".join(map(str, words)).casefold()
 
 
@@ -93,35 +57,50 @@ class Records:
             raise MissingError(f"there is no run `{run_id}`")
         return found
 
-    async def runs(self, wanted: RunFilter, *, before: str | None, limit: int) -> tuple[list[RunInfo], str | None]:
-        """A page of runs, newest first, and the `before` of the next page."""
+    async def runs(
+        self, where: RunFilter, *, session_id: str | None, words: str, before: str | None, limit: int
+    ) -> tuple[list[RunInfo], str | None]:
+        """A page of runs, newest first, and the `before` of the next page.
+
+        `words` are looked for in ids, prompt, agent and tenant, in so many runs at a time: the page may hold fewer
+        than there are further on.
+        """
         if before is not None:
             await self.run(before)
-        found: list[RunInfo] = []
-        while page := await self.store.runs(limit=_PAGE, session_id=wanted.session_id, before=before):
-            for run in filter(wanted.takes, page):
-                if len(found) == limit:
-                    return found, found[-1].run_id
+        if not words:
+            found = await self.store.runs(limit=limit + 1, session_id=session_id, before=before, where=where)
+            return found[:limit], found[limit - 1].run_id if len(found) > limit else None
+        wanted, found = words.casefold(), []
+        page = await self.store.runs(limit=MOST_SEARCHED, session_id=session_id, before=before, where=where)
+        for run in page:
+            if wanted in _words_of(run):
                 found.append(run)
-            before = page[-1].run_id
-        return found, None
+                if len(found) == limit:
+                    return found, run.run_id
+        return found, page[-1].run_id if len(page) == MOST_SEARCHED else None
 
     async def events(self, session_id: str, *, run_id: str | None, after: int, limit: int) -> list[Event]:
         """Events with seq > after, at most so many. Raises MissingError for a session there is not."""
         if not await self.store.runs(limit=1, session_id=session_id):
             raise MissingError(f"there is no session `{session_id}`")
         found: list[Event] = []
-        events: Any = self.store.read(session_id, after=after, run_id=run_id)
-        async with aclosing(events):
+        async with closing(self.store.read(session_id, after=after, run_id=run_id)) as events:
             async for event in events:
                 found.append(event)
                 if len(found) == limit:
                     break
         return found
 
-    def follow(self, *, session_id: str | None = None, run_id: str | None = None, after: int = 0) -> Subscription:
+    def follow(
+        self,
+        *,
+        session_id: str | None = None,
+        run_id: str | None = None,
+        tenant: str | None = None,
+        after: int | str = 0,
+    ) -> Subscription:
         """Events as they are stored; see `Supervisor.subscribe`."""
-        return self.subscriptions.subscribe(session_id=session_id, run_id=run_id, after=after)
+        return self.subscriptions.subscribe(session_id=session_id, run_id=run_id, tenant=tenant, after=after)
 
     async def approvals(self) -> list[ApprovalRequest]:
         """What waits for a person, oldest first."""

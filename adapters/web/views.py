@@ -30,7 +30,9 @@ class Me(View, frozen=True, kw_only=True):
 
 
 class RunLine(View, frozen=True, kw_only=True):
-    """A run as a list shows it. Times are UTC, `duration_ms` ends with the run or now."""
+    """A run as a list shows it. Times are UTC, `usage` is what was reported so far; `last_seq`, where only one
+    run is asked for, is the place of its latest event.
+    """
 
     run_id: str
     session_id: str
@@ -43,10 +45,10 @@ class RunLine(View, frozen=True, kw_only=True):
     duration_ms: int | None = None
     tenant: str | None = None
     labels: dict[str, Any] = {}
-    usage: Usage | None = None
-    cost_usd: float | None = None
-    calls: int | None = None
-    violations: int | None = None
+    usage: Usage = msgspec.field(default_factory=Usage)
+    calls: int = 0
+    violations: int = 0
+    last_seq: int | None = None
 
 
 class RunList(View, frozen=True, kw_only=True):

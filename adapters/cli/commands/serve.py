@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import socket
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Coroutine
+from contextlib import AsyncExitStack
+from functools import partial
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import click
@@ -18,8 +22,12 @@ if TYPE_CHECKING:
     from anyio import CancelScope
 
     from proctor.adapters.web.identities import Tokens
+    from proctor.adapters.web.webhook import Target
+    from proctor.supervisor.ports import Store
 
-_LIBRARIES = ("starlette", "uvicorn", "sse_starlette")
+_LIBRARIES = ("starlette", "uvicorn", "sse_starlette", "httpx", "tenacity")
+SECRET = "PROCTOR_WEBHOOK_SECRET"
+"""Names the variable that holds the webhook's secret."""
 DEFAULT = "127.0.0.1:8700"
 
 
@@ -36,6 +44,14 @@ DEFAULT = "127.0.0.1:8700"
     help="Another address that people reach this by, as behind a proxy: https://ops.example.",
 )
 @click.option("--tokens", metavar="FILE", help="Who may see, answer and stop: names, tokens, roles, in YAML.")
+@click.option("--webhook", metavar="URL", help="Send events there, signed with the secret in PROCTOR_WEBHOOK_SECRET.")
+@click.option(
+    "--webhook-type",
+    "types",
+    multiple=True,
+    metavar="TYPE",
+    help="Send events of this type. [default: approvals asked for, violations, ends of runs]",
+)
 @store_option
 @json_option
 def serve(
@@ -43,6 +59,8 @@ def serve(
     anywhere: bool,
     origins: tuple[str, ...],
     tokens: str | None,
+    webhook: str | None,
+    types: tuple[str, ...],
     store: str | None,
     as_json: bool,
 ) -> None:
@@ -62,19 +80,27 @@ def serve(
     from proctor.adapters.kit.http_server import listening, url_of
 
     known, made = _tokens(tokens)
+    target = _target(webhook, types)
     listener = listening(
         listen, why="whoever can connect could try; say `--anywhere` if you mean it", anywhere=anywhere
     )
     try:
         url = f"{url_of(listener)}/"
         shown = f"{url}#token={made}" if made else url
-        run_async(lambda: _served(listener, known, origins, store, shown, as_json=as_json))
+        run_async(lambda: _served(listener, known, origins, store, shown, target, as_json=as_json))
     finally:
         listener.close()
 
 
 async def _served(
-    listener: socket.socket, tokens: Tokens, origins: tuple[str, ...], store: str | None, url: str, *, as_json: bool
+    listener: socket.socket,
+    tokens: Tokens,
+    origins: tuple[str, ...],
+    store: str | None,
+    url: str,
+    target: Target | None,
+    *,
+    as_json: bool,
 ) -> None:
     import anyio
 
@@ -82,7 +108,8 @@ async def _served(
 
     from ..places import VARIABLE, opened
 
-    async with opened(store, must_exist=bool(store or os.environ.get(VARIABLE))) as kept:
+    async with opened(store, must_exist=bool(store or os.environ.get(VARIABLE))) as kept, AsyncExitStack() as stack:
+        sending = _sending(kept, target, store, stack)
         if as_json:
             say_json({"url": url})
         else:
@@ -91,8 +118,32 @@ async def _served(
             note("serving until Ctrl-C")
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(_until_signal, tasks.cancel_scope)
+            if sending is not None:
+                tasks.start_soon(sending)
             await serve_on(kept, listener, tokens, origins)
             tasks.cancel_scope.cancel()
+
+
+def _sending(
+    kept: Store, target: Target | None, store: str | None, stack: AsyncExitStack
+) -> Callable[[], Coroutine[Any, Any, None]] | None:
+    """What sends events, if anything does; raises UsageError while another process sends them there."""
+    if target is None:
+        return None
+    from proctor.adapters.web.webhook import cursor_of, send
+
+    from ..places import store_path
+
+    cursor = stack.enter_context(cursor_of(store_path(store), target.url))
+    _say_warnings()
+    return partial(send, kept, target, cursor)
+
+
+def _say_warnings() -> None:
+    """What could not be sent is said on standard error."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setLevel(logging.WARNING)
+    logging.getLogger("proctor").addHandler(handler)
 
 
 async def _until_signal(scope: CancelScope) -> None:
@@ -112,6 +163,16 @@ def _tokens(file: str | None) -> tuple[Tokens, str | None]:
     given = from_environment()
     tokens, made = one_token(given)
     return tokens, None if given else made
+
+
+def _target(url: str | None, types: tuple[str, ...]) -> Target | None:
+    if url is None:
+        if types:
+            raise click.UsageError("`--webhook-type` needs `--webhook URL`")
+        return None
+    from proctor.adapters.web.webhook import target_of
+
+    return target_of(url, os.environ.pop(SECRET, None), types)
 
 
 def _check_origin(origin: str) -> None:

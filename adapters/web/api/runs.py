@@ -2,32 +2,35 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Annotated, Any
 
 import msgspec
 
 from proctor.policies.stream.events import Event
-from proctor.supervisor.ports import RunInfo
+from proctor.supervisor.ports import RunFilter, RunInfo, RunStatus
 
 from ..operations import Asked, Operation
-from ..records import RunFilter, context_of
 from ..views import EventList, RunLine, RunList
 
 Limit = Annotated[int, msgspec.Meta(ge=1, le=500)]
+Label = Annotated[str, msgspec.Meta(pattern="^[^=]+=")]
 Seq = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 
 
 class RunQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which runs: `label` is NAME or NAME=VALUE, `q` is looked for in ids, prompt, agent and tenant, `before` the
-    `next` of the page before.
+    """Which runs: `label` is NAME=VALUE, `q` is looked for in ids, prompt, agent and tenant, `since` and `until`
+    bound the start, `before` is the `next` of the page before.
     """
 
-    status: str | None = None
+    status: RunStatus | None = None
     session: str | None = None
     tenant: str | None = None
     provider: str | None = None
-    label: str | None = None
-    q: str | None = None
+    label: Label | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+    q: str = ""
     before: str | None = None
     limit: Limit = 50
 
@@ -39,9 +42,8 @@ class EventQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     limit: Limit = 200
 
 
-def run_line(run: RunInfo) -> RunLine:
+def run_line(run: RunInfo, last_seq: int | None = None) -> RunLine:
     """A run as a list shows it."""
-    context = context_of(run)
     return RunLine(
         run_id=run.run_id,
         session_id=run.session_id,
@@ -49,8 +51,15 @@ def run_line(run: RunInfo) -> RunLine:
         status=run.status,
         prompt=str(run.spec.get("prompt", "")),
         created_at=run.created_at,
-        tenant=context.get("tenant"),
-        labels=context.get("labels") or {},
+        started_at=run.started_at,
+        ended_at=run.ended_at,
+        duration_ms=run.duration_ms,
+        tenant=run.tenant,
+        labels=run.labels,
+        usage=run.usage,
+        calls=run.calls,
+        violations=run.violations,
+        last_seq=last_seq,
     )
 
 
@@ -62,20 +71,24 @@ def event_data(event: Event) -> dict[str, Any]:
 
 async def _runs(asked: Asked) -> RunList:
     query: RunQuery = asked.query
-    wanted = RunFilter(
-        status=query.status,
-        session_id=query.session,
+    name, _, value = (query.label or "").partition("=")
+    where = RunFilter(
+        status=frozenset([query.status] if query.status else ()),
         tenant=query.tenant,
+        labels={name: value} if query.label else {},
         provider=query.provider,
-        label=query.label,
-        text=query.q or None,
+        since=query.since,
+        until=query.until,
     )
-    found, following = await asked.records.runs(wanted, before=query.before, limit=query.limit)
+    found, following = await asked.records.runs(
+        where, session_id=query.session, words=query.q, before=query.before, limit=query.limit
+    )
     return RunList(runs=tuple(map(run_line, found)), next=following)
 
 
 async def _run(asked: Asked) -> RunLine:
-    return run_line(await asked.records.run(asked.path["run_id"]))
+    run = await asked.records.run(asked.path["run_id"])
+    return run_line(run, run.ended_seq or await asked.records.store.last_seq(run.session_id))
 
 
 async def _run_events(asked: Asked) -> EventList:

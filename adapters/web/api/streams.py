@@ -32,8 +32,18 @@ class StreamQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     types: str = ""
 
 
+class LogQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where to begin: behind the cursor `after`, `start` for everything there is, nothing for what is to come; or
+    behind what the header `Last-Event-ID` says. Of one tenant, and of types with commas between.
+    """
+
+    after: str = ""
+    tenant: str | None = None
+    types: str = ""
+
+
 class Stream(View, frozen=True, kw_only=True):
-    """Server-sent events, each with `id` (its seq), `event` (its type) and `data` (the event as JSON)."""
+    """Server-sent events, each with `id` (its cursor), `event` (its type) and `data` (the event as JSON)."""
 
 
 async def _run_stream(asked: Asked) -> Any:
@@ -45,6 +55,14 @@ async def _session_stream(asked: Asked) -> Any:
     session_id = asked.path["session_id"]
     await asked.records.events(session_id, run_id=None, after=0, limit=1)
     return _stream(asked, asked.records.follow(session_id=session_id, after=_cursor(asked)))
+
+
+async def _log_stream(asked: Asked) -> Any:
+    query: LogQuery = asked.query
+    after = asked.request.headers.get("last-event-id") or query.after
+    async with asked.records.follow(tenant=query.tenant, after=after or 0) as events:
+        place = events.cursor  # one of another store is an error of the request
+    return _stream(asked, asked.records.follow(tenant=query.tenant, after=place))
 
 
 def _cursor(asked: Asked) -> int:
@@ -84,7 +102,7 @@ async def _sent(subscription: Subscription, types: frozenset[str]) -> AsyncGener
         async for event in events:
             if not types or event.type in types:
                 data = encode_event(event).decode()
-                yield ServerSentEvent(data=data, id=str(event.seq), event=event.type, sep="\n")
+                yield ServerSentEvent(data=data, id=str(events.cursor), event=event.type, sep="\n")
     yield ServerSentEvent(data="{}", event="end", sep="\n")
 
 
@@ -110,6 +128,16 @@ OPERATIONS = (
         "run_stream",
         "The events of a run, then those to come; after its end, `end`.",
         _run_stream,
+    ),
+    Operation(
+        "GET",
+        "/api/stream",
+        "stream",
+        "The events of all runs, as they are stored, whatever process they are in.",
+        _log_stream,
+        Stream,
+        query=LogQuery,
+        media="text/event-stream",
     ),
     Operation(
         "GET",

@@ -6,6 +6,7 @@ import { Keyed, ask, fill, h, toast } from "./dom.js";
 import { amount, duration, limitName, moment, number, usd } from "./format.js";
 import { TYPES, Timeline } from "./timeline.js";
 
+const MOST_EVENTS = 5000;
 const KINDS = [
   ["", "Everything"],
   ["call", "Calls"],
@@ -71,7 +72,10 @@ export class Run {
 
   async listen() {
     try {
-      for await (const { data } of follow(`${this.path}/stream?types=${TYPES.join(",")}`, { signal: this.stop.signal })) {
+      const { last_seq: last } = await get(this.path);
+      this.timeline.left.hidden = last <= MOST_EVENTS;
+      const query = `after=${Math.max(0, last - MOST_EVENTS)}&types=${TYPES.join(",")}`;
+      for await (const { data } of follow(`${this.path}/stream?${query}`, { signal: this.stop.signal })) {
         this.told = null;
         this.timeline.add(data);
       }
@@ -101,8 +105,8 @@ export class Run {
       ["Agent", run.provider],
       ["Began", moment(since)],
       ["Time", took === null ? "" : duration(took)],
-      ["Tokens", run.usage && number(run.usage.input_tokens + run.usage.output_tokens)],
-      ["Cost", run.cost_usd && usd(run.cost_usd)],
+      ["Tokens", number(run.usage.input_tokens + run.usage.output_tokens)],
+      ["Cost", run.usage.cost_usd > 0 && usd(run.usage.cost_usd)],
       ["Tenant", run.tenant],
       ["Labels", labels.join(", ")],
       ["Run", h("code", {}, run.run_id)],

@@ -106,8 +106,9 @@ class Row {
     fill(this.pill, run.status === "cancelled" ? "ended" : run.status);
     fill(this.prompt, run.prompt || "(no prompt)");
     fill(this.meta, facts(run));
-    const used = run.usage ? `${number(run.usage.input_tokens + run.usage.output_tokens)} tokens` : null;
-    const cost = run.cost_usd ? usd(run.cost_usd) : null;
+    const tokens = run.usage.input_tokens + run.usage.output_tokens;
+    const used = tokens ? `${number(tokens)} tokens` : null;
+    const cost = run.usage.cost_usd ? usd(run.usage.cost_usd) : null;
     const took = run.duration_ms === null ? null : duration(run.duration_ms);
     const second = [cost ?? used, took].filter(Boolean).join(" · ");
     fill(this.figures, h("div", {}, moment(run.created_at)), second && h("div", {}, second));

@@ -58,11 +58,27 @@ def test_runs_are_listed_found_and_paged(site: web_server.Site, run_id: str) -> 
     assert (run["run_id"], run["status"], run["tenant"], run["labels"]) == (
         run_id, "completed", "acme", {"env": "prod"},
     )  # fmt: skip
-    for query in ("status=completed", "tenant=acme", "label=env", "label=env=prod", "q=CLEAN", "provider=scripted"):
+    for query in (
+        "status=completed",
+        "tenant=acme",
+        "since=2026-01-01T00:00:00Z",
+        "label=env=prod",
+        "q=CLEAN",
+        "provider=scripted",
+    ):
         assert [each["run_id"] for each in site.get(f"/api/runs?{query}")["runs"]] == [run_id], query
-    for query in ("status=running", "tenant=other", "label=env=dev", "label=team", "q=nothing", f"before={run_id}"):
+    for query in (
+        "status=running",
+        "tenant=other",
+        "label=env=dev",
+        "until=2026-01-01T00:00:00Z",
+        "q=nothing",
+        f"before={run_id}",
+    ):
         assert site.get(f"/api/runs?{query}")["runs"] == [], query
-    assert site.get(f"/api/runs/{run_id}") == run
+    one = site.get(f"/api/runs/{run_id}")
+    assert {**one, "last_seq": None} == run
+    assert (one["usage"]["input_tokens"], one["calls"], one["violations"]) == (600, 1, 1)
 
 
 def test_events_come_page_by_page(site: web_server.Site, run_id: str, events: list[dict[str, Any]]) -> None:
@@ -92,6 +108,17 @@ def test_a_stream_goes_on_behind_its_last_event(
         assert read[-1][1] == "end"
     with site.stream(f"{path}?types=tool_call_denied") as stream:
         assert [kind for _, kind, _ in stream] == ["tool_call_denied", "end"]
+
+
+def test_the_stream_of_everything_goes_on_behind_its_cursor(site: web_server.Site, run_id: str) -> None:
+    """From the start, from a cursor in a new connection, and of a tenant; runs of any process come as they go."""
+    with site.stream("/api/stream?after=start") as stream:
+        cursor, event = next((id, event) for id, kind, event in stream if kind == "run_completed")
+    assert event["run_id"] == run_id
+    with site.stream("/api/stream", last=cursor) as stream, site.stream("/api/stream?tenant=other") as others:
+        later = web_server.ran(site, "steps: [{say: Hello.}]\n", POLICY, "--context", "tenant=other")
+        for read in (stream, others):
+            assert [next(read)[2]["seq"] for _ in later[:-1]] == [each["seq"] for each in later[:-1]]
 
 
 def test_decisions_are_explained(site: web_server.Site, run_id: str) -> None:
@@ -188,6 +215,10 @@ def test_every_operation_answers_as_it_is_described(site: web_server.Site, run_i
         ("GET", "/api/approvals/run_x.1", None, 404),
         ("GET", "/api/runs?limit=0", None, 400),
         ("GET", "/api/runs?limit=many", None, 400),
+        ("GET", "/api/runs?status=odd", None, 400),
+        ("GET", "/api/runs?label=env", None, 400),
+        ("GET", "/api/runs?since=soon", None, 400),
+        ("GET", "/api/stream?after=nowhere", None, 400),
         ("GET", "/api/runs?stauts=running", None, 400),
         ("GET", "/api/runs?limit=1&limit=2", None, 400),
         ("GET", "/api/nothing", None, 404),

@@ -1,0 +1,67 @@
+"""An event as a CloudEvent, and the signature that a receiver checks (Standard Webhooks).
+
+The signature is an HMAC-SHA256, with the shared secret, over `ID.TIMESTAMP.BODY`. A receiver refuses a timestamp
+that is more than five minutes off: a message that somebody kept cannot be sent again later.
+"""
+
+from __future__ import annotations
+
+import base64
+import hmac
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from proctor.policies.stream.events import Event
+
+MEDIA = "application/cloudevents+json"
+
+
+class CloudEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The envelope, version 1.0, in its structured form. `subject` is the run."""
+
+    specversion: str
+    id: str
+    source: str
+    type: str
+    subject: str = ""
+    time: datetime | None = None
+    datacontenttype: str = "application/json"
+    sessionid: str = ""
+    data: Any = None
+
+
+_encode = msgspec.json.Encoder(enc_hook=str).encode
+
+
+def message_id(event: Event) -> str:
+    """What tells a receiver that it had an event before."""
+    return f"{event.session_id}.{event.seq}"
+
+
+def enveloped(event: Event, store_id: str) -> bytes:
+    """An event in its envelope."""
+    envelope = CloudEvent(
+        specversion="1.0",
+        id=message_id(event),
+        source=f"/proctor/{store_id}",
+        type=f"proctor.{event.type}",
+        subject=event.run_id,
+        time=event.at,
+        sessionid=event.session_id,
+        data=event,
+    )
+    data: dict[str, Any] = msgspec.to_builtins(envelope, enc_hook=str)
+    return _encode({**data, "datacontenttype": "application/json"})
+
+
+def signed(key: bytes, id: str, body: bytes, at: int) -> dict[str, str]:
+    """The headers of a message sent at a time, in seconds since the epoch."""
+    digest = hmac.digest(key, f"{id}.{at}.".encode() + body, "sha256")
+    return {
+        "content-type": MEDIA,
+        "webhook-id": id,
+        "webhook-timestamp": str(at),
+        "webhook-signature": f"v1,{base64.b64encode(digest).decode()}",
+    }

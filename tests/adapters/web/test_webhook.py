@@ -1,0 +1,280 @@
+"""Events sent to a receiver on loopback: one that takes them, fails, hangs, refuses, is gone (docs: Webhook)."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import anyio
+import anyio.lowlevel
+import loopback
+import pytest
+from cloudevents.v1.http import from_http
+
+from proctor.adapters.stores import SQLiteStore
+from proctor.adapters.web.webhook import Target, cursor_of, send, target_of
+from proctor.policies.stream import events as ev
+from proctor.supervisor.errors import UsageError
+from proctor.supervisor.ports import RunInfo, Store
+
+SECRET = "a-secret-both-sides-know"
+pytestmark = pytest.mark.anyio
+
+
+class Receiver:
+    """Keeps what comes; `answer` says with what status each is answered, by its count from 1."""
+
+    def __init__(self, answer: Callable[[int], int | None], port: int) -> None:
+        self._answer = answer
+        self.got: list[loopback.Exchange] = []
+        self.taken: list[str] = []
+        self._server = loopback.Server(self._take, port=port)
+        self.port = int(self._server.url.rpartition(":")[2])
+        self.url = f"{self._server.url}/hook?token=not-to-be-logged"
+
+    def _take(self, exchange: loopback.Exchange) -> None:
+        self.got.append(exchange)
+        status = self._answer(len(self.got))
+        if status is None:
+            exchange.hold()
+            return
+        if status < 300:
+            self.taken.append(exchange.body["data"]["message"])
+        exchange.give({}, status=status)
+
+    async def until(self, *taken: str) -> None:
+        """Return when just these have arrived."""
+        with anyio.fail_after(20):
+            while self.taken != list(taken):
+                await anyio.to_thread.run_sync(threading.Event().wait, 0.01)
+
+    def close(self) -> None:
+        self._server.close()
+
+
+@contextmanager
+def receiving(answer: Callable[[int], int | None] = lambda n: 204, *, port: int = 0) -> Iterator[Receiver]:
+    receiver = Receiver(answer, port)
+    try:
+        yield receiver
+    finally:
+        receiver.close()
+
+
+def target(url: str, **more: Any) -> Target:
+    """That waits hardly at all."""
+    patience = {"first_wait_s": 0.01, "longest_wait_s": 0.02, "timeout_s": 5.0} | more
+    return Target(url=url, key=SECRET.encode(), types=frozenset(["policy_violation"]), **patience)
+
+
+class Sending:
+    """A store, and the webhook that is started and ended on it."""
+
+    def __init__(self, store: Store, place: Path) -> None:
+        self.store = store
+        self.place = place
+
+    async def violated(self, message: str, *, ago_s: float = 0) -> None:
+        """Something to send, and something that is not."""
+        at = datetime.now(UTC) - timedelta(seconds=ago_s)
+        about: dict[str, Any] = {"run_id": "run_1", "session_id": "ses_1", "at": at}
+        await self.store.append(
+            [ev.MessageReceived(content="x", **about), ev.PolicyViolated(message=message, **about)]
+        )
+
+    @asynccontextmanager
+    async def to(self, wanted: Target) -> AsyncIterator[None]:
+        """Send while inside."""
+        with cursor_of(self.place, wanted.url) as cursor:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(send, self.store, wanted, cursor)
+                yield
+                tasks.cancel_scope.cancel()
+
+    async def begun(self, wanted: Target) -> None:
+        """Start it and end it at once: from now on there is a cursor."""
+        with cursor_of(self.place, wanted.url) as cursor:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(send, self.store, wanted, cursor)
+                while cursor.read() is None:
+                    await anyio.lowlevel.checkpoint()
+                tasks.cancel_scope.cancel()
+
+
+@pytest.fixture
+async def sending(tmp_path: Path) -> Any:
+    """A store with a run."""
+    place = tmp_path / "runs.db"
+    async with SQLiteStore(place) as store:
+        await store.create_run(RunInfo(run_id="run_1", session_id="ses_1"))
+        await store.append([ev.RunStarted(run_id="run_1", session_id="ses_1")])
+        yield Sending(store, place)
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    """The server of the page runs on it."""
+    return "asyncio"
+
+
+async def test_what_is_sent_is_a_signed_cloud_event(sending: Sending) -> None:
+    """Read by the CloudEvents library; the signature is that of Standard Webhooks over id, time and body."""
+    with receiving() as receiver:
+        wanted = target(receiver.url)
+        await sending.begun(wanted)
+        await sending.violated("one")
+        async with sending.to(wanted):
+            await receiver.until("one")
+        (exchange,) = receiver.got
+
+    event = from_http(exchange.headers, exchange.raw)
+    id, at = exchange.headers["webhook-id"], exchange.headers["webhook-timestamp"]
+    digest = hmac.new(SECRET.encode(), f"{id}.{at}.".encode() + exchange.raw, hashlib.sha256).digest()
+    assert (event["type"], event["subject"], event["id"]) == ("proctor.policy_violation", "run_1", id)
+    assert event.data["message"] == "one"
+    assert exchange.headers["webhook-signature"] == f"v1,{base64.b64encode(digest).decode()}"
+    assert abs(int(at) - datetime.now(UTC).timestamp()) < 300
+
+
+async def test_the_first_start_begins_with_what_is_to_come(sending: Sending) -> None:
+    """A new receiver is not flooded with the past; a restart goes on where it was, losing nothing."""
+    await sending.violated("before")
+    with receiving() as receiver:
+        wanted = target(receiver.url)
+        await sending.begun(wanted)
+        await sending.violated("one")
+        async with sending.to(wanted):
+            await receiver.until("one")
+        await sending.violated("while it was down")
+        async with sending.to(wanted):
+            await receiver.until("one", "while it was down")
+
+
+async def test_a_receiver_that_fails_is_tried_again_in_order(sending: Sending) -> None:
+    """Nothing overtakes what is not taken yet; the id stays the same."""
+    with receiving(lambda n: 503 if n < 4 else 200) as receiver:
+        wanted = target(receiver.url)
+        await sending.begun(wanted)
+        await sending.violated("one")
+        await sending.violated("two")
+        async with sending.to(wanted):
+            await receiver.until("one", "two")
+
+    assert [each.body["data"]["message"] for each in receiver.got] == ["one"] * 4 + ["two"]
+    assert len({each.headers["webhook-id"] for each in receiver.got}) == 2
+
+
+async def test_a_receiver_that_hangs_is_left_and_asked_again(sending: Sending) -> None:
+    """After the bound of one try."""
+    with receiving(lambda n: None if n == 1 else 200) as receiver:
+        wanted = target(receiver.url, timeout_s=0.2)
+        await sending.begun(wanted)
+        await sending.violated("one")
+        async with sending.to(wanted):
+            await receiver.until("one")
+
+
+async def test_a_receiver_that_is_gone_gets_everything_when_it_is_back(
+    sending: Sending, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nobody listens at first; the log says so, without what stands in the URL behind the host."""
+    with receiving() as receiver:
+        wanted = target(receiver.url)
+    await sending.begun(wanted)
+    await sending.violated("one")
+    await sending.violated("two")
+    async with sending.to(wanted):
+        with anyio.fail_after(20):
+            while "webhook.again" not in caplog.text:
+                await anyio.to_thread.run_sync(threading.Event().wait, 0.01)
+        with receiving(port=receiver.port) as again:
+            await again.until("one", "two")
+    assert "not-to-be-logged" not in caplog.text
+
+
+async def test_what_the_receiver_refuses_holds_up_nothing_for_ever(sending: Sending) -> None:
+    """After some tries the next one has its turn."""
+    with receiving(lambda n: 400 if n <= 3 else 200) as receiver:
+        wanted = target(receiver.url, refusals=3)
+        await sending.begun(wanted)
+        await sending.violated("refused")
+        await sending.violated("two")
+        async with sending.to(wanted):
+            await receiver.until("two")
+
+    assert len(receiver.got) == 4
+
+
+async def test_what_is_too_old_is_no_news(sending: Sending) -> None:
+    """A receiver that was gone for days is not flooded when it is back."""
+    with receiving() as receiver:
+        wanted = target(receiver.url, oldest_s=60)
+        await sending.begun(wanted)
+        await sending.violated("old", ago_s=3600)
+        await sending.violated("new")
+        async with sending.to(wanted):
+            await receiver.until("new")
+
+
+async def test_a_receiver_that_wants_no_more_gets_no_more(sending: Sending) -> None:
+    """Status 410; what it did not take is kept for the next start."""
+    with receiving(lambda n: 410 if n == 1 else 200) as receiver:
+        wanted = target(receiver.url)
+        await sending.begun(wanted)
+        await sending.violated("one")
+        with anyio.fail_after(20), cursor_of(sending.place, wanted.url) as cursor:
+            await send(sending.store, wanted, cursor)
+        assert len(receiver.got) == 1
+        async with sending.to(wanted):
+            await receiver.until("one")
+
+
+async def test_a_redirect_is_not_followed(sending: Sending) -> None:
+    """It would carry what agents do to another place."""
+    with receiving(lambda n: 302 if n == 1 else 200) as receiver:
+        wanted = target(receiver.url)
+        await sending.begun(wanted)
+        await sending.violated("one")
+        async with sending.to(wanted):
+            await receiver.until("one")
+
+    assert {each.path for each in receiver.got} == {"/hook?token=not-to-be-logged"}
+
+
+async def test_one_process_sends_at_a_time(tmp_path: Path) -> None:
+    """Two would send everything twice."""
+    with (
+        cursor_of(tmp_path / "runs.db", "https://ops.example"),
+        pytest.raises(UsageError, match="another process"),
+        cursor_of(tmp_path / "runs.db", "https://ops.example"),
+    ):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("url", "secret", "types", "said"),
+    [
+        ("ops.example/hook", SECRET, (), "is no address"),
+        ("https://ana:pw@ops.example", SECRET, (), "is no address"),
+        ("http://ops.example/hook", SECRET, (), "in clear"),
+        ("https://ops.example/hook", None, (), "needs a secret"),
+        ("https://ops.example/hook", "short", (), "at least 16"),
+        ("https://ops.example/hook", "whsec_not base64 at all", (), "no base64"),
+        ("https://ops.example/hook", SECRET, ("run_finished",), "no event type `run_finished`"),
+    ],
+)
+async def test_a_target_that_makes_no_sense_is_one_clear_error(
+    url: str, secret: str | None, types: tuple[str, ...], said: str
+) -> None:
+    """The secret is not repeated."""
+    with pytest.raises(UsageError, match=said) as raised:
+        target_of(url, secret, types)
+
+    assert "short" not in str(raised.value)
