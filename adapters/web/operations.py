@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from proctor.policies.errors import PolicyError
-from proctor.supervisor.errors import ProctorError, StoreError, UsageError
+from proctor.supervisor.errors import ApprovalError, ProctorError, StoreError, UsageError
 
 from .guard import MOST_BODY, refused
 from .identities import Identity, Role
@@ -91,6 +91,8 @@ def endpoint(operation: Operation, records: Records) -> Callable[[Request], Awai
 
 
 def _told(error: ProctorError) -> Response:
+    if isinstance(error, ApprovalError):
+        return refused(404 if error.kind == "unknown" else 409, error.kind, str(error))
     statuses = {
         MissingError: 404,
         ConflictError: 409,

@@ -3,25 +3,36 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable
 from datetime import UTC, datetime
 
 from proctor.adapters.evaluate.folding import recorded
 from proctor.policies.stream.events import Event
 from proctor.policies.stream.tools import Tool
-from proctor.supervisor.control.approvals import answer, pending
+from proctor.supervisor.control.approvals import answer
+from proctor.supervisor.control.reaping import reap_run
 from proctor.supervisor.errors import UsageError
-from proctor.supervisor.ports import ApprovalAnswer, ApprovalRequest, Cancel, RunFilter, RunInfo, Store
+from proctor.supervisor.ports import (
+    ApprovalAnswer,
+    ApprovalRequest,
+    Cancel,
+    RunFilter,
+    RunInfo,
+    Store,
+    StoredApproval,
+)
 from proctor.supervisor.store.paging import closing
 from proctor.supervisor.watch.subscriptions import Subscription, Subscriptions
 
+from ..kit.remains import end_remains
 from .folds import Folds
 from .identities import Identity
 
 TABLES_KEPT = 256
 MOST_SEARCHED = 5_000
 """Runs that one search looks at."""
-GOING_ON = ("created", "running")
+MOST_COUNTED = 1_000
+"""Waiting calls that are counted."""
+GOING_ON = ("created", "running", "lost")
 
 
 class MissingError(UsageError):
@@ -31,7 +42,7 @@ class MissingError(UsageError):
 
 
 class ConflictError(UsageError):
-    """It is too late, or it was another input."""
+    """It is too late."""
 
     code = "conflict"
 
@@ -102,26 +113,21 @@ class Records:
         """Events as they are stored; see `Supervisor.subscribe`."""
         return self.subscriptions.subscribe(session_id=session_id, run_id=run_id, tenant=tenant, after=after)
 
-    async def approvals(self) -> list[ApprovalRequest]:
-        """What waits for a person, oldest first."""
-        return await pending(self.store)
+    async def approvals(self, limit: int) -> tuple[list[ApprovalRequest], int]:
+        """The oldest of those that wait for a person, and how many there are, counted up to a bound."""
+        waiting = await self.store.approvals(limit=MOST_COUNTED)
+        return [approval.request for approval in waiting[:limit]], len(waiting)
 
-    async def approval(self, approval_id: str) -> ApprovalRequest:
-        """One that waits. Raises MissingError for none, ConflictError for one that is closed."""
-        for request in await self.approvals():
-            if request.approval_id == approval_id:
-                return request
-        raise MissingError(f"there is no approval `{approval_id}` that waits")
+    async def approval(self, approval_id: str) -> StoredApproval:
+        """An approval as it stands. Raises MissingError."""
+        found = await self.store.approval(approval_id)
+        if found is None:
+            raise MissingError(f"there is no approval `{approval_id}`")
+        return found
 
-    async def answer(self, approval_id: str, given: ApprovalAnswer, who: Identity) -> None:
-        """Answer an approval. Raises MissingError, or ConflictError for one that was answered or asks about
-        another input.
-        """
-        try:
-            await answer(self.store, approval_id, given)
-        except UsageError as error:
-            run = await self.store.run(approval_id.rpartition(".")[0])
-            raise (MissingError if run is None else ConflictError)(str(error)) from None
+    async def answer(self, approval_id: str, given: ApprovalAnswer, who: Identity) -> StoredApproval:
+        """Answer an approval. Raises ApprovalError where the answer does not count."""
+        return await answer(self.store, approval_id, given)
 
     async def tools_of(self, run_id: str) -> tuple[Tool, ...]:
         """The tools of the client of a run, as far as they are known."""
@@ -134,12 +140,13 @@ class Records:
                 self._tools.popitem(last=False)
         return self._tools[run_id]
 
-    async def cancel(self, runs: Iterable[RunInfo], *, reason: str, who: Identity) -> list[str]:
-        """Tell runs to end; each of those that go on is told."""
-        told = []
-        for run in runs:
-            if run.status in GOING_ON:
-                order = Cancel(scope="run", value=run.run_id, by=who.name, reason=reason, at=datetime.now(UTC))
-                await self.store.instruct(order)
-                told.append(run.run_id)
-        return told
+    async def cancel(self, run: RunInfo, *, reason: str, who: Identity) -> None:
+        """End a run: one that goes on is told to, one whose owner is gone is ended here. Raises ConflictError for one
+        that is over.
+        """
+        if run.status == "lost" and await reap_run(self.store, run, remains=end_remains):
+            return
+        if run.status not in GOING_ON:
+            raise ConflictError(f"run `{run.run_id}` is over: it is {run.status}")
+        order = Cancel(scope="run", value=run.run_id, by=who.name, reason=reason, at=datetime.now(UTC))
+        await self.store.instruct(order)

@@ -114,6 +114,7 @@ class CallShown(View, frozen=True, kw_only=True):
 
 class ApprovalView(View, frozen=True, kw_only=True):
     """A call that waits for a person, with its whole input. `held`: it waits now; else a grant is for a later run.
+    `state` is requested, granted, denied, expired or withdrawn.
 
     `input_digest` goes with the answer, so that what runs is what was shown. `scopes` are those a grant may have.
     """
@@ -133,13 +134,17 @@ class ApprovalView(View, frozen=True, kw_only=True):
     requested_at: datetime | None = None
     expires_at: datetime | None = None
     held: bool = True
+    state: str = "requested"
+    answered_by: str | None = None
+    answered_at: datetime | None = None
+    answer_reason: str | None = None
     prompt: str = ""
     provider: str = ""
     scopes: tuple[str, ...] = ("once",)
 
 
 class ApprovalList(View, frozen=True, kw_only=True):
-    """Calls that wait, oldest first; `total` counts those that are not on this page too."""
+    """Calls that wait, oldest first; `total` counts those that are not on this page too, up to 1,000."""
 
     approvals: tuple[ApprovalView, ...]
     total: int
@@ -204,6 +209,6 @@ class Policies(View, frozen=True, kw_only=True):
 
 
 class Cancelled(View, frozen=True, kw_only=True):
-    """The runs that were told to end; each ends in order, which its events tell."""
+    """The run that is told to end; it ends in order, which its events tell."""
 
-    runs: tuple[str, ...]
+    run_id: str

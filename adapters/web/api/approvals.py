@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 import msgspec
+from msgspec import structs
 
 from proctor.supervisor.ports import ApprovalAnswer, ApprovalRequest
 
@@ -37,13 +38,21 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 async def _approvals(asked: Asked) -> ApprovalList:
-    waiting = await asked.records.approvals()
-    shown = [await _view(asked.records, request) for request in waiting[: asked.query.limit]]
-    return ApprovalList(approvals=tuple(shown), total=len(waiting))
+    waiting, total = await asked.records.approvals(asked.query.limit)
+    shown = [await _view(asked.records, request) for request in waiting]
+    return ApprovalList(approvals=tuple(shown), total=total)
 
 
 async def _approval(asked: Asked) -> ApprovalView:
-    return await _view(asked.records, await asked.records.approval(asked.path["approval_id"]))
+    found = await asked.records.approval(asked.path["approval_id"])
+    given = found.answer
+    return structs.replace(
+        await _view(asked.records, found.request),
+        state=found.state,
+        answered_by=given.by if given else None,
+        answered_at=found.answered_at,
+        answer_reason=given.reason if given else None,
+    )
 
 
 async def _answer(asked: Asked) -> Answered:
@@ -93,7 +102,7 @@ OPERATIONS = (
         ApprovalList,
         query=ApprovalQuery,
     ),
-    Operation("GET", _ONE, "approval", "One call that waits.", _approval, ApprovalView),
+    Operation("GET", _ONE, "approval", "One approval as it stands.", _approval, ApprovalView),
     Operation(
         "POST",
         f"{_ONE}/answer",

@@ -8,7 +8,8 @@ from typing import Annotated, Any
 import msgspec
 
 from proctor.policies.stream.events import Event
-from proctor.supervisor.ports import RunFilter, RunInfo, RunStatus
+from proctor.supervisor.facts import RunStatus
+from proctor.supervisor.ports import RunFilter, RunInfo
 
 from ..operations import Asked, Operation
 from ..views import EventList, RunLine, RunList

@@ -7,7 +7,6 @@ from typing import Annotated
 import msgspec
 
 from ..operations import Asked, Operation
-from ..records import ConflictError
 from ..views import Cancelled
 
 Reason = Annotated[str, msgspec.Meta(max_length=2_000)]
@@ -22,10 +21,8 @@ class Cancel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 async def _cancel(asked: Asked) -> Cancelled:
     run = await asked.records.run(asked.path["run_id"])
     reason = asked.body.reason or f"ended by {asked.who.name}"
-    told = await asked.records.cancel([run], reason=reason, who=asked.who)
-    if not told:
-        raise ConflictError(f"run `{run.run_id}` is over: it is {run.status}")
-    return Cancelled(runs=tuple(told))
+    await asked.records.cancel(run, reason=reason, who=asked.who)
+    return Cancelled(run_id=run.run_id)
 
 
 OPERATIONS = (

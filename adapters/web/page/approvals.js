@@ -127,7 +127,7 @@ export class Card {
     } catch (error) {
       fill(this.told, error.message);
       this.told.className = "banner bad";
-      this.sent = error.code === "conflict";
+      this.sent = error.status === 409;
     }
     this.told.hidden = false;
   }

@@ -90,7 +90,7 @@ export class Run {
     fill(this.heading, this.title);
     this.pill.className = `pill ${run.status}`;
     fill(this.pill, run.status === "cancelled" ? "ended" : run.status);
-    this.cancel.hidden = !(this.me.roles.includes("stop") && ["created", "running"].includes(run.status));
+    this.cancel.hidden = !(this.me.roles.includes("stop") && ["created", "running", "lost"].includes(run.status));
     this.tick();
     await Promise.all([this.showLimits(), this.showWaiting()]);
   }

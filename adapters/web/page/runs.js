@@ -10,6 +10,7 @@ const STATES = [
   ["completed", "Completed"],
   ["failed", "Failed"],
   ["cancelled", "Ended"],
+  ["lost", "Lost"],
 ];
 const PAGE = 50;
 

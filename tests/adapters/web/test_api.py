@@ -168,7 +168,9 @@ def test_a_waiting_call_is_shown_and_answered(site: web_server.Site) -> None:
         assert process.stdout is not None
         told = [json.loads(line) for line in process.stdout]
         late = site.ask("POST", f"{one}/answer", body=answer)
+        closed = site.get(one)
 
+    assert (closed["state"], closed["answered_by"]) == ("denied", "ben")
     assert (other.status, taken.status, late.status) == (409, 200, 409)
     (denied,) = [event for event in told if event["type"] == "tool_call_denied"]
     (by,) = [event["by"] for event in told if event["type"] == "tool_approval_denied"]
