@@ -93,8 +93,8 @@ class LaunchOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 class Launch(msgspec.Struct, frozen=True, kw_only=True):
     """All an adapter needs to start: `resume` is the provider's own session id, `transcript` the events so
-    far when the conversation is to be replayed to a provider that cannot resume. `narrow` gives those of
-    some tools that could be called now.
+    far, the latest 64 MiB, when the conversation is to be replayed to a provider that cannot resume. `narrow` gives
+    those of some tools that could be called now.
     """
 
     run_id: str

@@ -21,6 +21,7 @@ class _Common(msgspec.Struct, kw_only=True):
     at: datetime | None = None
     provider: str = ""
     event_id: str = ""
+    omitted_chars: int = 0
 
 
 _union: Any = None
@@ -56,6 +57,7 @@ def _decode_unrecognized(data: bytes | str, error: Exception) -> Event:
         at=common.at,
         provider=common.provider,
         event_id=common.event_id,
+        omitted_chars=common.omitted_chars,
         raw=raw,
     )
 
@@ -72,7 +74,7 @@ def encode_event(event: Event) -> bytes:
     if isinstance(event, Unrecognized):
         stamps = {
             name: getattr(event, name)
-            for name in ("run_id", "session_id", "seq", "at", "provider", "event_id")
+            for name in ("run_id", "session_id", "seq", "at", "provider", "event_id", "omitted_chars")
             if getattr(event, name)
         }
         return _encoder.encode({**event.raw, **stamps})

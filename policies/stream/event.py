@@ -17,6 +17,8 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_f
         at: When it happened, UTC.
         provider: The name of the adapter.
         event_id: An id that makes a repeated report recognisable: a second event with it is not stored.
+        omitted_chars: How many characters of what the agent reported are left out: an event carries about 4 MiB. What
+            is left is the beginning, of a value that is no text that of its JSON.
     """
 
     # gc=False: an event leads to plain JSON only, never back to itself, and a run keeps very many.
@@ -26,6 +28,7 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_f
     at: datetime | None = None
     provider: str = ""
     event_id: str = ""
+    omitted_chars: int = 0
 
     @property
     def type(self) -> str:

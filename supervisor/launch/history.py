@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from typing import Literal, TypeAlias, get_args
 
 import msgspec
@@ -18,18 +19,22 @@ from proctor.policies.stream.events import (
 
 from ..errors import UsageError
 from ..machine.approval_events import standing_grants
+from ..machine.event_size import weight
 from ..machine.judge import Judge
 from ..ports import Store
+
+TRANSCRIPT_BYTES = 64 * 1024 * 1024
+"""So much of a conversation is replayed, its latest part: more than any model takes in."""
 
 Continuation: TypeAlias = Literal["auto", "native", "replay", "none"]
 
 
 class History(msgspec.Struct, frozen=True, kw_only=True):
-    """A session's past: `turns` model responses, and the session id the provider itself gave, by provider. `created`
-    says that a run of it began.
+    """A session's past: the `seq` of its last event, `turns` model responses, and the session id the provider itself
+    gave, by provider. `created` says that a run of it began.
     """
 
-    events: tuple[Event, ...] = ()
+    last_seq: int = 0
     created: bool = False
     turns: int = 0
     provider_sessions: dict[str, str] = {}
@@ -37,33 +42,49 @@ class History(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Continued(msgspec.Struct, frozen=True, kw_only=True):
-    """How a run takes up its session's past."""
+    """How a run takes up its session's past: `resume` by the provider's own id, or `replay` of what was said."""
 
     resume: str | None = None
-    transcript: tuple[Event, ...] = ()
+    replay: bool = False
 
 
 async def read_history(store: Store, session_id: str, judge: Judge) -> History:
     """Read a session and fold it into the judge: the state is then as if it had watched all along."""
-    events: list[Event] = []
-    turns = 0
+    last_seq = turns = 0
+    created = False
     provider_sessions: dict[str, str] = {}
+    approvals: list[ApprovalEvent] = []
     async for event in store.read(session_id):
         judge.observe(event)
-        events.append(event)
+        last_seq = event.seq
         if isinstance(event, (TurnEvent, ToolEvent)):
             turns = max(turns, event.turn)
-        elif isinstance(event, SessionEvent) and event.provider_session_id:
-            provider_sessions[event.provider] = event.provider_session_id
+        elif isinstance(event, SessionEvent):
+            created = created or isinstance(event, SessionCreated)
+            if event.provider_session_id:
+                provider_sessions[event.provider] = event.provider_session_id
+        elif isinstance(event, ApprovalEvent):
+            approvals.append(event)
     judge.warnings()  # those were handed over by the runs that came near their limits
-    approvals = (event for event in events if isinstance(event, ApprovalEvent))
     return History(
-        events=tuple(events),
-        created=any(isinstance(event, SessionCreated) for event in events),
+        last_seq=last_seq,
+        created=created,
         turns=turns,
         provider_sessions=provider_sessions,
         grants=tuple(standing_grants(approvals)),
     )
+
+
+async def read_transcript(store: Store, session_id: str) -> tuple[Event, ...]:
+    """The events of a session, the latest that there is room for."""
+    told: deque[Event] = deque()
+    size = 0
+    async for event in store.read(session_id):
+        told.append(event)
+        size += weight(event)
+        while size > TRANSCRIPT_BYTES:
+            size -= weight(told.popleft())
+    return tuple(told)
 
 
 def check_continuation(continuation: str, *, can_resume: bool, provider: str) -> None:
@@ -81,7 +102,7 @@ def continued(history: History, continuation: Continuation, *, can_resume: bool,
     Raises UsageError when only the provider's own will do and it does not have this session.
     """
     own = history.provider_sessions.get(provider)
-    if continuation == "none" or not history.events:
+    if continuation == "none" or not history.last_seq:
         if continuation == "native":
             raise UsageError(f"there is no session of `{provider}` to resume")
         return Continued()
@@ -89,4 +110,4 @@ def continued(history: History, continuation: Continuation, *, can_resume: bool,
         raise UsageError(f"`{provider}` does not know this session; say continuation=`replay`")
     if own is not None and can_resume and continuation != "replay":
         return Continued(resume=own)
-    return Continued(transcript=history.events)
+    return Continued(replay=True)

@@ -20,7 +20,7 @@ from ..machine.run_state import Identity
 from ..ports import Adapter, GateAnswer, Launch, RunInfo
 from ..run.actor import RunActor
 from ..run.services import Services
-from .history import Continuation, Continued, History, continued, read_history
+from .history import Continuation, Continued, History, continued, read_history, read_transcript
 from .plan import Plan
 
 
@@ -84,7 +84,7 @@ async def launched(order: Order, services: Services) -> tuple[RunActor, Begin]:
         gate=_closed_gate,
         options=plan.options,
         resume=taken_up.resume,
-        transcript=taken_up.transcript,
+        transcript=await read_transcript(services.store, info.session_id) if taken_up.replay else (),
         metadata=metadata,
         narrow=judge.narrow,
     )
@@ -139,7 +139,7 @@ def _identity(info: RunInfo, adapter: Adapter, can_do: Capabilities, history: Hi
         provider=adapter.name,
         gates_all=can_do.gate == "all",
         turns_before=history.turns,
-        events_before=history.events[-1].seq if history.events else 0,
+        events_before=history.last_seq,
     )
 
 
@@ -162,6 +162,6 @@ def _on_record(plan: Plan, context: RunContext, taken_up: Continued, can_do: Cap
         record["portable_tools"] = tools
     if taken_up.resume:
         record["continuation"] = "native"
-    elif taken_up.transcript:
+    elif taken_up.replay:
         record["continuation"] = "replay"
     return record

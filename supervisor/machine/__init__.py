@@ -40,5 +40,6 @@ ROOMS = (
     "judge",  # what a run needs of the policies
     "result",  # how a run ended, for its caller
     "trust",  # what of a provider's stream is believed
+    "event_size",  # how large events are, and how much one carries
 )
 """Top first: each imports only those below it."""

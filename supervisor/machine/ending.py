@@ -12,6 +12,7 @@ from proctor.policies.stream.events import Event, RunCancelled, RunCompleted, Ru
 
 from ..errors import ProviderError
 from ..store.codec import ENDINGS
+from .event_size import within_bounds
 from .inputs import AdapterEnded
 from .judge import SettledReport
 from .provider_events import ProviderEnd, ProviderEvents
@@ -27,7 +28,8 @@ def ended(
 ) -> tuple[Event, Outcome]:
     """The event that ends the run, still to be recorded, and what the caller is told; the judge has settled then."""
     cause, end = state.cause, reports.end
-    terminal = state.stamp(terminal_event(cause, end, adapter_end.error, adapter_end.evidence, state.judge.usage))
+    said = terminal_event(cause, end, adapter_end.error, adapter_end.evidence, state.judge.usage)
+    terminal = state.stamp(within_bounds(said))
     settled = None
     if not state.faulted:
         found = [*state.judge.observe(terminal)]

@@ -18,7 +18,7 @@ NO_CALL = ToolCall(id="", name="")
 """Stands for what was proposed and is no call."""
 
 _PLAIN: frozenset[type] = frozenset((str, int, float, bool, NoneType, dict, list))
-_STAMPED = frozenset(Event.__struct_fields__) - {"event_id"}
+_STAMPED = frozenset(Event.__struct_fields__) - {"event_id", "omitted_chars"}
 """The supervisor's own fields, whatever an adapter put there."""
 
 _INPUTS = frozenset(("input", "tool_input"))

@@ -154,6 +154,11 @@ class RunMachine:
         """The events recorded since the last `take_record`."""
         return self._state.outbox.unwritten
 
+    @property
+    def unwritten_bytes(self) -> int:
+        """About how many bytes those are."""
+        return self._state.outbox.unwritten_bytes
+
     def take_record(self) -> list[Event]:
         """The events to store next, redacted, in order, and in one unit: what one input recorded stays together.
 

@@ -23,12 +23,13 @@ class Outbox:
     # durable, or when the store has failed.
     """
 
-    __slots__ = ("_ready", "_redactor", "_stored", "_taken", "_waiting", "broken", "unwritten")
+    __slots__ = ("_ready", "_redactor", "_stored", "_taken", "_waiting", "broken", "unwritten", "unwritten_bytes")
 
     def __init__(self, redactor: Redactor) -> None:
         self._redactor = redactor
         self.broken = False
         self.unwritten: list[Event] = []
+        self.unwritten_bytes = 0
         self._ready: list[Command] = []
         self._waiting: deque[tuple[int, Late]] | None = None
         self._taken = 0
@@ -36,7 +37,7 @@ class Outbox:
 
     def take_record(self) -> list[Event]:
         """The events to store next."""
-        taken, self.unwritten = self.unwritten, []
+        taken, self.unwritten, self.unwritten_bytes = self.unwritten, [], 0
         self._taken += len(taken)
         return self._redactor.events(taken)
 

@@ -30,9 +30,10 @@ class PolicyReport(msgspec.Struct, frozen=True, kw_only=True):
 class RunResult(msgspec.Struct, frozen=True, kw_only=True):
     """A run that ended.
 
-    `events` are the latest 10,000 of the run as they are stored; `events_before` counts those before them, which the
-    store has (`store.read(session_id, run_id=run_id)`). `calls` are the calls among them that ran, and of a refused
-    run the one that was proposed.
+    `events` are the latest 10,000 of the run as they are stored, or the latest 64 MiB where those are fewer, kept in
+    memory: they are there when the store is not. `events_before` counts those before them, which the store has
+    (`store.read(session_id, run_id=run_id)`). `calls` are the calls among them that ran, and of a refused run the one
+    that was proposed.
     """
 
     status: Status

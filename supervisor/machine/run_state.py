@@ -17,6 +17,7 @@ from ..ports import ApprovalRequest
 from ..redaction import Redactor
 from . import approval_events as approvals
 from .enforcement import labelled, reach, violated, warned
+from .event_size import MOST_BYTES, weight, within_bounds
 from .judge import Judge
 from .outbox import Outbox
 
@@ -128,8 +129,13 @@ class RunState:
 
     def record(self, event: Event) -> None:
         """Stamp and store an event, have it judged, and follow what is found."""
+        size = weight(event)
+        if size > MOST_BYTES:
+            event = within_bounds(event)
+            size = weight(event)
         stamped = self.stamp(event)
         self.outbox.unwritten.append(stamped)
+        self.outbox.unwritten_bytes += size
         found = () if self.faulted else self.judge.observe(stamped)
         if found:
             self.follow(found, stamped)

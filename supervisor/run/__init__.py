@@ -5,6 +5,7 @@ ROOMS = (
     "callouts",  # checks and approvers, asked
     "gate_waiters",  # those who wait at the gate
     "orphans",  # runs without a shell
+    "kept_events",  # the latest events of a run, for its result
     "journal",  # group commit of a run's record
     "provider_reader",  # reading a provider
     "cancel_ladder",  # ending a provider step by step

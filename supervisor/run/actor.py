@@ -35,12 +35,10 @@ from .callouts import Approvals, ask_checks
 from .gate_waiters import GateWaiters
 from .isolation import contained
 from .journal import ANSWER_S, Journal
+from .kept_events import KeptEvents
 from .latch import Latch
 from .provider_reader import ProviderReader
 from .services import Services
-
-EVENTS_KEPT = 10_000
-"""The latest events of a run that its result has; those before are in the store."""
 
 
 class RunActor:
@@ -59,7 +57,6 @@ class RunActor:
         "_machine",
         "_outcome",
         "_over",
-        "_published",
         "_reader",
         "_services",
         "_tasks",
@@ -73,7 +70,7 @@ class RunActor:
         self._machine = machine
         self._services = services
         self._launch = msgspec.structs.replace(launch, gate=self.gate)
-        self._reader = ProviderReader(adapter, self._take, rest=self._rest)
+        self._reader = ProviderReader(adapter, self._take, rest=self._rest, crowded=lambda: self._journal.crowded)
         self._journal = Journal(
             services.store,
             machine,
@@ -89,8 +86,7 @@ class RunActor:
         self._tasks: TaskGroup | None = None
         self._outcome: Outcome | None = None
         self._over = Latch()
-        self._events: list[Event] = []
-        self._published = 0
+        self._events = KeptEvents()
         self.finished = Latch()
 
     async def run(self, begin: inputs.Begin) -> None:
@@ -115,8 +111,8 @@ class RunActor:
             self._outcome,
             run_id=self._launch.run_id,
             session_id=self._launch.session_id,
-            events=tuple(self._events[-EVENTS_KEPT:]),
-            events_before=max(self._published - EVENTS_KEPT, 0),
+            events=self._events.latest(),
+            events_before=self._events.before,
         )
 
     @property
@@ -256,10 +252,7 @@ class RunActor:
             self.answer(request.approval_id, answer)
 
     def _publish(self, events: list[Event]) -> None:
-        self._events.extend(events)
-        if len(self._events) > 2 * EVENTS_KEPT:
-            del self._events[:-EVENTS_KEPT]
-        self._published += len(events)
+        self._events.add(events)
         self._services.publish(events)
 
     def _ring(self, now_ms: int) -> None:

@@ -15,10 +15,9 @@ from ..machine.machine import RunMachine
 from ..ports import Store
 
 ROOM = 1024
-"""The most events that wait; a provider that reports faster is read no further until some are stored.
-
-This bounds events, not bytes: with results of a megabyte a gigabyte may wait. What is stored is kept as well, for
-the run's result.
+ROOM_BYTES = 32 * 1024 * 1024
+"""The most events that wait, and the most bytes; a provider that reports faster is read no further until some are
+stored.
 """
 ANSWER_S = 5.0
 """How long a store may take to answer an append once the run is to end."""
@@ -45,6 +44,7 @@ class Journal:
         "_stored",
         "_unstored",
         "_writing",
+        "_writing_bytes",
         "failure",
         "idle",
     )
@@ -68,14 +68,20 @@ class Journal:
         self._changed: anyio.Event | None = None
         self._unstored: Sequence[Event] = ()  # asked of the store, and not answered
         self._writing = False
+        self._writing_bytes = 0
         self._durable = 0
         self._last_seq = 0
         self.failure: Exception | None = None
         self.idle = True
 
+    @property
+    def crowded(self) -> bool:
+        """Whether so many bytes wait that no more should come."""
+        return self._machine.unwritten_bytes + self._writing_bytes >= ROOM_BYTES
+
     async def room(self) -> None:
         """Wait until little enough waits to be written, or nothing can be."""
-        while len(self._machine.unwritten) >= ROOM and self.failure is None:
+        while (len(self._machine.unwritten) >= ROOM or self.crowded) and self.failure is None:
             await self._change()
 
     async def drained(self, within_s: float = math.inf) -> StoreError | None:
@@ -99,6 +105,7 @@ class Journal:
         self._writing = True
         try:
             while self._machine.unwritten:
+                self._writing_bytes = self._machine.unwritten_bytes
                 await self._write(self._machine.take_record())
                 await checkpoint()  # what comes meanwhile needs no new task
         except Exception as error:
@@ -156,6 +163,7 @@ class Journal:
         self._unstored = batch
         stored = await self._store.append(batch, epoch=self._epoch)
         self._unstored = ()
+        self._writing_bytes = 0
         self.failure = None  # it was slow to answer, no more
         self._durable += len(batch)
         self._stored(self._durable)

@@ -22,17 +22,23 @@ TURN = 128
 
 class ProviderReader:
     """Reads a provider. `take(event)` is called for each event and says whether to go on; `rest()` is
-    awaited after each `TURN` of them.
+    awaited after each `TURN` of them, and whenever it is `crowded()`.
     """
 
-    __slots__ = ("_adapter", "_ended", "_provider", "_rest", "_scope", "_take", "_walking", "rungs")
+    __slots__ = ("_adapter", "_crowded", "_ended", "_provider", "_rest", "_scope", "_take", "_walking", "rungs")
 
     def __init__(
-        self, adapter: Adapter, take: Callable[[Event], bool], *, rest: Callable[[], Awaitable[None]]
+        self,
+        adapter: Adapter,
+        take: Callable[[Event], bool],
+        *,
+        rest: Callable[[], Awaitable[None]],
+        crowded: Callable[[], bool],
     ) -> None:
         self._adapter = adapter
         self._take = take
         self._rest = rest
+        self._crowded = crowded
         self._scope = anyio.CancelScope()
         self._ended: Latch | None = None
         self._provider: Provider | None = None
@@ -89,7 +95,7 @@ class ProviderReader:
                 if not take(event):
                     return
                 left -= 1
-                if not left:
+                if not left or self._crowded():
                     left = TURN
                     await self._rest()
         finally:

@@ -27,6 +27,9 @@ Status: TypeAlias = Literal["completed", "failed", "cancelled"]
 MAX_DEPTH = 300
 """Deepest nesting of a stored event; what is deeper could not be read back in a deep call stack."""
 
+MAX_BYTES = 256 * 1024 * 1024
+"""The largest record: every store can keep it, and read it again."""
+
 _SHALLOW = 2 * MAX_DEPTH
 """What has no more bytes than this cannot be nested deeper."""
 
@@ -65,6 +68,10 @@ def to_record(event: Event, seq: int) -> tuple[Event, bytes]:
     except (TypeError, ValueError, OverflowError, RecursionError, EventError) as error:
         what = "nested too deeply" if isinstance(error, RecursionError) else str(error)[:200]
         raise StoreError(f"`{event.type}` event cannot be stored as JSON: {what}", kind="bad_record") from None
+    if len(data) > MAX_BYTES:
+        raise StoreError(
+            f"`{event.type}` event takes {len(data):,} bytes; at most {MAX_BYTES:,} can be stored", kind="bad_record"
+        )
     if len(data) > _SHALLOW and _depth(data) > MAX_DEPTH:
         raise StoreError(
             f"`{event.type}` event is nested more than {MAX_DEPTH} levels deep; store a shortened one",

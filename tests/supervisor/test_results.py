@@ -256,7 +256,7 @@ async def test_a_silent_provider_is_ended_by_its_user(permissive: Policy) -> Non
 
 async def test_a_long_run_keeps_only_its_latest_events(permissive: Policy, monkeypatch: pytest.MonkeyPatch) -> None:
     """The store has them all; the result says how many came before its own."""
-    monkeypatch.setattr("proctor.supervisor.run.actor.EVENTS_KEPT", 5)
+    monkeypatch.setattr("proctor.supervisor.run.kept_events.MOST", 5)
     store = MemoryStore()
     steps = [MessageReceived(content=str(n)) for n in range(20)]
     result = await run_once(FakeAdapter(steps), "go", policies=[permissive], store=store)
