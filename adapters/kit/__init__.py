@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from .tasks import helpers
     from .transcript import conversation, retold, text_of
     from .uncountable_limits import uncounted
+    from .usage_figures import check_growth, dollars, tokens
 
 __all__ = [
     "ByteLines",
@@ -46,7 +47,9 @@ __all__ = [
     "Subprocesses",
     "TaskProvider",
     "at_work",
+    "check_growth",
     "conversation",
+    "dollars",
     "helpers",
     "marked_environment",
     "named_object",
@@ -58,6 +61,7 @@ __all__ = [
     "run_logger",
     "start_client",
     "text_of",
+    "tokens",
     "trace_of",
     "uncounted",
 ]
@@ -86,6 +90,7 @@ ROOMS = (
     "surroundings",  # where a client works
     "tasks",  # helper tasks beside a body of code that must not notice them
     "transcript",  # a session's events as a model would be shown them
+    "usage_figures",  # what a client says was used
     "uncountable_limits",  # limits that somebody who sees tool calls only cannot count
 )
 """Top first: each imports only those below it."""

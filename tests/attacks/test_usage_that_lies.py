@@ -9,6 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from proctor.adapters.agents.acp.usage import CostMeter, prompt_usage
+from proctor.adapters.agents.claude.usage import SessionMeter
+from proctor.adapters.agents.codex.usage import UsageCount
 from proctor.policies import EventError, Monitor, compile_policy, decode_event, parse_policies
 from proctor.policies.stream import events as ev
 
@@ -110,3 +113,43 @@ def test_no_delta_is_priced_below_what_it_says(told: list[dict[str, Any]]) -> No
         monitor.observe(ev.TokenUsageUpdated(**report))
 
     assert monitor.usage.cost_usd >= sum(map(priced, told))
+
+
+LIES: list[Any] = ["12", True, 1.5, math.nan, -1, [1], {}]
+
+
+@pytest.mark.parametrize("lie", LIES, ids=repr)
+def test_a_clients_figure_that_is_none_is_an_error_that_names_it(lie: Any) -> None:
+    """Taken for nothing, it would be a way to spend what nobody counts."""
+    with pytest.raises(EventError, match="inputTokens"):
+        UsageCount(fresh=True).update({"inputTokens": lie}, {}, None)
+    with pytest.raises(EventError, match="inputTokens"):
+        list(SessionMeter().take({"m": {"inputTokens": lie}}))
+    with pytest.raises(EventError, match="outputTokens"):
+        list(prompt_usage({"usage": {"inputTokens": 1, "outputTokens": lie}}, None))
+    with pytest.raises(EventError, match="output_tokens"):
+        list(prompt_usage({"_meta": {"quota": {"token_count": {"output_tokens": lie}}}}, None))
+
+
+@pytest.mark.parametrize("lie", ["1", True, math.nan, math.inf, -0.01, [1]], ids=repr)
+def test_a_clients_cost_that_is_none_is_an_error_that_names_it(lie: Any) -> None:
+    """As that of a report is."""
+    with pytest.raises(EventError, match="amount"):
+        CostMeter(0.0).take({"cost": {"currency": "USD", "amount": lie}})
+    with pytest.raises(EventError, match="costUSD"):
+        list(SessionMeter().take({"m": {"costUSD": lie}}))
+
+
+def test_a_clients_running_total_that_falls_is_an_error_that_names_it() -> None:
+    """What was used stays used; what a client then adds to the lower figure would be free."""
+    count, meter, cost = UsageCount(fresh=True), SessionMeter(), CostMeter(0.0)
+    count.update({"inputTokens": 100, "outputTokens": 1}, {}, None)
+    list(meter.take({"m": {"outputTokens": 100, "costUSD": 1.0}}))
+    cost.take({"cost": {"currency": "USD", "amount": 1.0}})
+
+    with pytest.raises(EventError, match="`input_tokens` fell from 100 to 40"):
+        count.update({"inputTokens": 40, "outputTokens": 1}, {}, None)
+    with pytest.raises(EventError, match="`cost_usd` fell"):
+        list(meter.take({"m": {"outputTokens": 100, "costUSD": 0.5}}))
+    with pytest.raises(EventError, match="`cost` fell"):
+        cost.take({"cost": {"currency": "USD", "amount": 0.5}})

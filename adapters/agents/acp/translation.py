@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+from proctor.policies.errors import EventError
 from proctor.policies.stream.events import (
     Event,
     MessageReceived,
@@ -58,9 +59,14 @@ class Translation:
         self._outcomes = False
 
     def events(self, update: Mapping[str, Any]) -> Iterator[Event]:
-        """The events of one update; one that makes no sense is kept as it came."""
+        """The events of one update; one that makes no sense is kept as it came.
+
+        Raises EventError for a cost that cannot be true.
+        """
         try:
             yield from self._read(update)
+        except EventError:
+            raise
         except (AttributeError, LookupError, TypeError, ValueError):
             yield _kept(update)
 

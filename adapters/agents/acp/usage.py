@@ -11,9 +11,14 @@ from typing import Any
 
 from proctor.policies.stream.events import TokenUsageUpdated
 
+from ...kit.usage_figures import check_growth, dollars, tokens
+
 
 def prompt_usage(answer: Mapping[str, Any], model: str | None) -> Iterator[TokenUsageUpdated]:
-    """The tokens of one prompt, from the agent's answer to it; nothing if it does not say."""
+    """The tokens of one prompt, from the agent's answer to it; nothing if it does not say.
+
+    Raises EventError for a figure that is none.
+    """
     usage = answer.get("usage")
     if isinstance(usage, dict):
         yield _of_usage(usage, model)
@@ -28,10 +33,10 @@ def prompt_usage(answer: Mapping[str, Any], model: str | None) -> Iterator[Token
         counts = entry.get("token_count")
         if isinstance(counts, dict):
             yield TokenUsageUpdated(
-                input_tokens=_count(counts, "input_tokens"),
-                output_tokens=_count(counts, "output_tokens"),
-                cache_read_tokens=_count(counts, "cached_input_tokens"),
-                reasoning_tokens=_count(counts, "reasoning_output_tokens"),
+                input_tokens=tokens(counts, "input_tokens"),
+                output_tokens=tokens(counts, "output_tokens"),
+                cache_read_tokens=tokens(counts, "cached_input_tokens"),
+                reasoning_tokens=tokens(counts, "reasoning_output_tokens"),
                 model=str(entry["model"]) if entry.get("model") else model,
             )
 
@@ -48,22 +53,23 @@ class CostMeter:
         self.seen = before
 
     def take(self, update: Mapping[str, Any]) -> TokenUsageUpdated | None:
-        """What was added since the last report; costs in another currency than USD are not counted."""
+        """What was added since the last report; costs in another currency than USD are not counted.
+
+        Raises EventError for an amount that is none, or that fell.
+        """
         cost = update.get("cost")
-        if not isinstance(cost, dict) or cost.get("currency") != "USD":
+        if not isinstance(cost, dict) or cost.get("currency") != "USD" or cost.get("amount") is None:
             return None
-        amount = cost.get("amount")
-        if not isinstance(amount, (int, float)) or isinstance(amount, bool):
-            return None
-        before, self.seen = self.seen, max(float(amount), self.seen or 0.0)
+        before, self.seen = self.seen, dollars(cost, "amount")
+        check_growth({"cost": before or 0.0}, {"cost": self.seen})
         added = 0.0 if before is None else self.seen - before
         return TokenUsageUpdated(cost_usd=added) if added > 0 else None
 
 
 def _of_usage(usage: Mapping[str, Any], model: str | None) -> TokenUsageUpdated:
-    read, written = _count(usage, "cachedReadTokens"), _count(usage, "cachedWriteTokens")
-    given, answered = _count(usage, "inputTokens"), _count(usage, "outputTokens")
-    thought, total = _count(usage, "thoughtTokens"), _count(usage, "totalTokens")
+    read, written = tokens(usage, "cachedReadTokens"), tokens(usage, "cachedWriteTokens")
+    given, answered = tokens(usage, "inputTokens"), tokens(usage, "outputTokens")
+    thought, total = tokens(usage, "thoughtTokens"), tokens(usage, "totalTokens")
     # agents differ in whether cached tokens and thoughts are among the others: their total tells
     cached_apart = total >= given + read + written + answered
     thought_apart = total >= given + answered + thought + (read + written if cached_apart else 0)
@@ -75,8 +81,3 @@ def _of_usage(usage: Mapping[str, Any], model: str | None) -> TokenUsageUpdated:
         reasoning_tokens=thought,
         model=model,
     )
-
-
-def _count(counts: Mapping[str, Any], name: str) -> int:
-    value = counts.get(name)
-    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0

@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from proctor.policies.errors import EventError
 from proctor.policies.stream.calls import ToolCall
 from proctor.policies.stream.events import (
     Event,
@@ -30,6 +31,7 @@ from proctor.policies.stream.events import (
 )
 from proctor.policies.values.globs import matcher
 
+from ...kit.usage_figures import tokens
 from .names import our_input, our_name
 
 _TOKENS = {
@@ -78,10 +80,15 @@ class Translator:
         }
 
     def events(self, record: dict[str, Any]) -> Iterator[Event]:
-        """The events of one record; one that makes no sense is kept as it came."""
+        """The events of one record; one that makes no sense is kept as it came.
+
+        Raises EventError for usage that cannot be true.
+        """
         reader = self._readers.get(str(record.get("type")), _kept)
         try:
             yield from reader(record)
+        except EventError:
+            raise
         except (AttributeError, LookupError, TypeError, ValueError):
             yield from _kept(record)
 
@@ -211,11 +218,7 @@ class Translator:
 
 
 def _tokens(usage: Mapping[str, Any]) -> dict[str, int]:
-    return {ours: sum(_count(usage.get(name)) for name in theirs) for ours, theirs in _TOKENS.items()}
-
-
-def _count(value: Any) -> int:
-    return value if isinstance(value, int) and value > 0 else 0
+    return {ours: sum(tokens(usage, name) for name in theirs) for ours, theirs in _TOKENS.items()}
 
 
 def _added(more: Mapping[str, int], model: Any) -> Iterator[Event]:

@@ -11,6 +11,8 @@ from typing import Any
 
 from proctor.policies.stream.events import TokenUsageUpdated
 
+from ...kit.usage_figures import check_growth, dollars, tokens
+
 _FIELDS = {
     "inputTokens": "input_tokens",
     "outputTokens": "output_tokens",
@@ -19,6 +21,7 @@ _FIELDS = {
     "thinkingTokens": "reasoning_tokens",
     "costUSD": "cost_usd",
 }
+_COST = "cost_usd"
 
 
 class SessionMeter:
@@ -31,15 +34,19 @@ class SessionMeter:
     def begin(self, model_usage: Mapping[str, Any]) -> None:
         """Take the totals a run begins with."""
         for model, totals in model_usage.items():
-            self._seen[model] = _numbers(totals)
+            self._seen[model] = dict.fromkeys(_FIELDS.values(), 0) | _numbers(totals)
 
     def take(self, model_usage: Mapping[str, Any]) -> Iterator[TokenUsageUpdated]:
-        """What was added since the last look, one event a model; totals never go down."""
+        """What was added since the last look, one event a model.
+
+        Raises EventError for a figure that is none, or that fell.
+        """
         for model, totals in model_usage.items():
-            now = _numbers(totals)
             before = self._seen.setdefault(model, dict.fromkeys(_FIELDS.values(), 0))
-            added = {name: max(0, value - before[name]) for name, value in now.items()}
-            self._seen[model] = {name: max(value, before[name]) for name, value in now.items()}
+            now = before | _numbers(totals)
+            check_growth(before, now)
+            added = {name: value - before[name] for name, value in now.items()}
+            self._seen[model] = now
             if any(added.values()):
                 for name, value in added.items():
                     self._run[name] += value
@@ -52,9 +59,9 @@ class SessionMeter:
 
 
 def _numbers(totals: Mapping[str, Any]) -> dict[str, float]:
-    numbers = {ours: totals.get(theirs) or 0 for theirs, ours in _FIELDS.items()}
-    if totals.get("costBasis") == "unknown":  # the client guesses for models it has no price of
-        numbers["cost_usd"] = 0
+    numbers: dict[str, float] = {ours: tokens(totals, theirs) for theirs, ours in _FIELDS.items() if ours != _COST}
+    if totals.get("costBasis") != "unknown":  # the client guesses for models it has no price of
+        numbers[_COST] = dollars(totals, "costUSD")
     return numbers
 
 

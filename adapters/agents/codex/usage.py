@@ -6,6 +6,8 @@ from typing import Any
 
 from proctor.policies.stream.events import TokenUsageUpdated
 
+from ...kit.usage_figures import check_growth, tokens
+
 _FIELDS = {
     "input_tokens": "inputTokens",
     "output_tokens": "outputTokens",
@@ -47,17 +49,22 @@ class UsageCount:
         self._seen = _read(total)
 
     def update(self, total: dict[str, Any], last: dict[str, Any], model: str | None) -> TokenUsageUpdated | None:
-        """What was used since the last update; `last` is the newest response's own usage."""
+        """What was used since the last update; `last` is the newest response's own usage.
+
+        Raises EventError for a figure that is none, or that fell.
+        """
         now, newest = _read(total), _read(last)
         seen = self._seen or {name: now[name] - newest[name] for name in now}
-        self._seen = {name: max(now[name], seen[name]) for name in now}
-        used = {name: self._seen[name] - seen[name] for name in now}
+        self._seen = now
+        if total.get("totalTokens") and not any(now.values()):
+            return None  # the context is full: the client says its size for a total, and counts from zero again
+        check_growth(seen, now)
+        used = {name: now[name] - seen[name] for name in now}
         return _delta(used, model) if any(used.values()) else None
 
 
 def _read(breakdown: dict[str, Any]) -> dict[str, int]:
-    values = {name: breakdown.get(theirs) for name, theirs in _FIELDS.items()}
-    return {name: value if isinstance(value, int) else 0 for name, value in values.items()}
+    return {name: tokens(breakdown, theirs) for name, theirs in _FIELDS.items()}
 
 
 def _delta(used: dict[str, int], model: str | None) -> TokenUsageUpdated:

@@ -114,12 +114,20 @@ def test_tokens_of_other_threads_count_and_end_no_turn() -> None:
     ]  # fmt: skip
 
 
-def test_a_total_that_falls_counts_nothing() -> None:
-    """Totals never go down."""
+def test_a_full_context_makes_the_clients_total_begin_at_zero_again() -> None:
+    """The client then says the size of its context for a total, of which nothing was used for anything."""
     count = UsageCount(fresh=True)
-    reports = [count.update({"inputTokens": total}, {}, None) for total in (5, 3, 6)]
+    reports = [
+        count.update(total, {}, None)
+        for total in (
+            {"inputTokens": 5},
+            {"inputTokens": 0, "totalTokens": 258_400},
+            {"inputTokens": 2},
+            {"inputTokens": 3},
+        )
+    ]
 
-    assert [report.input_tokens if report else 0 for report in reports] == [5, 0, 1]
+    assert [report.input_tokens if report else 0 for report in reports] == [5, 0, 2, 1]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,70 @@
+"""What became of mutants, kept from run to run, and which survivors are known to change nothing."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import yaml
+
+from .areas import AREAS
+from .arena import Fate
+
+RESULTS: Final = Path(__file__).with_name("results.jsonl")
+EQUIVALENT: Final = Path(__file__).with_name("equivalent.yaml")
+PAGE: Final = Path(__file__).parents[2] / "docs" / "mutants.md"
+_BEGIN, _END = "<!-- results -->\n", "<!-- end of results -->"
+
+
+class Result(msgspec.Struct, frozen=True):
+    """One mutant, by its name, and its fate."""
+
+    area: str
+    mutant: str
+    fate: Fate
+
+
+def read_results(path: Path = RESULTS) -> dict[str, Result]:
+    """The last result of each mutant, by name."""
+    if not path.exists():
+        return {}
+    decoder = msgspec.json.Decoder(Result)
+    return {result.mutant: result for result in map(decoder.decode, path.read_bytes().splitlines())}
+
+
+def write_results(results: Iterable[Result], path: Path = RESULTS) -> None:
+    """Keep these, sorted."""
+    rows = sorted(results, key=lambda result: (list(AREAS).index(result.area), result.mutant))
+    path.write_bytes(b"".join(msgspec.json.encode(row) + b"\n" for row in rows))
+
+
+def equivalent() -> dict[str, str]:
+    """The survivors that change nothing a caller can see, by name, with the reason."""
+    if not EQUIVALENT.exists():
+        return {}
+    found = yaml.safe_load(EQUIVALENT.read_text()) or []
+    return {each["mutant"]: each["because"] for each in found}
+
+
+def table(results: Iterable[Result]) -> str:
+    """How many of each area were run, and what became of them."""
+    same = equivalent()
+    counts: dict[str, Counter[str]] = {name: Counter() for name in AREAS}
+    for result in results:
+        fate = "equivalent" if result.fate == "survived" and result.mutant in same else result.fate
+        counts[result.area][fate] += 1
+    counts["all"] = sum(counts.values(), Counter())
+    rows = ["| area | run | killed | hung | equivalent | survived |", "|---|---:|---:|---:|---:|---:|"]
+    for name, count in counts.items():
+        cells = (count.total(), *(count[fate] for fate in ("killed", "hung", "equivalent", "survived")))
+        rows.append(f"| {name} | {' | '.join(map(str, cells))} |")
+    return "\n".join(rows) + "\n"
+
+
+def page_with(page: str, results: Iterable[Result]) -> str:
+    """The page with the table of these results in its place."""
+    before, rest = page.split(_BEGIN)
+    return f"{before}{_BEGIN}{table(results)}{_END}{rest.split(_END)[1]}"
