@@ -9,6 +9,8 @@ from langchain.agents.middleware import AgentMiddleware
 from langchain_core.messages import AIMessage, ToolMessage
 from pydantic import BaseModel
 
+from proctor.policies.stream.marks import same_input
+
 from ..kit.jsonable import plain
 from .loop import LoopGate, ToolRefused
 
@@ -40,7 +42,7 @@ class Supervision(AgentMiddleware[Any, Any]):
         recorded = plain(judged)
 
         async def act(tool_input: dict[str, Any]) -> Any:
-            args = asked["args"] if tool_input == recorded else tool_input
+            args = asked["args"] if same_input(tool_input, recorded) else tool_input
             result = await handler(request.override(tool_call={**asked, "args": args}))
             if isinstance(result, ToolMessage) and result.status == "error":
                 raise _FailedError(result)

@@ -34,6 +34,7 @@ from proctor.policies.stream.events import (
     ToolCallStarted,
     ToolOutcome,
 )
+from proctor.policies.stream.marks import same_input
 from proctor.supervisor.errors import UsageError
 from proctor.supervisor.ports import Gate, GateAnswer, Launch, LaunchOptions, Provider, Rung
 
@@ -176,7 +177,7 @@ class Replay:
             self._stopped = self._stopped or self._asked[call_id].stop
             return None
         started = isinstance(event, ToolCallStarted) and self._asked[call_id].allowed
-        rewritten = started and event.tool_input != self._inputs[call_id]
+        rewritten = started and not same_input(event.tool_input, self._inputs[call_id])
         return event if rewritten else None
 
     def _outcome(self, event: ToolOutcome) -> Event | None:

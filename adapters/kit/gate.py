@@ -9,6 +9,7 @@ import msgspec
 
 from proctor.policies.stream.calls import ToolCall, tell_model_default
 from proctor.policies.stream.events import Event, RunCompleted, ToolCallFailed
+from proctor.policies.stream.marks import same_input
 from proctor.supervisor.errors import ProviderError
 from proctor.supervisor.ports import GateAnswer, Launch
 
@@ -61,7 +62,7 @@ class GateLink:
             return _worded(answer, call)
         if self.stopped:
             return self.not_run(call, CANCELLED)
-        if answer.input is not None and answer.input != call.input and not self._rewrites:
+        if answer.input is not None and not (self._rewrites or same_input(answer.input, call.input)):
             return self.not_run(call, OTHER_INPUT)
         return answer
 

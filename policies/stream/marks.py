@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from .calls import check_input, exact, fingerprint
+from .calls import UNREADABLE, check_input, exact, fingerprint
 
 MARK_LENGTH = 256
 """Up to how many bytes a tool and its input stand in a mark as they are; beyond, as a digest."""
@@ -30,6 +30,16 @@ def is_mark_of(mark_: bytes, name: str, input: Any) -> bool:
     check_input(input)
     other = mark(name, input)
     return mark_ == other or _exact(mark_) == _exact(other)
+
+
+def same_input(one: Any, other: Any) -> bool:
+    """Whether two inputs are the same: the order of keys aside, 7.0 is 7, and true is not 1."""
+    if one is other:
+        return True
+    try:
+        return bool(one == other) and fingerprint(exact(one)) == fingerprint(exact(other))
+    except UNREADABLE:
+        return False
 
 
 def _exact(text: bytes) -> bytes:

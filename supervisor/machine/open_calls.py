@@ -8,6 +8,7 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 
 from proctor.policies.stream.calls import ToolCall, Violation
+from proctor.policies.stream.marks import same_input
 
 from ..ports import GateAnswer
 
@@ -31,10 +32,12 @@ class OpenCall(msgspec.Struct, frozen=True, gc=False):
     redact: Callable[[dict[str, Any]], dict[str, Any]] | None = None
 
     def same(self, name: str, input: dict[str, Any]) -> bool:
-        """Whether it is the same tool with the same input."""
+        """Whether it is the same tool with the same input: 7.0 is 7, and true is not 1."""
         if self.name != name:
             return False
-        return self.input == input or (self.redact is not None and self.input == self.redact(input))
+        return same_input(self.input, input) or (
+            self.redact is not None and same_input(self.input, self.redact(input))
+        )
 
 
 class OpenCalls:

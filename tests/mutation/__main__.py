@@ -20,7 +20,7 @@ from pathlib import Path
 from .areas import AREAS, ROOT, area_of_modules
 from .arena import Arena, Fate, can_contain, seconds_of
 from .mutants import Mutant, mutants
-from .results import PAGE, Result, equivalent, page_with, read_results, write_results
+from .results import PAGE, RESULTS, Result, equivalent, page_with, read_results, write_results
 
 
 def main() -> int:
@@ -34,7 +34,7 @@ def main() -> int:
     if not can_contain():
         sys.exit("needs Linux and `unshare`: a mutant of the process tree ends whatever it can see")
     present = {each.name for each in found}
-    results = {n: r for n, r in read_results().items() if n in present or r.area not in areas}
+    results = {n: r for n, r in read_results(given.results).items() if n in present or r.area not in areas}
     same = equivalent()
     random.Random(given.seed).shuffle(found)
     survived = {n for n, r in results.items() if r.fate == "survived" and n not in same}
@@ -47,10 +47,11 @@ def main() -> int:
                 break
             fate = runner.fate(mutant)
             results[mutant.name] = Result(owners[mutant.file], mutant.name, fate)
-            write_results(results.values())
+            write_results(results.values(), given.results)
             if fate == "survived" and mutant.name not in same:
                 print(f"SURVIVED {mutant.file}:{mutant.line} {mutant.name}", flush=True)
-    PAGE.write_text(page_with(PAGE.read_text(), results.values()))
+    if given.results == RESULTS:
+        PAGE.write_text(page_with(PAGE.read_text(), results.values()))
     left = [n for n, r in results.items() if r.fate == "survived" and n not in same]
     print(f"{len(results)} of {len(found)} run, {len(left)} survived")
     return 1 if left else 0
@@ -94,6 +95,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--minutes", type=float, default=10, help="no mutant is begun after that")
     parser.add_argument("--seed", type=int, default=1, help="the order in which they are taken")
     parser.add_argument("--again", action="store_true", help="those that survived")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="where results are kept")
     parser.add_argument("--show", metavar="NAME", help="show the mutants whose name contains this")
     return parser.parse_args()
 

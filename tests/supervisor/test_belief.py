@@ -125,6 +125,34 @@ async def test_the_adapters_own_report_of_a_permitted_call_is_not_recorded_twice
     assert types == ["tool_call_requested", "tool_call_started", "tool_call_completed"]
 
 
+@pytest.mark.parametrize(
+    ("judged", "ran", "same"),
+    [(True, 1, False), (0, False, False), ([1.0], [1], True), ({"x": 7}, {"x": 7.0}, True), ([True], [1.0], False)],
+    ids=repr,
+)
+async def test_true_is_not_the_1_that_was_judged(permissive: Policy, judged: Any, ran: Any, same: bool) -> None:
+    """Python calls them equal; a tool may not."""
+    known: dict[str, Any] = {"tool_call_id": "c1", "tool_name": "read"}
+    adapter = FakeAdapter()
+
+    async def report() -> None:
+        assert (await adapter.launches[0].gate(ToolCall(id="c1", name="read", input={"a": judged}))).allowed
+
+    adapter.steps = (
+        Ask(id="x", name="other", meanwhile=report),
+        ToolCallStarted(**known, tool_input={"a": ran}),
+        ToolCallCompleted(**known),
+    )
+    result = await run_once(adapter, "go", policies=[permissive])
+    started = [
+        event.tool_input
+        for event in result.events
+        if isinstance(event, ToolCallStarted) and event.tool_call_id == "c1"
+    ]
+
+    assert list(map(repr, started)) == [repr({"a": judged}), *([] if same else [repr({"a": ran})])]
+
+
 async def test_a_call_allowed_here_and_refused_by_the_provider_has_failed(permissive: Policy) -> None:
     """Its own rules may be stricter than the policy."""
     adapter = FakeAdapter()

@@ -13,6 +13,7 @@ import msgspec
 from claude_agent_sdk import PermissionResultAllow, PermissionResultDeny
 
 from proctor.policies.stream.calls import ToolCall, tell_model_default
+from proctor.policies.stream.marks import same_input
 from proctor.supervisor.ports import GateAnswer, Launch
 
 from ...kit.gate import GateLink
@@ -66,7 +67,7 @@ class Hooks:
     async def permitted(self, name: str, tool_input: dict[str, Any], context: Any) -> Any:
         """The client's question for permission, after every hook: the input must be the judged one still."""
         call = self._calls.permitted(context.tool_use_id)
-        if call is not None and (call.name, call.input) == (name, tool_input):
+        if call is not None and call.name == name and same_input(call.input, tool_input):
             return PermissionResultAllow()
         if call is not None:
             call.allowed = False
@@ -78,7 +79,7 @@ class Hooks:
         """PostToolUse and PostToolUseFailure: what a call ran with."""
         call_id = call_id or str(ran["tool_use_id"])
         call, tool_input = self._calls.permitted(call_id), dict(ran["tool_input"])
-        if call is None or call.input == tool_input:
+        if call is None or same_input(call.input, tool_input):
             return {}
         await self._changed(call_id, msgspec.structs.replace(call, input=tool_input))
         return {"continue_": False, "stopReason": "stopped"}

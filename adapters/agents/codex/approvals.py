@@ -11,6 +11,7 @@ from typing import Any, Final
 import msgspec
 
 from proctor.policies.stream.calls import ToolCall
+from proctor.policies.stream.marks import same_input
 from proctor.supervisor.errors import ProviderError
 from proctor.supervisor.ports import GateAnswer, Launch
 
@@ -209,7 +210,7 @@ class Questions:
         if call.id not in self._said.open:
             return False
         self._shared.add(call.id)
-        if call.id in self._said.let_run and self._said.open[call.id] != call.input:
+        if call.id in self._said.let_run and not same_input(self._said.open[call.id], call.input):
             message = f"codex asked about call `{call.id}` for something else while it ran; it may run either"
             self._stream.close(ProviderError(message, details={"kind": "call_id_reused", "tool_call_id": call.id}))
         return True

@@ -6,6 +6,8 @@ from functools import partial
 
 from agents import FunctionTool, ToolGuardrailFunctionOutput, ToolInputGuardrail, ToolInputGuardrailData
 
+from proctor.policies.stream.marks import same_input
+
 from ..loop import LoopGate, ToolRefused
 from .arguments import UnreadableArgumentsError, judged_input
 
@@ -43,7 +45,7 @@ class Guard:
             call, given = await self._gate.admit(context.tool_name, judged, call_id=context.tool_call_id)
         except ToolRefused as refusal:
             return ToolGuardrailFunctionOutput.reject_content(refusal.tell_model)
-        if given != call.input:
+        if not same_input(given, call.input):
             unusable = "another input was allowed, and this SDK cannot change one"
         if unusable is not None:
             calls.failed(call.id, unusable)

@@ -22,6 +22,7 @@ from proctor.policies.stream.events import (
     TurnCompleted,
     TurnStarted,
 )
+from proctor.policies.stream.marks import same_input
 from proctor.supervisor.ports import Gate, GateAnswer
 
 from ...kit.event_stream import EventStream
@@ -96,7 +97,7 @@ class ShellAgent:
             if not answer.allowed:
                 return answer
             self._allowed.append(call)
-            if answer.input is not None and answer.input != call.input:
+            if answer.input is not None and not same_input(answer.input, call.input):
                 return GateAnswer(allowed=False, tell_model="a command line cannot be rewritten")
         return None
 

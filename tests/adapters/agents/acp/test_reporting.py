@@ -98,7 +98,7 @@ async def test_updates_of_kinds_not_known_are_kept_as_they_came(scripts: Any) ->
 async def test_an_update_that_makes_no_sense_does_not_end_the_run(scripts: Any, update: dict[str, Any]) -> None:
     """It is kept, or says nothing; so do a question and an answer of that kind."""
     odd = {"call": "c", "question": {"kind": [], "locations": 3}, "options": [{"kind": "allow_once"}, 3]}
-    more = {"usage": [], "_meta": []}
+    more: dict[str, Any] = {"usage": [], "_meta": []}
     done = await scripts.run(scripts.adapter({"update": update}, odd, {"stop": "end_turn", "fields": more}))
 
     assert getattr(done.events[-1], "type", None) == "run_completed"
