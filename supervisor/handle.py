@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 from anyio.lowlevel import checkpoint
 
 from proctor.policies.rules.nets.shorthand import NetLine
 from proctor.policies.rules.nets.written import Net
+from proctor.policies.stack.ids import net_name
+from proctor.policies.stream.events import NetJoined, NetLeft
 
 from .arguments import check_text
 from .machine.inputs import CancelAsked
@@ -48,13 +51,17 @@ class RunHandle:
         """Judge this run by one net more from now on; one that was removed goes on where it was.
 
         `validate` and `on_result` may be attached. Raises ValueError for what is no net, and if one of the name is
-        active. Nets that join or leave a run are not part of its record.
+        active. It is on record as `net_joined`: what the attached callables do is not.
         """
         self._actor.nets.add_net(net, **attached)
+        written: Any = net if isinstance(net, str) else msgspec.to_builtins(net)
+        given = tuple(sorted(name for name, function in attached.items() if function is not None))
+        self._actor.record_net(NetJoined(name=net_name(net), net=written, attached=given))
 
     def remove_net(self, name: str) -> None:
         """Judge this run without a net from now on; it keeps its state. Raises KeyError if no net has the name."""
         self._actor.nets.remove_net(name)
+        self._actor.record_net(NetLeft(name=name))
 
     def status(self) -> str:
         """Where the run's nets stand and what each lets through now, in words that a prompt can carry."""

@@ -48,6 +48,8 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         **_CALL,
         "details": {"expected": "no such call", "actual": _FOUND["message"], "turn": 3, "sequence_length": 4},
     },
+    "net_joined": {"name": "require backup before delete", "net": "require backup before delete"},
+    "net_left": {"name": "require backup before delete"},
     "budget_warning": {"limit": "max_cost_usd", "used": 1.62, "max": 2.0, "fraction": 0.81},
     "tool_approval_requested": {
         **_APPROVAL,

@@ -6,9 +6,9 @@ ROOMS = (
     "snapshots",  # the state written down, and read back
     "report",  # how each rule ended
     "narrowing",  # which tools could be called next
-    "live_nets",  # nets that are added to a session while it lives
     "clocks",  # what events and the passing of time do to limits
     "handlers",  # what each type of event does to the state
+    "live_nets",  # nets that are added to a session while it lives
     "state",  # the state of all rules over one session, and how a call moves it
     "decisions",  # from what the rules found about a call to one decision, and the steps that explain it
     "violations",  # of a rule, of a limit, and of what the monitor itself objects to

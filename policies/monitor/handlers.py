@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 from ..stream import events as ev
 from ..stream.calls import Violation
 from .limits import UNITS
+from .live_nets import net_joined, net_left, restore_nets
 from .memory import message_text
 from .session import HELD, LAPSED, REQUESTED, RUNNING, STARTED, UNDECIDED, CallInFlight, Grant, ParsedOutput, RuleName
 from .state import SessionState
@@ -21,6 +22,7 @@ def run_started(on: SessionState, event: ev.RunStarted) -> list[Violation]:
     if session.runs or session.ended:
         on.calls.clear()
         on.program.limits.new_run(session.limits)
+        restore_nets(on)
     session.new_run(event.run_id, event.model or "")
     return []
 
@@ -230,6 +232,8 @@ HANDLERS: dict[type[ev.Event], Handler | None] = {
     ev.ToolApprovalExpired: lapsed,
     ev.PolicyViolated: violated,
     ev.BudgetWarned: warned,
+    ev.NetJoined: net_joined,
+    ev.NetLeft: net_left,
     ev.RunCompleted: ended,
     ev.RunFailed: ended,
     ev.RunCancelled: ended,

@@ -8,13 +8,11 @@ from typing import Any
 import msgspec
 
 from ..errors import EventError
-from ..rules.nets.shorthand import NetLine
-from ..rules.nets.written import Net
 from ..stream.calls import UNREADABLE, RunContext
 from ..stream.marks import mark
 from ..values.equality import unkeepable
 from .index import Visits
-from .live_nets import add_net, remove_net
+from .live_nets import add_net, read_net, remove_net
 from .memory import Returned
 from .program import Program
 from .session import RUNNING, CallInFlight, RuleName, Session
@@ -141,7 +139,7 @@ def read(program: Program, data: bytes) -> SessionState:
 def _restored(program: Program, snapshot: Snapshot) -> SessionState:
     on = SessionState(program.at(snapshot.context), snapshot.context)
     for net in snapshot.added:
-        add_net(on, net if isinstance(net, str) else _net(net))
+        add_net(on, read_net(net))
     for name in snapshot.removed:
         remove_net(on, name)
     if snapshot.rules != {number: rule.id for number, rule in on.rules.items()}:
@@ -160,7 +158,3 @@ def _restored(program: Program, snapshot: Snapshot) -> SessionState:
         call.approval, call.shown, call.kept = stored.approval, stored.shown, stored.kept
         on.calls[call.id] = call
     return on
-
-
-def _net(data: dict[str, Any]) -> Net | NetLine:
-    return msgspec.convert(data, NetLine) if "line" in data else msgspec.convert(data, Net)

@@ -32,6 +32,8 @@ from .outcomes import BudgetWarned as BudgetWarned
 from .outcomes import ErrorEvent as ErrorEvent
 from .outcomes import ErrorOccurred as ErrorOccurred
 from .outcomes import ErrorRecovered as ErrorRecovered
+from .outcomes import NetJoined as NetJoined
+from .outcomes import NetLeft as NetLeft
 from .outcomes import PolicyViolated as PolicyViolated
 from .outcomes import RunCancelled as RunCancelled
 from .outcomes import RunCompleted as RunCompleted

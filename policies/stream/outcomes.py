@@ -59,6 +59,30 @@ class BudgetWarned(Event, tag="budget_warning", frozen=True):
     fraction: float = 0
 
 
+class NetJoined(Event, tag="net_joined", frozen=True):
+    """A net joined the run while it went on, and judges it from here.
+
+    Attributes:
+        name: The net's name.
+        net: The net as it was given: one line of shorthand, or its places and transitions.
+        attached: Which callables were attached to it, `validate` and `on_result`; what they do is not on record.
+    """
+
+    name: str = ""
+    net: Any = ""
+    attached: tuple[str, ...] = ()
+
+
+class NetLeft(Event, tag="net_left", frozen=True):
+    """A net left the run, which goes on without it; what it knew is kept.
+
+    Attributes:
+        name: The net's name.
+    """
+
+    name: str = ""
+
+
 class ApprovalEvent(Event, frozen=True):
     """About one request for a person's approval.
 

@@ -8,7 +8,7 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 
 from proctor.policies.stream.calls import ToolCall
-from proctor.policies.stream.events import Event, ToolCallStarted
+from proctor.policies.stream.events import Event, NetJoined, NetLeft, ToolCallStarted
 
 from ..ports import ApprovalAnswer, ApprovalRequest
 
@@ -89,6 +89,12 @@ class OwnerLost(_Input, frozen=True, kw_only=True):
     error: Exception
 
 
+class NetsChanged(_Input, frozen=True, kw_only=True):
+    """A net has joined or left the judge: it is to be on record."""
+
+    event: NetJoined | NetLeft
+
+
 class AdapterEnded(_Input, frozen=True, kw_only=True):
     """The provider is gone: `error` is what its client raised, `evidence` what the cancel ladder saw."""
 
@@ -128,6 +134,7 @@ Input: TypeAlias = (
     | Ticked
     | CancelAsked
     | OwnerLost
+    | NetsChanged
     | AdapterEnded
     | Stored
     | StoreFailed

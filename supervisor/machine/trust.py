@@ -1,8 +1,8 @@
 """What of a provider's stream is believed.
 
-A provider reports what it did; it cannot speak for the supervisor. Approvals, violations and budget
-warnings in its stream are recorded as errors (`not_believed`) with what was claimed. The start and the end
-of a run are the supervisor's to record: the provider's become `session_started` and the provider's end.
+A provider reports what it did; it cannot speak for the supervisor. Approvals, violations, budget warnings and
+changes of nets in its stream are recorded as errors (`not_believed`) with what was claimed. The start and the end of
+a run are the supervisor's to record: the provider's become `session_started` and the provider's end.
 """
 
 from __future__ import annotations
@@ -17,16 +17,20 @@ from proctor.policies.stream.events import (
     BudgetWarned,
     ErrorOccurred,
     Event,
+    NetJoined,
+    NetLeft,
     PolicyViolated,
     RunStarted,
     SessionStarted,
     Unrecognized,
 )
 
+_OURS = (ApprovalEvent, PolicyViolated, BudgetWarned, NetJoined, NetLeft)
+
 
 def believed(event: Event) -> Event:
     """The event as it may be recorded."""
-    if isinstance(event, (ApprovalEvent, PolicyViolated, BudgetWarned)):
+    if isinstance(event, _OURS):
         return _not_believed(event.type, event)
     if isinstance(event, RunStarted):
         return _session_started(event)

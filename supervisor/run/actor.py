@@ -11,7 +11,7 @@ from anyio.abc import TaskGroup
 from anyio.lowlevel import checkpoint
 
 from proctor.policies.stream.calls import ToolCall
-from proctor.policies.stream.events import Event
+from proctor.policies.stream.events import Event, NetJoined, NetLeft
 
 from ..log import failure
 from ..machine import inputs
@@ -82,7 +82,7 @@ class RunActor:
         self._alarm = services.timers.alarm(self._ring)
         self._waiters = GateWaiters(self._feed, self.now_ms)
         self._approvals = Approvals(services.approver, self._log_failure) if services.approver is not None else None
-        self._early: inputs.CancelAsked | None = None
+        self._early: list[inputs.CancelAsked | inputs.NetsChanged] = []
         self._tasks: TaskGroup | None = None
         self._outcome: Outcome | None = None
         self._over = Latch()
@@ -137,8 +137,15 @@ class RunActor:
 
     def cancel(self, input: inputs.CancelAsked) -> None:
         """Order the run to end; before its task has begun, as soon as it does."""
+        self._soon(input)
+
+    def record_net(self, event: NetJoined | NetLeft) -> None:
+        """Record that a net has joined or left, as soon as the run has begun."""
+        self._soon(inputs.NetsChanged(now_ms=self.now_ms(), event=event))
+
+    def _soon(self, input: inputs.CancelAsked | inputs.NetsChanged) -> None:
         if self._tasks is None:
-            self._early = input
+            self._early.append(input)
         else:
             self._feed(input)
 
@@ -156,8 +163,8 @@ class RunActor:
             tasks.cancel_scope.shield = True
             self._tasks = tasks
             self._feed(begin)
-            if self._early is not None:
-                self._feed(self._early)
+            for input in self._early:
+                self._feed(input)
             await self._journal.drained()
             error = None
             if not self._machine.cancelling:

@@ -7,12 +7,12 @@ from typing import Any
 import anyio
 import pytest
 
-from proctor.policies import Policy, PolicyError, RunContext, ToolCall, Usage
+from proctor.policies import Policy, PolicyError, RunContext, ToolCall, Usage, compile_policy
 from proctor.policies.rules import Check
 from proctor.policies.rules.check_context import CheckContext, Refuse
 from proctor.policies.rules.nets.machine import NetState
 from proctor.policies.rules.nets.written import Transition
-from proctor.policies.stream.events import PolicyViolated, TokenUsageUpdated
+from proctor.policies.stream.events import NetJoined, NetLeft, PolicyViolated, TokenUsageUpdated
 from proctor.supervisor import Supervisor, UsageError, create_run, execute_run, run_once
 from proctor.supervisor.handle import RunHandle
 from proctor.supervisor.store.memory import MemoryStore
@@ -125,14 +125,59 @@ async def test_nets_join_and_leave_a_run_that_goes_on() -> None:
         async with Supervisor(MemoryStore()) as supervisor:
             handles.append(await supervisor.start(adapter, "go", policies=[policy]))
             await handles[0].wait_finished()
+            record = (await handles[0].wait()).events
     pushed = [call.id for call in adapter.ran if call.name == "push"]
+    changes = [event for event in record if isinstance(event, NetJoined | NetLeft)]
+    folded = compile_policy(policy).monitor()
+    for event in record:
+        if event.type != "run_completed":
+            folded.observe(event)
 
     assert pushed == ["1", "2", "4"]
+    assert [(event.type, event.name) for event in changes] == [
+        ("net_joined", line),
+        ("net_left", line),
+        ("net_joined", line),
+    ]
+    assert folded.status() == said[-1]
     assert said == [
         f"{line}: budget: 1; now: push",
         f"{line}: no token; not now: push; not active",
         f"{line}: no token; not now: push",
     ]
+
+
+async def test_a_net_that_joined_leaves_with_its_run() -> None:
+    """The next run of the session is judged by its own policies, live and on the record."""
+    line = "block rm"
+    policy = Policy(name="p", on_violation="deny", nets=["block mv"])
+    store = MemoryStore()
+    with anyio.fail_after(PATIENCE_S):
+        async with Supervisor(store) as supervisor:
+            first = FakeAdapter(steps(("1", "rm", {}), ("2", "mv", {})))
+            handle = await supervisor.start(first, "go", policies=[policy])
+            handle.add_net(line)
+            handle.remove_net("block mv")
+            await handle.wait_finished()
+            second = FakeAdapter(steps(("3", "rm", {}), ("4", "mv", {})))
+            again = await supervisor.start(second, "go", policies=[policy], session_id=handle.session_id)
+            await again.wait_finished()
+    ran = [call.name for adapter in (first, second) for call in adapter.ran]
+    folded = compile_policy(policy).monitor()
+    for event in [*(await handle.wait()).events, *(await again.wait()).events]:
+        folded.observe(event)
+
+    assert ran == ["mv", "rm"]
+    assert folded.narrow(["rm", "mv"]) == ["rm"]
+
+
+async def test_an_agent_cannot_take_a_net_from_its_run() -> None:
+    """Nets that join or leave are told by the supervisor only."""
+    adapter = FakeAdapter((NetLeft(name="block rm"), *steps(("1", "rm", {}))))
+    result = await run_once(adapter, "go", policies=[Policy(name="p", on_violation="deny", nets=["block rm"])])
+
+    assert adapter.ran == []
+    assert [event.code for event in result.events if event.type == "error_occurred"] == ["not_believed"]
 
 
 async def test_a_check_is_told_of_the_run_it_judges() -> None:
