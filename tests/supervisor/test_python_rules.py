@@ -12,7 +12,7 @@ from proctor.policies.rules import Check
 from proctor.policies.rules.check_context import CheckContext, Refuse
 from proctor.policies.rules.nets.machine import NetState
 from proctor.policies.rules.nets.written import Transition
-from proctor.policies.stream.events import NetJoined, NetLeft, PolicyViolated, TokenUsageUpdated
+from proctor.policies.stream.events import ErrorOccurred, NetJoined, NetLeft, PolicyViolated, TokenUsageUpdated
 from proctor.supervisor import Supervisor, UsageError, create_run, execute_run, run_once
 from proctor.supervisor.handle import RunHandle
 from proctor.supervisor.store.memory import MemoryStore
@@ -177,7 +177,7 @@ async def test_an_agent_cannot_take_a_net_from_its_run() -> None:
     result = await run_once(adapter, "go", policies=[Policy(name="p", on_violation="deny", nets=["block rm"])])
 
     assert adapter.ran == []
-    assert [event.code for event in result.events if event.type == "error_occurred"] == ["not_believed"]
+    assert [event.code for event in result.events if isinstance(event, ErrorOccurred)] == ["not_believed"]
 
 
 async def test_a_check_is_told_of_the_run_it_judges() -> None:

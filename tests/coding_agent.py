@@ -1,0 +1,109 @@
+"""`import coding_agent`: the policy of `examples/coding_agent` on a real agent, whichever it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+
+import msgspec
+import pytest
+
+from proctor.policies import Policy, PolicyViolationError, load_policies
+from proctor.policies.policy import Limit
+from proctor.policies.stream.events import ToolApprovalGranted, ToolCallStarted
+from proctor.supervisor import RunResult, run_once
+from proctor.supervisor.ports import Adapter, ApprovalAnswer, ApprovalRequest
+
+EXAMPLE: Final = Path(__file__).parents[1] / "examples" / "coding_agent" / "policy.yaml"
+
+Act: TypeAlias = tuple[str, str]
+"""`bash` and a command, or `write` and a path."""
+
+HARMLESS: Final[list[Act]] = [("write", "inside.txt"), ("bash", "echo fine > made.txt")]
+REFUSED: Final[list[tuple[Act, set[str]]]] = [
+    (("write", "../outside.txt"), {"nothing-outside"}),
+    (("bash", "git push origin main"), {"no-push"}),
+    (("bash", "true; git -C . push > ../outside.txt"), {"no-push"}),
+    (("bash", "curl -o ../outside.txt http://127.0.0.1:9/"), {"no-network"}),
+    (
+        ("bash", "x=curl; $x http://127.0.0.1:9/; touch ../outside.txt"),
+        {"no-network", "no-push", "ask-before-publishing"},
+    ),
+    (("bash", "npm publish || touch ../outside.txt"), {"ask-before-publishing"}),
+]
+"""What an agent may not do, and the rules that say so."""
+
+Prepare: TypeAlias = Callable[..., tuple[Adapter, str]]
+"""Makes an adapter and a prompt of acts, one a response.
+
+`used` is the tokens of each (in, out), and `endless` a model that does not come to an end.
+"""
+
+
+def policy(**limits: Any) -> list[Policy]:
+    """The example, with other limits where they are given."""
+    (loaded,) = load_policies(EXAMPLE)
+    changed = msgspec.structs.replace(loaded.limits, **{name: Limit(max=most) for name, most in limits.items()})
+    return [msgspec.structs.replace(loaded, limits=changed)]
+
+
+async def keeps_to_the_rules(prepare: Prepare, cwd: Path, *, each_alone: bool = False) -> None:
+    """Everything harmless happens, nothing else does, and each refusal names its rules.
+
+    `each_alone`: in a run of its own, for an agent whose run ends with a refusal.
+    """
+    runs = [[*HARMLESS, act] for act, _ in REFUSED] if each_alone else [[*HARMLESS, *(act for act, _ in REFUSED)]]
+    found: list[set[str]] = []
+    for acts in runs:
+        adapter, prompt = prepare(acts)
+        try:
+            violations = (await run_once(adapter, prompt, policies=policy())).policy.violations
+        except PolicyViolationError as ended:  # an agent that refuses by itself tells of it as of something that ran
+            violations = ended.violations
+        broken: dict[str | None, set[str]] = {}
+        for violation in violations:
+            broken.setdefault(violation.tool_call_id, set()).add(violation.rule)
+        found += broken.values()
+
+    assert _made(cwd) == ["inside.txt", "made.txt"]
+    assert "outside.txt" not in _made(cwd.parent)
+    assert found == [rules for _, rules in REFUSED], found
+
+
+async def asks_before_publishing(prepare: Prepare) -> None:
+    """Somebody who says yes lets it run."""
+    asked: list[str] = []
+
+    async def yes(request: ApprovalRequest) -> ApprovalAnswer:
+        asked.append(str(request.call.input))
+        return ApprovalAnswer(granted=True, by="ana")
+
+    adapter, prompt = prepare([("bash", "npm publish --dry-run --offline")])
+    result = await run_once(adapter, prompt, policies=policy(), approver=yes)
+    kinds = [type(event) for event in result.events]
+
+    assert ["npm publish --dry-run --offline" in call for call in asked] == [True]
+    assert kinds.index(ToolApprovalGranted) < kinds.index(ToolCallStarted)
+
+
+async def ends_at(prepare: Prepare, limit: str, *, most: float | None = None, **how: Any) -> RunResult | None:
+    """A run that passes this limit is ended by it, and does no more."""
+    adapter, prompt = prepare(HARMLESS * 4, **how)
+    with pytest.raises(PolicyViolationError) as ended:
+        await run_once(adapter, prompt, policies=policy(**({} if most is None else {limit: most})))
+
+    assert [violation.kind for violation in ended.value.violations if violation.action == "cancel"] == [limit]
+    return getattr(ended.value, "partial", None)
+
+
+async def cannot_count(prepare: Prepare, limit: str) -> None:
+    """An agent that does not tell what this limit counts: preflight says so."""
+    adapter, prompt = prepare(HARMLESS)
+    result = await run_once(adapter, prompt, policies=policy())
+
+    assert limit in str(result.policy.metadata)
+
+
+def _made(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
