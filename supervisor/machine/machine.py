@@ -273,10 +273,6 @@ class RunMachine:
             self._state.record(approvals.requested(request))
         self._state.order_cancel(Cause(kind=input.by, reason=input.reason))
 
-    def _nets_changed(self, input: inputs.NetsChanged) -> None:
-        if not self._state.ended:
-            self._state.record(input.event)
-
     def _adapter_end(self, input: inputs.AdapterEnded) -> None:
         if self._ending is None:
             self._ending = input
@@ -304,7 +300,7 @@ _HANDLERS: dict[type, Callable[[RunMachine, Any], None]] = {
     inputs.Ticked: RunMachine._ticked,
     inputs.CancelAsked: RunMachine._cancel_asked,
     inputs.OwnerLost: lambda on, input: on._state.order_cancel(lost(input.error)),
-    inputs.NetsChanged: RunMachine._nets_changed,
+    inputs.NetsChanged: lambda on, input: on._state.ended or on._state.record(input.event),
     inputs.AdapterEnded: RunMachine._adapter_end,
     inputs.Stored: lambda on, input: on._state.outbox.stored(input.count),
     inputs.StoreFailed: lambda on, input: on._closing.store_failed(input.error),
