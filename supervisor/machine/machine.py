@@ -300,7 +300,7 @@ _HANDLERS: dict[type, Callable[[RunMachine, Any], None]] = {
     inputs.Ticked: RunMachine._ticked,
     inputs.CancelAsked: RunMachine._cancel_asked,
     inputs.OwnerLost: lambda on, input: on._state.order_cancel(lost(input.error)),
-    inputs.NetsChanged: lambda on, input: on._state.ended or on._state.record(input.event),
+    inputs.NetsChanged: lambda on, input: on._state.record_if_live(input.event),
     inputs.AdapterEnded: RunMachine._adapter_end,
     inputs.Stored: lambda on, input: on._state.outbox.stored(input.count),
     inputs.StoreFailed: lambda on, input: on._closing.store_failed(input.error),

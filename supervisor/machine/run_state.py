@@ -140,6 +140,11 @@ class RunState:
         if found:
             self.follow(found, stamped)
 
+    def record_if_live(self, event: Event) -> None:
+        """Record what may be told at any time; after the end of the run nothing is."""
+        if not self.ended:
+            self.record(event)
+
     def follow(self, found: Sequence[Violation], event: Event | None = None, *, ended: bool = False) -> None:
         """Record violations of what already happened and enforce them as far as that goes.
 
