@@ -57,7 +57,11 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PolicyError(ProctorError, ValueError):
-    """A policy that cannot be read; `problems` lists all of them, in the order of the text."""
+    """A policy that cannot be read.
+
+    Attributes:
+        problems: All that is wrong, in the order of the text.
+    """
 
     code = "bad_policy"
 
@@ -83,8 +87,12 @@ class UnjudgeableLineError(ProctorError, ValueError):
 class PolicyViolationError(ProctorError):
     """A policy refused: at preflight, or by a violation whose action is cancel.
 
-    `violations` says what was violated; `findings` what preflight refused; `partial` holds the run's
-    result so far (output, usage, cost, calls), and `provider_error` the provider's own error, if any.
+    Attributes:
+        message: What was refused, in words.
+        violations: What was violated.
+        findings: What preflight refused.
+        partial: The run's result so far: output, usage, cost, calls; None where nothing ran.
+        provider_error: The provider's own error, if there is one.
     """
 
     code = "policy_violation"

@@ -49,6 +49,7 @@ class Allow(Statement, frozen=True, omit_defaults=True, forbid_unknown_fields=Tr
     id: Name | None = None
 
     def problems(self) -> Iterator[Complaint]:
+        """What is wrong beyond the types."""
         yield from when_problems(self.when)
         if self.tools:  # an empty allow list is preflight's to refuse: a stack may be narrowed to nothing
             yield from selector_problems(self.tools, ("allow",))
@@ -91,6 +92,7 @@ class Deny(Statement, frozen=True, omit_defaults=True, forbid_unknown_fields=Tru
     id: Name | None = None
 
     def problems(self) -> Iterator[Complaint]:
+        """What is wrong beyond the types."""
         yield from when_problems(self.when)
         yield from selector_problems(self.tools, ("deny",))
 
@@ -114,7 +116,7 @@ class Limit(Record, frozen=True):
     """A limit with more to say than its number.
 
     Attributes:
-        max: The limit; more than it is a violation.
+        max: The limit, in the unit that its name says; more than it is a violation.
         scope: `run`, or `session`: counted over all runs of the session.
         warn_at: The fraction of it at which a warning is recorded, once.
         action: What a violation asks for; a limit other than `max_tool_calls` that only inherits `deny` cancels.

@@ -17,7 +17,19 @@ from .run.actor import RunActor
 
 
 class Statistics(msgspec.Struct, frozen=True, kw_only=True):
-    """Counts since the supervisor was opened; `refused` are runs a policy cancelled."""
+    """How many runs, calls and observers, since the supervisor was opened.
+
+    Attributes:
+        running: Runs that go on.
+        started: Runs that were started.
+        completed: Runs that completed.
+        failed: Runs that failed.
+        cancelled: Runs that were cancelled.
+        refused: Runs that a policy cancelled.
+        approvals: Calls that wait for a person now.
+        subscribers: How many subscriptions are open.
+        publishers_dropped: How many publishers raised and are handed nothing more.
+    """
 
     running: int = 0
     started: int = 0

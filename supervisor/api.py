@@ -48,14 +48,33 @@ async def run_once(
     on_results: OnResults | None = None,
     redaction: Redaction | None = None,
 ) -> RunResult:
-    """Run a prompt under policies (`policies` beats `policy`) and give the result; in memory without a store.
+    """Run a prompt under policies and give the result.
 
-    `validators` and `on_results` are attached to the policies' nets, by their names.
+    Without an approver and without a store nobody can answer a request for approval: such a call is refused at once,
+    and preflight says so. Of a run that has begun, an error has the result so far as its `partial`.
 
-    Raises PolicyViolationError when preflight refuses or a policy cancels the run, PolicyError or UsageError
-    for arguments that make no sense, StoreError when it cannot be recorded, else the provider's own error. Of a
-    run that has begun, the error has the result so far as its `partial`. Without an approver and without a store
-    nobody can answer a request for approval: such a call is refused at once, and preflight says so.
+    Args:
+        adapter: the agent.
+        prompt: what it is to do.
+        policies: the policies, merged left to right.
+        policy: one policy, where `policies` is not given.
+        store: where the run is recorded; in memory if not given.
+        context: who runs what; what rules name in `when`.
+        approver: answers held calls in this process.
+        publishers: are handed every stored event.
+        session_id: the session to go on with; a new one if not given.
+        run_id: the run's id; a new one if not given.
+        continuation: how a session goes on: `native` (the agent's own resume), `replay`, `none`; `auto`: what fits.
+        metadata: anything to record with the run.
+        validators: callables that are asked about calls under a net, by the net's name.
+        on_results: callables that are told what such calls returned, by the net's name.
+        redaction: what is taken out of the record as a secret; the usual patterns if not given.
+
+    Raises:
+        PolicyViolationError: preflight refuses, or a policy cancels the run.
+        PolicyError, UsageError: an argument makes no sense.
+        StoreError: it cannot be recorded.
+        ProviderError: the agent's client failed; an error of the provider's own comes out unchanged.
     """
     answerable = approver is not None or store is not None
     store = MemoryStore() if store is None else store
@@ -89,7 +108,19 @@ async def create_run(
     context: RunContext | None = None,
     metadata: Mapping[str, Any] | None = None,
 ) -> str:
-    """Record a run for `execute_run` to start; returns its id. Raises StoreError for an id that is taken."""
+    """Record a run for `execute_run` to start; returns its id.
+
+    Args:
+        store: where it is recorded.
+        prompt: what the agent is to do.
+        run_id: its id; a new one if not given.
+        session_id: the session to go on with; a new one if not given.
+        context: who runs what.
+        metadata: anything to record with the run.
+
+    Raises:
+        StoreError: the id is taken, or it cannot be recorded.
+    """
     check_store(store)
     info = run_info(prompt, run_id=run_id, session_id=session_id, context=context, metadata=metadata)
     await store.create_run(msgspec.structs.replace(info, created_at=datetime.now(UTC)))
@@ -111,7 +142,26 @@ async def execute_run(
     on_results: OnResults | None = None,
     redaction: Redaction | None = None,
 ) -> RunResult:
-    """Run what `create_run` recorded and give the result. Raises as `run_once` does."""
+    """Run what `create_run` recorded and give the result.
+
+    Args:
+        store: where it was recorded.
+        adapter: the agent.
+        run_id: the run.
+        policies: the policies, merged left to right.
+        policy: one policy, where `policies` is not given.
+        continuation: how its session goes on, as for `run_once`.
+        context: who runs what; what rules name in `when`.
+        approver: answers held calls in this process.
+        publishers: are handed every stored event.
+        validators: callables that are asked about calls under a net, by the net's name.
+        on_results: callables that are told what such calls returned, by the net's name.
+        redaction: what is taken out of the record as a secret; the usual patterns if not given.
+
+    Raises:
+        UsageError: there is no such run, it was started before, or an argument makes no sense.
+        PolicyViolationError, PolicyError, StoreError, ProviderError: as `run_once`.
+    """
     async with Supervisor(store, approver=approver, publishers=publishers, redaction=redaction) as supervisor:
         handle = await supervisor.execute(
             adapter,
@@ -137,10 +187,22 @@ async def cancel_for_approval(
 ) -> ApprovalRequest:
     """End a run so that a call can be approved first; the run may be any process's.
 
-    `request` is a mapping with `tool_name`, `tool_call_id`, `tool_input`, `policy_name` and
-    `violation_kind`, or the request itself. Once approved, a run of the same session (`continuation` is
-    `replay` where the provider cannot resume) may make that call, once, with that input. Returns what was
-    recorded as requested. Raises UsageError when the run is not one that goes on.
+    Once approved, a run of the same session (`continuation` is `replay` where the provider cannot resume) may make
+    that call, once, with that input.
+
+    Args:
+        store: where the run is.
+        target: the run's handle where this process has it, else its adapter.
+        run_id: the run.
+        request: the request, or a mapping with `tool_name`, `tool_call_id`, `tool_input`, `policy_name` and
+            `violation_kind`.
+        timeout_s: seconds to wait for the run's end.
+
+    Returns:
+        What was recorded as requested.
+
+    Raises:
+        UsageError: there is no such run, it does not go on, or it did not end in time.
     """
     check_store(store)
     run = await store.run(run_id)

@@ -37,10 +37,14 @@ class UsageError(ProctorError, ValueError):
 
 
 class ApprovalError(UsageError):
-    """An answer to an approval that does not count. `kind` says why: `unknown` (there is no such approval),
-    `answered` (somebody was first), `expired` or `withdrawn` (it is too late), `other_input` (it was for another
-    input), `owner_gone` (nobody is there to act on it), `asks_itself` (its client asks its person itself). `approval`
-    is the approval as it stands, where there is one.
+    """An answer to an approval that does not count.
+
+    Attributes:
+        message: Why, in words.
+        kind: Why, for programs: `unknown` (there is no such approval), `answered` (somebody was first), `expired` or
+            `withdrawn` (it is too late), `other_input` (it was for another input), `owner_gone` (nobody is there to
+            act on it), `asks_itself` (its client asks its person itself).
+        approval: The approval as it stands, where there is one.
     """
 
     code = "approval_closed"
@@ -62,11 +66,16 @@ class OwnerLostError(ProctorError):
 
 
 class StoreError(ProctorError):
-    """The record cannot be read or written. `kind` says why: `not_a_store`, `newer_schema`, `truncated`,
-    `corrupt`, `gone` (removed or replaced while in use), `unwritable`, `bad_record`, `closed`; of runs and their
-    owners `run_exists`, `no_run`, `run_over`, `claimed`, `session_busy`, `fenced` (somebody else owns the run now);
-    of approvals `no_approval`, `answered`, `other_input`. Of a run, `policy` has the policy report and `partial`
-    the result so far.
+    """The record cannot be read or written.
+
+    Attributes:
+        message: What is wrong, in words.
+        kind: What is wrong, for programs: `not_a_store`, `newer_schema`, `truncated`, `corrupt`, `gone` (removed or
+            replaced while in use), `unwritable`, `bad_record`, `closed`; of runs and their owners `run_exists`,
+            `no_run`, `run_over`, `claimed`, `session_busy`, `fenced` (somebody else owns the run now); of approvals
+            `no_approval`, `answered`, `other_input`.
+        policy: Of a run, the policy report.
+        partial: Of a run, the result so far.
     """
 
     code: ClassVar[str] = "store_error"
@@ -79,8 +88,13 @@ class StoreError(ProctorError):
 
 
 class ProviderError(ProctorError):
-    """The agent's client failed; `details` has what it said. Once the run is over, `policy` has its policy
-    report and `partial` its result so far (output, usage, cost, calls).
+    """The agent's client failed.
+
+    Attributes:
+        message: What failed, in words.
+        details: What the client reported.
+        policy: The policy report, once the run is over.
+        partial: The run's result so far, once it is over: output, usage, cost, calls.
     """
 
     code: ClassVar[str] = "provider_error"

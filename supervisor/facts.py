@@ -16,11 +16,17 @@ ApprovalState: TypeAlias = Literal["requested", "granted", "denied", "expired", 
 
 
 class Owner(msgspec.Struct, frozen=True, kw_only=True):
-    """Who supervises runs: one supervisor, in the process `pid` of `machine` that started at `started`.
+    """Who supervises runs: one supervisor, in one process of one machine.
 
-    `epoch` is given by the store, rising: it is what claims and appends carry; `after` is the number of the latest
-    instruction then. `gone`, as the store has it: its lease is over, or its process ran on this machine and runs no
-    more.
+    Attributes:
+        owner_id: The supervisor's id.
+        host: The name of its machine, for people.
+        machine: The machine's own id.
+        pid: The id of its process.
+        started: When that process started, as the machine says it.
+        epoch: The number that claims and appends carry; the store gives it, rising.
+        after: The number of the latest instruction when it registered.
+        gone: Its lease is over, or its process ran on this machine and runs no more.
     """
 
     owner_id: str
@@ -37,7 +43,14 @@ class Owner(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SessionInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """A stored session, as a list shows it."""
+    """A stored session, as a list shows it.
+
+    Attributes:
+        session_id: The session's id.
+        provider: The name of its adapter.
+        provider_session_id: The provider's own id of it, where it said one.
+        last_seq: The seq of its latest event; 0 without any.
+    """
 
     session_id: str
     provider: str = ""
@@ -46,16 +59,27 @@ class SessionInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """A stored run, as a list shows it. `status` is running until its terminal event is stored, and lost where its
-    owner is gone before that.
+    """A stored run, as a list shows it. What is counted is counted from its events as they are stored, whoever stores
+    them.
 
-    `spec` holds what `execute_run` needs to start a run that was only created: prompt and metadata. `owner` has
-    claimed it; a run that no supervisor claimed has none. `after` is the number of the latest instruction when it
-    was created: those that follow may concern it.
-
-    What follows is counted from the run's events as they are stored, whoever stores them: `calls` are those that
-    ran, `violations` all that were recorded, `usage` what was reported so far and, once the run has ended, what its
-    end states. `started_seq` and `ended_seq` are the seqs of its start and its end, 0 before.
+    Attributes:
+        run_id: The run's id.
+        session_id: Its session's id.
+        provider: The name of its adapter.
+        status: `running` until its terminal event is stored; `lost` where its owner is gone before that.
+        created_at: When it was recorded, UTC.
+        spec: What `execute_run` needs to start a run that was only created: prompt and metadata.
+        owner: Who has claimed it; None where no supervisor has.
+        after: The number of the latest instruction when it was created: those that follow may concern it.
+        tenant: The tenant of its context.
+        labels: The labels of its context.
+        started_at: When it began, UTC.
+        ended_at: When it ended, UTC.
+        started_seq: The seq of its start; 0 before.
+        ended_seq: The seq of its end; 0 before.
+        calls: How many calls ran.
+        violations: How many violations were recorded.
+        usage: Tokens and USD reported so far and, once it has ended, what its end states.
     """
 
     run_id: str
@@ -87,9 +111,14 @@ class RunInfo(msgspec.Struct, frozen=True, kw_only=True):
 class RunFilter(msgspec.Struct, frozen=True, kw_only=True):
     """Which runs a list is asked for: those that meet all that is given.
 
-    `status`: one of these; `labels`: each, with its value as text (anything but a text as in JSON). `since` and
-    `until` bound when the run started, or was created where it has not: from `since` on, before `until`.
-    `begins` is what its id begins with.
+    Attributes:
+        status: One of these.
+        tenant: This tenant.
+        labels: Each of these, with its value as text (anything but a text as in JSON).
+        provider: This adapter.
+        since: Started, or created where it has not, at this time or later.
+        until: Started, or created where it has not, before this time.
+        begins: What its id begins with.
     """
 
     status: frozenset[RunStatus] = frozenset()
@@ -133,11 +162,22 @@ class LogEntry(msgspec.Struct, kw_only=True):
 
 
 class ApprovalRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """What an approver is shown: the call with its real input, and why it is asked for.
+    """What an approver is shown: the call, and why it is asked for.
 
-    `violations` are all that the approval is about; `policy_name`, `violation_kind` and `reason` are of the first.
-    `held` is false where nothing waits for the answer. `ran`: the agent could not be held and the call had started,
-    so the answer is for the record.
+    Attributes:
+        approval_id: The request's id, which an answer names.
+        run_id: The run that asks.
+        session_id: Its session.
+        call: The call with its real input.
+        input_digest: The SHA-256 digest of that input, to which a grant is bound.
+        policy_name: The policy of the first violation.
+        violation_kind: The kind of the first violation.
+        reason: Why the first is asked for.
+        violations: All that the approval is about.
+        requested_at: When it was asked, UTC.
+        expires_at: When it expires, UTC.
+        held: Whether the call waits for the answer.
+        ran: The agent could not be held and the call had started, so the answer is for the record.
     """
 
     approval_id: str
@@ -158,7 +198,12 @@ class ApprovalRequest(msgspec.Struct, frozen=True, kw_only=True):
 class ApprovalAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """A person's answer; it holds for the input of that digest only.
 
-    `reason` is for the record. `tell_model` is what the person says to the model where the call is refused.
+    Attributes:
+        granted: Whether the call may run.
+        by: Who answered, as the surface that took the answer says.
+        reason: For the record.
+        input_digest: The digest of the input that the person was shown; another one's answer does not count.
+        tell_model: What the person says to the model where the call is refused.
     """
 
     granted: bool
@@ -169,11 +214,15 @@ class ApprovalAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StoredApproval(msgspec.Struct, frozen=True, kw_only=True):
-    """An approval as the store has it: what was asked, and what became of it.
+    """An approval as the store has it.
 
-    `withdrawn`: nobody needs to answer any more, as its run is over. `answer` is the one that counts, given at
-    `answered_at`; it is `recorded` once its owner has taken it up and the session's record says so. `number` orders
-    the approvals of a store, in the order they were asked.
+    Attributes:
+        request: What was asked.
+        state: What became of it; `withdrawn`: nobody needs to answer any more, as its run is over.
+        answer: The answer that counts.
+        answered_at: When that was given, UTC.
+        recorded: Its owner has taken it up and the session's record says so.
+        number: Its number in the store, in the order the approvals were asked.
     """
 
     request: ApprovalRequest
@@ -187,8 +236,14 @@ class StoredApproval(msgspec.Struct, frozen=True, kw_only=True):
 class Cancel(msgspec.Struct, frozen=True, kw_only=True, tag="cancel"):
     """Somebody's order that runs end: those of its scope that were created before it, whatever any clock says.
 
-    `value` is the id of the run or session, the tenant's name, a label as `key=value`, or "" for all. `number` is
-    given by the store, rising. `approval` is what one run ends for, where it ends to be asked.
+    Attributes:
+        scope: What is named: one `run`, a `session`, a `tenant`, a `label`, or `all`.
+        value: The id of the run or session, the tenant's name, a label as `key=value`; empty for all.
+        by: Who orders it.
+        reason: Why, for the record.
+        at: When it was ordered, UTC.
+        number: Given by the store, rising; it concerns runs that were created before it.
+        approval: What one run ends for, where it ends to be asked.
     """
 
     scope: Literal["run", "session", "tenant", "label", "all"]
@@ -201,7 +256,15 @@ class Cancel(msgspec.Struct, frozen=True, kw_only=True, tag="cancel"):
 
 
 class AnswerGiven(msgspec.Struct, frozen=True, kw_only=True, tag="answer"):
-    """An answer that its approval took, on its way to the owner of the run."""
+    """An answer that its approval took, on its way to the owner of the run.
+
+    Attributes:
+        run_id: The run that asked.
+        approval_id: The approval.
+        answer: The answer.
+        at: When it was given, UTC.
+        number: Its number in the store, rising.
+    """
 
     run_id: str
     approval_id: str

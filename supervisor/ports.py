@@ -64,10 +64,13 @@ __all__ = [
 
 
 class GateAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """What a provider is told about one call it asked for.
+    """What a provider is told about one call that it proposed.
 
-    `tell_model` is the tool result of a refused call. `stop`: the run is being cancelled, ask for nothing
-    more. `input` is set when the call must run with another input than it asked for.
+    Attributes:
+        allowed: Whether the call may run.
+        tell_model: The tool result of a refused call.
+        stop: The run is being cancelled: ask for nothing more.
+        input: The call must run with this input instead of its own.
     """
 
     allowed: bool
@@ -80,10 +83,12 @@ Gate: TypeAlias = Callable[[ToolCall], Awaitable[GateAnswer]]
 
 
 class LaunchOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """A policy compiled into a provider's own options, only ever tightening what the caller asked for.
+    """A policy compiled into a provider's own options, only ever tightening what the caller wants.
 
-    `expressed` and `unexpressed` name the policy parts (`deny bash`, `max_cost_usd`) that did and did not
-    fit; enforcement on every event holds either way.
+    Attributes:
+        options: The options, as the adapter's `open` understands them.
+        expressed: The policy parts that did fit: `deny bash`, `max_cost_usd`.
+        unexpressed: Those that did not; enforcement on every event holds either way.
     """
 
     options: dict[str, Any] = {}
@@ -92,9 +97,20 @@ class LaunchOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Launch(msgspec.Struct, frozen=True, kw_only=True):
-    """All an adapter needs to start: `resume` is the provider's own session id, `transcript` the events so
-    far, the latest 64 MiB, when the conversation is to be replayed to a provider that cannot resume. `narrow` gives
-    those of some tools that could be called now.
+    """All an adapter needs to start.
+
+    Attributes:
+        run_id: The run.
+        session_id: Its session.
+        prompt: What the agent is to do.
+        gate: Where calls are put before they run.
+        options: The policy as launch options.
+        resume: The provider's own id of the session to take up.
+        fork: Take it up as a new session.
+        transcript: The events so far, the latest 64 MiB, where the conversation is to be replayed to a provider that
+            cannot resume.
+        metadata: What the run was started with.
+        narrow: Gives those of some tools that could be called now.
     """
 
     run_id: str
@@ -114,8 +130,12 @@ Remains: TypeAlias = Callable[[str], Awaitable[dict[str, Any]]]
 
 
 class Rung(msgspec.Struct, frozen=True, kw_only=True):
-    """One step of the cancel ladder: `act` is called at most once and may return evidence; after it the
-    supervisor waits until the stream of events ends, `bound_s` seconds in all, then takes the next rung.
+    """One step of the cancel ladder.
+
+    Attributes:
+        name: What it does, for the evidence.
+        act: Does it; called at most once, may return evidence.
+        bound_s: Seconds in all for the act and for the stream of events to end; then comes the next rung.
     """
 
     name: str
@@ -148,10 +168,14 @@ class Adapter(Protocol):
     """One kind of agent client; an instance may be used for many runs, one after another or at once."""
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """What the adapter is called in records; sessions are resumed by this name."""
+        ...
 
     @property
-    def capabilities(self) -> Capabilities: ...
+    def capabilities(self) -> Capabilities:
+        """What it can really do."""
+        ...
 
     async def prepare(self) -> None:
         """Check that the client can be started: raises ProviderUnavailableError saying what to install."""

@@ -58,7 +58,9 @@ class Store(Protocol):
         """After the latest stored event."""
         ...
 
-    async def last_seq(self, session_id: str) -> int: ...
+    async def last_seq(self, session_id: str) -> int:
+        """The seq of a session's latest event; 0 without any."""
+        ...
 
     async def create_run(self, run: RunInfo, *, epoch: int = 0) -> RunInfo:
         """Register a run before it starts, and give it as it is stored; the same run_id again is
@@ -112,7 +114,9 @@ class Store(Protocol):
         """Newest first; `before` a run: only older ones, none when there is no such run."""
         ...
 
-    async def session(self, session_id: str) -> SessionInfo | None: ...
+    async def session(self, session_id: str) -> SessionInfo | None:
+        """A session as a list shows it, or None."""
+        ...
 
     async def approvals(
         self,
@@ -130,7 +134,9 @@ class Store(Protocol):
         """
         ...
 
-    async def approval(self, approval_id: str) -> StoredApproval | None: ...
+    async def approval(self, approval_id: str) -> StoredApproval | None:
+        """An approval with what became of it, or None."""
+        ...
 
     async def answer(
         self, approval_id: str, given: ApprovalAnswer, *, at: datetime, event: Event | None = None
@@ -151,7 +157,9 @@ class Store(Protocol):
         """Orders and answers with a number > after, in order."""
         ...
 
-    async def last_instruction(self) -> int: ...
+    async def last_instruction(self) -> int:
+        """The number of the latest instruction; 0 without any."""
+        ...
 
     async def wait(self, token: int, timeout_s: float) -> int:
         """Return when something was stored since `token` (by any process) or the time is up; the returned
@@ -159,4 +167,6 @@ class Store(Protocol):
         """
         ...
 
-    async def aclose(self) -> None: ...
+    async def aclose(self) -> None:
+        """Close it; what was acknowledged is kept."""
+        ...

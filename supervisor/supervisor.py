@@ -172,7 +172,10 @@ class Supervisor:
         validators: Validators | None = None,
         on_results: OnResults | None = None,
     ) -> RunHandle:
-        """Start a run that was created before (see `create_run`). Raises as `start` does."""
+        """Start a run that was created before (see `create_run`).
+
+        Raises UsageError for one that is not there or was started before; else as `start` does.
+        """
         plan = self._plan(adapter, policies, policy, continuation, hooks_given(validators, on_results))
         info = await self._store.run(run_id)
         if info is None:

@@ -44,8 +44,29 @@ def run_once_sync(
 ) -> RunResult:
     """What `run_once` does, awaited here; also where an event loop runs already, which then stands still.
 
-    Ctrl-C, and the end of `timeout_s` seconds, end the run, wait until it has ended and is recorded, and raise
-    KeyboardInterrupt or TimeoutError. Raises as `run_once` does besides.
+    Ctrl-C, and the end of `timeout_s` seconds, end the run and wait until it has ended and is recorded.
+
+    Args:
+        adapter: the agent.
+        prompt: what it is to do.
+        policies: the policies, merged left to right.
+        policy: one policy, where `policies` is not given.
+        store: where the run is recorded; in memory if not given.
+        context: who runs what; what rules name in `when`.
+        approver: answers held calls in this process.
+        publishers: are handed every stored event.
+        session_id: the session to go on with; a new one if not given.
+        run_id: the run's id; a new one if not given.
+        continuation: how a session goes on: `native` (the agent's own resume), `replay`, `none`; `auto`: what fits.
+        metadata: anything to record with the run.
+        validators: callables that are asked about calls under a net, by the net's name.
+        on_results: callables that are told what such calls returned, by the net's name.
+        timeout_s: seconds it may take; without a bound if not given.
+
+    Raises:
+        KeyboardInterrupt: Ctrl-C.
+        TimeoutError: its time was up.
+        PolicyViolationError, PolicyError, UsageError, StoreError, ProviderError: as `run_once`.
     """
     order = partial(
         run_once,

@@ -87,10 +87,12 @@ class ReplayAdapter:
 
     @property
     def name(self) -> str:
+        """What the adapter is called in records: `replay`."""
         return "replay"
 
     @property
     def capabilities(self) -> Capabilities:
+        """What a recording can be held to; its model and tools are those recorded."""
         return Capabilities(
             gate="all" if self._gated else "none",
             usage="per_turn",
@@ -104,10 +106,12 @@ class ReplayAdapter:
         """Nothing is needed: the recording was read when the adapter was made."""
 
     def compile(self, policy: Policy) -> LaunchOptions:
+        """Nothing: a recording has no launch options; the gate and the events hold the whole policy."""
         return LaunchOptions(unexpressed=policy_parts(policy))
 
     @asynccontextmanager
     async def open(self, launch: Launch) -> AsyncIterator[Provider]:
+        """Replay the recording; leaving ends it."""
         gate = launch.gate if self._gated else None
         yield Replay(_without_prompt(self._events, launch.prompt), self._output, gate, self._speed)
 

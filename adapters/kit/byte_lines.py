@@ -15,7 +15,11 @@ _SHOWN_BYTES: Final = 200
 
 
 class EndlessLineError(Exception):
-    """A line grew past its bound; `start` is how it begins."""
+    """A line grew past its bound.
+
+    Attributes:
+        start: How it begins.
+    """
 
     def __init__(self, start: bytes) -> None:
         super().__init__("a line without end")

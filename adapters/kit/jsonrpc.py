@@ -28,7 +28,13 @@ _encoder = msgspec.json.Encoder()
 
 
 class RpcError(Exception):
-    """The other side answered with an error; raised by an `OnRequest`, it is the answer."""
+    """The other side answered with an error; raised by an `OnRequest`, it is the answer.
+
+    Attributes:
+        code: The number of JSON-RPC's error.
+        message: What is wrong, in words.
+        data: What else the other side says of it.
+    """
 
     def __init__(self, code: int, message: str, data: Any = None) -> None:
         super().__init__(message)
@@ -96,7 +102,7 @@ class Peer:
     async def request(self, method: str, params: Params | None = None) -> Any:
         """Ask and wait for the result. Raises RpcError as answered, RpcClosedError at the end."""
         if self._closed:
-            raise RpcClosedError(f"`{method}` was asked after the end")
+            raise RpcClosedError(f"`{method}` was requested after the end")
         self._last_id += 1
         request_id = self._last_id
         pending = self._pending[request_id] = _Pending()

@@ -40,8 +40,12 @@ _GONE = (psutil.NoSuchProcess, psutil.ZombieProcess)
 def marked_environment(
     run_id: str, env: Mapping[str, str] | None = None, *, call_id: str | None = None
 ) -> dict[str, str]:
-    """The environment to launch a provider with: `env` (default: this process's) marked with the run, and with its
-    trace where there is one.
+    """The environment to launch a provider with: marked with the run, and with its trace where there is one.
+
+    Args:
+        run_id: the run.
+        env: the environment to mark; this process's if not given.
+        call_id: the call that the process is started for, if it is one's.
     """
     return {**(os.environ if env is None else env), **_marks(run_id, call_id), **trace_environment(run_id)}
 
@@ -61,7 +65,7 @@ class ProcessTree:
     """A process, or several, and everything that descends from them, remembered over time.
 
     Args:
-        pid: the root; start it with `start_new_session=True` so that its session marks it too.
+        pid: the root process's id; start it with `start_new_session=True` so that its session marks it too.
         run_id: the run its environment was marked with, see `marked_environment`.
         call_id: the call its environment was marked with besides; only its processes are meant then.
     """

@@ -13,9 +13,14 @@ from .jsonrpc import OnGarbage, OnNotification, OnRequest, Peer, RpcClosedError,
 
 
 class RpcClient:
-    """The conversation with a client: `process` is the client, `peer` our end. See `Peer` for the arguments.
+    """The conversation with a client: `peer` is our end. Nothing is read before `peer.run` runs.
 
-    Nothing is read before `peer.run` runs.
+    Args:
+        process: the client.
+        on_request: answers its requests; see `Peer`.
+        on_notification: handles its notifications.
+        on_garbage: is told of a line that is no message.
+        tagged: whether messages carry `"jsonrpc": "2.0"`.
     """
 
     def __init__(

@@ -21,7 +21,15 @@ _PIPE_READS = 16  # a pipe holds at most 1 MiB
 
 
 class CommandResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """How a command ended; `exit_code` is negative for a signal, `truncated` when output was left out."""
+    """How a command ended.
+
+    Attributes:
+        exit_code: The exit code; negative for a signal.
+        stdout: What it wrote to standard output, as far as it was kept.
+        stderr: What it wrote to standard error, as far as it was kept.
+        timed_out: It was ended because its time was up.
+        truncated: Output was left out.
+    """
 
     exit_code: int
     stdout: str = ""

@@ -89,7 +89,7 @@ class TaskProvider:
 
 @asynccontextmanager
 async def at_work(provider: TaskProvider, job: Callable[[], Awaitable[None]]) -> AsyncIterator[TaskProvider]:
-    """Run a job beside the one who reads its stream; the job is gone when the context is left."""
+    """Run `job` beside the one who reads the stream of `provider`; it is gone when the context is left."""
     async with helpers() as tasks:
         tasks.start_soon(provider.work, job)
         yield provider

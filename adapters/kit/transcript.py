@@ -73,7 +73,7 @@ def conversation(transcript: Iterable[Event]) -> list[Part]:
 
 
 def retold(transcript: Iterable[Event], prompt: str) -> str:
-    """The prompt after the conversation so far, for a client that can be given nothing but a prompt.
+    """`prompt` after the conversation so far, `transcript`, for a client that can be given nothing but a prompt.
 
     Each part is a line of JSON, so that no tool's output reads as somebody's words.
     """

@@ -11,7 +11,7 @@ USAGE = frozenset({"max_total_tokens", "max_input_tokens", "max_output_tokens", 
 
 
 def uncounted(policies: Collection[Policy], kinds: Collection[str], *, why: str) -> Iterator[str]:
-    """One line for each limit of `kinds` that a policy sets and that will not hold, with `why`."""
+    """One line for each limit of `kinds` that one of `policies` sets and that will not hold, with `why`."""
     for policy in policies:
         for member in members_of(policy):
             names = [f"`{name}`" for name, _ in member.limits.given() if name in kinds]

@@ -18,7 +18,7 @@ from .picture import Picture
 
 
 def draw(policy: Policy, monitor: Monitor | None = None) -> Picture:
-    """The picture of a policy; with a monitor, of where its session stands.
+    """The picture of `policy`; with a `monitor`, of where its session stands.
 
     Raises:
         PolicyError: the policy is wrong in itself.

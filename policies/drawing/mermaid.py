@@ -47,7 +47,7 @@ MANY = 6
 
 
 def draw_mermaid(policy: Policy, monitor: Monitor | None = None) -> str:
-    """A policy as a Mermaid flowchart; with a monitor, marked with where its session stands.
+    """`policy` as a Mermaid flowchart; with a `monitor`, marked with where its session stands.
 
     Raises:
         PolicyError: the policy is wrong in itself.

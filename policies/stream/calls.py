@@ -203,7 +203,7 @@ class LimitWarning(msgspec.Struct, frozen=True, kw_only=True):
         limit: The limit's name.
         used: How much is used: tokens, USD, milliseconds, calls or turns, as the limit counts.
         max: The limit, in the same unit.
-        fraction: `used` divided by `max`.
+        fraction: `used` divided by `max`, a fraction of 1.
     """
 
     limit: str

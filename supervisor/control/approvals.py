@@ -50,10 +50,19 @@ async def answer(
 ) -> StoredApproval:
     """Answer an approval of a run of any process; of several answers one counts.
 
+    While the run goes on its owner acts on the answer: this waits until that is recorded, and the approval says
+    whether it is. Where the run is over the answer is recorded, and a grant holds for the next run of the session,
+    once.
 
-    While the run goes on its owner acts on the answer: this waits up to `wait_s` seconds until that is recorded, and
-    the approval says whether it is. Where the run is over the answer is recorded, and a grant holds for the next run
-    of the session, once. Raises ApprovalError when the answer does not count; its `kind` says why.
+    Args:
+        store: where the approval is.
+        approval_id: the approval.
+        given: the answer.
+        redactor: what takes secrets out of the answer; the usual patterns if not given.
+        wait_s: seconds to wait for the owner.
+
+    Raises:
+        ApprovalError: the answer does not count; its `kind` says why.
     """
     return await taken_up(store, await take(store, approval_id, given, redactor), wait_s=wait_s)
 

@@ -17,8 +17,11 @@ from ..store.codec import Status
 class PolicyReport(msgspec.Struct, frozen=True, kw_only=True):
     """What the policies found in one run.
 
-    `action` is the strictest action of its violations, `allow` when there are none. `rules` says of each
-    rule how it ended, `metadata` what could not be judged (limits without a price, rules not exercised).
+    Attributes:
+        action: The strictest action of the violations, `allow` without any.
+        violations: All of them, in the order they were found.
+        metadata: What could not be judged (limits without a price, rules not exercised), and the level of the gate.
+        rules: How each rule ended, by id.
     """
 
     action: Action = "allow"
@@ -30,10 +33,19 @@ class PolicyReport(msgspec.Struct, frozen=True, kw_only=True):
 class RunResult(msgspec.Struct, frozen=True, kw_only=True):
     """A run that ended.
 
-    `events` are the latest 10,000 of the run as they are stored, or the latest 64 MiB where those are fewer, kept in
-    memory: they are there when the store is not. `events_before` counts those before them, which the store has
-    (`store.read(session_id, run_id=run_id)`). `calls` are the calls among them that ran, and of a refused run the one
-    that was proposed.
+    Attributes:
+        status: `completed`, `failed` or `cancelled`.
+        run_id: The run.
+        session_id: Its session.
+        output: What the agent gave.
+        usage: Tokens and USD.
+        cost_usd: USD, as in `usage`.
+        policy: What the policies found.
+        events: The latest 10,000 events of the run, or the latest 64 MiB where those are fewer, kept in memory: they
+            are there when the store is not.
+        events_before: How many came before those; the store has them (`store.read(session_id, run_id=run_id)`).
+        calls: The calls among the events that ran, and of a refused run the one that was proposed.
+        reason: Why it did not complete, in words.
     """
 
     status: Status

@@ -102,7 +102,7 @@ class MemoryStore:
         return self._records.last_seq(session_id)
 
     async def create_run(self, run: RunInfo, *, epoch: int = 0) -> RunInfo:
-        """Register a run before it starts; see `Store.create_run`."""
+        """Register a run before it starts; see `Store.create_run`. Raises StoreError."""
         self._check_open()
         if not run.run_id or not run.session_id:
             raise StoreError("a run needs a run_id and a session_id", kind="bad_record")

@@ -23,9 +23,9 @@ async def closing(found: AsyncIterator[T]) -> AsyncGenerator[AsyncIterator[T]]:
 
 
 async def all_runs(store: Store, *, session_id: str | None = None) -> AsyncGenerator[RunInfo, None]:
-    """The runs of a store, or of one session, newest first; those that come meanwhile are not among them.
+    """The runs of `store`, or of one session (`session_id`), newest first; those that come meanwhile are left out.
 
-    Who stops before the end closes it: see `contextlib.aclosing`.
+    Close it where you stop before the end: see `contextlib.aclosing`.
     """
     before: str | None = None
     while page := await store.runs(limit=_PAGE, session_id=session_id, before=before):

@@ -109,7 +109,7 @@ class AcpAdapter:
 
     @asynccontextmanager
     async def open(self, launch: Launch) -> AsyncIterator[AcpSession]:
-        """Start the agent with the prompt. Raises ProviderError, ProviderUnavailableError."""
+        """Start the agent with the prompt. Raises ProviderError, ProviderUnavailableError, UsageError."""
         if launch.fork:
             raise UsageError(f"`{self.name}` cannot fork a session")
         cost = self._cost(launch.resume)

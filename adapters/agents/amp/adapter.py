@@ -82,7 +82,10 @@ class AmpAdapter:
         )
 
     async def prepare(self) -> None:
-        """Check the client, the folder, and that there is something to sign in with."""
+        """Check the client, the folder, and that there is something to sign in with.
+
+        Raises ProviderUnavailableError.
+        """
         self._executable()
         if not self._folder().is_dir():
             raise ProviderUnavailableError(f"there is no working directory at `{self._folder()}`; check `cwd`")
@@ -90,12 +93,12 @@ class AmpAdapter:
             raise ProviderUnavailableError("amp has nothing to sign in with; set AMP_API_KEY or run `amp login`")
 
     def compile(self, policy: Policy) -> LaunchOptions:
-        """The policy as permission rules of the client; see `compiling`."""
+        """The policy as permission rules of the client."""
         return compile_options(policy)
 
     @asynccontextmanager
     async def open(self, launch: Launch) -> AsyncIterator[AmpSession]:
-        """Start the client with the prompt. Raises ProviderUnavailableError."""
+        """Start the client with the prompt. Raises ProviderUnavailableError, and UsageError for a fork."""
         if launch.fork:
             raise UsageError("`amp` cannot fork a thread")
         rejected = launch.options.options.get("rejected", ())

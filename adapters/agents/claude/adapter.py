@@ -84,7 +84,10 @@ class ClaudeAdapter:
         )
 
     async def prepare(self) -> None:
-        """Check the SDK, the options, the working directory and that there is something to sign in with."""
+        """Check the SDK, the options, the working directory and that there is something to sign in with.
+
+        Raises ProviderUnavailableError, and UsageError for options that make no sense.
+        """
         try:
             from . import launching
         except ImportError as error:

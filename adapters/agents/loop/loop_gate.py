@@ -97,6 +97,9 @@ class LoopGate:
             function: the function.
             name: the tool's name; left out, the function's.
             refused: `raise` ToolRefused for a refused call, or `tell`: return the text for the model.
+
+        Raises:
+            UsageError: `refused` is neither.
         """
         if refused not in ("raise", "tell"):
             raise UsageError(f"refused=`{refused}` is neither `raise` nor `tell`")

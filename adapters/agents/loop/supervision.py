@@ -59,8 +59,21 @@ async def supervise(
     """Supervise a block of code as one run; `async with` gives its gate.
 
     The block is cancelled where a limit, a deadline, a refusal or anybody ends the run. What it assigns to
-    `gate.output` is the run's output; `gate.supervisor` answers approvals. The arguments are those of
-    `run_once`, and `tools` and `model` what the block uses, where that is known.
+    `gate.output` is the run's output; `gate.supervisor` answers approvals.
+
+    Args:
+        policies: the policies, merged left to right.
+        policy: one policy, where `policies` is not given.
+        prompt: what the block is to do, for the record.
+        store: where the run is recorded; in memory if not given.
+        context: who runs what.
+        approver: answers held calls in this process.
+        publishers: are handed every stored event.
+        session_id: the session to go on with; a new one if not given.
+        run_id: the run's id; a new one if not given.
+        metadata: anything to record with the run.
+        tools: the names of the tools that the block calls, where they are known.
+        model: the model that it uses, where that is known.
 
     Raises:
         PolicyViolationError: preflight refuses, or a policy cancelled the run; `gate.result` is then partial.

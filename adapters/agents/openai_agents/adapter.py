@@ -78,7 +78,7 @@ class OpenAIAgentsAdapter:
         )
 
     async def prepare(self) -> None:
-        """Check that the SDK is there and that this is its event loop."""
+        """Check that the SDK is there and that this is its event loop. Raises ProviderUnavailableError."""
         try:
             import agents  # noqa: F401
         except ImportError as error:

@@ -77,7 +77,7 @@ class PydanticAIAdapter:
         )
 
     async def prepare(self) -> None:
-        """Check that the framework is there and that this is its event loop."""
+        """Check that the framework is there and that this is its event loop. Raises ProviderUnavailableError."""
         try:
             import pydantic_ai  # noqa: F401
         except ImportError as error:

@@ -53,10 +53,12 @@ class ScriptedAdapter:
 
     @property
     def name(self) -> str:
+        """What the adapter is called in records: `scripted`."""
         return "scripted"
 
     @property
     def capabilities(self) -> Capabilities:
+        """What a script can be held to; its tools are those that it lists."""
         offered = self.script.tools or tuple(dict.fromkeys((*BUILT_IN, *self._tools)))
         return Capabilities(
             gate="all" if self._gated else "none",
@@ -69,15 +71,18 @@ class ScriptedAdapter:
         )
 
     async def prepare(self) -> None:
+        """Check that the workspace is there. Raises ProviderUnavailableError."""
         if self._workspace is not None and not self._workspace.is_dir():
             place = self._workspace
             raise ProviderUnavailableError(f"workspace `{place}` is not a directory; create it first")
 
     def compile(self, policy: Policy) -> LaunchOptions:
+        """Nothing: a script has no launch options; the gate and the events hold the whole policy."""
         return LaunchOptions(unexpressed=policy_parts(policy))
 
     @asynccontextmanager
     async def open(self, launch: Launch) -> AsyncIterator[Provider]:
+        """Play the script; leaving ends it and every process it started."""
         with workspace_directory(self._workspace) as workspace:
             for path, content in self.script.files.items():
                 write_file(workspace / path, content)

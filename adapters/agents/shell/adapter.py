@@ -50,10 +50,12 @@ class ShellAdapter:
 
     @property
     def name(self) -> str:
+        """What the adapter is called in records: `shell`."""
         return "shell"
 
     @property
     def capabilities(self) -> Capabilities:
+        """What a command line can be held to."""
         return Capabilities(
             gate="all",
             deny_ends_turn=True,
@@ -64,6 +66,7 @@ class ShellAdapter:
         )
 
     async def prepare(self) -> None:
+        """Check that there are bash and the directory. Raises ProviderUnavailableError."""
         if shutil.which("bash") is None:
             raise ProviderUnavailableError("`bash` is not installed, or not on PATH")
         if not self._cwd.is_dir():
@@ -81,6 +84,7 @@ class ShellAdapter:
 
     @asynccontextmanager
     async def open(self, launch: Launch) -> AsyncIterator[Provider]:
+        """Judge the line part by part, then run it; leaving ends every process it started."""
         commands = Subprocesses(launch.run_id)
         stream = EventStream()
         admits = launch.options.options.get("dynamic") is True
