@@ -78,6 +78,7 @@ ROOMS = (
     "traces",  # recorded sessions of agents
     "tool_names",  # what each client calls its tools
     "drawing",  # policies as SVG pictures
+    "audit",  # whether a record is what was written, and all of it
     "stores",  # stores
     "kit",  # what every adapter stands on, ours and those of third parties
 )

@@ -3,6 +3,7 @@
 ROOMS = (
     "adapters",  # `adapters`
     "approvals",  # `approvals`, `approve` and `deny`
+    "audit",  # `audit head` and `audit verify`
     "check",  # `check`
     "demo",  # `demo`
     "diff",  # `diff`

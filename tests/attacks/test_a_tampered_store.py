@@ -1,0 +1,315 @@
+"""A store's file changed by SQL, in every way one can think of: `audit` finds it, says where, and of which kind."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from proctor.adapters.audit.heads import Heads
+from proctor.adapters.audit.store_file import AuditReport, audited
+from proctor.adapters.stores import SQLiteStore
+from proctor.policies import Limits, Policy
+from proctor.supervisor import run_once
+from proctor.supervisor.testing import Ask, FakeAdapter
+
+POLICY = Policy(name="open", limits=Limits(max_tool_calls=1000))
+OTHER_TEXT = "CAST(replace(CAST(data AS TEXT), 'call-', 'CALL-') AS BLOB)"
+SESSION = "(SELECT key FROM sessions WHERE session_id = 'b')"
+
+
+def record(path: Path, sessions: str = "abc") -> None:
+    """Some sessions of one run each, of equal length."""
+
+    async def runs() -> None:
+        async with SQLiteStore(path) as store:
+            for session_id in sessions:
+                asks = [Ask(name="bash", input={"command": f"echo {n}"}) for n in range(4)]
+                await run_once(FakeAdapter(asks), "go", policies=[POLICY], store=store, session_id=session_id)
+
+    anyio.run(runs)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """A store with three sessions."""
+    record(tmp_path / "s.db")
+    return tmp_path / "s.db"
+
+
+def sql(path: Path, *statements: str) -> None:
+    """Do something to the file."""
+    with closing(sqlite3.connect(path)) as connection:
+        for statement in statements:
+            assert connection.execute(statement).rowcount != 0, statement
+        connection.commit()
+
+
+def rechain(path: Path, session_id: str = "b") -> None:
+    """Compute a session's digests anew, as somebody would who knows how they are made."""
+    with closing(sqlite3.connect(path)) as connection:
+        connection.create_function("digest", 2, lambda before, data: sha256(before + data).digest())
+        digest = sha256(b"proctor record\0" + session_id.encode()).digest()
+        of_session = "SELECT position, data FROM events JOIN sessions ON key = session_key WHERE session_id = ?"
+        for position, data in connection.execute(f"{of_session} ORDER BY seq", (session_id,)).fetchall():
+            digest = sha256(digest + data).digest()
+            connection.execute("UPDATE events SET digest = ? WHERE position = ?", (digest, position))
+        connection.commit()
+
+
+def codes(report: AuditReport) -> set[str]:
+    """What was found."""
+    return {finding.code for finding in report.findings}
+
+
+def places(report: AuditReport) -> set[tuple[str, int]]:
+    """Where."""
+    return {(finding.session_id, finding.seq) for finding in report.findings}
+
+
+def test_a_store_nobody_touched_is_intact_and_complete(path: Path) -> None:
+    """And stays byte for byte as it was."""
+    before = path.read_bytes()
+    report = audited(path)
+    assert (report.intact, report.complete, report.findings) == (True, True, ())
+    assert audited(path, report.heads).anchored == 3
+    assert audited(path, report.heads).findings == ()
+    assert path.read_bytes() == before
+
+
+CHANGES: dict[str, tuple[list[str], str]] = {
+    "a record's text": (
+        [f"UPDATE events SET data = {OTHER_TEXT} WHERE session_key = {SESSION} AND seq = 6"],
+        "changed",
+    ),
+    "a digest": ([f"UPDATE events SET digest = zeroblob(32) WHERE session_key = {SESSION} AND seq = 6"], "changed"),
+    "all digests": ([f"UPDATE events SET digest = NULL WHERE session_key = {SESSION}"], "changed"),
+    "a type in a row": (
+        [f"UPDATE events SET type = 'run_started' WHERE session_key = {SESSION} AND seq = 6"],
+        "moved",
+    ),
+    "a time in a row": ([f"UPDATE events SET at = at + 1 WHERE session_key = {SESSION} AND seq = 6"], "moved"),
+    "a run in a row": ([f"UPDATE events SET run_id = 'x' WHERE session_key = {SESSION} AND seq = 6"], "moved"),
+    "an id in a row": ([f"UPDATE events SET event_id = 'x' WHERE session_key = {SESSION} AND seq = 6"], "moved"),
+    "a record made unreadable": (
+        [f"UPDATE events SET data = x'00ff' WHERE session_key = {SESSION} AND seq = 6"],
+        "unreadable",
+    ),
+    "two records exchanged": (
+        [
+            f"UPDATE events SET seq = 100 WHERE session_key = {SESSION} AND seq = 6",
+            f"UPDATE events SET seq = 6 WHERE session_key = {SESSION} AND seq = 7",
+            f"UPDATE events SET seq = 7 WHERE session_key = {SESSION} AND seq = 100",
+        ],
+        "moved",
+    ),
+    "the texts of two records exchanged": (
+        [
+            f"""UPDATE events SET data = (SELECT data FROM events AS other
+                    WHERE other.session_key = events.session_key AND other.seq = 13 - events.seq)
+                WHERE session_key = {SESSION} AND seq IN (6, 7)"""
+        ],
+        "changed",
+    ),
+    "a record in another session": (
+        [
+            f"""UPDATE events SET session_key = (SELECT key FROM sessions WHERE session_id = 'c'), seq = 999
+                WHERE session_key = {SESSION} AND seq = 6"""
+        ],
+        "moved",
+    ),
+    "a session's name": (["UPDATE sessions SET session_id = 'z' WHERE session_id = 'b'"], "moved"),
+    "a record inserted": (
+        [
+            f"""INSERT INTO events (session_key, seq, run_id, event_id, type, at, data, digest)
+                SELECT session_key, 900, run_id, event_id, type, at, data, digest FROM events
+                WHERE session_key = {SESSION} AND seq = 6"""
+        ],
+        "moved",
+    ),
+    "how a run ended, in the list": (["UPDATE runs SET status = 'failed'"], "list_changed"),
+    "the count": (["UPDATE sqlite_sequence SET seq = seq - 3 WHERE name = 'events'"], "uncounted"),
+}
+REMOVALS: dict[str, tuple[list[str], str]] = {
+    "a record in the middle": ([f"DELETE FROM events WHERE session_key = {SESSION} AND seq = 6"], "missing"),
+    "the first records": ([f"DELETE FROM events WHERE session_key = {SESSION} AND seq < 4"], "missing"),
+    "the last records": ([f"DELETE FROM events WHERE session_key = {SESSION} AND seq > 6"], "end_missing"),
+    "the last records, and the run in the list": (
+        [
+            f"DELETE FROM runs WHERE run_id = (SELECT run_id FROM events WHERE session_key = {SESSION} AND seq = 6)",
+            f"DELETE FROM events WHERE session_key = {SESSION} AND seq > 6",
+        ],
+        "uncounted",
+    ),
+    "a session": (
+        [
+            f"DELETE FROM events WHERE session_key = {SESSION}",
+            f"DELETE FROM runs WHERE session_key = {SESSION}",
+            "DELETE FROM sessions WHERE session_id = 'b'",
+        ],
+        "uncounted",
+    ),
+    "everything": (["DELETE FROM events", "DELETE FROM runs", "DELETE FROM sessions"], "uncounted"),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_what_was_changed_is_found(path: Path, change: str) -> None:
+    """As a matter of integrity, at its place."""
+    statements, code = CHANGES[change]
+    sql(path, *statements)
+    report = audited(path)
+    assert not report.intact
+    assert code in codes(report)
+    if "seq = 6" in statements[-1] and "999" not in statements[-1] and "900" not in statements[-1]:
+        assert {session for session, _ in places(report)} == {"b"}
+        assert min(seq for _, seq in places(report)) == 6
+
+
+@pytest.mark.parametrize("removal", REMOVALS)
+def test_what_was_removed_is_found_and_told_apart_from_what_was_changed(path: Path, removal: str) -> None:
+    """What is left is intact; it is not complete."""
+    statements, code = REMOVALS[removal]
+    sql(path, *statements)
+    report = audited(path)
+    assert (report.intact, report.complete) == (True, False)
+    assert code in codes(report)
+
+
+@pytest.mark.parametrize("change", [*CHANGES, *REMOVALS])
+def test_an_anchor_finds_all_that_again(path: Path, change: str) -> None:
+    """Kept heads find what the store alone does."""
+    anchor = audited(path).heads
+    sql(path, *({**CHANGES, **REMOVALS})[change][0])
+    report = audited(path, anchor)
+    assert not (report.intact and report.complete)
+
+
+def forged(path: Path) -> None:
+    """A record changed, and every digest behind it made anew."""
+    sql(path, f"UPDATE events SET data = {OTHER_TEXT} WHERE session_key = {SESSION} AND seq = 6")
+    rechain(path)
+
+
+def cut(path: Path) -> None:
+    """The end of a session taken away, with all that tells of it: the count, the list."""
+    sql(
+        path,
+        f"DELETE FROM events WHERE session_key = {SESSION} AND seq > 6",
+        f"UPDATE runs SET status = 'running', ended_seq = NULL WHERE session_key = {SESSION}",
+        "UPDATE sqlite_sequence SET seq = (SELECT count(*) FROM events) WHERE name = 'events'",
+    )
+
+
+def taken_out(path: Path) -> None:
+    """A session taken away, with all that tells of it."""
+    sql(
+        path,
+        f"DELETE FROM runs WHERE session_key = {SESSION}",
+        f"DELETE FROM events WHERE session_key = {SESSION}",
+        "DELETE FROM sessions WHERE session_id = 'b'",
+        "UPDATE sqlite_sequence SET seq = (SELECT count(*) FROM events) WHERE name = 'events'",
+    )
+
+
+def passed_off_as_pruned(path: Path) -> None:
+    """A session replaced by a record that says it was pruned, its digest made as it should be."""
+    with closing(sqlite3.connect(path)) as connection:
+        [(key, last, head)] = connection.execute(
+            f"SELECT session_key, seq, digest FROM events WHERE session_key = {SESSION} ORDER BY seq DESC LIMIT 1"
+        ).fetchall()
+        connection.execute("DELETE FROM events WHERE session_key = ?", (key,))
+        data = (
+            f'{{"type":"record_pruned","session_id":"b","seq":{last + 1},"events":{last},"head":"{bytes(32).hex()}"}}'
+        ).encode()
+        digest = sha256(bytes(32) + data).digest()
+        columns = "session_key, seq, run_id, type, data, digest"
+        values = (key, last + 1, "", "record_pruned", data, digest)
+        connection.execute(f"INSERT INTO events ({columns}) VALUES (?, ?, ?, ?, ?, ?)", values)
+        connection.commit()
+    assert head != bytes(32)
+
+
+@pytest.mark.parametrize(
+    ("attack", "code"),
+    [
+        (forged, "rewritten"),
+        (cut, "cut_off"),
+        (taken_out, "session_missing"),
+        (passed_off_as_pruned, "pruned_otherwise"),
+    ],
+)
+def test_who_makes_everything_fit_is_found_by_an_anchor_only(
+    path: Path, attack: Callable[[Path], None], code: str
+) -> None:
+    """Nothing in the file can tell then, and the pages say so; heads kept elsewhere can."""
+    anchor = audited(path).heads
+    attack(path)
+    alone = audited(path)
+    assert (alone.intact, alone.complete) == (True, True)
+    assert code in codes(audited(path, anchor))
+
+
+def test_another_store_in_its_place_is_found(path: Path, tmp_path: Path) -> None:
+    """One with the same sessions, and an older copy of this one."""
+    old = tmp_path / "old.db"
+    shutil.copy(path, old)
+    record(path, "de")
+    anchor = audited(path).heads
+    other = tmp_path / "other.db"
+    record(other)
+    assert "replaced" in codes(audited(other, anchor))
+    assert codes(audited(old, anchor)) == {"session_missing"}
+
+
+def test_what_was_added_since_is_no_finding(path: Path) -> None:
+    """An anchor is of its moment."""
+    anchor = audited(path).heads
+    record(path, "bx")
+    assert audited(path, anchor).findings == ()
+
+
+def test_a_flood_of_findings_is_counted_not_kept(path: Path, monkeypatch: Any) -> None:
+    """A report stays of a size that can be read."""
+    monkeypatch.setattr("proctor.adapters.audit.verifying.MOST_FINDINGS", 3)
+    sql(path, "UPDATE events SET digest = zeroblob(32)")
+    report = audited(path)
+    assert len(report.findings) == 3
+    assert report.more > 10
+
+
+def test_heads_that_were_changed_are_not_those_that_were_signed(path: Path, tmp_path: Path) -> None:
+    """Nor are those signed with another key, or not signed."""
+    import msgspec
+    from cryptography.hazmat.primitives import serialization as form
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+    from proctor.adapters.audit.signing import check_signature, signed
+    from proctor.supervisor import UsageError
+
+    def keys(name: str) -> tuple[Path, Path]:
+        key = Ed25519PrivateKey.generate()
+        private, public = tmp_path / f"{name}.pem", tmp_path / f"{name}.pub"
+        pem = (form.Encoding.PEM, form.PrivateFormat.PKCS8, form.NoEncryption())
+        private.write_bytes(key.private_bytes(*pem))
+        public.write_bytes(key.public_key().public_bytes(form.Encoding.PEM, form.PublicFormat.SubjectPublicKeyInfo))
+        return private, public
+
+    (mine, my_public), (_, other_public) = keys("mine"), keys("other")
+    heads: Heads = signed(audited(path).heads, mine)
+    check_signature(heads, my_public)
+    for wrong, key in (
+        (msgspec.structs.replace(heads, records=1), my_public),
+        (msgspec.structs.replace(heads, signature=""), my_public),
+        (heads, other_public),
+        (heads, mine),
+    ):
+        with pytest.raises(UsageError):
+            check_signature(wrong, key)

@@ -1,0 +1,83 @@
+"""`audit head` and `audit verify`: what they print, and their exit codes."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import subprocess
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Cli = Any
+
+
+@pytest.fixture
+def store(ran: Any, place: Path) -> Path:
+    """The store of a run."""
+    assert ran.code == 1  # a call was denied
+    return place / "state" / "proctor" / "runs.db"
+
+
+def test_a_store_as_it_was_written_is_said_to_be_so(cli: Cli, store: Path) -> None:
+    """For people and for programs, with the heads to keep."""
+    assert store.exists()
+    answer = cli("audit", "verify")
+    assert answer.code == 0
+    assert "integrity: every record is what was written" in answer.out
+    assert "completeness: nothing is missing" in answer.out
+    [report] = cli("audit", "verify", "--json").lines
+    assert (report["intact"], report["complete"], report["findings"]) == (True, True, [])
+    [heads] = cli("audit", "head").lines
+    assert heads["type"] == "proctor_heads"
+    assert heads["sessions"] == report["heads"]["sessions"]
+
+
+def test_a_store_that_was_cut_is_held_to_what_was_kept(cli: Cli, store: Path) -> None:
+    """The exit code is 1, the finding names session and record; no heads of such a store are printed."""
+    assert cli("audit", "head", "-o", "heads.json").code == 0
+    assert cli("audit", "verify", "--anchor", "heads.json").code == 0
+    with closing(sqlite3.connect(store)) as connection:
+        connection.execute("DELETE FROM events WHERE seq > 5")
+        connection.commit()
+    answer = cli("audit", "verify", "--anchor", "heads.json")
+    assert answer.code == 1
+    assert "cut_off: session" in answer.out
+    assert "completeness: NOT COMPLETE" in answer.out
+    assert "integrity: every record is what was written" in answer.out
+    [report] = cli("audit", "verify", "--json", "--anchor", "heads.json").lines
+    assert {finding["about"] for finding in report["findings"]} == {"completeness"}
+    refused = cli("audit", "head")
+    assert (refused.code, "proctor_heads" in refused.out) == (1, False)
+
+
+@pytest.mark.usefixtures("store")
+def test_heads_are_signed_and_the_signature_is_asked_for(cli: Cli, place: Path) -> None:
+    """With keys as openssl makes them; an anchor signed by nobody or somebody else is bad input."""
+    subprocess.run(["openssl", "genpkey", "-algorithm", "ed25519", "-out", "key.pem"], check=True)
+    subprocess.run(["openssl", "pkey", "-in", "key.pem", "-pubout", "-out", "key.pub"], check=True)
+    assert cli("audit", "head", "--sign", "key.pem", "-o", "signed.json").code == 0
+    assert cli("audit", "verify", "--anchor", "signed.json", "--key", "key.pub").code == 0
+    heads = json.loads(place.joinpath("signed.json").read_text())
+    for changed in ({"records": 1}, {"signature": ""}, {"signature": "zz"}):
+        place.joinpath("changed.json").write_text(json.dumps({**heads, **changed}))
+        answer = cli("audit", "verify", "--anchor", "changed.json", "--key", "key.pub")
+        assert (answer.code, "are not signed" in answer.err) == (2, True)
+    assert cli("audit", "head", "--sign", "key.pub").code == 2
+    assert cli("audit", "verify", "--key", "key.pub").code == 2
+
+
+def test_what_cannot_be_read_is_said(cli: Cli, store: Path, place: Path) -> None:
+    """No store, no anchor, no heads in it: 2. A file that is damaged: 3."""
+    assert cli("audit", "verify", "--store", "none.db").code == 2
+    assert cli("audit", "verify", "--anchor", "none.json").code == 2
+    place.joinpath("odd.json").write_text("{}")
+    assert cli("audit", "verify", "--anchor", "odd.json").code == 2
+    place.joinpath("text.db").write_text("no database, but long enough to look like a file of some kind " * 9)
+    assert cli("audit", "verify", "--store", "text.db").code == 2
+    data = bytearray(store.read_bytes())
+    data[4096 : 4096 * 8] = b"\xff" * (4096 * 7)
+    store.write_bytes(data)
+    assert cli("audit", "verify").code == 3
