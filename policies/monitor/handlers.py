@@ -116,7 +116,6 @@ def denied(on: SessionState, event: ev.ToolCallDenied) -> list[Violation]:
     if call.status in RUNNING:
         return on.ended(call, "failed")
     call.steps = on.steps(call)
-    on.session.denied.add(call.id)
     return on.ended(call, "denied")
 
 

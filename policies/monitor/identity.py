@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Literal, TypeAlias
 
 from ..stream.marks import is_mark_of
-from .session import RUNNING, CallInFlight, Session
+from .session import DENIED, RUNNING, CallInFlight, Session
 
 CallIdentity: TypeAlias = Literal["new", "asked", "changed", "running", "over", "denied", "clash"]
 """What a call is to the calls of its run: `asked` for and undecided, `changed`: asked for with another input,
@@ -35,6 +35,6 @@ def identify(
         known = session.earlier.get(id)
         if known is None or turn >= session.begun:
             return "new"
-    if not is_mark_of(known, name, input):
+    if not is_mark_of(known.removeprefix(DENIED), name, input):
         return "clash"
-    return "denied" if id in session.denied else "over"
+    return "denied" if known.startswith(DENIED) else "over"

@@ -35,6 +35,9 @@ RUNNING = (STARTED, ALLOWED)
 UNDECIDED = (REQUESTED, HELD, LAPSED)
 """Asked for and not let through; `lapsed`: a person refused the approval, or nobody gave it in time."""
 
+DENIED = b"!"
+"""What the mark of a call begins with that was refused."""
+
 NO_ANSWERS: Mapping[str, Any] = MappingProxyType({})
 """Those of a call that no asynchronous check was asked about."""
 
@@ -165,8 +168,8 @@ class Session:
     `count` is the number of calls that started; `turn` the number of the last model response, `turn_base` what
     it was when the run began, and `turn_offset` what is added to the numbers of a run that counts from 1 again;
     `begun` is the last response that the stream said has begun. `finished` holds the marks of calls that are over,
-    `earlier` those of responses before, and `denied` are the ids of those among them that were refused. `clashing`
-    are the ids of calls in flight under which another call was refused, until that is recorded.
+    `earlier` those of responses before. `clashing` are the ids of calls in flight under which another call was
+    refused, until that is recorded.
     """
 
     # A dataclass: each event reads this several times, and a Struct's attributes take twice as long.
@@ -181,7 +184,6 @@ class Session:
     begun: int = 0
     finished: dict[str, bytes] = field(default_factory=dict)
     earlier: dict[str, bytes] = field(default_factory=dict)
-    denied: set[str] = field(default_factory=set)
     clashing: frozenset[str] = frozenset()
     granted: dict[str, Grant] = field(default_factory=dict)
     exercised: frozenset[str] = frozenset()
@@ -208,17 +210,18 @@ class Session:
         self.turn_base = self.turn
         self.turn_offset = None if self.runs > 1 else 0
         self.begun = 0
-        self.finished, self.earlier, self.denied, self.granted = {}, {}, set(), {}
+        self.finished, self.earlier, self.granted = {}, {}, {}
         self.clashing = EMPTY
         self.meter.new_run(model)
 
-    def finish(self, call: CallInFlight) -> None:
+    def finish(self, call: CallInFlight, *, denied: bool = False) -> None:
         """A call is over; only its id and its mark stay."""
         finished = self.finished
         try:
-            finished[call.id] = call.kept or mark(call.name, call.input)
+            known = call.kept or mark(call.name, call.input)
         except UNREADABLE:
-            finished[call.id] = b""  # the same as no call
+            known = b""  # the same as no call
+        finished[call.id] = DENIED + known if denied else known
         if len(finished) > FINISHED_KEPT:
             self._forget(finished)
 
@@ -238,7 +241,6 @@ class Session:
         oldest = list(islice(calls, FINISHED_KEPT // 8))
         for id in oldest:
             del calls[id]
-        self.denied.difference_update(oldest)
 
 
 _UNPARSED: Any = object()

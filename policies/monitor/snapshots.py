@@ -50,7 +50,7 @@ class Snapshot(msgspec.Struct, kw_only=True, omit_defaults=True):
     removed: list[str] = []
 
 
-_SETS = ("clashing", "denied", "exercised", "violated")
+_SETS = ("clashing", "exercised", "violated")
 _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(Snapshot)
 

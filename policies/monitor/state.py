@@ -225,8 +225,7 @@ class SessionState:
     def start(self, call: CallInFlight) -> None:
         """The call runs: every rule spends."""
         session, steps = self.session, call.steps
-        if session.denied or session.granted:
-            session.denied.discard(call.id)
+        if session.granted:
             session.granted.pop(call.id, None)
         now = session.count
         for spend, state, mask, rule in steps.spends:
@@ -265,7 +264,7 @@ class SessionState:
                 continue
             if finding is not None:
                 found.append(of_rule(self.program.name, rule, finding, None, self.session))
-        self.session.finish(call)
+        self.session.finish(call, denied=how == "denied")
         return found
 
     def broke(self, rule: CompiledRule, error: Exception) -> None:
