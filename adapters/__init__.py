@@ -5,8 +5,9 @@ Importing an adapter imports nothing of the others: the names below are looked u
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from proctor.supervisor.lazily import lazily
 
 if TYPE_CHECKING:
     from .agents.acp import AcpAdapter
@@ -19,22 +20,6 @@ if TYPE_CHECKING:
     from .agents.replay import ReplayAdapter
     from .agents.scripted.adapter import ScriptedAdapter
     from .agents.shell.adapter import ShellAdapter
-
-_MODULES = {
-    "AcpAdapter": "agents.acp",
-    "AmpAdapter": "agents.amp",
-    "ClaudeAdapter": "agents.claude",
-    "CodexAdapter": "agents.codex",
-    "FunctionAdapter": "agents.loop",
-    "LoopGate": "agents.loop",
-    "OpenAIAgentsAdapter": "agents.openai_agents",
-    "PydanticAIAdapter": "agents.pydantic_ai",
-    "ReplayAdapter": "agents.replay",
-    "ScriptedAdapter": "agents.scripted.adapter",
-    "ShellAdapter": "agents.shell.adapter",
-    "ToolRefused": "agents.loop",
-    "supervise": "agents.loop",
-}
 
 __all__ = [
     "AcpAdapter",
@@ -53,15 +38,21 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    module = _MODULES.get(name)
-    if module is None:
-        raise AttributeError(f"module `{__name__}` has no attribute `{name}`")
-    return getattr(importlib.import_module(f".{module}", __name__), name)
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *_MODULES})
+__getattr__, __dir__ = lazily(
+    __name__,
+    {
+        "agents.acp": "AcpAdapter",
+        "agents.amp": "AmpAdapter",
+        "agents.claude": "ClaudeAdapter",
+        "agents.codex": "CodexAdapter",
+        "agents.loop": "FunctionAdapter LoopGate ToolRefused supervise",
+        "agents.openai_agents": "OpenAIAgentsAdapter",
+        "agents.pydantic_ai": "PydanticAIAdapter",
+        "agents.replay": "ReplayAdapter",
+        "agents.scripted.adapter": "ScriptedAdapter",
+        "agents.shell.adapter": "ShellAdapter",
+    },
+)
 
 
 ROOMS = (

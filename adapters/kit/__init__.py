@@ -10,8 +10,9 @@ Importing the kit imports none of its rooms: a name is looked up when it is used
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from proctor.supervisor.lazily import lazily
 
 if TYPE_CHECKING:
     from .byte_lines import ByteLines, EndlessLineError
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from .gate import GateLink
     from .jsonable import plain
     from .jsonrpc import Peer, RpcClosedError, RpcError
-    from .launch_options import policy_parts
+    from .launch_options import allow_lists, denied, options_for, policy_parts, run_limits
     from .log import run_logger, trace_of
     from .named_object import named_object
     from .process_tree import ProcessTree, marked_environment, process_rungs
@@ -46,18 +47,22 @@ __all__ = [
     "RpcError",
     "Subprocesses",
     "TaskProvider",
+    "allow_lists",
     "at_work",
     "check_growth",
     "conversation",
+    "denied",
     "dollars",
     "helpers",
     "marked_environment",
     "named_object",
+    "options_for",
     "plain",
     "policy_parts",
     "process_rungs",
     "provider_error",
     "retold",
+    "run_limits",
     "run_logger",
     "start_client",
     "text_of",
@@ -65,6 +70,29 @@ __all__ = [
     "trace_of",
     "uncounted",
 ]
+
+__getattr__, __dir__ = lazily(
+    __name__,
+    {
+        "byte_lines": "ByteLines EndlessLineError",
+        "client_process": "ClientProcess start_client",
+        "event_stream": "EventStream",
+        "gate": "GateLink",
+        "jsonable": "plain",
+        "jsonrpc": "Peer RpcClosedError RpcError",
+        "launch_options": "allow_lists denied options_for policy_parts run_limits",
+        "log": "run_logger trace_of",
+        "named_object": "named_object",
+        "process_tree": "ProcessTree marked_environment process_rungs",
+        "rpc_client": "RpcClient",
+        "subprocesses": "CommandResult Subprocesses",
+        "task_provider": "TaskProvider at_work provider_error",
+        "tasks": "helpers",
+        "transcript": "conversation retold text_of",
+        "uncountable_limits": "uncounted",
+        "usage_figures": "check_growth dollars tokens",
+    },
+)
 
 ROOMS = (
     "printable",  # text of agents as a terminal may show it
@@ -94,15 +122,3 @@ ROOMS = (
     "uncountable_limits",  # limits that somebody who sees tool calls only cannot count
 )
 """Top first: each imports only those below it."""
-
-
-def __getattr__(name: str) -> Any:
-    for room in ROOMS if name in __all__ else ():
-        module = importlib.import_module(f".{room}", __name__)
-        if getattr(getattr(module, name, None), "__module__", None) == module.__name__:
-            return getattr(module, name)
-    raise AttributeError(f"module `{__name__}` has no attribute `{name}`")
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})

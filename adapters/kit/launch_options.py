@@ -1,11 +1,59 @@
-"""The parts of a policy by name, as launch options say which of them a client could take over."""
+"""A policy as launch options: what of it a client may take over, and which of its parts it could."""
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any
+
 from proctor.policies.language.selectors import ToolWhere
-from proctor.policies.policy import Allow, Policy
+from proctor.policies.policy import Allow, Deny, Policy
 from proctor.policies.rules.nets.shorthand import NetLine
 from proctor.policies.rules.nets.written import Net
+from proctor.policies.stack.clauses import Clause, clauses_of
+from proctor.policies.stack.limits import effective_limits
+from proctor.supervisor.ports import LaunchOptions
+
+
+def denied(policy: Policy) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """What a stack refuses whatever the run and the input: each entry as written, and the names it stands for."""
+    for clause in _binding(policy):
+        virtual = {name.name.casefold() for name in clause.scope.virtual_names}
+        for entry in clause.record.tools if isinstance(clause.record, Deny) else ():
+            names = clause.patterns(entry) if isinstance(entry, str) else ()
+            if isinstance(entry, str) and not any(name.casefold() in virtual for name in names):
+                yield entry, names
+
+
+def allow_lists(policy: Policy) -> Iterator[tuple[Allow, tuple[str, ...]]]:
+    """The lists beyond which a stack refuses every call in every run, each with the names of the tools in it."""
+    for clause in _binding(policy):
+        if isinstance(clause.record, Allow):
+            yield clause.record, clause.patterns(*clause.record.tools)
+
+
+def run_limits(policy: Policy) -> tuple[dict[str, float], frozenset[str]]:
+    """What ends a run that passes it: the lowest of each limit, and those of which that is all the stack says."""
+    entries = effective_limits(policy)
+    exact = [entry for entry in entries if entry.action == "cancel" and entry.limit.scope == "run"]
+    lowest: dict[str, float] = {}
+    for entry in exact:
+        lowest[entry.name] = min(entry.limit.max, lowest.get(entry.name, entry.limit.max))
+    return lowest, frozenset(lowest) - {entry.name for entry in entries if entry not in exact}
+
+
+def options_for(policy: Policy, options: Mapping[str, Any], held: Collection[str]) -> LaunchOptions:
+    """Options that hold some parts of a policy, whatever their case, as well as the gate would."""
+    folded = {part.casefold() for part in held}
+    parts = policy_parts(policy)
+    return LaunchOptions(
+        options=dict(options),
+        expressed=tuple(part for part in parts if part.casefold() in folded),
+        unexpressed=tuple(part for part in parts if part.casefold() not in folded),
+    )
+
+
+def _binding(policy: Policy) -> Iterator[Clause]:
+    return (each for each in clauses_of(policy) if isinstance(each.record, Allow | Deny) and each.binds)
 
 
 def policy_parts(policy: Policy) -> tuple[str, ...]:

@@ -6,8 +6,9 @@ else is in `proctor.policies`, `proctor.supervisor` and `proctor.adapters`.
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from proctor.supervisor.lazily import lazily
 
 if TYPE_CHECKING:
     from proctor.adapters import ScriptedAdapter
@@ -36,33 +37,6 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-_NAMES = {
-    "adapters": ("ScriptedAdapter",),
-    "policies": (
-        "Allow",
-        "Deny",
-        "Limits",
-        "Policy",
-        "PolicyError",
-        "PolicyViolationError",
-        "ProctorError",
-        "RunContext",
-        "load_policies",
-        "parse_policies",
-        "preflight",
-    ),
-    "supervisor": (
-        "ApprovalAnswer",
-        "ApprovalRequest",
-        "RunResult",
-        "Supervisor",
-        "execute_run",
-        "run_once",
-        "run_once_sync",
-    ),
-}
-_FOLDERS = {name: folder for folder, names in _NAMES.items() for name in names}
-
 __all__ = [
     "Allow",
     "ApprovalAnswer",
@@ -87,15 +61,17 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    folder = _FOLDERS.get(name)
-    if folder is None:
-        raise AttributeError(f"module `{__name__}` has no attribute `{name}`")
-    return getattr(importlib.import_module(f"proctor.{folder}"), name)
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *_FOLDERS})
+__getattr__, __dir__ = lazily(
+    __name__,
+    {
+        "adapters": "ScriptedAdapter",
+        "policies": """
+            Allow Deny Limits Policy PolicyError PolicyViolationError ProctorError RunContext load_policies
+            parse_policies preflight
+        """,
+        "supervisor": "ApprovalAnswer ApprovalRequest RunResult Supervisor execute_run run_once run_once_sync",
+    },
+)
 
 
 ROOMS = ("__main__",)

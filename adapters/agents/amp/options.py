@@ -8,11 +8,11 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from proctor.policies.policy import Deny, Policy, members_of
+from proctor.policies.policy import Policy
 from proctor.supervisor.errors import UsageError
 from proctor.supervisor.ports import LaunchOptions
 
-from ...kit.launch_options import policy_parts
+from ...kit.launch_options import denied, options_for
 from ...tool_names import meant
 from ...tool_names.amp import TOOLS
 from .names import their_names
@@ -21,29 +21,19 @@ COMPILES: Final = ("deny",)
 OURS: Final = ("amp.permissions", "amp.dangerouslyAllowAll")
 """Settings that hold the gate; the caller's own say in them may only refuse."""
 _SPELLABLE = re.compile(r"[A-Za-z0-9_-]+\*?")
+"""A name, or the beginning of names, that the client reads as it stands."""
 
 
 def compile_options(policy: Policy) -> LaunchOptions:
     """The options a policy can be turned into: `rejected`, the client's patterns of tools that never run."""
     rejected: dict[str, None] = {}
     expressed: set[str] = set()
-    for member in members_of(policy):
-        for rule in member.tool_rules:
-            if not isinstance(rule, Deny) or rule.when:
-                continue
-            if (rule.action or member.on_violation or "cancel") not in ("cancel", "halt", "deny"):
-                continue
-            for entry in rule.tools:
-                if isinstance(entry, str) and _is_one_kind(entry, member):
-                    named = [name for tool in (entry, *meant(TOOLS, entry)) for name in their_names(tool)]
-                    rejected.update(dict.fromkeys(named))
-                    expressed.add(f"deny {entry}")
-    parts = policy_parts(policy)
-    return LaunchOptions(
-        options={"rejected": tuple(rejected)},
-        expressed=tuple(part for part in parts if part in expressed),
-        unexpressed=tuple(part for part in parts if part not in expressed),
-    )
+    for entry, names in denied(policy):
+        if all(map(_SPELLABLE.fullmatch, names)):
+            known = [theirs for name in names for tool in (name, *meant(TOOLS, name)) for theirs in their_names(tool)]
+            rejected.update(dict.fromkeys(known))
+            expressed.add(f"deny {entry}")
+    return options_for(policy, {"rejected": tuple(rejected)}, expressed)
 
 
 def check_settings(settings: Mapping[str, Any]) -> None:
@@ -68,11 +58,3 @@ def settings_for(settings: Mapping[str, Any], rejected: Iterable[str], delegate:
     rules += [{"tool": pattern, "action": "reject"} for pattern in rejected]
     rules.append({"tool": "*", "action": "delegate", "to": delegate})
     return {**settings, "amp.permissions": rules, "amp.dangerouslyAllowAll": False}
-
-
-def _is_one_kind(pattern: str, member: Policy) -> bool:
-    """A name, or the beginning of names, that stands for itself only."""
-    folded = pattern.casefold()
-    virtual = {tool.as_.casefold() for tool in member.virtual_tools}
-    meant_otherwise = {name.casefold() for name in member.aliases} | virtual
-    return _SPELLABLE.fullmatch(pattern) is not None and folded not in meant_otherwise

@@ -9,12 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from proctor.policies.language.selectors import ToolWhere
-from proctor.policies.policy import Allow, Approval, Deny, Policy, members_of
-from proctor.policies.stream.calls import STRICTNESS
+from proctor.policies.policy import Allow, Approval, Policy
 from proctor.supervisor.ports import LaunchOptions
 
-from ...kit.launch_options import policy_parts
+from ...kit.launch_options import allow_lists, denied, options_for, run_limits
 from .names import KNOWN, at_the_gate, is_spellable, resolve
 
 COMPILES: Final = ("allow", "deny", "max_cost_usd", "max_output_tokens", "max_turns")
@@ -74,19 +72,15 @@ def compile_options(policy: Policy, own: Mapping[str, Any]) -> LaunchOptions:
         own: the caller's options of ClaudeAgentOptions.
     """
     compiled = _Compiled(own)
-    for member in members_of(policy):
-        for rule in member.tool_rules:
-            if not rule.when and _action(rule.action, member, policy) in ("deny", "cancel"):
-                compiled.tool_rule(rule, member)
-    compiled.limits(policy)
+    for entry, names in denied(policy):
+        compiled.deny(entry, names)
+    for rule, names in allow_lists(policy):
+        compiled.allow(rule, names)
+    lowest, held = run_limits(policy)
+    compiled.expressed |= {name for name, most in lowest.items() if compiled.limit(name, most)} & held
     timeout = (policy.approval or Approval()).timeout_s + HOOK_MARGIN_S
     compiled.options["hook_timeout_s"] = min(timeout, LONGEST_HOOK_S)
-    parts = policy_parts(policy)
-    return LaunchOptions(
-        options=compiled.options,
-        expressed=tuple(part for part in parts if part in compiled.expressed),
-        unexpressed=tuple(part for part in parts if part not in compiled.expressed),
-    )
+    return options_for(policy, compiled.options, compiled.expressed)
 
 
 class _Compiled:
@@ -97,20 +91,13 @@ class _Compiled:
         self.options: dict[str, Any] = {}
         self.expressed: set[str] = set()
 
-    def tool_rule(self, rule: Allow | Deny, member: Policy) -> None:
-        if isinstance(rule, Allow):
-            if rule.tools:
-                self._allow(rule, member)
-            return
-        for item in rule.tools:
-            if isinstance(item, str):
-                held = [self._deny(name, member) for name in _meant(item, member)]
-                self.expressed.update({f"deny {item}"} if all(held) else ())
+    def deny(self, entry: str, names: Iterable[str]) -> None:
+        """Take away the tools that an entry stands for, as far as they are known."""
+        held = [self._take(name) for name in names]
+        self.expressed.update({f"deny {entry}"} if all(held) else ())
 
-    def _deny(self, pattern: str, member: Policy) -> bool:
-        """Take tools away; whether that is all the pattern means, as far as the tools are known."""
-        if any(pattern.casefold() == tool.as_.casefold() for tool in member.virtual_tools):
-            return False
+    def _take(self, pattern: str) -> bool:
+        """Take tools away; whether that is all the pattern means."""
         names = resolve(pattern, self.own_tools or ())
         taken = names or ((pattern,) if is_spellable(pattern) else ())
         if taken:
@@ -118,9 +105,8 @@ class _Compiled:
             listed.extend(name for name in taken if name not in listed)
         return bool(names)
 
-    def _allow(self, rule: Allow, member: Policy) -> None:
+    def allow(self, rule: Allow, patterns: Iterable[str]) -> None:
         """Narrow the base set: built-in tools only; what an MCP server offers is left to the gate."""
-        patterns = [name for item in rule.tools for name in _meant(item, member)]
         base = self.options.get("tools", self.own_tools)
         admitted = {name for pattern in patterns for name in resolve(pattern, base or ())}
         if base is not None:
@@ -131,18 +117,8 @@ class _Compiled:
         if not self.own.get("mcp_servers"):
             self.expressed.update(f"allow {item}" for item in rule.tools if isinstance(item, str))
 
-    def limits(self, policy: Policy) -> None:
-        for name, limit in policy.limits.given():
-            strict = all(
-                _action(given.action, member, policy) == "cancel"
-                for member in members_of(policy)
-                for other, given in member.limits.given()
-                if other == name
-            )
-            if strict and self._limit(name, limit.max):
-                self.expressed.add(name)
-
-    def _limit(self, name: str, maximum: float) -> bool:
+    def limit(self, name: str, maximum: float) -> bool:
+        """Hold a limit; whether there is an option for it."""
         if name == "max_turns" and maximum >= 1:
             self.options["max_turns"] = _lower(int(maximum), self.own.get("max_turns"))
         elif name == "max_cost_usd":
@@ -154,22 +130,6 @@ class _Compiled:
         else:
             return False
         return True
-
-
-def _action(stated: str | None, member: Policy, policy: Policy) -> str:
-    """What a violation does: its own action, or the strictest stated, never weaker than its policy's."""
-    if stated is not None:
-        return "cancel" if stated == "halt" else stated
-    policies = [m.on_violation for m in members_of(policy) if m.on_violation is not None]
-    return max([*policies, member.on_violation or "cancel"], key=STRICTNESS.__getitem__)
-
-
-def _meant(item: str | ToolWhere, member: Policy) -> Iterable[str]:
-    """Every pattern an entry of a policy stands for, its aliases followed."""
-    names = item.tool if isinstance(item, ToolWhere) else item
-    aliases = {name.casefold(): stands_for for name, stands_for in member.aliases.items()}
-    for name in (names,) if isinstance(names, str) else names:
-        yield from aliases.get(name.casefold(), (name,))
 
 
 def _lower(ours: Any, theirs: Any) -> Any:

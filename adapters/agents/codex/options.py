@@ -7,15 +7,14 @@ gate holds those. The sandbox is left as the caller asked: no part of a policy s
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any, Final
 
-from proctor.policies.policy import Allow, Deny, Policy, members_of
+from proctor.policies.policy import Policy
 from proctor.policies.stream.tools import PORTABLE
 from proctor.policies.values.globs import is_plain, matcher
 from proctor.supervisor.ports import LaunchOptions
 
-from ...kit.launch_options import policy_parts
+from ...kit.launch_options import allow_lists, denied, options_for
 from ...tool_names import meant
 from ...tool_names.codex import TOOLS
 from .items import SHELL, SPAWN_AGENT, VIEW_IMAGE, WEB_SEARCH
@@ -37,30 +36,21 @@ def compile_options(policy: Policy) -> LaunchOptions:
     """The options a policy can be turned into: `features`, `config`, and `denied` MCP tools."""
     gone: set[str] = set()
     done: set[str] = set()
-    denied: list[str] = []
-    for member in members_of(policy):
-        for rule in member.tool_rules:
-            if rule.when or not _refuses(rule, member):
-                continue
-            if isinstance(rule, Allow):
-                gone |= _not_allowed(rule, member)
-            else:
-                patterns = list(_patterns(rule))
-                named = matcher(patterns)
-                gone |= {name for name in _REMOVED if any(map(named, _names(name)))}
-                done |= {f"deny {pattern}".casefold() for pattern in patterns if _REMOVED.keys() >= _meant(pattern)}
-                denied += [pattern for pattern in patterns if _is_one_server_or_tool(pattern)]
-    options: dict[str, Any] = {"features": {}, "config": {}, "denied": denied}
+    servers: list[str] = []
+    for entry, patterns in denied(policy):
+        named = matcher(patterns)
+        gone |= {name for name in _REMOVED if any(map(named, _names(name)))}
+        held = [_REMOVED.keys() >= _meant(pattern) or _is_one_server_or_tool(pattern) for pattern in patterns]
+        done |= {f"deny {entry}"} if all(held) else set()
+        servers += [pattern for pattern in patterns if _is_one_server_or_tool(pattern)]
+    for _, patterns in allow_lists(policy):
+        admits = matcher(patterns)
+        gone |= {name for name in _REMOVED if not any(map(admits, _names(name)))}
+    options: dict[str, Any] = {"features": {}, "config": {}, "denied": servers}
     for name in sorted(gone):
         for part, settings in _REMOVED[name].items():
             options[part].update(settings)
-    done |= {f"deny {name}".casefold() for name in (*gone, *denied)}
-    parts = policy_parts(policy)
-    return LaunchOptions(
-        options=options,
-        expressed=tuple(part for part in parts if part.casefold() in done),
-        unexpressed=tuple(part for part in parts if part.casefold() not in done),
-    )
+    return options_for(policy, options, done)
 
 
 def _names(name: str) -> tuple[str, ...]:
@@ -73,25 +63,6 @@ def _meant(pattern: str) -> set[str]:
     if pattern.casefold() not in PORTABLE or any(pattern.casefold() in each.acts_where for each in TOOLS):
         return {pattern}
     return {WITH_SHELL.get(name, name) for name in meant(TOOLS, pattern)}
-
-
-def _patterns(rule: Deny) -> Iterator[str]:
-    """The entries that deny whatever the input is."""
-    return (entry for entry in rule.tools if isinstance(entry, str))
-
-
-def _not_allowed(rule: Allow, member: Policy) -> set[str]:
-    names: list[str] = []
-    for entry in rule.tools:
-        tools = entry if isinstance(entry, str) else entry.tool
-        names.extend((tools,) if isinstance(tools, str) else tools)
-    admitted = matcher([real for name in names for real in (name, *member.aliases.get(name, ()))])
-    return {name for name in _REMOVED if not any(map(admitted, _names(name)))}
-
-
-def _refuses(rule: Allow | Deny, member: Policy) -> bool:
-    """Whether what the rule is against never runs."""
-    return (rule.action or member.on_violation or "cancel") in ("cancel", "halt", "deny")
 
 
 def _is_one_server_or_tool(pattern: str) -> bool:

@@ -16,7 +16,7 @@ from proctor.supervisor.ports import Launch, LaunchOptions, Provider
 from ...kit.named_object import named_object
 from ..loop.histories import Histories
 from ..loop.running import looping
-from .options import LIMITS, compile_limits
+from .options import LIMITS, compile_options
 
 HARMLESS: Final = ("tool_search",)
 """Native tools that do nothing but find other tools; every agent has this one."""
@@ -93,7 +93,7 @@ class PydanticAIAdapter:
 
     def compile(self, policy: Policy) -> LaunchOptions:
         """Turn the merged policy's limits into UsageLimits."""
-        return compile_limits(policy)
+        return compile_options(policy)
 
     @asynccontextmanager
     async def open(self, launch: Launch) -> AsyncIterator[Provider]:

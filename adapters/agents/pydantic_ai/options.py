@@ -10,10 +10,9 @@ from __future__ import annotations
 from typing import Any, Final
 
 from proctor.policies.policy import Policy
-from proctor.policies.stack.limits import effective_limits
 from proctor.supervisor.ports import LaunchOptions
 
-from ...kit.launch_options import policy_parts
+from ...kit.launch_options import options_for, run_limits
 
 LIMITS: Final = {
     "max_total_tokens": "total_tokens_limit",
@@ -23,22 +22,11 @@ LIMITS: Final = {
 }
 
 
-def compile_limits(policy: Policy) -> LaunchOptions:
+def compile_options(policy: Policy) -> LaunchOptions:
     """The limits the framework can hold too, by its own names."""
-    options: dict[str, Any] = {}
-    held: dict[str, bool] = {}
-    for entry in effective_limits(policy):
-        theirs = LIMITS.get(entry.name)
-        exact = theirs is not None and entry.action == "cancel" and entry.limit.scope == "run"
-        held[entry.name] = held.get(entry.name, True) and exact
-        if theirs is not None and exact:
-            options[theirs] = min(int(entry.limit.max), options.get(theirs, int(entry.limit.max)))
-    parts = policy_parts(policy)
-    return LaunchOptions(
-        options=options,
-        expressed=tuple(part for part in parts if held.get(part)),
-        unexpressed=tuple(part for part in parts if not held.get(part)),
-    )
+    lowest, held = run_limits(policy)
+    options = {theirs: int(lowest[ours]) for ours, theirs in LIMITS.items() if ours in lowest}
+    return options_for(policy, options, held.intersection(LIMITS))
 
 
 def tightened(own: Any, options: dict[str, Any]) -> Any:

@@ -16,7 +16,7 @@ from proctor.supervisor.errors import ProviderUnavailableError, UsageError
 from proctor.supervisor.ports import Launch, LaunchOptions, Provider
 
 from ...kit.event_stream import EventStream
-from ...kit.launch_options import policy_parts
+from ...kit.launch_options import options_for
 from ...kit.local_work import working
 from ...kit.subprocesses import Subprocesses
 from ...kit.surroundings import home_of
@@ -75,12 +75,7 @@ class ShellAdapter:
     def compile(self, policy: Policy) -> LaunchOptions:
         """Commands that are known only when they run are refused unless an allow list names `dynamic`."""
         admits = _admits_dynamic(policy)
-        expressed = (f"allow {DYNAMIC}",) if admits else ()
-        return LaunchOptions(
-            options={"dynamic": admits},
-            expressed=expressed,
-            unexpressed=tuple(part for part in policy_parts(policy) if part not in expressed),
-        )
+        return options_for(policy, {"dynamic": admits}, (f"allow {DYNAMIC}",) if admits else ())
 
     @asynccontextmanager
     async def open(self, launch: Launch) -> AsyncIterator[Provider]:

@@ -1,0 +1,118 @@
+"""A policy as launch options: what every client that takes parts of a policy over does alike."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from proctor.adapters.agents.amp import options as amp
+from proctor.adapters.agents.claude import options as claude
+from proctor.adapters.agents.codex import options as codex
+from proctor.adapters.agents.openai_agents import options as openai_agents
+from proctor.adapters.agents.pydantic_ai import options as pydantic_ai
+from proctor.adapters.kit import run_limits
+from proctor.policies import Policy, ToolCall, compile_policy, merge_policies, parse_policies
+from proctor.supervisor.ports import LaunchOptions
+
+
+def stack_of(*policies: dict[str, Any]) -> Policy:
+    """A stack of policies."""
+    return merge_policies(
+        [each for n, text in enumerate(policies) for each in parse_policies({"name": f"p{n}", **text})]
+    )
+
+
+COMPILE: dict[str, Callable[[Policy], LaunchOptions]] = {
+    "claude": lambda policy: claude.compile_options(policy, {}),
+    "codex": codex.compile_options,
+    "amp": amp.compile_options,
+    "openai_agents": openai_agents.compile_options,
+    "pydantic_ai": pydantic_ai.compile_options,
+}
+
+
+def has_a_shell(options: LaunchOptions) -> bool:
+    """Whether the client starts with its shell."""
+    given = options.options
+    taken = given.get("disallowed_tools", ()), given.get("rejected", ())
+    narrowed = "tools" in given and "Bash" not in given["tools"]
+    without = given.get("features", {}).get("shell_tool") is False
+    return not (narrowed or without or any({"Bash", "shell_command"} & set(names) for names in taken))
+
+
+SHELL = ["Bash", "bash"]
+
+
+@pytest.mark.parametrize("name", ["claude", "codex", "amp"])
+@pytest.mark.parametrize(
+    "aliases",
+    [{"Reader": SHELL}, {"Reader": ["commands"], "Commands": SHELL}, {"READER": ["a"], "A": ["B"], "b": SHELL}],
+)
+def test_what_an_allow_list_admits_through_its_aliases_is_not_taken_away(name: str, aliases: dict[str, Any]) -> None:
+    """Aliases are followed as the gate follows them: whatever their case, and one through another."""
+    stack = stack_of({"tool_rules": [{"allow": ["reader"]}], "aliases": aliases})
+    assert compile_policy(stack).monitor().propose(ToolCall(id="c", name="Bash")).action == "allow"
+
+    assert has_a_shell(COMPILE[name](stack))
+
+
+@pytest.mark.parametrize("name", ["claude", "codex", "amp"])
+@pytest.mark.parametrize("aliases", [{"Never": SHELL}, {"Never": ["commands"], "Commands": SHELL}])
+def test_what_an_entry_denies_through_its_aliases_is_taken_away(name: str, aliases: dict[str, Any]) -> None:
+    """And only that is said to be held by the client."""
+    options = COMPILE[name](stack_of({"tool_rules": [{"deny": ["never", "other_thing"]}], "aliases": aliases}))
+
+    assert not has_a_shell(options)
+    assert "deny never" in options.expressed
+
+
+@pytest.mark.parametrize("name", ["claude", "codex", "amp"])
+@pytest.mark.parametrize(
+    ("policies", "taken"),
+    [
+        ([{"tool_rules": [{"deny": SHELL, "action": "warn"}]}], False),
+        ([{"tool_rules": [{"deny": SHELL}], "on_violation": "request_approval"}], False),
+        ([{"tool_rules": [{"deny": SHELL}], "on_violation": "warn"}, {"on_violation": "deny"}], True),
+        ([{"tool_rules": [{"deny": SHELL, "when": [{"path": "$.tenant", "equals": "a"}]}]}], False),
+    ],
+)
+def test_a_tool_is_taken_away_where_the_stack_refuses_its_calls_in_every_run(
+    name: str, policies: list[dict[str, Any]], taken: bool
+) -> None:
+    """The action is the one that the clause has in the stack."""
+    assert has_a_shell(COMPILE[name](stack_of(*policies))) is not taken
+
+
+@pytest.mark.parametrize("name", ["claude", "openai_agents", "pydantic_ai"])
+def test_a_limit_of_a_session_is_not_given_to_a_client_that_counts_a_run(name: str) -> None:
+    """A client counts from 0 in each run: it would let every run of the session use the whole."""
+    limits = {"max_turns": {"max": 5, "scope": "session"}, "max_output_tokens": {"max": 9, "scope": "session"}}
+    options = COMPILE[name](stack_of({"limits": limits}))
+
+    assert not {"max_turns", "request_limit", "output_tokens_limit", "env"} & set(options.options)
+    assert options.expressed == ()
+
+
+@pytest.mark.parametrize("name", ["claude", "openai_agents", "pydantic_ai"])
+def test_of_several_limits_the_lowest_that_ends_a_run_is_given_to_the_client(name: str) -> None:
+    """A weaker one beside it stays with the supervisor, and so the part counts as not held."""
+    locked = {"locked": True, "limits": {"max_turns": {"max": 5, "action": "warn"}}}
+    both = COMPILE[name](stack_of(locked, {"limits": {"max_turns": 7}}))
+    alone = COMPILE[name](stack_of({"limits": {"max_turns": 7}}))
+
+    assert [
+        {**options.options}.get("max_turns", options.options.get("request_limit")) for options in (both, alone)
+    ] == [7, 7]
+    assert (both.expressed, alone.expressed) == ((), ("max_turns",))
+
+
+def test_the_limits_of_a_run_are_the_lowest_of_each_kind() -> None:
+    """Those of which the stack says more are given, and not called held."""
+    stack = stack_of(
+        {"locked": True, "limits": {"max_turns": 9, "max_cost_usd": {"max": 3, "scope": "session"}}},
+        {"limits": {"max_turns": 4, "max_cost_usd": 2, "max_idle_ms": {"max": 5, "action": "warn"}}},
+    )
+
+    assert run_limits(stack) == ({"max_turns": 4.0, "max_cost_usd": 2.0}, frozenset({"max_turns"}))
