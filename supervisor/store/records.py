@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from array import array
+from bisect import bisect
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 
 import msgspec
@@ -9,23 +12,36 @@ import msgspec
 from proctor.policies.stream.events import TERMINAL, ApprovalEvent, Event, SessionEvent
 
 from ..facts import LogEntry, RunInfo, SessionInfo
-from .chain import link, root
+from .chain import SIZE, link, root
 from .claims import GOING_ON
 from .codec import NEWS, from_record, status_after, to_record
 from .tally import COUNTED, Tally
 
 
 class SessionRecords:
-    """One session's records: `data[n]` and `run_ids[n]` belong to seq n + 1."""
+    """One session's records: `data[n]`, `run_ids[n]` and `places[n]`, its index in the log, belong to seq n + 1."""
 
-    __slots__ = ("data", "digests", "info", "run_ids", "seq_of")
+    __slots__ = ("_digests", "data", "info", "places", "run_ids", "seq_of")
 
     def __init__(self, session_id: str) -> None:
         self.info = SessionInfo(session_id=session_id)
         self.data: list[bytes] = []
-        self.digests: list[bytes] = []
         self.run_ids: list[str] = []
+        self.places = array("q")
+        self._digests = bytearray()
         self.seq_of: dict[str, int] = {}
+
+    def add(self, data: bytes, run_id: str, place: int) -> None:
+        """The session's next record."""
+        before = self.digest(len(self.data)) if self.data else root(self.info.session_id)
+        self._digests += link(before, data)
+        self.data.append(data)
+        self.run_ids.append(run_id)
+        self.places.append(place)
+
+    def digest(self, seq: int) -> bytes:
+        """What the record of that seq is chained with."""
+        return bytes(self._digests[(seq - 1) * SIZE : seq * SIZE])
 
     def note(self, event: Event) -> None:
         """Let the session's own line follow from an event."""
@@ -48,7 +64,7 @@ class Records:
     def __init__(self, noted: Callable[[Event], None]) -> None:
         self.sessions: dict[str, SessionRecords] = {}
         self.runs: dict[str, RunInfo] = {}
-        self.log: list[tuple[SessionRecords, int]] = []
+        self.log: list[SessionRecords] = []
         self._noted = noted
 
     def append(self, events: Sequence[Event], check: Callable[[str], None]) -> tuple[list[Event], bool]:
@@ -94,7 +110,8 @@ class Records:
 
     def entry(self, n: int) -> LogEntry:
         """The event at that index of the log."""
-        session, seq = self.log[n]
+        session = self.log[n]
+        seq = bisect(session.places, n)
         run = self.runs.get(session.run_ids[seq - 1])
         return LogEntry(
             position=n + 1,
@@ -103,7 +120,7 @@ class Records:
             seq=seq,
             tenant=None if run is None else run.tenant,
             data=session.data[seq - 1],
-            digest=session.digests[seq - 1],
+            digest=session.digest(seq),
         )
 
     def _stored(self, event: Event) -> Event | None:
@@ -117,7 +134,7 @@ class Records:
 
     def _keep(self, fresh: Sequence[tuple[Event, bytes]]) -> None:
         run_id = session_id = provider = None
-        tallies: dict[str, Tally] = {}
+        tallies: defaultdict[str, Tally] = defaultdict(Tally)
         for event, data in fresh:
             if (
                 event.run_id is not run_id
@@ -127,15 +144,12 @@ class Records:
             ):
                 run_id, session_id, provider = event.run_id, event.session_id, event.provider
                 session = self._note(event)
-            before = session.digests[-1] if session.digests else root(session.info.session_id)
-            session.digests.append(link(before, data))
-            session.data.append(data)
-            session.run_ids.append(run_id)
-            self.log.append((session, event.seq))
+            session.add(data, run_id, len(self.log))
+            self.log.append(session)
             if event.event_id:
                 session.seq_of[event.event_id] = event.seq
             if run_id and type(event) in COUNTED:
-                tallies.setdefault(run_id, Tally()).take(event)
+                tallies[run_id].take(event)
         for run_id, tally in tallies.items():
             self.runs[run_id] = tally.applied(self.runs[run_id])
 
