@@ -91,7 +91,7 @@ class RunActor:
 
     async def run(self, begin: inputs.Begin) -> None:
         """Supervise to the end, whatever happens; never raises, and is ended by `cancel` only."""
-        error: Exception = RuntimeError("the run was torn down before it could end")
+        error: Exception | None = None
         try:
             await self._live(begin)
         except Exception as raised:  # an error of ours must not leave a run that nobody can wait for
@@ -99,7 +99,9 @@ class RunActor:
             error = raised
         finally:
             if self._outcome is None:
-                self._outcome = self._machine.torn_down(error)
+                self._outcome = self._machine.torn_down(
+                    error or RuntimeError("the run was torn down before it could end")
+                )
             self._alarm.set(None)
             self._waiters.close()
             self.finished.set()

@@ -86,9 +86,9 @@ class Tally:
             changes |= {"started_seq": self.started.seq, "started_at": moment(ms_of(self.started))}
             changes |= {"tenant": run.tenant or tenant, "labels": run.labels or labels}
         if not run.ended_seq:
-            changes["usage"] = Usage(
-                **{name: self._total(n, getattr(run.usage, name)) for n, name in enumerate(FIGURES)}
-            )
+            usage = Usage(**{name: self._total(n, getattr(run.usage, name)) for n, name in enumerate(FIGURES)})
+            if usage != run.usage:
+                changes["usage"] = usage
             if self.ended is not None:
                 changes |= {"ended_seq": self.ended.seq, "ended_at": moment(ms_of(self.ended))}
         return replace(run, **changes)
