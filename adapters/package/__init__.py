@@ -62,7 +62,7 @@ __all__ = [
 
 
 __getattr__, __dir__ = lazily(
-    __name__,
+    "proctor",
     {
         "adapters": "ScriptedAdapter",
         "policies": """
