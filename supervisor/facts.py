@@ -172,9 +172,9 @@ class ApprovalRequest(msgspec.Struct, frozen=True, kw_only=True):
         input_digest: The SHA-256 digest of that input, to which a grant is bound.
         policy_name: The policy of the first violation.
         violation_kind: The kind of the first violation.
-        reason: Why the first is asked for.
+        reason: Why the first one asks.
         violations: All that the approval is about.
-        requested_at: When it was asked, UTC.
+        requested_at: When it was requested, UTC.
         expires_at: When it expires, UTC.
         held: Whether the call waits for the answer.
         ran: The agent could not be held and the call had started, so the answer is for the record.
@@ -217,7 +217,7 @@ class StoredApproval(msgspec.Struct, frozen=True, kw_only=True):
     """An approval as the store has it.
 
     Attributes:
-        request: What was asked.
+        request: What was requested.
         state: What became of it; `withdrawn`: nobody needs to answer any more, as its run is over.
         answer: The answer that counts.
         answered_at: When that was given, UTC.
@@ -243,7 +243,7 @@ class Cancel(msgspec.Struct, frozen=True, kw_only=True, tag="cancel"):
         reason: Why, for the record.
         at: When it was ordered, UTC.
         number: Given by the store, rising; it concerns runs that were created before it.
-        approval: What one run ends for, where it ends to be asked.
+        approval: The request that one run ends for, where that is why it ends.
     """
 
     scope: Literal["run", "session", "tenant", "label", "all"]

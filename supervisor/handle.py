@@ -20,7 +20,7 @@ from .run.actor import RunActor
 
 
 class RunHandle:
-    """A run that goes on, or is over."""
+    """One run, as whoever started it holds it."""
 
     __slots__ = ("_actor", "run_id", "session_id")
 
@@ -50,8 +50,8 @@ class RunHandle:
     def add_net(self, net: str | NetLine | Net, **attached: Any) -> None:
         """Judge this run by one net more from now on; one that was removed goes on where it was.
 
-        `validate` and `on_result` may be attached. Raises ValueError for what is no net, and if one of the name is
-        active. It is on record as `net_joined`: what the attached callables do is not.
+        `validate` and `on_result` may be attached. Raises ValueError for anything that is not a net, and where one of
+        that name is active. It is on record as `net_joined`: what the attached callables do is not.
         """
         self._actor.nets.add_net(net, **attached)
         written: Any = net if isinstance(net, str) else msgspec.to_builtins(net)

@@ -64,7 +64,7 @@ __all__ = [
 
 
 class GateAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """What a provider is told about one call that it proposed.
+    """The answer to one call that a provider proposed.
 
     Attributes:
         allowed: Whether the call may run.

@@ -127,7 +127,7 @@ class Store(Protocol):
         after: int = 0,
         limit: int = 100,
     ) -> list[StoredApproval]:
-        """Approvals, in the order they were asked, from the one behind number `after` on; all, or those that wait
+        """Approvals, in the order they were requested, from the one behind number `after` on; all, or those that wait
         for an answer. What appended events say of approvals is part of them at once: `tool_approval_requested`
         with an `input_digest` asks for one, the others close it, and the end of a run withdraws those that wait,
         unless it was cancelled and they do not hold a call. Signals of calls that `ran` wait for nobody.

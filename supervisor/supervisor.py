@@ -141,7 +141,7 @@ class Supervisor:
         validators: Validators | None = None,
         on_results: OnResults | None = None,
     ) -> RunHandle:
-        """Start a run and return once it goes on; waits while `max_running` runs go on already.
+        """Start a run and return once it has started; waits while `max_running` others are running.
 
         `validators` and `on_results` are attached to the policies' nets, by their names.
 
@@ -229,7 +229,7 @@ class Supervisor:
         return self._subscriptions.subscribe(session_id=session_id, run_id=run_id, tenant=tenant, after=after)
 
     def statistics(self) -> Statistics:
-        """What goes on, and what went on."""
+        """How many runs, approvals and observers there are, and were."""
         return self._runs.statistics(
             subscribers=self._subscriptions.subscribers, publishers_dropped=self._publishers.dropped
         )

@@ -26,7 +26,7 @@ class Age(click.ParamType):  # type: ignore[type-arg]
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> timedelta:
         if isinstance(value, timedelta):
             return value
-        return age(value) or self.fail(f"`{value}` is no age; write `90d`, `12h` or `30m`", param, ctx)
+        return age(value) or self.fail(f"`{value}` is not an age; write `90d`, `12h` or `30m`", param, ctx)
 
 
 class Moment(click.ParamType):  # type: ignore[type-arg]
@@ -43,7 +43,7 @@ class Moment(click.ParamType):  # type: ignore[type-arg]
         try:
             moment = datetime.fromisoformat(value)
         except ValueError:
-            self.fail(f"`{value}` is no moment; write `2026-01-31`, `2026-01-31T08:00` or `2h` (ago)", param, ctx)
+            self.fail(f"`{value}` is not a moment; write `2026-01-31`, `2026-01-31T08:00` or `2h` (ago)", param, ctx)
         return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
 
 

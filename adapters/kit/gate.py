@@ -24,8 +24,8 @@ class GateLink:
     """Puts a client's calls to the gate, and takes what the client reports beside them.
 
     Calls are judged in the order in which they are asked about, each on everything that was reported before. A gate
-    that fails permits nothing, and the run cannot go on without it: it ends with why. `stopped` once an answer said
-    that the run is being cancelled, or `stop` was called.
+    that fails permits nothing, and the run cannot go on without it: it ends with why. `stopped` once an answer
+    stopped the run, or `stop` was called.
 
     Args:
         launch: the run, with its gate.

@@ -67,7 +67,7 @@ class ProcessTree:
     Args:
         pid: the root process's id; start it with `start_new_session=True` so that its session marks it too.
         run_id: the run its environment was marked with, see `marked_environment`.
-        call_id: the call its environment was marked with besides; only its processes are meant then.
+        call_id: the call its environment was also marked with; then only that call's processes are meant.
     """
 
     def __init__(self, pid: int | None = None, *, run_id: str | None = None, call_id: str | None = None) -> None:

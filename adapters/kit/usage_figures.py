@@ -18,20 +18,20 @@ def tokens(report: Mapping[str, Any], name: str) -> int:
     if value is None:
         return 0
     if type(value) is not int or value < 0:
-        raise EventError(f"usage: `{name}` is {value!r:.100}, which is no amount of tokens")
+        raise EventError(f"usage: `{name}` is {value!r:.100}, which is not an amount of tokens")
     return value
 
 
 def dollars(report: Mapping[str, Any], name: str) -> float:
     """An amount in USD in a report; one that is absent or null is 0.
 
-    Raises EventError for what is no number, or is below zero.
+    Raises EventError for anything that is not a number, and for one below zero.
     """
     value = report.get(name)
     if value is None:
         return 0.0
     if type(value) not in (int, float) or not 0 <= value < math.inf:
-        raise EventError(f"usage: `{name}` is {value!r:.100}, which is no amount in USD")
+        raise EventError(f"usage: `{name}` is {value!r:.100}, which is not an amount in USD")
     return float(value)
 
 

@@ -53,7 +53,7 @@ class CompiledPolicy:
         return self.program.approval
 
     def for_tools(self, tools: tuple[Tool, ...]) -> CompiledPolicy:
-        """This policy on a client whose tools these are; asked again for the same ones, the same."""
+        """This policy for a client with these tools; the same object for the same tools."""
         known = self._for_tools.get(id(tools))
         if known is None:
             if len(self._for_tools) >= CLIENTS_REMEMBERED:
@@ -65,7 +65,7 @@ class CompiledPolicy:
     def monitor(self, context: RunContext | None = None, *, explain: bool = False) -> Monitor:
         """The state of one new session; `explain` makes every decision carry its steps.
 
-        Raises ValueError if the context is none.
+        Raises ValueError for anything that is not a RunContext.
         """
         if context is None:
             context = RunContext()

@@ -141,7 +141,7 @@ class Monitor:
     def observe(self, event: ev.Event) -> list[Violation]:
         """Take in an event that happened; returns what it violates.
 
-        Raises EventError for what is no event, or one that cannot be judged because its fields are of wrong types;
+        Raises EventError for anything that is not an event, and for one whose fields have the wrong types;
         a call like that is a violation.
         """
         try:
@@ -173,7 +173,7 @@ class Monitor:
     def narrow(self, tools: Sequence[str]) -> list[str]:
         """The tools that could be called in the next response, whatever their input.
 
-        Raises ValueError for what is no list, one text among it.
+        Raises ValueError for anything that is not a list of names; a single text is not one.
         """
         return narrow(self.state, tools)
 
@@ -195,8 +195,8 @@ class Monitor:
     def add_net(self, net: str | NetLine | Net, **attached: Any) -> None:
         """Judge by one net more from now on; one that was removed goes on where it was.
 
-        `validate` and `on_result` may be attached. Raises ValueError for what is no net, and if one of the name is
-        active; PolicyError, which is one, for a net that is wrong in itself.
+        `validate` and `on_result` may be attached. Raises ValueError for anything that is not a net, and where one of
+        that name is active; PolicyError, which is one, for a net that is wrong in itself.
         """
         add_net(self.state, net, **attached)
 
@@ -205,7 +205,7 @@ class Monitor:
         remove_net(self.state, name)
 
     def tick(self, now_ms: int) -> list[Violation]:
-        """It is `now_ms` (milliseconds since the epoch) and nothing happened. Raises EventError if it is none."""
+        """It is `now_ms` (milliseconds since the epoch) and nothing happened. Raises EventError for another type."""
         return clocks.tick(self.state, now_ms)
 
     def deadline(self) -> int | None:

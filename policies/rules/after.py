@@ -18,7 +18,7 @@ TRIGGER, THEN = 1, 2
 
 
 class After(Rule, tag="after", frozen=True):
-    """Each `trigger` must be answered by `then` within so many calls.
+    """Each `trigger` must be answered by `then` within `within` calls.
 
     Attributes:
         trigger: The calls that must be answered.
@@ -64,7 +64,7 @@ class After(Rule, tag="after", frozen=True):
 
 
 class Eventually(Rule, tag="eventually", frozen=True):
-    """One of the first so many calls must be `tool`.
+    """One of the first `within` calls must be `tool`.
 
     Attributes:
         tool: The call that must come.

@@ -13,11 +13,11 @@ from .record import Drawing, Roles, Rule
 
 
 class CircuitBreaker(Rule, tag="circuit_breaker", frozen=True):
-    """So many refusals and failures, in a row or in all, and nothing goes any more.
+    """After too many refusals and failures, in a row or in all, every call is refused.
 
     Attributes:
-        consecutive: So many refusals and failures in a row.
-        total: So many in all.
+        consecutive: The number of refusals and failures in a row that trips it.
+        total: The number in all that trips it.
     """
 
     consecutive: Positive | None = None

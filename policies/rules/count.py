@@ -19,15 +19,15 @@ rule with `within_turns` refuses.
 
 
 class Count(Rule, tag="count", frozen=True):
-    """At most `max`, at least `min` or `exact`ly so many calls; `exact` overrides the others.
+    """At most `max`, at least `min`, or exactly `exact` calls.
 
     Attributes:
         tool: The calls that are counted.
-        max: At most so many calls.
-        min: At least so many calls, by the end.
-        exact: Exactly so many calls; overrides the others.
+        max: The most calls that may be made.
+        min: The fewest calls, by the end of the run.
+        exact: The exact number of calls; overrides the other two.
         of: Which calls count: those that `started`, that `completed`, or that were `attempted`.
-        within_turns: With `max`: counted over the last so many responses.
+        within_turns: With `max`: count over this many of the latest responses.
     """
 
     tool: Selector
@@ -105,7 +105,7 @@ class MaxCalls(Rule, tag="max_calls", frozen=True):
 
     Attributes:
         tool: The calls that are counted.
-        max: At most so many calls.
+        max: The most calls that may be made.
     """
 
     tool: Selector

@@ -129,7 +129,7 @@ class MaxParallel(Rule, tag="max_parallel", frozen=True):
     """At most `max` calls of one model response.
 
     Attributes:
-        max: At most so many calls.
+        max: The most calls that may be made.
         tool: The calls that are counted.
     """
 

@@ -59,7 +59,7 @@ class Requirement(Record, frozen=True):
         same: Bind it to the judged call: values that both have.
         output: Conditions on what it returned.
         pick: Which earlier call counts where several match: the `latest`, or `any`.
-        turns_gte: At least so many responses of the model before.
+        turns_gte: The fewest responses of the model before the call.
         user_said: A regular expression that a message of the user matches.
         in_: Which message of the user: `any`, or the `latest`.
         any_of: One of these requirements is enough.

@@ -18,7 +18,7 @@ def merge_policies(policies: Sequence[Policy]) -> Stack:
     """Merge policies left to right; a stack among them counts as its members.
 
     Raises:
-        PolicyError: there is none, or one of them is not a policy or is wrong.
+        PolicyError: the list is empty, or one of them is not a policy or is wrong.
     """
     if not isinstance(policies, list | tuple):
         raise PolicyError(wrong_type("a list of policies", policies))

@@ -65,7 +65,7 @@ def _decode_unrecognized(data: bytes | str, error: Exception) -> Event:
 def encode_event(event: Event) -> bytes:
     """Write one event as a line of JSON, without the line's end.
 
-    Raises EventError for what is no event, and for what JSON cannot say as msgspec does.
+    Raises EventError for anything that is not an event, and for what JSON cannot hold.
     """
     if not isinstance(event, Event):
         raise EventError(wrong_type("an event", event))

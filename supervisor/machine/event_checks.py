@@ -59,7 +59,7 @@ def flaw_in_usage(event: TokenUsageUpdated, before: TokenUsageUpdated | None) ->
         if value is None:
             continue
         if not 0 <= value < math.inf:  # a NaN is not, either
-            return f"`{name}` is {value}, which is no amount"
+            return f"`{name}` is {value}, which is not an amount"
         known = getattr(before, name) if falls else None
         if known is not None and value < known:
             return f"`{name}` fell from {known} to {value}: what was used stays used"

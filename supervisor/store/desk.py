@@ -15,7 +15,7 @@ from .refusals import check_answerable, no_approval
 
 
 class Desk:
-    """Approvals in the order they were asked, and instructions in the order they came."""
+    """Approvals in the order they were requested, and instructions in the order they came."""
 
     def __init__(self) -> None:
         self._approvals: dict[str, StoredApproval] = {}

@@ -192,7 +192,7 @@ class MemoryStore:
         after: int = 0,
         limit: int = 100,
     ) -> list[StoredApproval]:
-        """Approvals, in the order they were asked; see `Store.approvals`."""
+        """Approvals, in the order they were requested; see `Store.approvals`."""
         self._check_open()
         return self._desk.approvals(waiting=waiting, run_id=run_id, session_id=session_id, after=after, limit=limit)
 

@@ -189,7 +189,9 @@ def test_a_suite_of_sequence_tests_is_a_policy_for_each() -> None:
     tests = [{"id": "p", "metric": "sequence_valid", "rules": [{"type": "require", "tool": "A"}]}]
 
     assert standard([{"type": "require", "tool": "A"}]) == parse_policies({"tests": tests})
-    assert complaints({"tests": [{"id": "p", "metric": "f1"}]}) == ["tests[0].metric: the metric `f1` is no policy"]
+    assert complaints({"tests": [{"id": "p", "metric": "f1"}]}) == [
+        "tests[0].metric: the metric `f1` is not a policy"
+    ]
 
 
 def test_a_short_when_is_a_list_of_conditions() -> None:

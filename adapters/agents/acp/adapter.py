@@ -50,7 +50,7 @@ class AcpAdapter:
         unasked_s: seconds a call may be in progress without a question before it counts as running unasked.
 
     Raises:
-        UsageError: an empty command, or an MCP server that is none.
+        UsageError: an empty command, or something that is not an MCP server.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class AcpAdapter:
         unasked_s: float = UNASKED_S,
     ) -> None:
         if isinstance(command, str) or not command:
-            raise UsageError(f"command `{command}` is no list of words, as `['opencode', 'acp']` is")
+            raise UsageError(f"command `{command}` is not a list of words, as `['opencode', 'acp']` is")
         self.name = name
         self._command = [str(word) for word in command]
         self._cwd = Path(cwd) if cwd is not None else None

@@ -61,7 +61,7 @@ def switched(env: Mapping[str, str], traits: AgentTraits) -> dict[str, str]:
             own = msgspec.json.decode(env.get(name) or "{}", type=dict[str, Any])
         except msgspec.DecodeError:
             raise UsageError(
-                f"the environment variable `{name}` is no JSON object; `{members}` is added to it"
+                f"the environment variable `{name}` is not a JSON object; `{members}` is added to it"
             ) from None
         kept = {key: value for key, value in own.items() if key not in members}
         set_so[name] = msgspec.json.encode({**kept, **members}).decode()

@@ -83,7 +83,7 @@ async def probe(make: Callable[[Path], Adapter], folder: Path, *, timeout_s: flo
 
 def _two_folders(folder: Path) -> tuple[Path, Path]:
     if not folder.is_dir() or any(folder.iterdir()):
-        raise UsageError(f"`{folder}` is no empty folder")
+        raise UsageError(f"`{folder}` is not an empty folder")
     made = folder / "allowed", folder / "refused"
     for one in made:
         one.mkdir()

@@ -104,7 +104,7 @@ class AcpSession:
     async def on_garbage(self, line: bytes) -> None:
         """A line that is no message of the protocol."""
         shown = line[:200].decode("utf-8", "replace")
-        message = f"{self._connection.process.name} wrote `{shown}`, which is no message"
+        message = f"{self._connection.process.name} wrote `{shown}`, which is not a message"
         self._stream.post(ErrorOccurred(code="bad_line", message=message))
 
     async def on_notification(self, method: str, params: dict[str, Any]) -> None:

@@ -81,7 +81,7 @@ class AmpSession:
             record = _decoder.decode(line)
         except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
             shown = line[:200].decode("utf-8", "replace")
-            self._stream.post(ErrorOccurred(code="bad_line", message=f"amp wrote `{shown}`, which is no record"))
+            self._stream.post(ErrorOccurred(code="bad_line", message=f"amp wrote `{shown}`, which is not a record"))
             return
         await self._gate.report(self._said.events(record))
 

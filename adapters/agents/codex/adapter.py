@@ -65,7 +65,7 @@ class CodexAdapter:
         trust_workspace: bool = False,
     ) -> None:
         if sandbox not in SANDBOXES:
-            raise UsageError(f"sandbox `{sandbox}` is none of {', '.join(SANDBOXES)}")
+            raise UsageError(f"sandbox `{sandbox}` is not one of {', '.join(SANDBOXES)}")
         if sandbox == "read-only" and not holds(sandbox, escalation=allow_escalation):
             raise UsageError("sandbox `read-only` is not held on Windows, nor with `allow_escalation`")
         self._model = model

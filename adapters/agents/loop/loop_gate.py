@@ -70,7 +70,7 @@ class LoopGate:
 
     @property
     def turn_number(self) -> int:
-        """The response that goes on, from 1; 0 before the first."""
+        """The current response, from 1; 0 before the first."""
         return self._turn
 
     @property

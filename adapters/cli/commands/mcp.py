@@ -92,7 +92,7 @@ def _upstream(command: tuple[str, ...], url: str | None) -> Upstream:
     from proctor.adapters.mcp_proxy.upstream import CommandUpstream, UrlUpstream
 
     if url and not url.startswith(("http://", "https://")):
-        raise click.UsageError(f"`--url {url}` is no address; say http://HOST/PATH or https://HOST/PATH")
+        raise click.UsageError(f"`--url {url}` is not an address; say http://HOST/PATH or https://HOST/PATH")
     return UrlUpstream(url) if url else CommandUpstream(command)
 
 

@@ -81,7 +81,7 @@ def runs(
 def _label(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not (name and equals):
-        raise click.UsageError(f"`--label NAME=VALUE`: `{text}` is no name with a value")
+        raise click.UsageError(f"`--label NAME=VALUE`: `{text}` is not a name with a value")
     return name, value
 
 

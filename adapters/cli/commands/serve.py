@@ -184,7 +184,7 @@ def _check_origin(origin: str) -> None:
         or parts.query
         or parts.fragment
     ):
-        raise click.UsageError(f"`--origin {origin}` is no origin; say https://HOST or http://HOST:PORT")
+        raise click.UsageError(f"`--origin {origin}` is not an origin; say https://HOST or http://HOST:PORT")
 
 
 def _check_installed() -> None:

@@ -178,7 +178,7 @@ class SQLiteStore:
         after: int = 0,
         limit: int = 100,
     ) -> list[StoredApproval]:
-        """Approvals, in the order they were asked; see `Store.approvals`."""
+        """Approvals, in the order they were requested; see `Store.approvals`."""
         of = partial(desk.approvals_after, waiting=waiting, run_id=run_id, session_id=session_id)
         return await self._readers.ask(partial(of, after=after, limit=limit))
 

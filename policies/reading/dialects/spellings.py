@@ -72,7 +72,7 @@ def policies_of_tests(root: MapNode, report: ProblemReport) -> list[MapNode]:
         expect_keys(test, _TEST_KEYS, report)
         metric = test.entries.get("metric")
         if isinstance(metric, Scalar) and metric.value != "sequence_valid":
-            report.add(f"the metric `{metric.value}` is no policy", metric.span, metric.path)
+            report.add(f"the metric `{metric.value}` is not a policy", metric.span, metric.path)
         name = required(test, "id", report)
         entries = {"name": name} if name is not None else {}
         policies.append(replaced(test, entries, without=("id", "metric")))

@@ -267,5 +267,5 @@ def test_switches_are_added_to_what_an_agents_environment_has() -> None:
 
     assert switched({"X": '{"task": "allow", "bash": "ask"}'}, traits) == {"X": '{"bash":"ask","task":"deny"}'}
     assert switched({"Y": "1"}, traits) == {"Y": "1", "X": '{"task":"deny"}'}
-    with pytest.raises(UsageError, match="`X` is no JSON object"):
+    with pytest.raises(UsageError, match="`X` is not a JSON object"):
         switched({"X": "deny"}, traits)

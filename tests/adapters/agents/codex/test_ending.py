@@ -80,7 +80,7 @@ async def test_lines_that_are_no_messages_are_reported(bench: Any, stand_in: Cal
     events = await bench.run(adapter=adapter)
 
     assert [event.message for event in events if isinstance(event, ErrorOccurred)] == [
-        "codex wrote `what is this`, which is no message"
+        "codex wrote `what is this`, which is not a message"
     ]
     assert events[-1] == RunCompleted(output="")
 
