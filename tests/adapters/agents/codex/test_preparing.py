@@ -65,7 +65,7 @@ async def test_without_the_package_the_extra_is_named(tmp_path: Path, monkeypatc
 
 def test_a_sandbox_the_client_does_not_have_is_refused() -> None:
     """The message names those there are."""
-    with pytest.raises(UsageError, match="sandbox `none` is not one of read-only, workspace-write, danger-full-access"):
+    with pytest.raises(UsageError, match="sandbox `none` is not one of read-only, workspace-write, danger"):
         CodexAdapter(sandbox="none")  # type: ignore[arg-type]
 
 
