@@ -36,7 +36,7 @@ def dollars(report: Mapping[str, Any], name: str) -> float:
 
 
 def check_growth(before: Mapping[str, float], now: Mapping[str, float]) -> None:
-    """Compare two running totals. Raises EventError for a figure that fell: what was used stays used."""
+    """Check that no running total of `now` is below `before`. Raises EventError for one that fell."""
     for name, value in now.items():
         if value < before.get(name, 0) - 1e-9:  # amounts in USD are sums of fractions
             raise EventError(f"usage: `{name}` fell from {before[name]} to {value}: what was used stays used")
