@@ -10,9 +10,9 @@ from proctor.policies.errors import EventError
 
 
 def tokens(report: Mapping[str, Any], name: str) -> int:
-    """A count of tokens in a report; one that is absent or null is 0.
+    """The count of tokens at `name` in a `report`; one that is absent or null is 0.
 
-    Raises EventError for what is no whole number, or is below zero.
+    Raises EventError for anything that is not a whole number, and for one below zero.
     """
     value = report.get(name)
     if value is None:
@@ -23,7 +23,7 @@ def tokens(report: Mapping[str, Any], name: str) -> int:
 
 
 def dollars(report: Mapping[str, Any], name: str) -> float:
-    """An amount in USD in a report; one that is absent or null is 0.
+    """The amount in USD at `name` in a `report`; one that is absent or null is 0.
 
     Raises EventError for anything that is not a number, and for one below zero.
     """
