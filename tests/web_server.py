@@ -30,6 +30,12 @@ tokens:
   - {name: eve, token: eve-token-1234567890}
 """
 ANA, BEN, EVE = (f"{name}-token-1234567890" for name in ("ana", "ben", "eve"))
+CHROMIUM = "/usr/bin/chromium"
+QUIET = [
+    *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
+    *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
+]
+"""How Chromium is started: without a screen, and looking for nothing outside."""
 PROCTOR = (sys.executable, "-m", "proctor.adapters.cli")
 
 
@@ -154,7 +160,9 @@ def site(folder: Path, tokens: Tokens | None = None, **more: Any) -> Iterator[Si
 
 
 @contextmanager
-def going(site: Site, script: str, policy: str, *more: str) -> Iterator[subprocess.Popen[str]]:
+def going(
+    site: Site, script: str, policy: str, *more: str, prompt: str = "Clean up"
+) -> Iterator[subprocess.Popen[str]]:
     """A run in a process of its own, its events as they come; killed at the end."""
     folder = site.store.parent
     (folder / "agent.yaml").write_text(script)
@@ -162,7 +170,7 @@ def going(site: Site, script: str, policy: str, *more: str) -> Iterator[subproce
     process = subprocess.Popen(
         [
             *(*PROCTOR, "run", "--json", "--adapter", "scripted", "--set", "script=agent.yaml"),
-            *("--policy", "policy.yaml", "--store", str(site.store), *more, "Clean up"),
+            *("--policy", "policy.yaml", "--store", str(site.store), *more, prompt),
         ],
         stdout=subprocess.PIPE, text=True, cwd=folder, env={**os.environ, "PROCTOR_STORE": ""},
     )  # fmt: skip
@@ -175,8 +183,15 @@ def going(site: Site, script: str, policy: str, *more: str) -> Iterator[subproce
         process.wait()
 
 
-def ran(site: Site, script: str, policy: str, *more: str) -> list[dict[str, Any]]:
+@contextmanager
+def waits(process: subprocess.Popen[str]) -> Iterator[dict[str, Any]]:
+    """The approval that a run asks for, once it does."""
+    assert process.stdout is not None
+    yield next(event for event in map(json.loads, process.stdout) if event["type"] == "tool_approval_requested")
+
+
+def ran(site: Site, script: str, policy: str, *more: str, prompt: str = "Clean up") -> list[dict[str, Any]]:
     """The events of a run that ended."""
-    with going(site, script, policy, *more) as process:
+    with going(site, script, policy, *more, prompt=prompt) as process:
         assert process.stdout is not None
         return [json.loads(line) for line in process.stdout]

@@ -76,8 +76,8 @@ class Records:
         `words` are looked for in ids, prompt, agent and tenant, in so many runs at a time: the page may hold fewer
         than there are further on.
         """
-        if before is not None:
-            await self.run(before)
+        if before is not None and await self.store.run(before) is None:
+            raise UsageError(f"`before` is no run: `{before}`")
         if not words:
             found = await self.store.runs(limit=limit + 1, session_id=session_id, before=before, where=where)
             return found[:limit], found[limit - 1].run_id if len(found) > limit else None
@@ -113,10 +113,9 @@ class Records:
         """Events as they are stored; see `Supervisor.subscribe`."""
         return self.subscriptions.subscribe(session_id=session_id, run_id=run_id, tenant=tenant, after=after)
 
-    async def approvals(self, limit: int) -> tuple[list[ApprovalRequest], int]:
-        """The oldest of those that wait for a person, and how many there are, counted up to a bound."""
-        waiting = await self.store.approvals(limit=MOST_COUNTED)
-        return [approval.request for approval in waiting[:limit]], len(waiting)
+    async def waiting(self) -> list[ApprovalRequest]:
+        """The calls that wait for a person, oldest first, up to a bound."""
+        return [approval.request for approval in await self.store.approvals(limit=MOST_COUNTED)]
 
     async def approval(self, approval_id: str) -> StoredApproval:
         """An approval as it stands. Raises MissingError."""

@@ -30,7 +30,8 @@ class Me(View, frozen=True, kw_only=True):
 
 
 class RunLine(View, frozen=True, kw_only=True):
-    """A run as a list shows it. Times are UTC, `usage` is what was reported so far; `last_seq`, where only one
+    """A run as a list shows it. Times are UTC, `usage` is what was reported so far, `waiting` counts the
+    calls that wait for a person; `last_seq`, where only one
     run is asked for, is the place of its latest event.
     """
 
@@ -48,6 +49,7 @@ class RunLine(View, frozen=True, kw_only=True):
     usage: Usage = msgspec.field(default_factory=Usage)
     calls: int = 0
     violations: int = 0
+    waiting: int = 0
     last_seq: int | None = None
 
 

@@ -38,9 +38,9 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 async def _approvals(asked: Asked) -> ApprovalList:
-    waiting, total = await asked.records.approvals(asked.query.limit)
-    shown = [await _view(asked.records, request) for request in waiting]
-    return ApprovalList(approvals=tuple(shown), total=total)
+    waiting = await asked.records.waiting()
+    shown = [await _view(asked.records, request) for request in waiting[: asked.query.limit]]
+    return ApprovalList(approvals=tuple(shown), total=len(waiting))
 
 
 async def _approval(asked: Asked) -> ApprovalView:

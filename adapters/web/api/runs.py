@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from datetime import datetime
 from typing import Annotated, Any
 
@@ -43,7 +44,7 @@ class EventQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     limit: Limit = 200
 
 
-def run_line(run: RunInfo, last_seq: int | None = None) -> RunLine:
+def run_line(run: RunInfo, waiting: int = 0, last_seq: int | None = None) -> RunLine:
     """A run as a list shows it."""
     return RunLine(
         run_id=run.run_id,
@@ -60,6 +61,7 @@ def run_line(run: RunInfo, last_seq: int | None = None) -> RunLine:
         usage=run.usage,
         calls=run.calls,
         violations=run.violations,
+        waiting=waiting,
         last_seq=last_seq,
     )
 
@@ -84,12 +86,14 @@ async def _runs(asked: Asked) -> RunList:
     found, following = await asked.records.runs(
         where, session_id=query.session, words=query.q, before=query.before, limit=query.limit
     )
-    return RunList(runs=tuple(map(run_line, found)), next=following)
+    waiting = Counter(request.run_id for request in await asked.records.waiting())
+    return RunList(runs=tuple(run_line(run, waiting[run.run_id]) for run in found), next=following)
 
 
 async def _run(asked: Asked) -> RunLine:
     run = await asked.records.run(asked.path["run_id"])
-    return run_line(run, run.ended_seq or await asked.records.store.last_seq(run.session_id))
+    waiting = sum(request.run_id == run.run_id for request in await asked.records.waiting())
+    return run_line(run, waiting, run.ended_seq or await asked.records.store.last_seq(run.session_id))
 
 
 async def _run_events(asked: Asked) -> EventList:

@@ -6,7 +6,8 @@ import { announce, ask, fill, h, toast } from "./dom.js";
 import { Run } from "./run.js";
 import { Runs } from "./runs.js";
 
-const LEAST_PAUSE_MS = 250;
+const LEAST_PAUSE_MS = 200;
+const SHARE_OF_TIME = 4;
 const main = document.getElementById("main");
 const link = document.getElementById("link");
 const badge = document.getElementById("waiting");
@@ -58,8 +59,9 @@ function shown(state) {
 async function keepUp() {
   const { signal } = new AbortController();
   for await (const _ of follow("/api/changes", { signal, onState: shown })) {
+    const began = performance.now();
     await refresh();
-    await pause(LEAST_PAUSE_MS);
+    await pause(Math.max(LEAST_PAUSE_MS, SHARE_OF_TIME * (performance.now() - began)));
   }
 }
 

@@ -2,7 +2,7 @@
 
 import { get, post } from "./api.js";
 import { callShown } from "./call.js";
-import { Keyed, announce, fill, h, toast } from "./dom.js";
+import { Keyed, announce, fill, h, sentence, toast } from "./dom.js";
 import { duration, moment } from "./format.js";
 
 export class Approvals {
@@ -125,7 +125,7 @@ export class Card {
       announce(`${said}: ${this.approval.tool_name}`);
       toast(`${said}: ${this.approval.tool_name}`);
     } catch (error) {
-      fill(this.told, error.message);
+      fill(this.told, sentence(error.message));
       this.told.className = "banner bad";
       this.sent = error.status === 409;
     }
@@ -136,7 +136,7 @@ export class Card {
 function why(approval) {
   const rules = approval.violations.map((each) => each.rule).join(", ");
   const by = approval.policy ? `${approval.policy}${rules ? `: ${rules}` : ""}` : "a policy";
-  return [h("strong", {}, `Asked by ${by}. `), approval.reason ?? ""];
+  return [h("strong", {}, `Asked by ${by}.`), " ", sentence(approval.reason)];
 }
 
 function about(approval) {

@@ -1,6 +1,6 @@
 // A call made readable: commands with their parts, edits as lines, the rest by name; and always the whole input.
 
-import { h } from "./dom.js";
+import { h, sentence } from "./dom.js";
 import { text } from "./format.js";
 
 export function callShown(shown, input) {
@@ -21,7 +21,7 @@ function command(found) {
     h("pre", {}, found.line),
     several &&
       h("ul", { class: "parts", "aria-label": "What it runs" }, found.parts.filter((part) => part.name !== "dynamic").map(partOf)),
-    found.dynamic && h("p", { class: "banner" }, `Not all of it can be seen before it runs: ${found.dynamic}`),
+    found.dynamic && h("p", { class: "banner" }, "Not all of it can be seen before it runs: ", sentence(found.dynamic)),
   );
 }
 

@@ -38,6 +38,13 @@ function nodes(children) {
     .map((child) => (child instanceof Node ? child : document.createTextNode(visible(child))));
 }
 
+/** A sentence of ours, what stands in backticks as code. */
+export function sentence(text) {
+  return String(text ?? "")
+    .split(/`([^`\n]*)`/)
+    .map((part, n) => (n % 2 ? h("code", {}, part) : part));
+}
+
 /** Puts other content into an element. */
 export function fill(element, ...children) {
   element.replaceChildren(...nodes(children));

@@ -1,6 +1,6 @@
 // A run's events as a line of time: a call is one card, from its request to its outcome, with why it was decided so.
 
-import { fill, h } from "./dom.js";
+import { fill, h, sentence } from "./dom.js";
 import { clock, content, number, oneLine, text, usd } from "./format.js";
 
 /** The types that are told; others, such as pieces of text, are not asked for. */
@@ -136,7 +136,7 @@ export function decision(each) {
   return h(
     "div",
     { class: "block" },
-    h("ul", { class: "steps" }, steps.map((step) => h("li", { class: objects.has(step.split(":")[0]) ? "no" : "yes" }, step))),
+    h("ul", { class: "steps" }, steps.map((step) => h("li", { class: objects.has(step.split(":")[0]) ? "no" : "yes" }, sentence(step)))),
     each.tell_model && h("p", { class: "small" }, h("span", { class: "soft" }, "Told to the model: "), each.tell_model),
   );
 }
@@ -164,11 +164,11 @@ const CHANGES = {
     if (event.action === "request_approval") return; // its approval tells it
     if (event.action === "cancel") call.state("cancel", "ended the run", "call refused");
     else call.element.dataset.kind = "call refused";
-    call.because(h("strong", {}, `${event.policy}/${event.rule}`.replace(/^\//, "")), ` ${event.message} `, h("span", { class: "soft" }, event.enforcement));
+    call.because(h("strong", {}, `${event.policy}/${event.rule}`.replace(/^\//, "")), " ", sentence(event.message), " ", h("span", { class: "soft" }, event.enforcement));
   },
   tool_approval_requested: (call, event) => {
     call.state("waits", event.held === false ? "needed a person" : "waits for a person", "call refused");
-    call.because(`${event.policy_name}: ${event.reason ?? ""}`);
+    call.because(`${event.policy_name}: `, sentence(event.reason));
   },
   tool_approval_granted: (call, event) => {
     call.answered = true;
@@ -200,7 +200,7 @@ const TELLERS = {
     const words = `${number(event.input_tokens ?? 0)} tokens in, ${number(event.output_tokens ?? 0)} out${cost}`;
     return quiet(event.scope === "cumulative" ? `${words} so far` : `+ ${words}`);
   },
-  policy_violation: (event) => banner(`${event.policy}/${event.rule}: ${event.message} (${event.enforcement})`, event.action === "warn" ? "" : "bad"),
+  policy_violation: (event) => banner(sentence(`${event.policy}/${event.rule}: ${event.message} (${event.enforcement})`), event.action === "warn" ? "" : "bad"),
   budget_warning: (event) => banner(`${event.limit}: ${number(event.used)} of ${number(event.max)} used`, ""),
   error_occurred: (event) => banner(`${event.code} ${event.message}`, "bad"),
   error_recovered: (event) => quiet(`recovered: ${event.code} ${event.message}`),

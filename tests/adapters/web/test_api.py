@@ -221,6 +221,7 @@ def test_every_operation_answers_as_it_is_described(site: web_server.Site, run_i
         ("GET", "/api/runs?label=env", None, 400),
         ("GET", "/api/runs?since=soon", None, 400),
         ("GET", "/api/stream?after=nowhere", None, 400),
+        ("GET", "/api/runs?before=nothing", None, 400),
         ("GET", "/api/runs?stauts=running", None, 400),
         ("GET", "/api/runs?limit=1&limit=2", None, 400),
         ("GET", "/api/nothing", None, 404),

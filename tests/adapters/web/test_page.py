@@ -18,13 +18,8 @@ sync_api = pytest.importorskip("playwright.sync_api", reason="pip install 'proct
 expect = sync_api.expect
 expect.set_options(timeout=20_000)
 
-CHROMIUM = Path("/usr/bin/chromium")
-pytestmark = pytest.mark.skipif(not CHROMIUM.exists(), reason="apt-get install chromium")
+pytestmark = pytest.mark.skipif(not Path(web_server.CHROMIUM).exists(), reason="apt-get install chromium")
 
-QUIET = (
-    "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking"
-    " --disable-component-update --disable-sync"
-)
 POLICY = """\
 name: team
 limits: {max_tool_calls: 10}
@@ -56,7 +51,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 def browser() -> Iterator[Any]:
     """One for all tests."""
     with sync_api.sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=str(CHROMIUM), args=QUIET.split())
+        chromium = playwright.chromium.launch(executable_path=web_server.CHROMIUM, args=web_server.QUIET)
         yield chromium
         chromium.close()
 
@@ -97,13 +92,8 @@ def person(browser: Any, site: Site) -> Iterator[Person]:
 @contextmanager
 def waiting(site: Site, script: str = ASKS) -> Iterator[str]:
     """A run whose call waits; its id."""
-    with going(site, script, POLICY) as process:
-        assert process.stdout is not None
-        for line in process.stdout:
-            event = json.loads(line)
-            if event["type"] == "tool_approval_requested":
-                yield str(event["run_id"])
-                return
+    with going(site, script, POLICY) as process, web_server.waits(process) as event:
+        yield str(event["run_id"])
 
 
 def ends(site: Site, run_id: str) -> list[dict[str, Any]]:
