@@ -12,6 +12,7 @@ const STATES = [
   ["cancelled", "Ended"],
   ["lost", "Lost"],
 ];
+const STATE_NAMES = { waits: "waits for you", cancelled: "ended" };
 const PAGE = 50;
 
 export class Runs {
@@ -93,21 +94,19 @@ export function facts(run) {
 class Row {
   constructor() {
     this.pill = h("span", { class: "pill" });
-    this.waits = h("span", { class: "pill waits", title: "Waits for a person" });
     this.prompt = h("div", { class: "prompt" });
     this.meta = h("div", { class: "meta" });
     this.figures = h("div", { class: "figures" });
     const what = h("div", { class: "what" }, this.prompt, this.meta);
-    this.link = h("a", { class: "run" }, h("div", { class: "states" }, this.pill, this.waits), what, this.figures);
+    this.link = h("a", { class: "run" }, h("div", {}, this.pill), what, this.figures);
     this.element = h("li", {}, this.link);
   }
 
   show(run) {
     this.link.setAttribute("href", `#/run/${encodeURIComponent(run.run_id)}`);
-    this.pill.className = `pill ${run.status}`;
-    fill(this.pill, run.status === "cancelled" ? "ended" : run.status);
-    fill(this.waits, run.waiting === 1 ? "waits" : `${run.waiting} wait`);
-    this.waits.hidden = run.waiting === 0;
+    const state = run.waiting ? "waits" : run.status;
+    this.pill.className = `pill ${state}`;
+    fill(this.pill, STATE_NAMES[state] ?? state);
     fill(this.prompt, run.prompt || "(no prompt)");
     fill(this.meta, facts(run));
     const tokens = run.usage.input_tokens + run.usage.output_tokens;

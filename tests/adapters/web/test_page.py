@@ -108,7 +108,7 @@ def test_a_run_is_seen_to_start_and_approved_with_the_keyboard(person: Person, s
     expect(tab.get_by_role("status").filter(has_text="live")).to_be_visible()
     assert "token" not in tab.url
     with waiting(site) as run_id:
-        expect(tab.locator(".run").filter(has_text=run_id[:12])).to_contain_text("running")
+        expect(tab.locator(".run").filter(has_text=run_id[:12])).to_contain_text("waits for you")
         expect(tab.get_by_role("link", name="Approvals 1 waiting")).to_be_visible()
         tab.keyboard.press("2")
         card = tab.get_by_role("article")
