@@ -12,6 +12,7 @@ import psutil
 import pytest
 
 from proctor.adapters.agents.claude import ClaudeAdapter
+from proctor.adapters.kit import guardian
 from proctor.adapters.kit.process_tree import RUN_MARK
 from proctor.policies.stream.calls import ToolCall
 from proctor.policies.stream.events import Event
@@ -59,6 +60,12 @@ class Bench:
             except psutil.Error:
                 continue
         return found
+
+    def client(self, run_id: str) -> psutil.Process:
+        """The client of a run, which is below its guardian."""
+        marked = self.marked(run_id)
+        below = psutil.Process().children(recursive=True)
+        return next(one for one in below if one.pid in marked and guardian.__file__ not in one.cmdline())
 
     def stand_in(self, behind: Callable[[list[str]], list[str]]) -> str:
         """The real client behind a program that does something to its pipes: see supervisor.testing.wire."""

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -30,6 +33,24 @@ def guarded(
     if not GUARDS or not _is_startable(command[0], cwd, env):
         return list(command)
     return [sys.executable, "-I", "-S", guardian.__file__, str(status_fd), *command]
+
+
+@contextmanager
+def guarded_program(program: str) -> Iterator[str]:
+    """A program that is this one below a guardian, for a library that starts a client itself.
+
+    Args:
+        program: the path of the client; given back where there can be no guardian.
+    """
+    if not GUARDS or not _is_startable(program, Path.cwd(), os.environ):
+        yield program
+        return
+    with tempfile.TemporaryDirectory(prefix="proctor-client-") as folder:
+        script = Path(folder) / "client"
+        command = shlex.join([sys.executable, "-I", "-S", guardian.__file__, str(guardian.NO_PIPE), program])
+        script.write_text(f'#!/bin/sh\nexec {command} "$@"\n')
+        script.chmod(0o700)
+        yield str(script)
 
 
 def _is_startable(program: str, cwd: Path, env: Mapping[str, str]) -> bool:

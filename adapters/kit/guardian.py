@@ -41,7 +41,8 @@ def main(status_fd: int, command: list[str]) -> int:
             break
         if status is not None and not descendants():
             break
-        _sleep(waking)
+        if signal.SIGTERM in _sleep(waking) and status is None and status_fd == NO_PIPE:
+            _send(child, signal.SIGTERM)  # a library that started us as its client asks the client to end
     end_descendants()
     return _repeat(status) if status is not None else 1
 
@@ -127,9 +128,9 @@ def _hung_up(status_fd: int) -> bool:
     return bool(poll.poll(0))
 
 
-def _sleep(waking: int) -> None:
-    if select.select([waking], [], [], POLL_S)[0]:
-        os.read(waking, 4096)
+def _sleep(waking: int) -> bytes:
+    """Wait a moment, or for a signal; returns the numbers of those that came."""
+    return os.read(waking, 4096) if select.select([waking], [], [], POLL_S)[0] else b""
 
 
 def _repeat(status: int) -> int:

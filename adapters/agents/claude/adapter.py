@@ -113,12 +113,14 @@ class ClaudeAdapter:
     async def open(self, launch: Launch) -> AsyncIterator[Provider]:
         """Start the client and send the prompt; leaving ends it and every process it started."""
         await self.prepare()
+        from .launching import below_guardian
         from .session import ClaudeSession
 
-        session = ClaudeSession(self._own, launch)
-        async with helpers() as tasks:
-            await tasks.start(session.run)
-            yield session
+        with below_guardian(self._own) as own:
+            session = ClaudeSession(own, launch)
+            async with helpers() as tasks:
+                await tasks.start(session.run)
+                yield session
 
 
 def _as_mapping(options: Any) -> dict[str, Any]:

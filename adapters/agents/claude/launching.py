@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-from collections.abc import Callable, Mapping
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, Final
 
+import claude_agent_sdk
 from claude_agent_sdk import ClaudeAgentOptions, HookMatcher
 
 from proctor.policies.policy import Approval
 from proctor.supervisor.errors import UsageError
 from proctor.supervisor.ports import Launch
 
+from ...kit.guarded import guarded_program
 from .hooks import Hooks
 from .options import HOOK_MARGIN_S, brings_hooks
 
@@ -29,6 +34,22 @@ def check_options(own: Mapping[str, Any]) -> None:
             near = difflib.get_close_matches(name, known, n=1)
             hint = f"; did you mean `{near[0]}`?" if near else ""
             raise UsageError(f"`{name}` is not an option of ClaudeAgentOptions{hint}")
+
+
+@contextmanager
+def below_guardian(own: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """The caller's options, with a client below a guardian: what it starts cannot leave its tree (Linux)."""
+    client = own.get("cli_path") or _bundled_client()
+    if client is None:
+        yield dict(own)  # the SDK looks for one elsewhere
+        return
+    with guarded_program(str(client)) as program:
+        yield {**own, "cli_path": program}
+
+
+def _bundled_client() -> str | None:
+    path = Path(claude_agent_sdk.__file__).parent / "_bundled" / "claude"
+    return str(path) if path.is_file() else shutil.which("claude")
 
 
 def decision(own: Mapping[str, Any]) -> str | None:

@@ -21,6 +21,7 @@ from proctor.supervisor.ports import Launch, Rung
 
 from ...kit.event_stream import EventStream
 from ...kit.gate import GateLink
+from ...kit.guarded import GUARDS
 from ...kit.log import run_logger
 from ...kit.process_tree import RUN_MARK, ProcessTree, process_rungs
 from ...kit.tasks import helpers
@@ -232,7 +233,7 @@ class ClaudeSession:
         with anyio.CancelScope(shield=True):
             alive = await anyio.to_thread.run_sync(self._tree.snapshot)
             listens = self._failure is None
-            if listens and ((not self._translator.done and alive) or len(alive) > 1):
+            if listens and ((not self._translator.done and alive) or len(alive) > 1 + GUARDS):
                 with anyio.move_on_after(1), suppress(Exception):
                     await self._client.interrupt()
             async with anyio.create_task_group() as tasks:

@@ -197,8 +197,7 @@ async def test_the_later_rungs_end_a_client_that_does_not_answer(bench: Any) -> 
 
     async def stopped() -> None:
         await until_up(bench)
-        client = next(p for p in psutil.Process().children() if p.pid in bench.marked(launch.run_id))
-        client.suspend()
+        bench.client(launch.run_id).suspend()
 
     async with bench.adapter().open(launch) as provider:
         _, rungs = await cancelled(provider, stopped)

@@ -1,0 +1,104 @@
+"""Nothing that the real Claude Code client starts outlives its supervisor; Linux."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import anyio
+import anyio.lowlevel
+import psutil
+import pytest
+
+from proctor.policies import parse_policies
+from proctor.supervisor import run_once
+from proctor.supervisor.testing.patience import PATIENCE_S
+
+pytestmark = [
+    pytest.mark.claude,
+    pytest.mark.anyio,
+    pytest.mark.skipif(sys.platform != "linux", reason="orphans are adopted on Linux only; see docs/agents/index.md"),
+]
+
+HIDING = [
+    "(env -i setsid sleep {} > /dev/null 2>&1 &)",
+    "(setsid bash -c 'env -i setsid sleep {} & exit' > /dev/null 2>&1 &)",
+    "(PROCTOR_RUN=other setsid nohup sleep {} > /dev/null 2>&1 < /dev/null &)",
+]
+SUPERVISOR = """
+import anyio, json, os
+from proctor.adapters import ClaudeAdapter
+from proctor.policies import parse_policies
+from proctor.supervisor import run_once
+
+env = json.loads(os.environ["CLIENT"])
+options = {"setting_sources": [], "cwd": os.getcwd(), "model": "claude-sonnet-4-5"}
+adapter = ClaudeAdapter(options, tools=("Bash",), env=env)
+anyio.run(lambda: run_once(adapter, "go", policies=parse_policies("name: p")))
+"""
+SERVER = """
+import subprocess, sys
+subprocess.Popen(["setsid", "env", "-i", "sleep", "72003"], start_new_session=True)
+for line in sys.stdin:
+    pass
+"""
+
+
+def sleepers(seconds: int) -> list[int]:
+    """The processes that sleep so long."""
+    running = psutil.process_iter(["cmdline", "status"])
+    return [
+        process.pid
+        for process in running
+        if process.info["cmdline"] == ["sleep", str(seconds)] and process.info["status"] != psutil.STATUS_ZOMBIE
+    ]
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    """Wait until something holds of real processes."""
+    with anyio.fail_after(PATIENCE_S):
+        while not holds():
+            await anyio.lowlevel.checkpoint()
+
+
+@pytest.mark.parametrize("hiding", HIDING)
+async def test_what_hides_is_ended_with_the_run(bench: Any, hiding: str) -> None:
+    """No environment, no session and no parent of its own: below the guardian all the same."""
+    api = bench.api
+    api.say(api.reply(api.bash(hiding.replace("{}", "72001"))), api.reply(api.text("done")))
+
+    result = await run_once(bench.adapter(), "go", policies=parse_policies("name: p"))
+
+    assert result.output == "done"
+    assert sleepers(72001) == []
+
+
+@pytest.mark.parametrize("hiding", HIDING)
+async def test_what_hides_is_ended_with_a_killed_supervisor(bench: Any, hiding: str) -> None:
+    """It had no time to end anything."""
+    api = bench.api
+    api.say(api.reply(api.bash(hiding.replace("{}", "72002") + "; tail -f /dev/null --sleep-interval=72002")))
+    env = {**os.environ, "CLIENT": json.dumps(bench.env)}
+    supervisor = await anyio.open_process([sys.executable, "-c", SUPERVISOR], cwd=bench.cwd, env=env)
+    await until(lambda: sleepers(72002) != [])
+    client = [child.pid for child in psutil.Process(supervisor.pid).children(recursive=True)]
+
+    supervisor.kill()
+    await supervisor.wait()
+
+    await until(lambda: sleepers(72002) == [] and not any(map(psutil.pid_exists, client)))
+
+
+async def test_what_an_mcp_server_leaves_is_ended_with_the_run(bench: Any, tmp_path: Path) -> None:
+    """The client starts it: it is below the guardian as well."""
+    await anyio.Path(tmp_path / "server.py").write_text(SERVER)
+    servers = {"odd": {"command": sys.executable, "args": [str(tmp_path / "server.py")]}}
+    bench.api.say(bench.api.reply(bench.api.bash("echo x")), bench.api.reply(bench.api.text("done")))
+
+    await run_once(bench.adapter(mcp_servers=servers), "go", policies=parse_policies("name: p"))
+
+    assert sleepers(72003) == []
