@@ -60,10 +60,6 @@ class Tally:
                 FailedSession(session=report.session, source=source, rules=dict(rules), whose=in_words(report.whose))
             )
 
-    def sessions_violating(self, rule: str) -> int:
-        """How many sessions broke this rule."""
-        return self.rules[rule].sessions["violated"]
-
     @property
     def all_passed(self) -> bool:
         """Whether no session failed."""

@@ -99,7 +99,7 @@ ROOMS = (
     "jsonable",  # values of a program as records hold them
     "http_server",  # an HTTP server of this process
     "launch_options",  # the parts of a policy by name
-    "local_work",  # a provider that works in this process and runs commands
+    "task_provider",  # a provider whose agent is a task of this process
     "named_object",  # Python objects by name
     "rpc_client",  # a provider's client that is spoken with in JSON-RPC on its pipes
     "client_process",  # a provider's client: a process on three pipes, ended with everything it started
@@ -111,7 +111,6 @@ ROOMS = (
     "trace_context",  # the trace a run's processes are told of
     "guarded",  # commands below a guardian, so that nothing they start can leave
     "guardian",  # the program that adopts orphans and ends them
-    "task_provider",  # a provider whose agent is a task of this process
     "gate",  # how the calls of a client reach the gate
     "log",  # where adapters log
     "event_stream",  # the events of an adapter whose work runs in tasks of its own

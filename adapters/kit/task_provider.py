@@ -16,6 +16,8 @@ from proctor.supervisor.ports import GateAnswer, Launch, Rung
 
 from .event_stream import EventStream
 from .gate import GateLink
+from .process_tree import process_rungs
+from .subprocesses import Subprocesses
 from .tasks import helpers
 
 INTERRUPT_S = 5.0
@@ -25,11 +27,13 @@ GIVE_UP_S = 1.0
 class TaskProvider:
     """Reports what one job emits, and ends it by cancelling `scope`; `failure` is what ended it otherwise.
 
-    A tool that blocks its thread cannot be ended from here: the stream ends without it.
+    The `commands` that the job runs end before its stream does. A tool that blocks its thread cannot be ended from
+    here: the stream ends without it.
     """
 
-    def __init__(self, stream: EventStream, launch: Launch) -> None:
+    def __init__(self, stream: EventStream, launch: Launch, commands: Subprocesses | None = None) -> None:
         self._stream = stream
+        self._commands = commands
         self._gate = GateLink(launch, stream, rewrites=True, on_failure=self.fail)
         self.scope = anyio.CancelScope()
         self.failure: Exception | None = None
@@ -40,11 +44,12 @@ class TaskProvider:
         return self._stream.events()
 
     def ladder(self) -> Sequence[Rung]:
-        """Cancel the job; if it does not end, leave it; see Provider."""
-        return [
-            Rung(name="interrupt", act=self._interrupt, bound_s=INTERRUPT_S),
-            Rung(name="leave", act=self._leave, bound_s=GIVE_UP_S),
-        ]
+        """Cancel the job; if it does not end, end what it started and leave it; see Provider."""
+        if self._commands is None:
+            last = [Rung(name="leave", act=self._leave, bound_s=GIVE_UP_S)]
+        else:
+            last = process_rungs(self._commands.tree, ended=self._given_up)
+        return [Rung(name="interrupt", act=self._interrupt, bound_s=INTERRUPT_S), *last]
 
     async def ask(self, call: ToolCall) -> GateAnswer:
         """The gate's answer; one that stops ends the job, and so does a gate that fails.
@@ -75,16 +80,22 @@ class TaskProvider:
         except Exception as error:
             self.failure = self.failure or error
         finally:
+            if self._commands is not None:
+                await self._commands.end()
             self._stream.close(None if self.failure is None else provider_error(self.failure))
 
     async def _interrupt(self) -> dict[str, Any] | None:
+        seen = None if self._commands is None else {"seen": self._commands.tree.alive()}
         self.scope.cancel()
-        return None
+        return seen
 
     async def _leave(self) -> dict[str, Any] | None:
+        await self._given_up()
+        return {"left": "the agent did not end when it was cancelled"}
+
+    async def _given_up(self) -> None:
         self._stream.close()
         self._stream.abandon()
-        return {"left": "the agent did not end when it was cancelled"}
 
 
 @asynccontextmanager

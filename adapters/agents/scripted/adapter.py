@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+import tempfile
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
 from proctor.policies.policy import Policy
@@ -13,8 +14,8 @@ from proctor.supervisor.ports import Launch, LaunchOptions, Provider
 
 from ...kit.event_stream import EventStream
 from ...kit.launch_options import policy_parts
-from ...kit.local_work import working, workspace_directory
 from ...kit.subprocesses import Subprocesses
+from ...kit.task_provider import TaskProvider, at_work
 from .agent import ScriptedAgent
 from .reading import ScriptSource, read_script
 from .tools import BUILT_IN, Tool, Toolbox, check_tools, write_file
@@ -83,12 +84,22 @@ class ScriptedAdapter:
     @asynccontextmanager
     async def open(self, launch: Launch) -> AsyncIterator[Provider]:
         """Play the script; leaving ends it and every process it started."""
-        with workspace_directory(self._workspace) as workspace:
+        with _directory(self._workspace) as workspace:
             for path, content in self.script.files.items():
                 write_file(workspace / path, content)
             commands = Subprocesses(launch.run_id)
             tools = Toolbox(workspace, commands, self._tools, timeout_s=self._command_timeout_s)
             stream = EventStream()
             agent = ScriptedAgent(self.script, stream, tools, launch.gate if self._gated else None)
-            async with working(agent.play, stream, commands) as provider:
+            async with at_work(TaskProvider(stream, launch, commands), agent.play) as provider:
                 yield provider
+
+
+@contextmanager
+def _directory(given: Path | None) -> Iterator[Path]:
+    """The given directory, or a new one that is removed at the end."""
+    if given is not None:
+        yield given
+        return
+    with tempfile.TemporaryDirectory(prefix="proctor-", ignore_cleanup_errors=True) as made:
+        yield Path(made)

@@ -17,9 +17,9 @@ from proctor.supervisor.ports import Launch, LaunchOptions, Provider
 
 from ...kit.event_stream import EventStream
 from ...kit.launch_options import options_for
-from ...kit.local_work import working
 from ...kit.subprocesses import Subprocesses
 from ...kit.surroundings import home_of
+from ...kit.task_provider import TaskProvider, at_work
 from .agent import ShellAgent
 
 
@@ -85,7 +85,7 @@ class ShellAdapter:
         admits = launch.options.options.get("dynamic") is True
         agent = ShellAgent(launch.prompt, stream, commands, launch.gate, admits_dynamic=admits)
         run = partial(agent.run, cwd=self._cwd, env=self._env, timeout_s=self._timeout_s)
-        async with working(run, stream, commands) as provider:
+        async with at_work(TaskProvider(stream, launch, commands), run) as provider:
             yield provider
 
 
