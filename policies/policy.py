@@ -172,11 +172,11 @@ class Approval(Record, frozen=True):
     """How long a held call waits for a person, and what then.
 
     Attributes:
-        timeout_s: Seconds that a call waits.
+        timeout_s: Seconds that a call waits, a thousand million at most.
         on_timeout: What then: `deny` the call, or `cancel` the run.
     """
 
-    timeout_s: Annotated[float, Meta(gt=0)] = 900
+    timeout_s: Annotated[float, Meta(gt=0, le=1e9)] = 900
     on_timeout: Literal["deny", "cancel"] = "deny"
 
 

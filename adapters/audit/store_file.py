@@ -111,13 +111,15 @@ def _records(connection: sqlite3.Connection) -> Iterator[StoredRecord]:
 
 
 def _count(connection: sqlite3.Connection, verifier: Verifier) -> None:
-    """Every record got the next number of one count over the store."""
+    """Every record got the next number of one count over the store; what was pruned before an import did not."""
     stored = _one(connection, "SELECT seq FROM sqlite_sequence WHERE name = 'events'", 0)
-    missing = stored - verifier.records - sum(one.records for one in verifier.pruned)
-    if missing > 0:
-        verifier.find("completeness", "uncounted", f"{stored} records were stored; {missing} of them are missing")
+    missing = stored - verifier.records
+    pruned = sum(one.records for one in verifier.pruned)
+    if missing > pruned:
+        told = f"; {pruned} were pruned" if pruned else ""
+        verifier.find("completeness", "uncounted", f"{stored} records were stored; {missing} are not there{told}")
     elif missing < 0:
-        verifier.find("integrity", "uncounted", f"{-missing} records more than were stored, or pruned")
+        verifier.find("integrity", "uncounted", f"there are {-missing} records more than were stored")
 
 
 def _one(connection: sqlite3.Connection, sql: str, default: Any) -> Any:

@@ -7,6 +7,7 @@ ROOMS = (
     "orphans",  # runs without a shell
     "kept_events",  # the latest events of a run, for its result
     "journal",  # group commit of a run's record
+    "stored",  # whether a store gave back what it was given
     "provider_reader",  # reading a provider
     "cancel_ladder",  # ending a provider step by step
     "isolation",  # code of others, whose cancels end only itself

@@ -34,11 +34,14 @@ from ..ports import Adapter, ApprovalAnswer, ApprovalRequest, GateAnswer, Launch
 from .callouts import Approvals, ask_checks
 from .gate_waiters import GateWaiters
 from .isolation import contained
-from .journal import ANSWER_S, Journal
+from .journal import ANSWER_S, Journal, silence
 from .kept_events import KeptEvents
 from .latch import Latch
 from .provider_reader import ProviderReader
 from .services import Services
+
+SILENCE_MS = 10_000
+"""So long may a store leave an append unanswered while an agent acts that cannot be held."""
 
 
 class RunActor:
@@ -59,6 +62,7 @@ class RunActor:
         "_over",
         "_reader",
         "_services",
+        "_silence",
         "_tasks",
         "_waiters",
         "finished",
@@ -80,6 +84,7 @@ class RunActor:
             publish=self._publish,
         )
         self._alarm = services.timers.alarm(self._ring)
+        self._silence = services.timers.alarm(self._store_silent) if adapter.capabilities.gate != "all" else None
         self._waiters = GateWaiters(self._feed, self.now_ms)
         self._approvals = Approvals(services.approver, self._log_failure) if services.approver is not None else None
         self._early: list[inputs.CancelAsked | inputs.NetsChanged] = []
@@ -103,6 +108,8 @@ class RunActor:
                     error or RuntimeError("the run was torn down before it could end")
                 )
             self._alarm.set(None)
+            if self._silence is not None:
+                self._silence.set(None)
             self._waiters.close()
             self.finished.set()
 
@@ -193,6 +200,7 @@ class RunActor:
             self._carry_out(command)
 
     def _tell_stored(self, count: int) -> None:
+        self._expect_answer()
         self._feed(inputs.Stored(now_ms=self.now_ms(), count=count))
 
     def _carry_out(self, command: Command) -> None:
@@ -229,8 +237,19 @@ class RunActor:
             self._log("call.refused", command.call)
 
     async def _flush(self) -> None:
+        self._expect_answer()
         with suppress(Exception):  # the machine knows how it failed
             await contained(self._journal.flush)
+        if self._silence is not None:
+            self._silence.set(None)
+
+    def _expect_answer(self) -> None:
+        """An agent that cannot be held acts on while the store is silent: it is not to be so for long."""
+        if self._silence is not None:
+            self._silence.set(self.now_ms() + SILENCE_MS)
+
+    def _store_silent(self, _: int) -> None:
+        self._store_failed(silence(SILENCE_MS / 1000))
 
     async def _hurry(self) -> None:
         silent = await self._journal.drained(ANSWER_S)

@@ -13,6 +13,7 @@ from proctor.policies.stream.events import TERMINAL, Event
 from ..errors import StoreError, as_error
 from ..machine.machine import RunMachine
 from ..ports import Store
+from .stored import check_stored, same_but_seq
 
 ROOM = 1024
 ROOM_BYTES = 32 * 1024 * 1024
@@ -92,7 +93,7 @@ class Journal:
             with anyio.move_on_after(within_s) as waiting:
                 await self._change()
             if waiting.cancelled_caught:
-                self.failure = silent = _silence(within_s)
+                self.failure = silent = silence(within_s)
                 self._wake()
                 return silent
         return None
@@ -133,7 +134,7 @@ class Journal:
             self.failure = None
             await self.drained(ANSWER_S)
             if self._writing:  # what was asked of it may yet be stored: asking again could store it twice
-                raise _silence(ANSWER_S)
+                raise silence(ANSWER_S)
         if self.failure is None:
             return None
         batch, self._unstored = [*self._unstored, *self._machine.take_record()], ()
@@ -155,13 +156,27 @@ class Journal:
 
     async def _append(self, batch: list[Event]) -> None:
         with anyio.move_on_after(ANSWER_S):
-            self._hand_over(await self._store.append(batch, epoch=self._epoch))
+            lacking = await self._lacking(batch)
+            if lacking:
+                stored = await self._store.append(lacking, epoch=self._epoch)
+                check_stored(lacking, stored)
+                self._hand_over(stored)
             return
-        raise _silence(ANSWER_S)
+        raise silence(ANSWER_S)
+
+    async def _lacking(self, batch: list[Event]) -> list[Event]:
+        """What of a batch is not stored: a store may have stored it and failed afterwards."""
+        first, found = batch[0], 0
+        async for event in self._store.read(first.session_id, after=self._last_seq, run_id=first.run_id):
+            if found < len(batch) and same_but_seq(event, batch[found]):
+                found += 1
+                self._hand_over([event])
+        return batch[found:]
 
     async def _write(self, batch: list[Event]) -> None:
         self._unstored = batch
         stored = await self._store.append(batch, epoch=self._epoch)
+        check_stored(batch, stored)
         self._unstored = ()
         self._writing_bytes = 0
         self.failure = None  # it was slow to answer, no more
@@ -187,5 +202,6 @@ class Journal:
             self._changed = None
 
 
-def _silence(seconds: float) -> StoreError:
+def silence(seconds: float) -> StoreError:
+    """What a store has done that does not answer."""
     return StoreError(f"the store has not answered for {seconds:g} seconds")

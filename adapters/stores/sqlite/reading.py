@@ -21,9 +21,10 @@ _KEPT = 4
 
 
 class Readers:
-    """A few idle connections; one more is opened when all are in use."""
+    """A few idle connections; one more is opened when all are in use. `check` raises where none may be."""
 
-    def __init__(self, path: Path, *, busy_timeout_s: float) -> None:
+    def __init__(self, path: Path, *, busy_timeout_s: float, check: Callable[[], None]) -> None:
+        self._check = check
         self._path = path
         self._busy_timeout_s = busy_timeout_s
         self._idle: list[sqlite3.Connection] = []
@@ -33,6 +34,7 @@ class Readers:
         """Run a query in a worker thread."""
         if self._closed:
             raise StoreError("the store is closed", kind="closed")
+        self._check()
         return await anyio.to_thread.run_sync(self._ask, query)
 
     def close(self) -> None:

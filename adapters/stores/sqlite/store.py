@@ -79,7 +79,7 @@ class SQLiteStore:
         )
         self._bell = Bell()
         self._writer = SQLiteWriter(connection, self.path, self._bell)
-        self._readers = Readers(self.path, busy_timeout_s=busy_timeout_s)
+        self._readers = Readers(self.path, busy_timeout_s=busy_timeout_s, check=self._writer.check_process)
         self._closed = False
 
     async def append(self, events: Sequence[Event], *, epoch: int = 0) -> list[Event]:
@@ -234,3 +234,4 @@ class SQLiteStore:
     def _check_open(self) -> None:
         if self._closed:
             raise StoreError("the store is closed", kind="closed")
+        self._writer.check_process()

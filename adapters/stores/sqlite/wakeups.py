@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -11,6 +10,7 @@ from functools import partial
 from typing import Any, TypeAlias
 
 import anyio
+from sniffio import current_async_library
 
 Hop: TypeAlias = Callable[[Callable[[], Any]], Any]
 """Runs a callable soon in an event loop, called from any thread; raises RuntimeError if the loop is gone."""
@@ -18,10 +18,10 @@ Hop: TypeAlias = Callable[[Callable[[], Any]], Any]
 
 def current_hop() -> Hop:
     """The way back into the event loop this is called from."""
-    trio = sys.modules.get("trio")
-    if trio is not None and trio.lowlevel.in_trio_run():
-        hop: Hop = trio.lowlevel.current_trio_token().run_sync_soon
-        return hop
+    if current_async_library() == "trio":  # `trio` may stand in sys.modules half imported by another thread
+        from trio.lowlevel import current_trio_token
+
+        return current_trio_token().run_sync_soon
     return asyncio.get_running_loop().call_soon_threadsafe
 
 

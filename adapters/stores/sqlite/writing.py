@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator
@@ -57,11 +58,13 @@ class SQLiteWriter:
         self._lock = threading.Lock()
         self._watchers = 0
         self._stopping = False
+        self._pid = os.getpid()
         self._thread = threading.Thread(target=self._run, name=f"proctor-store-{path.name}", daemon=True)
         self._thread.start()
 
     async def do(self, work: Callable[[Recorder, bool], T], weight: int = 1) -> T:
         """Have something written; returns once it is durable. If cancelled, it may still be written."""
+        self.check_process()
         job = Job(work, weight)
         with self._lock:
             if self._stopping:
@@ -71,6 +74,15 @@ class SQLiteWriter:
         if job.error is not None:
             raise job.error
         return job.result  # type: ignore[return-value]  # set by the thread before `done`
+
+    def check_process(self) -> None:
+        """Raises StoreError in a process forked from the one that opened the store: the thread is not in it."""
+        if os.getpid() != self._pid:
+            raise StoreError(
+                f"store `{self._path}` was opened by another process than this one, which was forked from it; "
+                "open it here",
+                kind="forked",
+            )
 
     @contextmanager
     def watching(self) -> Iterator[None]:

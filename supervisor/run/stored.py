@@ -1,0 +1,31 @@
+"""Whether a store gave back what it was given."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from proctor.policies.stream.codec import encode_event
+from proctor.policies.stream.events import Event
+
+from ..errors import StoreError
+
+
+def check_stored(given: Sequence[Event], stored: Sequence[Event]) -> None:
+    """Raises StoreError for a store that gives back other events than it was given, but for their `seq`.
+
+    Of a repeated `event_id` it gives the event that it stored before.
+    """
+    if len(stored) != len(given):
+        raise StoreError(f"the store gave back {len(stored)} events of {len(given)}; nothing of it is believed")
+    for event, back in zip(given, stored, strict=True):
+        if back is event or (event.event_id and event.event_id == back.event_id):
+            continue
+        if not same_but_seq(back, event):
+            raise StoreError(f"the store gave back another event than `{event.type}`; nothing of it is believed")
+
+
+def same_but_seq(stored: Event, event: Event) -> bool:
+    """Whether two events are one as they are recorded."""
+    return type(stored) is type(event) and encode_event(replace(stored, seq=event.seq)) == encode_event(event)

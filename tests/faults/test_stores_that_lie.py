@@ -1,0 +1,182 @@
+"""Stores that say one thing and do another: what no record shows is not believed, nothing is stored twice."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import subprocess
+import sys
+import types
+from collections.abc import Sequence
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from proctor.adapters.stores import SQLiteStore
+from proctor.policies import Limits, Policy, PolicyError, merge_policies, parse_policies
+from proctor.policies.policy import Approval
+from proctor.policies.stream.events import TERMINAL, Event, ToolCallStarted
+from proctor.supervisor import MemoryStore, StoreError, run_once
+from proctor.supervisor.testing import Ask, FakeAdapter, Pause
+from proctor.supervisor.testing.patience import PATIENCE_S
+
+OPEN = Policy(name="open", limits=Limits(max_tool_calls=1000))
+
+
+class ForgetfulStore(MemoryStore):
+    """Takes all events and gives back one less."""
+
+    async def append(self, events: Sequence[Event], *, epoch: int = 0) -> list[Event]:
+        return (await super().append(events, epoch=epoch))[:-1]
+
+
+class MisnumberingStore(MemoryStore):
+    """Gives every event back with one number."""
+
+    async def append(self, events: Sequence[Event], *, epoch: int = 0) -> list[Event]:
+        stored = await super().append(events, epoch=epoch)
+        return [stored[0]] * len(stored)
+
+
+class RaisesAfterCommit(MemoryStore):
+    """Commits what append number `at` is given, and then says that it failed."""
+
+    def __init__(self, at: int) -> None:
+        super().__init__()
+        self.left = at
+
+    async def append(self, events: Sequence[Event], *, epoch: int = 0) -> list[Event]:
+        stored = await super().append(events, epoch=epoch)
+        self.left -= 1
+        if self.left == 0:
+            raise StoreError("the connection was lost")
+        return stored
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("store", [ForgetfulStore, MisnumberingStore])
+async def test_a_store_that_gives_back_other_events_than_it_was_given_is_not_believed(store: Any) -> None:
+    """No call is permitted on its word, and the run ends with its error."""
+    adapter = FakeAdapter([Ask(name="bash", input={"n": n}) for n in range(5)])
+    with anyio.fail_after(PATIENCE_S), pytest.raises(StoreError, match="gave back"):
+        await run_once(adapter, "go", policies=[OPEN], store=store())
+    assert adapter.ran == []
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("at", [1, 2, 3, 5, 8, 9])
+async def test_a_store_that_commits_and_then_raises_stores_nothing_twice(at: int) -> None:
+    """Whichever append it was: the record has every event once, and one end."""
+    store = RaisesAfterCommit(at)
+    adapter = FakeAdapter([Ask(name="bash", input={"n": n}) for n in range(3)])
+    with anyio.fail_after(PATIENCE_S):
+        with suppress(StoreError):
+            await run_once(adapter, "go", policies=[OPEN], store=store, session_id="s")
+    events = [event async for event in store.read("s")]
+    plain = [repr(event).replace(f"seq={event.seq}", "") for event in events]
+    assert len(set(plain)) == len(plain)
+    assert sum(isinstance(event, TERMINAL) for event in events) == 1
+    assert isinstance(events[-1], TERMINAL)
+    started = [event.tool_call_id for event in events if isinstance(event, ToolCallStarted)]
+    assert len(set(started)) == len(started)
+
+
+FORKS = """
+import os, sys, anyio
+from proctor.adapters.stores import SQLiteStore
+from proctor.policies.stream.events import RunCompleted
+from proctor.supervisor import StoreError
+
+store = SQLiteStore(sys.argv[1])
+use = {
+    "append": lambda: store.append([RunCompleted(session_id="s")]),
+    "last_seq": lambda: store.last_seq("s"),
+    "wait": lambda: store.wait(1, 1),
+}
+anyio.run(use["append"])
+child = os.fork()
+if child == 0:
+    for name, one in use.items():
+        try:
+            anyio.run(one)
+            os._exit(1)
+        except StoreError as error:
+            if error.kind != "forked":
+                os._exit(2)
+    os._exit(0)
+code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+anyio.run(use["append"])
+anyio.run(store.aclose)
+sys.exit(code)
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="only where processes fork")
+def test_a_forked_process_is_refused_the_store_of_its_parent(tmp_path: Path) -> None:
+    """Its writer's thread is not there; it would wait for good, or write into the parent's connection."""
+    place = str(tmp_path / "s.db")
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", FORKS, place], timeout=PATIENCE_S, capture_output=True
+    )
+    assert (done.returncode, done.stderr.decode()) == (0, "")
+    with closing(sqlite3.connect(place)) as connection:
+        assert connection.execute("SELECT count(*) FROM events").fetchone() == (2,)
+
+
+def test_trio_half_imported_by_another_thread_fails_no_run_of_asyncio(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A module stands in `sys.modules` before it has anything in it."""
+
+    async def main() -> None:
+        async with SQLiteStore(tmp_path / "s.db") as store:
+            monkeypatch.setitem(sys.modules, "trio", types.ModuleType("trio"))
+            await run_once(FakeAdapter([Ask(name="bash")]), "go", policies=[OPEN], store=store)
+
+    anyio.run(main)
+
+
+@pytest.mark.parametrize("seconds", [1e12, 1e300, float("inf")])
+def test_a_time_that_no_date_can_say_is_an_error_with_its_place(seconds: float) -> None:
+    """Read from a file, and made in Python, where it is merged before anything starts."""
+    written = {"name": "p", "approval": {"timeout_s": seconds}}
+    with pytest.raises(PolicyError, match="timeout_s"):
+        parse_policies(written)
+    with pytest.raises(PolicyError, match="timeout_s"):
+        merge_policies([Policy(name="p", limits=Limits(max_tool_calls=1), approval=Approval(timeout_s=seconds))])
+
+
+@pytest.mark.anyio
+async def test_a_limit_of_time_without_bound_never_comes() -> None:
+    """It is no overflow, however large."""
+    for seconds in (1e12, 1e300, 1.7e308):
+        policy = Policy(name="p", limits=Limits(max_duration_ms=seconds, max_idle_ms=seconds))
+        assert (await run_once(FakeAdapter([Ask(name="bash")]), "go", policies=[policy])).status == "completed"
+
+
+class SilentStore(MemoryStore):
+    """Answers so many appends, then none."""
+
+    def __init__(self, answers: int) -> None:
+        super().__init__()
+        self.left = answers
+
+    async def append(self, events: Sequence[Event], *, epoch: int = 0) -> list[Event]:
+        self.left -= 1
+        if self.left < 0:
+            await anyio.sleep_forever()
+        return await super().append(events, epoch=epoch)
+
+
+@pytest.mark.trio
+async def test_an_agent_that_cannot_be_held_is_ended_when_its_record_stands_still(autojump_clock: object) -> None:
+    """It would act on and on, and nothing of it be recorded."""
+    asks = [step for n in range(500) for step in (Ask(name="bash", input={"n": n}), Pause(1.0))]
+    adapter = FakeAdapter(asks, gate="none")
+    store = SilentStore(3)
+    with pytest.raises(StoreError, match="has not answered"):
+        await run_once(adapter, "go", policies=[OPEN], store=store)
+    assert len(adapter.ran) < 20
