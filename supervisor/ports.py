@@ -165,7 +165,10 @@ class Provider(Protocol):
 
 @runtime_checkable
 class Adapter(Protocol):
-    """One kind of agent client; an instance may be used for many runs, one after another or at once."""
+    """One kind of agent client; an instance may be used for many runs, one after another or at once.
+
+    One that starts processes also has `end_remains`, see `Remains`: the kit's `end_remains` where they are marked.
+    """
 
     @property
     def name(self) -> str:

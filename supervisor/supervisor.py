@@ -33,6 +33,7 @@ from .machine.inputs import Begin
 from .ports import Adapter, Approver, Publisher, Store
 from .redaction import Redaction, Redactor
 from .run.clock import Clock
+from .run.orphans import remains_of
 from .run.services import Services
 from .run.timers import Timers
 from .watch.publishers import Publishers
@@ -250,6 +251,7 @@ class Supervisor:
         await self._admission.take(session_id)
         try:
             self._check_open()
+            self._ownership.remains = remains_of(order.adapter) or self._ownership.remains
             owner = await self._ownership.owner()
             return await self._begin(msgspec.structs.replace(order, epoch=owner.epoch), created=created)
         except BaseException as error:

@@ -60,7 +60,7 @@ class LimitState(msgspec.Struct, kw_only=True, omit_defaults=True):
 
     def acted(self, now: int, *, over: bool) -> None:
         """Something happened at `now`; the first thing of a run starts its clock."""
-        self.active_at = now
+        self.active_at = now if self.active_at is None else max(now, self.active_at)
         if self.started_at is None and not over:
             self.started_at = now
 
@@ -130,13 +130,15 @@ class LimitJudge:
         }
 
     def new_run(self, state: LimitState) -> None:
-        """A run begins; what the earlier ones used stays for limits of the session."""
+        """A run begins, and its clock, whatever time it was before; what the earlier ones used stays for limits of the
+        session.
+        """
         state.earlier_calls += state.calls
         state.earlier_turns += state.turns
         if state.started_at is not None and state.active_at is not None:
             state.earlier_ms += state.active_at - state.started_at
         state.calls = state.turns = state.turns_over = state.longest_idle = 0
-        state.started_at = state.active_at = None
+        state.started_at = state.active_at = state.now = None
         state.exceeded = state.reported = frozenset()
         state.warned = frozenset(n for n in state.warned if self.entries[n].limit.scope == "session")
 

@@ -1,4 +1,7 @@
-"""A supervisor as the owner of its runs: it registers with the store, renews its lease, and leaves."""
+"""A supervisor as the owner of its runs: it registers with the store, renews its lease, and leaves.
+
+While it is there it also ends the runs that others have lost.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +13,10 @@ import anyio
 
 from ..errors import StoreError
 from ..facts import Owner
-from ..ports import Store
+from ..ports import Remains, Store
 from ..processes import enter, leave
 from ..run.isolation import contained
+from ..run.orphans import end_lost_runs
 
 LEASE_S = 30.0
 """How long after its last sign of life an owner counts as gone, where nobody can see its process."""
@@ -23,12 +27,15 @@ LEAVE_S = 5.0
 
 
 class Ownership:
-    """One owner, registered when it is first needed; `registered` is called with it then."""
+    """One owner, registered when it is first needed; `registered` is called with it then. `remains` ends what a lost
+    run left running on this machine.
+    """
 
     def __init__(self, store: Store, log: Any, *, registered: Callable[[Owner], None]) -> None:
         self._store = store
         self._log = log
         self._registered = registered
+        self.remains: Remains | None = None
         self._owner: Owner | None = None
         self._registering = anyio.Lock()
 
@@ -46,9 +53,11 @@ class Ownership:
         return self._owner
 
     async def keep(self) -> None:
-        """Renew the lease until cancelled."""
+        """Renew the lease, and end what other owners have lost, until cancelled."""
         pause = RENEW_S
         while True:
+            if pause == RENEW_S:
+                await self._reap()
             await anyio.sleep(pause)
             pause = RENEW_S if await self._renewed() else RETRY_S
 
@@ -60,6 +69,18 @@ class Ownership:
         leave(owner)
         with anyio.move_on_after(LEAVE_S, shield=True), suppress(Exception):
             await contained(lambda: self._store.release(owner.epoch))
+
+    async def _reap(self) -> None:
+        owner = self._owner
+        if owner is None:
+            return
+        try:
+            ended = await contained(lambda: end_lost_runs(self._store, epoch=owner.epoch, remains=self.remains))
+        except Exception as error:  # none of the runs here is to end of it
+            self._log.warning("lost_runs.not_ended", error=str(error))
+            return
+        for run in ended:
+            self._log.warning("run.lost", run_id=run.run_id, session_id=run.session_id, owner=str(run.owner))
 
     async def _renewed(self) -> bool:
         if self._owner is None:

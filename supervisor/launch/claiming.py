@@ -16,7 +16,7 @@ from ..machine.inputs import Begin
 from ..ports import Store
 from ..run.actor import RunActor
 from ..run.journal import ANSWER_S
-from ..run.orphans import end_lost_runs, withdraw
+from ..run.orphans import end_lost_runs, remains_of, withdraw
 from ..run.services import Services
 from .launch import Order, launched
 
@@ -64,7 +64,7 @@ async def _claim_free(order: Order, services: Services, *, created: bool) -> Run
             if error.kind not in _NOT_FREE:
                 raise
             ended = error.kind == "session_busy" and await end_lost_runs(
-                services.store, epoch=order.epoch, remains=services.remains, session_id=order.info.session_id
+                services.store, epoch=order.epoch, remains=remains_of(order.adapter), session_id=order.info.session_id
             )
             if not ended:
                 raise UsageError(str(error)) from error

@@ -14,10 +14,16 @@ from ..machine import inputs
 from ..machine.judge import Judge
 from ..machine.machine import RunMachine
 from ..machine.run_state import Identity
-from ..ports import Remains, Store
+from ..ports import Adapter, Remains, Store
 
 _ALL = 2**63
 """Above every seq: what is past is not judged again, as the end of such a run settles nothing."""
+
+
+def remains_of(adapter: Adapter) -> Remains | None:
+    """What ends the remains of an adapter's runs, where it can."""
+    found: Remains | None = getattr(adapter, "end_remains", None)
+    return found
 
 
 async def end_lost_runs(

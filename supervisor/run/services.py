@@ -9,7 +9,7 @@ import msgspec
 
 from proctor.policies.stream.events import Event
 
-from ..ports import Approver, Remains, Store
+from ..ports import Approver, Store
 from ..redaction import Redactor
 from .clock import Clock
 from .timers import Timers
@@ -18,7 +18,7 @@ from .timers import Timers
 class Services(msgspec.Struct, frozen=True, kw_only=True):
     """What is around a run: where it is recorded, what time it is, who is told and who is asked.
 
-    `answerable` is false where nobody can answer a request for approval. `remains` ends what a lost run left running.
+    `answerable` is false where nobody can answer a request for approval.
     """
 
     store: Store
@@ -28,5 +28,4 @@ class Services(msgspec.Struct, frozen=True, kw_only=True):
     approver: Approver | None
     answerable: bool = True
     redactor: Redactor
-    remains: Remains | None = None
     log: Any

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
+import msgspec
 import pytest
 
 from proctor.policies import (
@@ -121,3 +123,26 @@ def test_a_violation_recorded_under_a_stack_counts_where_its_policy_stands_alone
     session.run("r1", "x")
 
     assert session.statuses(session.folded(stack_of({"rules": [no]}))) == {"no": "violated"}
+
+
+@pytest.mark.parametrize("scope", ["run", "session"])
+def test_a_run_has_its_own_time_in_a_session_recorded_ahead_of_the_clock(scope: str) -> None:
+    """Another machine's clock was five hours ahead: neither its duration nor its idleness counts from then."""
+    hours, start = 5 * 3600_000, 1_700_000_000_000
+    limits = {"max_duration_ms": {"max": 60_000, "scope": scope}, "max_idle_ms": 20_000}
+    monitor = stack_of({"limits": limits}).monitor()
+    told: list[Any] = []
+    for event, ms in (
+        (ev.RunStarted(run_id="a"), start + hours),
+        (ev.MessageReceived(content="x"), start + hours + 10_000),
+        (ev.RunCompleted(run_id="a"), start + hours + 10_000),
+        (ev.SessionResumed(run_id="b"), start),
+        (ev.RunStarted(run_id="b"), start),
+        (ev.MessageReceived(content="y"), start + 15_000),
+    ):
+        told += monitor.observe(msgspec.structs.replace(event, at=datetime.fromtimestamp(ms / 1000, UTC)))
+    due = {limit.limit: limit.used for limit in monitor.limits()}
+
+    assert told == []
+    assert due == {"max_duration_ms": 15_000 + (10_000 if scope == "session" else 0), "max_idle_ms": 15_000}
+    assert monitor.deadline() == start + 35_001

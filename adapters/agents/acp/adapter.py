@@ -18,6 +18,7 @@ from proctor.supervisor.ports import Launch, LaunchOptions
 
 from ...kit.client_process import start_client
 from ...kit.launch_options import policy_parts
+from ...kit.remains import end_remains
 from ...kit.surroundings import home_of
 from ...kit.tasks import helpers
 from ...tool_names import offering
@@ -52,6 +53,8 @@ class AcpAdapter:
     Raises:
         UsageError: an empty command, or something that is not an MCP server.
     """
+
+    end_remains = staticmethod(end_remains)
 
     def __init__(
         self,

@@ -15,6 +15,7 @@ from proctor.policies.stream.calls import Capabilities
 from proctor.supervisor.errors import ProviderUnavailableError
 from proctor.supervisor.ports import Launch, LaunchOptions, Provider
 
+from ...kit.remains import end_remains
 from ...kit.surroundings import home_of
 from ...kit.tasks import helpers
 from ...tool_names import offering
@@ -38,6 +39,8 @@ class ClaudeAdapter:
     No settings are loaded, neither the workspace's nor the user's, and a prompt is taken as it is written; `gate` is
     `some` where the caller has it otherwise (see `ungated`).
     """
+
+    end_remains = staticmethod(end_remains)
 
     name = "claude"
 

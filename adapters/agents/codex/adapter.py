@@ -15,6 +15,7 @@ from proctor.policies.stream.calls import Capabilities
 from proctor.supervisor.errors import ProviderError, UsageError
 from proctor.supervisor.ports import Launch, LaunchOptions
 
+from ...kit.remains import end_remains
 from ...kit.surroundings import home_of
 from ...kit.tasks import helpers
 from ...tool_names import offering
@@ -48,6 +49,8 @@ class CodexAdapter:
     Raises:
         UsageError: a sandbox that the client does not hold, or configuration it cannot be given.
     """
+
+    end_remains = staticmethod(end_remains)
 
     name = "codex"
 

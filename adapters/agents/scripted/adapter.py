@@ -14,6 +14,7 @@ from proctor.supervisor.ports import Launch, LaunchOptions, Provider
 
 from ...kit.event_stream import EventStream
 from ...kit.launch_options import policy_parts
+from ...kit.remains import end_remains
 from ...kit.subprocesses import Subprocesses
 from ...kit.task_provider import TaskProvider, at_work
 from .agent import ScriptedAgent
@@ -34,6 +35,8 @@ class ScriptedAdapter:
     Raises:
         UsageError: the script or an argument makes no sense; lists every problem.
     """
+
+    end_remains = staticmethod(end_remains)
 
     def __init__(
         self,

@@ -17,6 +17,7 @@ from proctor.supervisor.ports import Launch, LaunchOptions, Provider
 
 from ...kit.event_stream import EventStream
 from ...kit.launch_options import options_for
+from ...kit.remains import end_remains
 from ...kit.subprocesses import Subprocesses
 from ...kit.surroundings import home_of
 from ...kit.task_provider import TaskProvider, at_work
@@ -34,6 +35,8 @@ class ShellAdapter:
     Raises:
         UsageError: an argument makes no sense.
     """
+
+    end_remains = staticmethod(end_remains)
 
     def __init__(
         self,

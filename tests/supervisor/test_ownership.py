@@ -1,0 +1,350 @@
+"""A run has one owner: it is claimed once, lost when its owner is gone, and ended then by whoever sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import anyio
+import pytest
+import trio
+import trio.testing
+
+from proctor.policies.policy import Limits, Policy
+from proctor.policies.stream.events import (
+    TERMINAL,
+    Event,
+    RunCancelled,
+    RunCompleted,
+    RunFailed,
+    ToolApprovalExpired,
+    ToolApprovalRequested,
+    ToolCallStarted,
+)
+from proctor.supervisor import (
+    ApprovalAnswer,
+    ApprovalError,
+    Cancel,
+    MemoryStore,
+    Owner,
+    RunInfo,
+    StoreError,
+    Supervisor,
+    UsageError,
+    answer,
+    create_run,
+    execute_run,
+    pending,
+    run_once,
+)
+from proctor.supervisor.control.ownership import LEASE_S, RENEW_S
+from proctor.supervisor.control.reaping import reap
+from proctor.supervisor.testing import Ask, FakeAdapter, Pause
+from proctor.supervisor.testing.patience import PATIENCE_S
+
+anyone = pytest.mark.anyio
+
+
+async def record(store: MemoryStore, session_id: str) -> list[Event]:
+    return [event async for event in store.read(session_id)]
+
+
+async def ends(store: MemoryStore, session_id: str) -> list[type[Event]]:
+    return [type(event) for event in await record(store, session_id) if isinstance(event, TERMINAL)]
+
+
+class Leaseless(MemoryStore):
+    """Once `silent`, it renews no lease and lets nobody leave: whoever owns something seems dead."""
+
+    silent = False
+
+    async def renew(self, epoch: int, *, lease_s: float) -> None:
+        """Fail, or renew."""
+        if self.silent:
+            raise StoreError("the network is down")
+        await super().renew(epoch, lease_s=lease_s)
+
+
+@anyone
+async def test_a_created_run_is_executed_once(permissive: Policy) -> None:
+    """Ten ask for it at the same time; the others are told whose it is."""
+    store = MemoryStore()
+    run_id = await create_run(store, "go")
+    adapter = FakeAdapter([Ask(id="c1", name="read")])
+    refused: list[str] = []
+
+    async def execute() -> None:
+        try:
+            await execute_run(store, adapter, run_id, policies=[permissive])
+        except UsageError as error:
+            refused.append(str(error))
+
+    with anyio.fail_after(PATIENCE_S):
+        async with anyio.create_task_group() as tasks:
+            for _ in range(10):
+                tasks.start_soon(execute)
+    (run,) = await store.runs()
+
+    assert len(adapter.ran) == len(adapter.launches) == 1
+    assert len(refused) == 9
+    assert await ends(store, run.session_id) == [RunCompleted]
+
+
+@anyone
+async def test_a_session_has_one_run_at_a_time_whoever_runs_it() -> None:
+    """Two `run_once` in one process do not double what the session may do."""
+    store = MemoryStore()
+    policy = Policy(name="p", limits=Limits(max_tool_calls=3))
+    adapter = FakeAdapter([Ask(id=f"c{n}", name="read") for n in range(3)])
+    refused: list[str] = []
+
+    async def once() -> None:
+        try:
+            await run_once(adapter, "go", policies=[policy], store=store, session_id="s")
+        except UsageError as error:
+            refused.append(str(error))
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(once)
+        tasks.start_soon(once)
+
+    assert len(adapter.ran) == 3
+    assert len(refused) == 1
+    assert "session `s` has a run already that goes on" in refused[0]
+    assert len(await store.runs()) == 1
+
+
+@pytest.mark.trio
+async def test_an_owner_that_is_there_keeps_its_runs(
+    permissive: Policy, autojump_clock: trio.testing.MockClock
+) -> None:
+    """However long they take: the lease is renewed."""
+    store = MemoryStore()
+    async with Supervisor(store) as supervisor:
+        handle = await supervisor.start(FakeAdapter([Pause(100 * LEASE_S)]), "go", policies=[permissive])
+        for _ in range(50):
+            await trio.sleep(2 * LEASE_S - 0.1)
+            run = await store.run(handle.run_id)
+            assert run is not None
+            assert run.status == "running"
+            assert await reap(store) == []
+        result = await handle.wait()
+
+    assert result.status == "completed"
+
+
+@pytest.mark.trio
+async def test_a_deadline_is_kept_beside_the_heartbeat(autojump_clock: trio.testing.MockClock) -> None:
+    """To the moment, though a lease is renewed meanwhile."""
+    policy = Policy(name="p", limits=Limits(max_duration_ms=int(RENEW_S * 1000)), on_violation="cancel")
+    began = trio.current_time()
+    with pytest.raises(Exception, match="ms; expected at most"):
+        await run_once(FakeAdapter([Pause()]), "go", policies=[policy])
+
+    assert trio.current_time() - began == pytest.approx(RENEW_S, abs=0.05)
+
+
+@pytest.mark.trio
+async def test_another_supervisor_ends_what_is_lost_and_the_old_owner_is_fenced(
+    permissive: Policy, autojump_clock: trio.testing.MockClock
+) -> None:
+    """One terminal event; a call that the old owner's agent asks for afterwards does not run."""
+    store = Leaseless()
+    adapter = FakeAdapter([Ask(id="c1", name="read"), Pause(10 * LEASE_S), Ask(id="c2", name="read")])
+    async with Supervisor(store) as old:
+        handle = await old.start(adapter, "go", policies=[permissive], session_id="s")
+        await trio.sleep(1)
+        store.silent = True
+        await trio.sleep(LEASE_S)
+        async with Supervisor(store) as other:
+            await run_once(FakeAdapter(), "another", policies=[permissive], store=store)
+            await (await other.start(FakeAdapter([Pause(1)]), "go", policies=[permissive])).wait()
+        lost = await store.run(handle.run_id)
+        with pytest.raises(StoreError) as raised:
+            await handle.wait()
+
+    assert lost is not None
+    assert lost.status == "failed"
+    assert raised.value.kind == "fenced"
+    assert [call.id for call in adapter.ran] == ["c1"]
+    (end,) = [event for event in await record(store, "s") if isinstance(event, TERMINAL)]
+    assert isinstance(end, RunFailed)
+    assert end.error["code"] == "owner_lost"
+    assert [event.seq for event in await record(store, "s")] == list(range(1, end.seq + 1))
+
+
+async def left(store: MemoryStore, adapter: FakeAdapter, policy: Policy, session_id: str = "s") -> str:
+    """The id of a run whose supervisor vanished while it went on."""
+    owner = await store.register(Owner(owner_id="gone"), lease_s=3600)
+    run = RunInfo(run_id="left", session_id=session_id, spec={"prompt": "go"})
+    await store.create_run(run, epoch=owner.epoch)
+    async with Supervisor(MemoryStore()) as elsewhere:
+        handle = await elsewhere.start(adapter, "go", policies=[policy], session_id=session_id, run_id="left")
+        with anyio.fail_after(PATIENCE_S):
+            while not elsewhere.approvals():
+                await anyio.lowlevel.checkpoint()
+        recorded = [event async for event in elsewhere._store.read(session_id)]
+        await handle.cancel()
+    await store.append(recorded, epoch=owner.epoch)
+    await store.release(owner.epoch)
+    return "left"
+
+
+@anyone
+async def test_a_held_call_of_a_lost_run_is_asked_again(denying: Callable[..., Policy]) -> None:
+    """Nobody can answer for the owner that is gone; the next run of the session asks anew, and nothing is assumed."""
+    store, asking = MemoryStore(), denying("request_approval")
+    steps = [Ask(id="c1", name="bash", input={"command": "rm x"})]
+    run_id = await left(store, FakeAdapter(steps), asking)
+    (request,) = await pending(store)
+    with pytest.raises(ApprovalError, match="is gone; a run that resumes its session asks again") as gone:
+        await answer(store, request.approval_id, ApprovalAnswer(granted=True, by="ana"))
+
+    adapter = FakeAdapter(steps)
+    async with Supervisor(store) as supervisor:
+        handle = await supervisor.start(adapter, "go on", policies=[asking], session_id="s", continuation="none")
+        with anyio.fail_after(PATIENCE_S):
+            while not supervisor.approvals():
+                await anyio.lowlevel.checkpoint()
+        (again,) = supervisor.approvals()
+        unanswered = list(adapter.ran)
+        await supervisor.approve(again.approval_id, by="ana")
+        await handle.wait()
+    events = await record(store, "s")
+
+    assert gone.value.kind == "owner_gone"
+    assert again.approval_id != request.approval_id
+    assert (unanswered, [call.id for call in adapter.ran]) == ([], ["c1"])
+    assert [type(event) for event in events if isinstance(event, TERMINAL)] == [RunFailed, RunCompleted]
+    (closed,) = [event for event in events if isinstance(event, ToolApprovalExpired)]
+    assert (closed.approval_id, closed.withdrawn, closed.run_id) == (request.approval_id, True, run_id)
+    assert [e.run_id for e in events if isinstance(e, ToolCallStarted)] == [handle.run_id]
+    assert len([e for e in events if isinstance(e, ToolApprovalRequested)]) == 2
+
+
+@anyone
+async def test_following_a_lost_run_ends(denying: Callable[..., Policy]) -> None:
+    """Whether or not anybody has ended it meanwhile."""
+    store = MemoryStore()
+    run_id = await left(store, FakeAdapter([Ask(id="c1", name="bash")]), denying("request_approval"))
+    async with Supervisor(store) as supervisor:
+        with anyio.fail_after(PATIENCE_S):
+            async with supervisor.subscribe(run_id=run_id) as events:
+                seen = [event async for event in events]
+
+    assert seen[-1].type == "tool_approval_requested"
+
+
+@anyone
+async def test_what_a_lost_run_left_running_is_ended_and_told(denying: Callable[..., Policy]) -> None:
+    """By whoever ends it; the record has the evidence."""
+    store = MemoryStore()
+    run_id = await left(store, FakeAdapter([Ask(id="c1", name="bash")]), denying("request_approval"))
+    asked: list[str] = []
+
+    async def remains(run_id: str) -> dict[str, Any]:
+        asked.append(run_id)
+        return {"killed": [4711]}
+
+    ended = [await reap(store, remains=remains), await reap(store, remains=remains)]
+    end = (await record(store, "s"))[-1]
+
+    assert ([[run.run_id for run in runs] for runs in ended], asked) == ([[run_id], []], [run_id])
+    assert isinstance(end, RunFailed)
+    assert end.error["details"] == {"killed": [4711]}
+
+
+@anyone
+async def test_a_start_that_is_cancelled_leaves_no_created_run(permissive: Policy) -> None:
+    """Whenever it is cancelled: the run was never stored, or has an end."""
+    for checkpoints in range(1, 12):
+        store = MemoryStore()
+        async with Supervisor(store) as supervisor, anyio.create_task_group() as tasks:
+
+            async def start(supervisor: Supervisor = supervisor) -> None:
+                await supervisor.start(FakeAdapter([Pause()]), "go", policies=[permissive], session_id="s")
+
+            tasks.start_soon(start)
+            for _ in range(checkpoints):
+                await anyio.lowlevel.checkpoint()
+            tasks.cancel_scope.cancel()
+            await supervisor.cancel_all()
+        statuses = [run.status for run in await store.runs()]
+
+        assert set(statuses) <= {"cancelled"}
+        assert await ends(store, "s") == [RunCancelled] * len(statuses)
+
+
+@anyone
+async def test_a_start_cancelled_while_it_is_stored_is_withdrawn(permissive: Policy) -> None:
+    """A store may store what whoever asked for it does not wait for any more."""
+
+    class Slow(MemoryStore):
+        async def create_run(self, run: RunInfo, *, epoch: int = 0) -> RunInfo:
+            stored = await super().create_run(run, epoch=epoch)
+            tasks.cancel_scope.cancel()
+            await anyio.lowlevel.cancel_shielded_checkpoint()
+            return stored
+
+    store, adapter = Slow(), FakeAdapter()
+    async with Supervisor(store) as supervisor:
+        async with anyio.create_task_group() as tasks:
+            await supervisor.start(adapter, "go", policies=[permissive], session_id="s")
+        (run,) = await store.runs()
+        again = await supervisor.start(adapter, "go", policies=[permissive], session_id="s", run_id="next")
+        await again.wait()
+
+    assert run.status == "cancelled"
+    assert len(adapter.launches) == 1
+
+
+@anyone
+async def test_a_cancel_between_creation_and_start_is_honoured(permissive: Policy) -> None:
+    """By any scope; the agent is not started, and the record says why."""
+    for scope in ("run", "session", "all"):
+        store, adapter = MemoryStore(), FakeAdapter()
+        run_id = await create_run(store, "go", session_id="s")
+        value = {"run": run_id, "session": "s", "all": ""}[scope]
+        order: Any = {"scope": scope, "value": value, "by": "ana", "reason": "not today"}
+        await store.instruct(Cancel(**order))
+        result = await execute_run(store, adapter, run_id, policies=[permissive])
+
+        assert (result.status, result.reason) == ("cancelled", "not today")
+        assert adapter.launches == []
+
+
+@anyone
+async def test_an_old_cancel_ends_no_later_run_and_is_not_read_again(permissive: Policy) -> None:
+    """Neither one to all nor one to its session, whatever date it bears; none of thousands is looked at."""
+
+    class Counting(MemoryStore):
+        read_again = 0
+
+        async def instructions(self, *, after: int = 0) -> list[Any]:
+            found = await super().instructions(after=after)
+            self.read_again += len(found)
+            return found
+
+    store = Counting()
+    for _ in range(2000):
+        await store.instruct(Cancel(scope="all"))
+    await store.instruct(Cancel(scope="session", value="s"))
+    result = await run_once(
+        FakeAdapter([Ask(id="c1", name="x")]), "go", policies=[permissive], store=store, session_id="s"
+    )
+
+    assert result.status == "completed"
+    assert store.read_again == 0
+
+
+@anyone
+async def test_a_run_that_was_withdrawn_is_not_executed(permissive: Policy) -> None:
+    """What is over is told so."""
+    store = MemoryStore()
+    run_id = await create_run(store, "go", session_id="s")
+    await store.instruct(Cancel(scope="run", value=run_id))
+    await execute_run(store, FakeAdapter(), run_id, policies=[permissive])
+    with pytest.raises(UsageError, match="it is cancelled"):
+        await execute_run(store, FakeAdapter(), run_id, policies=[permissive])
+
+    assert await ends(store, "s") == [RunCancelled]
