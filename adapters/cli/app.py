@@ -35,6 +35,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "deny": ("commands.approvals:deny", "Refuse a waiting call."),
     "kill": ("commands.kill:kill", "End runs, whatever process they are in."),
     "audit": ("commands.audit:audit", "Whether the record is what was written, and all of it."),
+    "reap": ("commands.reap:reap", "End runs whose supervisor is gone."),
     "serve": ("commands.serve:serve", "Serve the operators' page and the HTTP API."),
     "mcp": ("commands.mcp:mcp", "Enforce policies between agents and an MCP server."),
     "hook": ("commands.hook:hook", "Hold a person's own Claude Code to policies."),

@@ -130,9 +130,7 @@ class LimitJudge:
         }
 
     def new_run(self, state: LimitState) -> None:
-        """A run begins, and its clock, whatever time it was before; what the earlier ones used stays for limits of the
-        session.
-        """
+        """A run begins, and its clock with it; what the earlier ones used stays for limits of the session."""
         state.earlier_calls += state.calls
         state.earlier_turns += state.turns
         if state.started_at is not None and state.active_at is not None:

@@ -16,6 +16,7 @@ ROOMS = (
     "mcp",  # `proctor mcp`
     "migrate",  # `migrate` and `schema`
     "narrow",  # `narrow`
+    "reap",  # `reap`
     "run",  # `run`
     "runs",  # `runs`
     "serve",  # `serve`

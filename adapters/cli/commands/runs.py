@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from proctor.supervisor.ports import RunFilter, RunInfo
 
-_STATUSES = ("created", "running", "completed", "failed", "cancelled")
+_STATUSES = ("created", "running", "lost", "completed", "failed", "cancelled")
 _PROMPT_ROOM = 20
 """A prompt with less room than this beside its run goes below it."""
 

@@ -1,0 +1,78 @@
+"""`reap`: runs whose supervisor is gone are ended, with what they left running."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from proctor.adapters.kit.process_tree import marked_environment
+
+from .conftest import Cli
+
+PROCTOR = [sys.executable, "-m", "proctor.adapters.cli"]
+RUN = ["run", "--adapter", "scripted", "--set", "script=agent.yaml", "--json", "--policy"]
+
+
+def killed_run(place: Path) -> dict[str, Any]:
+    """The first event of a run whose supervisor was killed while its agent said nothing."""
+    place.joinpath("agent.yaml").write_text("steps:\n  - silence: forever\n")
+    command = [*PROCTOR, *RUN, "org.yaml", "go"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        events = (json.loads(line) for line in process.stdout)
+        started: dict[str, Any] = next(event for event in events if event["type"] == "run_started")
+        process.kill()
+    return started
+
+
+def test_a_lost_run_is_listed_as_lost_and_ended_by_reap(cli: Cli, place: Path) -> None:
+    """Once: it is there with its owner, then it has one end that says so, and nothing is left to do."""
+    started = killed_run(place)
+    listed = cli("runs", "--status", "lost", "--json").lines
+    reaped = cli("reap")
+    end = cli("show", started["run_id"], "--json").lines[-1]
+
+    assert [(run["run_id"], run["status"], run["owner"]["gone"]) for run in listed] == [
+        (started["run_id"], "lost", True)
+    ]
+    assert reaped.code == 0
+    assert reaped.out.startswith(f"{started['run_id']}: ended; its supervisor, process ")
+    assert (end["type"], end["error"]["code"]) == ("run_failed", "owner_lost")
+    assert cli("reap").err == "nothing to end: every run that goes on has its supervisor\n"
+    assert cli("runs", "--json").lines[0]["status"] == "failed"
+
+
+def test_what_a_lost_run_left_running_is_ended(cli: Cli, place: Path) -> None:
+    """By its mark, and on record; a process of another run is left alone."""
+    started = killed_run(place)
+    sleep = [sys.executable, "-c", "import time; print(flush=True); time.sleep(600)"]
+    with (
+        subprocess.Popen(sleep, env=marked_environment(started["run_id"]), stdout=subprocess.PIPE) as left,
+        subprocess.Popen(sleep, env=marked_environment("another"), stdout=subprocess.PIPE) as another,
+    ):
+        for process in (left, another):
+            assert process.stdout is not None
+            process.stdout.readline()
+        reaped = cli("reap", "--json").lines
+        code = left.wait(20)
+        alive = psutil.pid_exists(another.pid) and another.poll() is None
+        another.kill()
+    end = cli("show", started["run_id"], "--json").lines[-1]
+
+    assert [run["run_id"] for run in reaped] == [started["run_id"]]
+    assert (code < 0 or os.name == "nt", alive) == (True, True)
+    assert left.pid in end["error"]["details"]["killed"]
+
+
+def test_no_store_has_nothing_to_end(cli: Cli, place: Path) -> None:
+    """It is not made, and that is fine."""
+    reaped = cli("reap")
+
+    assert (reaped.code, reaped.out) == (0, "")
+    assert reaped.err == "nothing to end: every run that goes on has its supervisor\n"
