@@ -72,8 +72,8 @@ class StoreError(ProctorError):
         message: What is wrong, in words.
         kind: What is wrong, for programs: `not_a_store`, `newer_schema`, `truncated`, `corrupt`, `gone` (removed or
             replaced while in use), `unwritable`, `bad_record`, `closed`; of runs and their owners `run_exists`,
-            `no_run`, `run_over`, `claimed`, `session_busy`, `fenced` (somebody else owns the run now); of approvals
-            `no_approval`, `answered`, `other_input`.
+            `no_run`, `run_over`, `started`, `claimed`, `session_busy`, `fenced` (somebody else owns the run now); of
+            approvals `no_approval`, `answered`, `other_input`.
         policy: Of a run, the policy report.
         partial: Of a run, the result so far.
     """

@@ -48,8 +48,11 @@ def is_gone(owner: Owner) -> bool:
     """
     if not owner.pid or not owner.started or owner.machine != machine():
         return False
-    if started_at(owner.pid) != owner.started:
-        return True
+    try:
+        if started_at(owner.pid) != owner.started:
+            return True
+    except OSError:  # it cannot be looked at now: that says nothing of it
+        return False
     return owner.pid == os.getpid() and owner.owner_id not in _here
 
 
@@ -64,14 +67,17 @@ def machine() -> str:
 
 
 def started_at(pid: int) -> str | None:
-    """When the process of this pid started, in words that only compare; None when it does not run."""
+    """When the process of this pid started, in words that only compare; None when it does not run.
+
+    Raises OSError when it cannot be looked at.
+    """
     return _started_by_proc(pid) if sys.platform == "linux" else _started_by_psutil(pid)
 
 
 def _started_by_proc(pid: int) -> str | None:
     try:
         fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
-    except OSError:
+    except (FileNotFoundError, ProcessLookupError):
         return None
     return None if fields[_STATE] in (b"Z", b"X") else fields[_STARTED].decode("ascii")
 
@@ -82,5 +88,7 @@ def _started_by_psutil(pid: int) -> str | None:
     try:
         process = psutil.Process(pid)
         return None if process.status() == psutil.STATUS_ZOMBIE else f"{process.create_time():.3f}"
-    except psutil.Error:
+    except psutil.NoSuchProcess:
         return None
+    except psutil.Error as error:
+        raise OSError(str(error)) from error

@@ -70,12 +70,14 @@ class Store(Protocol):
         """
         ...
 
-    async def claim_run(self, run_id: str, *, epoch: int) -> RunInfo:
+    async def claim_run(self, run_id: str, *, epoch: int, lost: bool = False) -> RunInfo:
         """Let the owner of that epoch be the one who writes a run and, until the run is over, its session.
 
-        One conditional write. It takes a run that nobody has claimed, or that is lost: whoever had it is fenced
-        from then on. Raises StoreError: `no_run`; `run_over`; `claimed`, an owner that is there has it;
-        `session_busy`, another claimed run of its session is not over; `fenced`, the epoch is no owner's.
+        One conditional write. To be started, a run that never was: one that nobody has claimed, or whose owner is
+        gone, or that is this owner's. With `lost`, to be ended, one that was started and whose owner is gone, or
+        that nobody claimed. Whoever had it is fenced from then on. Raises StoreError: `no_run`; `run_over`;
+        `started`, it is not one to be started any more; `claimed`, an owner that is there has it; `session_busy`,
+        another claimed run of its session is not over; `fenced`, the epoch is no owner's.
         """
         ...
 

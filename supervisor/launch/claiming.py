@@ -21,7 +21,7 @@ from ..run.services import Services
 from .launch import Order, launched
 
 _TRIES = 10
-_NOT_FREE = ("claimed", "session_busy", "run_over", "no_run")
+_NOT_FREE = ("claimed", "session_busy", "started", "run_over", "no_run")
 
 
 class Claimed(msgspec.Struct, frozen=True, kw_only=True):

@@ -41,7 +41,7 @@ async def end_lost_runs(
 async def end_lost(store: Store, run: RunInfo, *, epoch: int, remains: Remains | None = None) -> bool:
     """End a run whose owner is gone, or that has none; False where somebody else does. Raises StoreError."""
     try:
-        await store.claim_run(run.run_id, epoch=epoch)
+        await store.claim_run(run.run_id, epoch=epoch, lost=True)
     except StoreError as error:
         if error.kind in ("claimed", "run_over", "session_busy"):
             return False

@@ -52,13 +52,15 @@ class Claims:
         if self._epochs.get(run_id, 0) != epoch:
             raise refusals.fenced(run_id, self._owner(run_id))
 
-    def check(self, run: RunInfo, epoch: int) -> None:
+    def check(self, run: RunInfo, epoch: int, *, lost: bool = False) -> None:
         """Raises StoreError where the run, its session or the owner does not let it be claimed."""
         if run.status not in GOING_ON:
             raise refusals.run_over(run.run_id, run.status)
         owner = self._owner(run.run_id)
-        if owner is not None and not owner.gone and owner.epoch != epoch:
+        if owner is not None and not owner.gone and not (owner.epoch == epoch and run.status == "created"):
             raise refusals.claimed(run.run_id, owner)
+        if run.status == "running" and not lost:
+            raise refusals.started(run.run_id)
         if not self._holds(epoch):
             raise refusals.no_owner(epoch)
         other = self._open.get(run.session_id, run.run_id)

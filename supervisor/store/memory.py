@@ -121,13 +121,13 @@ class MemoryStore:
         self._ring()
         return self._claims.shown(stored)
 
-    async def claim_run(self, run_id: str, *, epoch: int) -> RunInfo:
+    async def claim_run(self, run_id: str, *, epoch: int, lost: bool = False) -> RunInfo:
         """Make an owner the only writer of a run; see `Store.claim_run`."""
         self._check_open()
         run = self._runs.get(run_id)
         if run is None:
             raise refusals.no_run(run_id)
-        self._claims.check(run, epoch)
+        self._claims.check(run, epoch, lost=lost)
         self._claims.claim(run, epoch)
         self._ring()
         return self._claims.shown(run)

@@ -28,6 +28,13 @@ def run_over(run_id: str, status: str) -> StoreError:
     return StoreError(f"run `{run_id}` is over: it is {status}", kind="run_over")
 
 
+def started(run_id: str) -> StoreError:
+    """A run that went on already when somebody wanted to start it."""
+    return StoreError(
+        f"run `{run_id}` was started before and its owner is gone: `proctor reap` ends it", kind="started"
+    )
+
+
 def claimed(run_id: str, owner: Owner) -> StoreError:
     """A run that an owner has who is there."""
     return StoreError(f"run `{run_id}` has an owner that goes on: {owner}", kind="claimed")

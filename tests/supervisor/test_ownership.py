@@ -17,6 +17,7 @@ from proctor.policies.stream.events import (
     RunCancelled,
     RunCompleted,
     RunFailed,
+    RunStarted,
     ToolApprovalExpired,
     ToolApprovalRequested,
     ToolCallStarted,
@@ -348,3 +349,26 @@ async def test_a_run_that_was_withdrawn_is_not_executed(permissive: Policy) -> N
         await execute_run(store, FakeAdapter(), run_id, policies=[permissive])
 
     assert await ends(store, "s") == [RunCancelled]
+
+
+@anyone
+async def test_a_created_run_that_another_has_started_meanwhile_is_not_started_again(permissive: Policy) -> None:
+    """Between the look at it and the claim it was begun, and its owner killed: it is lost, not created."""
+
+    class Late(MemoryStore):
+        async def run(self, run_id: str) -> RunInfo | None:
+            seen = await super().run(run_id)
+            if seen is not None and seen.status == "created":
+                owner = await self.register(Owner(owner_id="quick"), lease_s=3600)
+                await self.claim_run(run_id, epoch=owner.epoch)
+                await self.append([RunStarted(run_id=run_id, session_id="s")], epoch=owner.epoch)
+                await self.release(owner.epoch)
+            return seen
+
+    store, adapter = Late(), FakeAdapter()
+    run_id = await create_run(store, "go", session_id="s")
+    with pytest.raises(UsageError, match="was started before"):
+        await execute_run(store, adapter, run_id, policies=[permissive])
+
+    assert adapter.launches == []
+    assert await ends(store, "s") in ([], [RunFailed])

@@ -47,15 +47,18 @@ def create(recorder: Recorder, run: RunInfo, epoch: int) -> RunInfo:
     return replace(run, owner=owner, after=recorder.ask(last_instruction))
 
 
-def claim(recorder: Recorder, run_id: str, epoch: int) -> RunInfo:
+def claim(recorder: Recorder, run_id: str, epoch: int, *, lost: bool) -> RunInfo:
     """Make an owner the only writer of a run; see `Store.claim_run`."""
     run = recorder.ask(lambda connection: queries.run_info(connection, run_id))
     if run is None:
         raise refusals.no_run(run_id)
     if run.status not in ("created", "running", "lost"):
         raise refusals.run_over(run_id, run.status)
-    if run.owner is not None and not run.owner.gone and run.owner.epoch != epoch:
-        raise refusals.claimed(run_id, run.owner)
+    owner = run.owner
+    if owner is not None and not owner.gone and not (owner.epoch == epoch and run.status == "created"):
+        raise refusals.claimed(run_id, owner)
+    if run.status != "created" and not lost:
+        raise refusals.started(run_id)
     owner = _check(recorder, run_id, run.session_id, epoch)
     _claim(recorder, run_id, run.session_id, epoch)
     return replace(run, owner=owner, status="running" if run.status == "lost" else run.status)

@@ -130,9 +130,9 @@ class SQLiteStore:
         """Register a run before it starts; see `Store.create_run`."""
         return await self._writer.do(lambda recorder, _: claiming.create(recorder, run, epoch))
 
-    async def claim_run(self, run_id: str, *, epoch: int) -> RunInfo:
+    async def claim_run(self, run_id: str, *, epoch: int, lost: bool = False) -> RunInfo:
         """Make an owner the only writer of a run; see `Store.claim_run`."""
-        return await self._writer.do(lambda recorder, _: claiming.claim(recorder, run_id, epoch))
+        return await self._writer.do(lambda recorder, _: claiming.claim(recorder, run_id, epoch, lost=lost))
 
     async def register(self, owner: Owner, *, lease_s: float) -> Owner:
         """Let an owner in; returns it with its epoch."""

@@ -115,7 +115,8 @@ class ClaimingChecks(StoreChecks):
             busy = store.create_run(RunInfo(run_id="next", session_id="s"), epoch=new)
             assert await kind_of_refusal(busy) == "session_busy"
             await store.append([message("s", "still mine", run_id="r")], epoch=old)
-            taken = await store.claim_run("r", epoch=new)
+            assert await kind_of_refusal(store.claim_run("r", epoch=new)) == "started"
+            taken = await store.claim_run("r", epoch=new, lost=True)
             assert (taken.status, taken.owner and taken.owner.epoch) == ("running", new)
             assert await kind_of_refusal(store.append([message("s", "late", run_id="r")], epoch=old)) == "fenced"
             await store.append([RunCompleted(run_id="r", session_id="s")], epoch=new)
@@ -124,22 +125,21 @@ class ClaimingChecks(StoreChecks):
             assert (await status_of(store, "r"), await store.lost_runs()) == ("completed", [])
 
     async def test_a_lost_run_is_taken_over_by_one_of_many(self) -> None:
-        """The others find that it has an owner."""
+        """The others find that it has an owner, also those that ask as the same one."""
         async with self.open_store() as store:
-            old = await owner(store, "old")
+            old, same = await owner(store, "old"), await owner(store, "same")
             await store.create_run(RunInfo(run_id="r", session_id="s"), epoch=old)
             await store.append([started("r")], epoch=old)
             await store.release(old)
             refusals: list[str | None] = []
 
-            async def take() -> None:
-                epoch = await owner(store)
-                refusals.append(await kind_of_refusal(store.claim_run("r", epoch=epoch)))
+            async def take(epoch: int) -> None:
+                refusals.append(await kind_of_refusal(store.claim_run("r", epoch=epoch, lost=True)))
 
             with anyio.fail_after(PATIENCE_S):
                 async with anyio.create_task_group() as tasks:
-                    for _ in range(10):
-                        tasks.start_soon(take)
+                    for n in range(10):
+                        tasks.start_soon(take, same if n % 2 else await owner(store))
 
             assert sorted(refusals, key=str) == [None, *["claimed"] * 9]
 
@@ -195,6 +195,6 @@ class ClaimingChecks(StoreChecks):
             assert [await kind_of_refusal(attempt) for attempt in attempts] == ["claimed", "fenced", "session_busy"]
             await one.append([message("s", "mine", run_id="r")], epoch=mine)
             await one.release(mine)
-            await two.claim_run("r", epoch=other)
+            await two.claim_run("r", epoch=other, lost=True)
             assert await kind_of_refusal(one.append([message("s", "late", run_id="r")], epoch=mine)) == "fenced"
             assert texts(await stored(two, "s")) == ["mine"]
