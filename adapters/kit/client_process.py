@@ -18,6 +18,7 @@ from proctor.supervisor.errors import ProviderError, ProviderUnavailableError
 from .byte_lines import BROKEN
 from .guarded import guarded
 from .process_tree import ProcessTree, marked_environment
+from .surroundings import bash_for_commands
 
 LEAVE_S: Final = 1.0
 """Seconds a client has to leave by itself, once it has said its last or its input is closed."""
@@ -136,7 +137,7 @@ async def start_client(
             stdout=PIPE,
             stderr=PIPE,
             cwd=cwd,
-            env=marked_environment(run_id, env),
+            env={**marked_environment(run_id, env), **bash_for_commands(env)},
             start_new_session=True,
         )
     except OSError as error:

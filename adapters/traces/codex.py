@@ -47,6 +47,7 @@ class _Line(msgspec.Struct, kw_only=True):
 _lines = msgspec.json.Decoder(_Line)
 
 _CALLS = ("function_call", "custom_tool_call", "local_shell_call", "web_search_call")
+_BASH = ("bash", "/bin/bash", "/usr/bin/bash")
 _COMMANDS = ("exec_command", "shell", "local_shell", "shell_command", "container.exec")
 """What clients have called the tool that runs commands: `shell` to policies, as in a live run."""
 _OUTPUTS = ("function_call_output", "custom_tool_call_output")
@@ -253,13 +254,17 @@ def _input(payload: dict[str, Any]) -> dict[str, Any]:
     command = recorded.get("cmd", recorded.get("command"))
     words = [str(word) for word in command] if isinstance(command, list) else None
     folder = recorded.get("workdir", recorded.get("working_directory"))
+    shell = recorded.get("shell")
+    if isinstance(shell, str) and isinstance(command, str) and shell not in _BASH:
+        words = [shell, "-c", command]
     live = {"command": _script(words) if words else command, "cwd": folder}
     return {**recorded, **{name: value for name, value in live.items() if value is not None}}
 
 
 def _script(words: list[str]) -> str:
-    """The script within `bash -lc '...'`, or the words as one line."""
-    return words[2] if len(words) == 3 and words[1] in ("-c", "-lc") else shlex.join(words)
+    """The script within `bash -lc '...'`, or the words as one line: another shell may read a script otherwise."""
+    bare = len(words) == 3 and words[0] in _BASH and words[1] in ("-c", "-lc")
+    return words[2] if bare else shlex.join(words)
 
 
 def _recorded_input(payload: dict[str, Any]) -> dict[str, Any]:

@@ -24,6 +24,7 @@ from ...kit.gate import GateLink
 from ...kit.guarded import GUARDS
 from ...kit.log import run_logger
 from ...kit.process_tree import RUN_MARK, ProcessTree, process_rungs
+from ...kit.surroundings import bash_for_commands
 from ...kit.tasks import helpers
 from ...kit.trace_context import trace_environment
 from ...kit.transcript import retold
@@ -71,7 +72,7 @@ class ClaudeSession:
         self._gate = GateLink(launch, self._stream, rewrites=True)
         self._log = run_logger(launch)
         hooks = Hooks(launch, self._gate, self._calls, self._caught_up, self._changed, decision=decision(own))
-        mark = {RUN_MARK: self._mark, **trace_environment(launch.run_id)}
+        mark = {RUN_MARK: self._mark, **trace_environment(launch.run_id), **bash_for_commands(os.environ)}
         options = agent_options(own, launch, hooks=hooks, mark=mark, stderr=self._stderr.append)
         self._client = ClaudeSDKClient(options)
 

@@ -47,9 +47,8 @@ ASKED: Final = frozenset({"commandExecution", "fileChange", "mcpToolCall"})
 RESOURCE_SERVER: Final = "codex"
 """The server name the client gives its own MCP resource tools, which it never asks about."""
 
-_SHELLS: Final = frozenset(
-    f"{folder}/{name}" for folder in ("/bin", "/usr/bin") for name in ("bash", "sh", "zsh", "dash")
-)
+_BASH: Final = ("/bin/bash", "/usr/bin/bash")
+"""A command is read as bash reads it: one that the model has another shell run is shown with it."""
 _AGENT_TOOLS: Final = {
     "spawnAgent": SPAWN_AGENT,
     "resumeAgent": "resume_agent",
@@ -142,7 +141,7 @@ def bare_command(command: str) -> str:
         words = shlex.split(command)
     except ValueError:
         return command
-    if len(words) == 3 and words[0] in _SHELLS and words[1] in ("-c", "-lc"):
+    if len(words) == 3 and words[0] in _BASH and words[1] in ("-c", "-lc"):
         return words[2]
     return command
 
