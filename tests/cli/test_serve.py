@@ -70,10 +70,10 @@ def test_a_port_in_use_is_one_clear_error(cli: Cli) -> None:
         (("--store", "nowhere.db"), "there is no store at `nowhere.db`"),
         (("--store", "org.yaml"), "org.yaml"),
         (("--listen", "0.0.0.0:0"), "is not on loopback"),
-        (("--listen", "here"), "is no address"),
+        (("--listen", "here"), "is not an address"),
         (("--listen", "0.0.0.0:0", "--anywhere"), "needs `--tokens FILE`"),
-        (("--origin", "ops.example"), "is no origin"),
-        (("--origin", "https://ops.example/page"), "is no origin"),
+        (("--origin", "ops.example"), "is not an origin"),
+        (("--origin", "https://ops.example/page"), "is not an origin"),
         (("--tokens", "nowhere.yaml"), "`nowhere.yaml` cannot be read"),
     ],
 )
