@@ -34,7 +34,16 @@ class DiffAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CallChange(msgspec.Struct, frozen=True, kw_only=True):
-    """A call the two policies judge otherwise; without an id it is the session as a whole."""
+    """A call that the two policies judge otherwise.
+
+    Attributes:
+        change: `newly_refused`, `newly_allowed`, `other_action` or `other_rules`.
+        tool_call_id: The call; null is the session as a whole.
+        tool_name: Its tool.
+        call: The call in words.
+        old: What the old policy answers: the `action`, and the `rules` that are broken.
+        new: What the new policy answers.
+    """
 
     change: Change
     tool_call_id: str | None
@@ -45,7 +54,16 @@ class CallChange(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SessionChange(msgspec.Struct, frozen=True, kw_only=True):
-    """A session as the old and the new policy see it; `calls` are those judged otherwise."""
+    """A session as the old and the new policy see it.
+
+    Attributes:
+        session: The session's id.
+        source: The file it is from.
+        old_passed: Whether nothing was violated under the old policy.
+        new_passed: Whether nothing is violated under the new one.
+        calls: The calls that are judged otherwise.
+        whose: The user, role, tenant and labels that it ran for, where they are recorded.
+    """
 
     session: str
     source: str

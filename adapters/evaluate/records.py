@@ -19,7 +19,19 @@ def fails(actions: Iterable[str], fail_on: FailOn = "deny") -> bool:
 
 
 class ViolationRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """One rule's finding; `seq` is that of the event it is about, of the last one if it is about the end."""
+    """One rule's finding about a recorded session.
+
+    Attributes:
+        rule: The rule's id.
+        policy: The member of the stack that it came from.
+        kind: The rule's type, the limit's name, or `net`.
+        action: What the rule asks for.
+        seq: The seq of the event that it is about; of the last one if it is about the end.
+        tool_call_id: The call that broke it, if one did.
+        tool_name: Its tool.
+        message: What happened, in words.
+        details: What was expected and what happened, with amounts.
+    """
 
     rule: str
     policy: str
@@ -33,7 +45,13 @@ class ViolationRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DecisionRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """What a gate would have answered to one call that was asked for; `violations` are ids of rules."""
+    """What a gate would have answered to one call that was requested.
+
+    Attributes:
+        tool_call_id: The call.
+        action: What the gate would have answered.
+        violations: The ids of the rules that object.
+    """
 
     tool_call_id: str
     action: str
@@ -41,10 +59,15 @@ class DecisionRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SessionReport(msgspec.Struct, frozen=True, kw_only=True):
-    """One session under one policy. `passed`: nothing was violated, whatever the action.
+    """One session under one policy.
 
-    `rules` has each rule's status by its id; `whose` the user, role, tenant and labels it ran for, where they are
-    recorded; `decisions` is there if the record has calls asked for.
+    Attributes:
+        session: The session's id.
+        passed: Nothing was violated, whatever the action.
+        violations: What was violated, in order.
+        rules: Each rule's status by its id: `held`, `violated`, `not_exercised` or `pending`.
+        whose: The user, role, tenant and labels that it ran for, where they are recorded.
+        decisions: The decisions, if the record has calls that were requested.
     """
 
     session: str
