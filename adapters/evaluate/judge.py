@@ -72,7 +72,7 @@ class _Judge:
 
     def __init__(self, compiled: CompiledPolicy, session: TraceSession, context: RunContext) -> None:
         self._session = session
-        self._compiled = compiled = compiled.for_tools(recorded_tools(session.events))
+        self._compiled = compiled = compiled.for_tools(recorded_tools(session.events, session.format))
         self._monitor = compiled.monitor(_filled(context, session))
         self._found: list[ViolationRecord] = []
         self._seen: defaultdict[str, set[tuple[str, str]]] = defaultdict(set)

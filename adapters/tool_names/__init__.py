@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from proctor.policies.stream.events import Event, RunStarted
+from proctor.policies.stream.events import Event, RunStarted, ToolCallRequested, ToolCallStarted
 from proctor.policies.stream.tools import Tool, recorded
 from proctor.policies.values.globs import matcher
 
-from . import acp, amp, claude, codex
+from . import acp, amp, anywhere, claude, codex
 
 CLIENTS: dict[str, tuple[Tool, ...]] = {
     "acp": acp.TOOLS,
@@ -23,6 +23,8 @@ CLIENTS: dict[str, tuple[Tool, ...]] = {
 }
 """The tools of the clients that are known, by the names that events have as `provider`."""
 
+
+_OF_MANY_CLIENTS = ("sessions", "otel")
 
 KNOWN = frozenset(
     name.casefold() for tools in CLIENTS.values() for each in tools for name in (each.name, *each.synonyms)
@@ -41,12 +43,22 @@ def meant(tools: Iterable[Tool], pattern: str) -> tuple[str, ...]:
     return tuple(each.name for each in tools if any(map(matches, (each.name, *each.synonyms, *each.acts))))
 
 
-def recorded_tools(events: Sequence[Event]) -> tuple[Tool, ...]:
-    """The tools of the client whose session these events are: as the record has them, else as is known of it."""
+def recorded_tools(events: Sequence[Event], format: str = "") -> tuple[Tool, ...]:
+    """The tools of the client whose session these events are: as the record has them, else as is known of it.
+
+    A record in a `format` that many clients write (`sessions`, `otel`) is read by what tools are mostly called.
+    """
     for event in events:
         if isinstance(event, RunStarted) and (written := event.metadata.get("portable_tools")):
             return recorded(written)
-    return next((tools for event in events if (tools := tools_of(event.provider))), ())
+    known = next((tools for event in events if (tools := tools_of(event.provider))), ())
+    return known or (_mostly_called(events) if format in _OF_MANY_CLIENTS else ())
+
+
+def _mostly_called(events: Sequence[Event]) -> tuple[Tool, ...]:
+    """What the tools of these calls mostly are; those that nobody needs to look up are left out."""
+    names = {event.tool_name.casefold() for event in events if isinstance(event, ToolCallRequested | ToolCallStarted)}
+    return tuple(each for each in anywhere.TOOLS if each.name.casefold() in names)
 
 
 def offering(tools: tuple[Tool, ...], names: Sequence[str] | None) -> dict[str, Any]:
@@ -58,6 +70,7 @@ def offering(tools: tuple[Tool, ...], names: Sequence[str] | None) -> dict[str, 
 
 
 ROOMS = (
+    "anywhere",  # what tools are mostly called
     "acp",  # agents of the Agent Client Protocol, by the kinds of their calls
     "amp",  # Amp
     "claude",  # Claude Code

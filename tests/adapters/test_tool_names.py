@@ -187,3 +187,53 @@ def test_the_page_on_policies_has_the_tables() -> None:
             cells.append(", ".join(f"`{name}`" for name in of_act))
         row = f"| {' | '.join(cells)}".replace("|  |", "| |").replace("|  |", "| |")
         assert row in page, act
+
+
+def test_records_of_no_known_client_are_judged_by_what_tools_are_mostly_called(tmp_path: Path) -> None:
+    """The same acts, as several clients and frameworks call them, in the two formats that any of them may write."""
+    acts = {
+        "bash": [("Bash", "command"), ("run_shell_command", "command"), ("shell", "command"), ("bash", "command")],
+        "write": [
+            ("Write", "file_path"),
+            ("write", "filePath"),
+            ("write_file", "path"),
+            ("create_file", "path"),
+            ("write_file", "file_path"),
+        ],
+        "fetch": [("WebFetch", "url"), ("web_fetch", "url"), ("read_web_page", "url")],
+    }
+    values = {"bash": "cd x && git push", "write": "../outside", "fetch": "http://x"}
+    conditions = {
+        "bash": {"path": "$.command", "runs": "git push"},
+        "write": {"not": [{"path": "$.path", "within": "."}]},
+        "fetch": {"path": "$.url", "contains": "//x"},
+    }
+    for act, called in acts.items():
+        tools = [name for name, _ in called]
+        policy = {"rules": [{"type": "blocklist", "tools": [{"tool": act, "where": [conditions[act]]}]}]}
+        calls = [
+            {"type": "tool_call", "id": f"c{n}", "name": name, "arguments": {key: values[act]}}
+            for n, (name, key) in enumerate(called)
+        ]
+        sessions = write_lines(tmp_path / "sessions.jsonl", {"id": "s", "events": calls})
+        spans = [
+            {
+                "trace_id": "t", "span_id": f"{n}", "name": f"execute_tool {name}", "start_time": n, "end_time": n,
+                "attributes": {
+                    "gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": name, "gen_ai.tool.call.id": f"c{n}",
+                    "gen_ai.tool.call.arguments": json.dumps({key: values[act]}),
+                },
+            }
+            for n, (name, key) in enumerate(called)
+        ]  # fmt: skip
+
+        assert refused(policy, sessions) == tools
+        assert refused(policy, write_lines(tmp_path / "otel.jsonl", *spans)) == tools
+
+
+def test_a_name_that_means_several_acts_is_what_it_is_called() -> None:
+    """`search` of an ACP agent may be anything; a session with tools of its own has no portable ones."""
+    calls = [events.ToolCallStarted(tool_call_id="c", tool_name=name) for name in ("search", "other", "get_order")]
+
+    assert recorded_tools(calls, "sessions") == ()
+    assert recorded_tools(calls) == ()

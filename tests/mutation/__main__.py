@@ -2,7 +2,7 @@
 
 python -m tests.mutation --minutes 10                  # of all areas, going on from where it stopped
 python -m tests.mutation gate limits --minutes 5       # of two
-python -m tests.mutation --again                       # those that survived, after tests were added
+python -m tests.mutation --again                       # those that survived, under all tests
 python -m tests.mutation --show 'policies/rules/count.py ...'   # one mutant, as a difference
 """
 
@@ -22,6 +22,9 @@ from .arena import Arena, Fate, can_contain, seconds_of
 from .mutants import Mutant, mutants
 from .results import PAGE, RESULTS, Result, equivalent, page_with, read_results, write_results
 
+QUICK = 2
+"""Lists of tests that a mutant meets at first; most are noticed by them in seconds."""
+
 
 def main() -> int:
     """Run them; the exit code is 1 if one survived that is not known to change nothing."""
@@ -40,7 +43,7 @@ def main() -> int:
     survived = {n for n, r in results.items() if r.fate == "survived" and n not in same}
     chosen = [each for each in found if (each.name in survived if given.again else each.name not in results)]
     with tempfile.TemporaryDirectory(prefix="proctor-mutants-") as folder:
-        runner = _Runner(Arena(Path(folder)), owners)
+        runner = _Runner(Arena(Path(folder)), owners, quick=None if given.again else QUICK)
         last = time.monotonic() + given.minutes * 60
         for mutant in chosen:
             if time.monotonic() > last:
@@ -58,16 +61,17 @@ def main() -> int:
 
 
 class _Runner:
-    """Runs mutants under the tests of their areas, until some notice."""
+    """Runs mutants under the tests of their areas, until some notice: under the `quick` lists of them, or all."""
 
-    def __init__(self, arena: Arena, owners: dict[str, str]) -> None:
+    def __init__(self, arena: Arena, owners: dict[str, str], *, quick: int | None) -> None:
+        self._quick = quick
         self._arena = arena
         self._owners = owners
         self._limits: dict[tuple[str, ...], float] = {}
 
     def fate(self, mutant: Mutant) -> Fate:
         area = AREAS[self._owners[mutant.file]]
-        for tests in area.tests:
+        for tests in area.tests[: self._quick]:
             if tests not in self._limits:
                 self._limits[tests] = 20 + 2 * seconds_of(self._arena, tests)
             fate = self._arena.fate(mutant.file, mutant.text(), tests, self._limits[tests])
@@ -94,7 +98,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("areas", nargs="*", choices=[*AREAS, []], help="all of them if none is named")
     parser.add_argument("--minutes", type=float, default=10, help="no mutant is begun after that")
     parser.add_argument("--seed", type=int, default=1, help="the order in which they are taken")
-    parser.add_argument("--again", action="store_true", help="those that survived")
+    parser.add_argument("--again", action="store_true", help="those that survived, under all tests of their areas")
     parser.add_argument("--results", type=Path, default=RESULTS, help="where results are kept")
     parser.add_argument("--show", metavar="NAME", help="show the mutants whose name contains this")
     return parser.parse_args()
