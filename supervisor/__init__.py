@@ -36,6 +36,7 @@ if TYPE_CHECKING:
         RunInfo,
         SessionInfo,
         StoredApproval,
+        StoreSize,
     )
     from .handle import RunHandle
     from .machine.result import PolicyReport, RunResult
@@ -51,10 +52,12 @@ if TYPE_CHECKING:
         Store,
     )
     from .redaction import Redaction
+    from .retention import PruneReport, prune
     from .store.memory import MemoryStore
     from .store.paging import all_runs
     from .supervisor import Supervisor
     from .sync import run_once_sync
+    from .transfer import ImportReport, export_lines, import_lines
     from .watch.subscriptions import Subscription
 
 __all__ = [
@@ -67,6 +70,7 @@ __all__ = [
     "Cancel",
     "EventError",
     "GateAnswer",
+    "ImportReport",
     "Instruction",
     "Launch",
     "LaunchOptions",
@@ -79,6 +83,7 @@ __all__ = [
     "Provider",
     "ProviderError",
     "ProviderUnavailableError",
+    "PruneReport",
     "Publisher",
     "Redaction",
     "RunFilter",
@@ -90,6 +95,7 @@ __all__ = [
     "Statistics",
     "Store",
     "StoreError",
+    "StoreSize",
     "StoredApproval",
     "Subscription",
     "Supervisor",
@@ -99,7 +105,10 @@ __all__ = [
     "cancel_for_approval",
     "create_run",
     "execute_run",
+    "export_lines",
+    "import_lines",
     "pending",
+    "prune",
     "run_once",
     "run_once_sync",
 ]
@@ -116,16 +125,18 @@ __getattr__, __dir__ = lazily(
         """,
         "facts": """
             AnswerGiven ApprovalAnswer ApprovalRequest Cancel Instruction Owner RunFilter RunInfo SessionInfo
-            StoredApproval
+            StoredApproval StoreSize
         """,
         "handle": "RunHandle",
         "machine.result": "PolicyReport RunResult",
         "ports": "Adapter Approver GateAnswer Launch LaunchOptions Provider Publisher Rung Store",
         "redaction": "Redaction",
+        "retention": "PruneReport prune",
         "store.memory": "MemoryStore",
         "store.paging": "all_runs",
         "supervisor": "Supervisor",
         "sync": "run_once_sync",
+        "transfer": "ImportReport export_lines import_lines",
         "watch.subscriptions": "Subscription",
     },
 )
@@ -138,6 +149,8 @@ ROOMS = (
     "supervisor",  # many runs
     "handle",  # a run as its caller holds it
     "active_runs",  # the runs that go on
+    "retention",  # how long the record is kept
+    "transfer",  # the record as lines of JSON, and back
     "control",  # what people and other processes ask of runs
     "watch",  # those who look on
     "launch",  # from a request to a run that has started

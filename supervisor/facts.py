@@ -133,6 +133,18 @@ class RunFilter(msgspec.Struct, frozen=True, kw_only=True):
 ANY_RUN = RunFilter()
 
 
+class StoreSize(msgspec.Struct, frozen=True, kw_only=True):
+    """How much is stored. `bytes` is the room it takes, `free_bytes` how much of that nothing takes any more; 0 where
+    a store cannot say. `runs` counts by status.
+    """
+
+    sessions: int = 0
+    runs: dict[str, int] = {}
+    events: int = 0
+    bytes: int = 0
+    free_bytes: int = 0
+
+
 class Place(msgspec.Struct, frozen=True, kw_only=True):
     """A place in the log of a store: after the event with this position. As text it is a cursor to be kept."""
 

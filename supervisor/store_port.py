@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Sequence
 from datetime import datetime
 from typing import Protocol, runtime_checkable
 
-from proctor.policies.stream.events import Event
+from proctor.policies.stream.events import Event, RecordPruned
 
 from .facts import (
     ANY_RUN,
@@ -20,6 +20,7 @@ from .facts import (
     RunInfo,
     SessionInfo,
     StoredApproval,
+    StoreSize,
 )
 
 
@@ -161,6 +162,24 @@ class Store(Protocol):
 
     async def last_instruction(self) -> int:
         """The number of the latest instruction; 0 without any."""
+        ...
+
+    async def prune(self, event: RecordPruned, *, up_to: int) -> RecordPruned | None:
+        """Remove the record of a session, its events, runs and approvals, as one unit, and store `event` after it,
+        completed with what was removed. None, and nothing is removed, where `up_to` is not the seq of its last event
+        any more, or a run of it is not over.
+
+        Such an event that is appended to a session without a record keeps the seq it has: what was removed elsewhere
+        stays accounted for where the rest is brought to.
+        """
+        ...
+
+    async def size(self) -> StoreSize:
+        """How much is stored, and how much room it takes."""
+        ...
+
+    async def compact(self) -> None:
+        """Give back room that nothing takes any more, as far as that holds nobody up."""
         ...
 
     async def wait(self, token: int, timeout_s: float) -> int:

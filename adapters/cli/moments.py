@@ -69,3 +69,13 @@ def amount(count: int) -> str:
         if count / size < 999.5:
             return f"{count / size:.1f}{unit}" if count / size < 99.95 else f"{count / size:.0f}{unit}"
     return f"{count / 1e12:.1f}T"
+
+
+def room(size: int) -> str:
+    """Bytes as a file manager shows them."""
+    if size < 1024:
+        return f"{size} B"
+    for unit, factor in (("KiB", 2**10), ("MiB", 2**20)):
+        if size / factor < 1023.95:
+            return f"{size / factor:.1f} {unit}"
+    return f"{size / 2**30:.1f} GiB"

@@ -76,6 +76,16 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "session_completed": {},
     "session_failed": {},
     "session_cancelled": {},
+    "record_pruned": {
+        "seq": 214,
+        "first_seq": 1,
+        "last_seq": 213,
+        "events": 213,
+        "runs": 2,
+        "head": _DIGEST,
+        "by": "ops",
+        "reason": "older than 90 days",
+    },
 }
 """By type; a type that is not here gets what its family has."""
 

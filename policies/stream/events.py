@@ -35,6 +35,7 @@ from .outcomes import ErrorRecovered as ErrorRecovered
 from .outcomes import NetJoined as NetJoined
 from .outcomes import NetLeft as NetLeft
 from .outcomes import PolicyViolated as PolicyViolated
+from .outcomes import RecordPruned as RecordPruned
 from .outcomes import RunCancelled as RunCancelled
 from .outcomes import RunCompleted as RunCompleted
 from .outcomes import RunFailed as RunFailed

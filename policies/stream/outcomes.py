@@ -241,3 +241,27 @@ class SessionFailed(SessionEvent, tag="session_failed", frozen=True):
 
 class SessionCancelled(SessionEvent, tag="session_cancelled", frozen=True):
     """The session was ended."""
+
+
+class RecordPruned(Event, tag="record_pruned", frozen=True):
+    """The record of the session before this event was removed for its age; nothing can be resumed from it.
+
+    Attributes:
+        first_seq: The first event that was removed.
+        last_seq: The last one: this event comes right after it, so no number is given twice.
+        events: How many events were removed.
+        runs: How many runs.
+        violations: How many violations were recorded in them.
+        head: The digest of the last record that was removed, in hex: whoever kept it knows that it ended so.
+        by: Who removed it.
+        reason: Why.
+    """
+
+    first_seq: int = 0
+    last_seq: int = 0
+    events: int = 0
+    runs: int = 0
+    violations: int = 0
+    head: str = ""
+    by: str = ""
+    reason: str = ""

@@ -10,6 +10,7 @@ import msgspec
 from proctor.policies.stream.events import (
     ApprovalEvent,
     Event,
+    RecordPruned,
     SessionCreated,
     SessionEvent,
     ToolApprovalGranted,
@@ -22,6 +23,7 @@ from ..machine.approval_events import standing_grants
 from ..machine.event_size import weight
 from ..machine.judge import Judge
 from ..ports import Store
+from ..store.paging import closing
 
 TRANSCRIPT_BYTES = 64 * 1024 * 1024
 """So much of a conversation is replayed, its latest part: more than any model takes in."""
@@ -49,22 +51,30 @@ class Continued(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def read_history(store: Store, session_id: str, judge: Judge) -> History:
-    """Read a session and fold it into the judge: the state is then as if it had watched all along."""
+    """Read a session and fold it into the judge: the state is then as if it had watched all along. Raises UsageError
+    for a session whose record was pruned.
+    """
     last_seq = turns = 0
     created = False
     provider_sessions: dict[str, str] = {}
     approvals: list[ApprovalEvent] = []
-    async for event in store.read(session_id):
-        judge.observe(event)
-        last_seq = event.seq
-        if isinstance(event, (TurnEvent, ToolEvent)):
-            turns = max(turns, event.turn)
-        elif isinstance(event, SessionEvent):
-            created = created or isinstance(event, SessionCreated)
-            if event.provider_session_id:
-                provider_sessions[event.provider] = event.provider_session_id
-        elif isinstance(event, ApprovalEvent):
-            approvals.append(event)
+    async with closing(store.read(session_id)) as past:
+        async for event in past:
+            judge.observe(event)
+            last_seq = event.seq
+            if isinstance(event, RecordPruned):
+                raise UsageError(
+                    f"the record of session `{session_id}` was pruned: its limits and rules count what is gone; "
+                    "start a session of its own"
+                )
+            if isinstance(event, (TurnEvent, ToolEvent)):
+                turns = max(turns, event.turn)
+            elif isinstance(event, SessionEvent):
+                created = created or isinstance(event, SessionCreated)
+                if event.provider_session_id:
+                    provider_sessions[event.provider] = event.provider_session_id
+            elif isinstance(event, ApprovalEvent):
+                approvals.append(event)
     judge.warnings()  # those were handed over by the runs that came near their limits
     return History(
         last_seq=last_seq,

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from hashlib import sha256
+
+from proctor.policies.stream.events import Event, RecordPruned
 
 SIZE = 32
 """Bytes of a digest."""
@@ -12,6 +15,14 @@ SIZE = 32
 def root(session_id: str) -> bytes:
     """What stands before a session's first record."""
     return sha256(b"proctor record\0" + session_id.encode("utf-8", "surrogatepass")).digest()
+
+
+def head_below(event: Event, before: bytes) -> bytes:
+    """What stands before a session's first record, `before`, unless that tells what was pruned below it elsewhere."""
+    if isinstance(event, RecordPruned) and event.seq > 1:
+        with suppress(ValueError):
+            return bytes.fromhex(event.head) or before
+    return before
 
 
 def link(before: bytes, record: bytes) -> bytes:

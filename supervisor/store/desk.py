@@ -19,6 +19,7 @@ class Desk:
 
     def __init__(self) -> None:
         self._approvals: dict[str, StoredApproval] = {}
+        self._asked = 0
         self._waiting: dict[str, set[str]] = {}
         self._instructions: list[Instruction] = []
 
@@ -27,8 +28,8 @@ class Desk:
         if isinstance(event, ApprovalEvent):
             known = self._approvals.get(event.approval_id)
             if known is None and asks(event):
-                number = len(self._approvals) + 1
-                self._approvals[event.approval_id] = StoredApproval(request=shown(event), number=number)
+                self._asked += 1
+                self._approvals[event.approval_id] = StoredApproval(request=shown(event), number=self._asked)
                 self._waiting.setdefault(event.run_id, set()).add(event.approval_id)
             elif known is not None and event.type != "tool_approval_requested":
                 self._keep(closed(known, event))
@@ -39,6 +40,13 @@ class Desk:
                     self._approvals[approval_id] = replace(
                         known, state="withdrawn", answered_at=event.at, recorded=True
                     )
+
+    def forget(self, session_id: str) -> None:
+        """The session's record was removed, and what was asked in it."""
+        for approval_id, known in list(self._approvals.items()):
+            if known.request.session_id == session_id:
+                del self._approvals[approval_id]
+                self._waiting.get(known.request.run_id, set()).discard(approval_id)
 
     def answer(self, approval_id: str, given: ApprovalAnswer, at: datetime, *, instruct: bool) -> StoredApproval:
         """Take an answer, if it is the first; see `Store.answer`."""

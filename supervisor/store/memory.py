@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Sequence
 from datetime import datetime
 from itertools import dropwhile, islice
@@ -11,7 +12,7 @@ import anyio
 import anyio.lowlevel
 import msgspec
 
-from proctor.policies.stream.events import TERMINAL, Event
+from proctor.policies.stream.events import TERMINAL, Event, RecordPruned
 
 from ..errors import StoreError
 from ..facts import (
@@ -26,6 +27,7 @@ from ..facts import (
     RunInfo,
     SessionInfo,
     StoredApproval,
+    StoreSize,
 )
 from . import refusals
 from .claims import Claims
@@ -78,8 +80,9 @@ class MemoryStore:
         if session is None:
             return
         for n in _places(session.data, after, newest_first):
-            if run_id is None or session.run_ids[n] == run_id:
-                yield from_record(session.data[n], session_id=session_id, seq=n + 1)
+            data = session.data[n]
+            if data and (run_id is None or session.run_ids[n] == run_id):
+                yield from_record(data, session_id=session_id, seq=n + 1)
 
     async def log(
         self, *, after: int = 0, tenant: str | None = None, newest_first: bool = False
@@ -88,7 +91,7 @@ class MemoryStore:
         self._check_open()
         for n in _places(self._records.log, after, newest_first):
             entry = self._records.entry(n)
-            if tenant in (None, entry.tenant):
+            if entry is not None and tenant in (None, entry.tenant):
                 yield entry
 
     async def place(self) -> Place:
@@ -228,6 +231,30 @@ class MemoryStore:
         """The number of the latest, 0 when there is none."""
         self._check_open()
         return self._desk.last_instruction
+
+    async def prune(self, event: RecordPruned, *, up_to: int) -> RecordPruned | None:
+        """Remove the record of a session; see `Store.prune`."""
+        self._check_open()
+        left = self._records.prune(event, up_to)
+        if left is not None:
+            self._desk.forget(event.session_id)
+            self._ring()
+        return left
+
+    async def size(self) -> StoreSize:
+        """How much is stored; see `Store.size`."""
+        self._check_open()
+        kept = [data for session in self._sessions.values() for data in session.data if data]
+        return StoreSize(
+            sessions=len(self._sessions),
+            runs=dict(Counter(run.status for run in self._runs.values())),
+            events=len(kept),
+            bytes=sum(map(len, kept)),
+        )
+
+    async def compact(self) -> None:
+        """There is nothing to give back."""
+        self._check_open()
 
     async def wait(self, token: int, timeout_s: float) -> int:
         """Return when something was stored since `token` or the time is up; see `Store.wait`."""

@@ -9,10 +9,10 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from proctor.policies.stream.events import TERMINAL, ApprovalEvent, Event, SessionEvent
+from proctor.policies.stream.events import TERMINAL, ApprovalEvent, Event, RecordPruned, SessionEvent
 
 from ..facts import LogEntry, RunInfo, SessionInfo
-from .chain import SIZE, link, root
+from .chain import SIZE, head_below, link, root
 from .claims import GOING_ON
 from .codec import NEWS, from_record, status_after, to_record
 from .tally import COUNTED, Tally
@@ -25,7 +25,7 @@ class SessionRecords:
 
     def __init__(self, session_id: str) -> None:
         self.info = SessionInfo(session_id=session_id)
-        self.data: list[bytes] = []
+        self.data: list[bytes] = []  # empty: pruned
         self.run_ids: list[str] = []
         self.places = array("q")
         self._digests = bytearray()
@@ -42,6 +42,18 @@ class SessionRecords:
     def digest(self, seq: int) -> bytes:
         """What the record of that seq is chained with."""
         return bytes(self._digests[(seq - 1) * SIZE : seq * SIZE])
+
+    def leave_out(self, count: int) -> None:
+        """The first so many records are pruned."""
+        self.data[:count] = [b""] * count
+        self.run_ids[:count] = [""] * count
+        self.seq_of.clear()
+
+    def begin_after(self, seq: int, head: bytes) -> None:
+        """The records up to that seq are pruned elsewhere; `head` is what the last of them was chained with."""
+        self.leave_out(seq)
+        self.places = array("q", [-1] * seq)
+        self._digests = bytearray(SIZE * (seq - 1)) + head
 
     def note(self, event: Event) -> None:
         """Let the session's own line follow from an event."""
@@ -85,7 +97,7 @@ class Records:
                     check(run_id)
             stored = (self._stored(event) or new_ids.get((session_id, event_id))) if event_id else None
             if stored is None:
-                seq = next_seq.get(session_id) or self.last_seq(session_id) + 1
+                seq = next_seq.get(session_id) or self._next_seq(event)
                 record = to_record(event, seq)
                 stored = record[0]
                 next_seq[session_id] = seq + 1
@@ -95,6 +107,33 @@ class Records:
             result.append(stored)
         self._keep(fresh)
         return result, bool(fresh)
+
+    def _next_seq(self, event: Event) -> int:
+        last = self.last_seq(event.session_id)
+        return event.seq if not last and isinstance(event, RecordPruned) and event.seq > 0 else last + 1
+
+    def prune(self, event: RecordPruned, up_to: int) -> RecordPruned | None:
+        """See `Store.prune`."""
+        session = self.sessions.get(event.session_id)
+        runs = [run for run in self.runs.values() if run.session_id == event.session_id]
+        if session is None or len(session.data) != up_to or any(run.status in GOING_ON for run in runs):
+            return None
+        kept = [n for n, data in enumerate(session.data) if data]
+        left = msgspec.structs.replace(
+            event,
+            first_seq=kept[0] + 1,
+            last_seq=up_to,
+            events=len(kept),
+            runs=len(runs),
+            violations=sum(run.violations for run in runs),
+            head=session.digest(up_to).hex(),
+        )
+        [stored], _ = self.append([left], lambda run_id: None)
+        session.leave_out(up_to)
+        for run in runs:
+            del self.runs[run.run_id]
+        assert isinstance(stored, RecordPruned)
+        return stored
 
     def last_seq(self, session_id: str) -> int:
         """The seq of a session's latest event, 0 when it has none."""
@@ -108,10 +147,13 @@ class Records:
             session = self.sessions[session_id] = SessionRecords(session_id)
         return session
 
-    def entry(self, n: int) -> LogEntry:
-        """The event at that index of the log."""
+    def entry(self, n: int) -> LogEntry | None:
+        """The event at that index of the log; None for one that was pruned."""
         session = self.log[n]
         seq = bisect(session.places, n)
+        data = session.data[seq - 1]
+        if not data:
+            return None
         run = self.runs.get(session.run_ids[seq - 1])
         return LogEntry(
             position=n + 1,
@@ -119,7 +161,7 @@ class Records:
             run_id=session.run_ids[seq - 1],
             seq=seq,
             tenant=None if run is None else run.tenant,
-            data=session.data[seq - 1],
+            data=data,
             digest=session.digest(seq),
         )
 
@@ -144,6 +186,8 @@ class Records:
             ):
                 run_id, session_id, provider = event.run_id, event.session_id, event.provider
                 session = self._note(event)
+            if not session.data and event.seq > 1:
+                session.begin_after(event.seq - 1, head_below(event, root(event.session_id)))
             session.add(data, run_id, len(self.log))
             self.log.append(session)
             if event.event_id:

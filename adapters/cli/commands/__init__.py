@@ -16,12 +16,15 @@ ROOMS = (
     "mcp",  # `proctor mcp`
     "migrate",  # `migrate` and `schema`
     "narrow",  # `narrow`
+    "prune",  # `prune`
     "reap",  # `reap`
     "run",  # `run`
     "runs",  # `runs`
     "serve",  # `serve`
     "show",  # `show`
+    "store",  # `store`
     "tail",  # `tail`
     "test",  # `test`
+    "transfer",  # `export` and `import`
 )
 """Top first: each imports only those below it."""

@@ -31,9 +31,11 @@ ROOMS = (
     "reading",  # connections that only read, in worker threads
     "opening",  # look at a file before it is touched; connect
     "writing",  # the one thread that writes, many appends a transaction
+    "pruning",  # a session's record removed, and the room it took given back
     "claiming",  # who owns a run
     "queries",  # what is asked of a file
     "presence",  # whether what was written is still in the file of that name
+    "header",  # what the first bytes of a file say of it
     "failures",  # an error of SQLite as one of ours
     "recording",  # what one transaction writes
     "desk",  # approvals, and what people answer and order

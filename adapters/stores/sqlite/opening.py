@@ -16,10 +16,9 @@ from urllib.parse import quote
 from proctor.supervisor.errors import StoreError
 
 from .failures import primary_code, store_error
+from .header import HEADER_SIZE, MAGIC, is_cut_short, read_header
 from .schema import APPLICATION_ID, bring_up_to_date, check_version
 
-_MAGIC = b"SQLite format 3\x00"
-_HEADER_SIZE = 100
 _CHECKED_WHOLE = 16 * 1024 * 1024
 """A file up to this size is checked page by page when it is opened, a larger one as it is read."""
 _WAL_PAGES_BEFORE_CHECKPOINT = 2000
@@ -46,7 +45,7 @@ def open_for_writing(
             connection.close()
             raise
     except sqlite3.Error as error:
-        raise (_truncated(path) if _is_cut_short(path) else store_error(error, path)) from error
+        raise (_truncated(path) if is_cut_short(path) else store_error(error, path)) from error
     except OSError as error:
         raise StoreError(
             f"store `{path}` cannot be opened: {error.strerror}; choose a path in a directory that exists",
@@ -66,26 +65,19 @@ def _look(path: Path, busy_timeout_s: float) -> None:
         raise StoreError(f"directory `{path.parent}` does not exist; create it first", kind="unwritable")
     if path.is_dir():
         raise StoreError(f"`{path}` is a directory; name a file in it", kind="unwritable")
-    header = _header(path)
+    header = read_header(path)
     if not header:
         return
-    if not header.startswith(_MAGIC[: len(header)]):
+    if not header.startswith(MAGIC[: len(header)]):
         raise StoreError(f"`{path}` is not a proctor store; choose another path", kind="not_a_store")
-    if len(header) < _HEADER_SIZE:
+    if len(header) < HEADER_SIZE:
         raise _truncated(path)
     if int.from_bytes(header[68:72], "big") != APPLICATION_ID:
         raise StoreError(f"`{path}` is a database of another program; choose another path", kind="not_a_store")
-    if _is_cut_short(path) and not _has_log(path) and _is_cut_short(path):
+    if is_cut_short(path) and not _has_log(path) and is_cut_short(path):
         raise _truncated(path)  # looked at twice: between the looks another process may have written
     if not Path(f"{path}-journal").exists():  # one that is left over is undone by the first writer
         _look_inside(path, busy_timeout_s)
-
-
-def _header(path: Path) -> bytes:
-    if not path.exists():
-        return b""
-    with path.open("rb") as file:
-        return file.read(_HEADER_SIZE)
 
 
 def _look_inside(path: Path, busy_timeout_s: float) -> None:
@@ -113,6 +105,7 @@ def _set_up(
 ) -> None:
     connection.execute(f"PRAGMA synchronous = {synchronous}")
     connection.execute(f"PRAGMA cache_size = -{_WRITER_CACHE_KIB}")
+    connection.execute("PRAGMA auto_vacuum = INCREMENTAL")  # of a new file, before it has a table
     # The application id must reach the file itself before write-ahead logging begins: a first look reads it.
     bring_up_to_date(connection, path)
     _use_write_ahead_log(connection, path, busy_timeout_s)
@@ -143,19 +136,6 @@ def _use_write_ahead_log(connection: sqlite3.Connection, path: Path, busy_timeou
 
 def _truncated(path: Path) -> StoreError:
     return StoreError(f"store `{path}` is truncated: restore a copy, or choose another path", kind="truncated")
-
-
-def _is_cut_short(path: Path) -> bool:
-    """Whether the file is shorter than its own header says."""
-    try:
-        header, size = _header(path), path.stat().st_size
-    except OSError:
-        return False
-    if len(header) < _HEADER_SIZE:
-        return False
-    page_size = int.from_bytes(header[16:18], "big")
-    pages = int.from_bytes(header[28:32], "big")
-    return size < pages * (65536 if page_size == 1 else page_size)
 
 
 def _has_log(path: Path) -> bool:

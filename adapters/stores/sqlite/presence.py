@@ -7,6 +7,8 @@ from pathlib import Path
 
 from proctor.supervisor.errors import StoreError
 
+from .header import HEADER_SIZE, is_cut_short, read_header
+
 
 class Presence:
     """The file and its log as they were when last looked at.
@@ -31,13 +33,17 @@ class Presence:
             raise self._gone("was removed")
         if self._file_id not in (None, _id(found)):
             raise self._gone("was replaced by another file")
-        if found.st_size < self._size:
+        if found.st_size < self._size and not self._is_whole():
             raise StoreError(f"store `{self._path}` was cut short while it was in use", kind="truncated")
         self._file_id, self._size = _id(found), found.st_size
         log = _look(self._log)
         if self._log_id is not None and (log is None or _id(log) != self._log_id):
             raise self._gone("lost the log beside it")
         self._log_id = None if log is None else _id(log)
+
+    def _is_whole(self) -> bool:
+        """Whether a file that has become smaller says so itself: room was given back, by whatever process."""
+        return len(read_header(self._file)) == HEADER_SIZE and not is_cut_short(self._file)
 
     def _gone(self, how: str) -> StoreError:
         return StoreError(f"store `{self._path}` {how} while it was in use", kind="gone")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import TypeVar
 
@@ -36,6 +37,19 @@ class Readers:
             raise StoreError("the store is closed", kind="closed")
         self._check()
         return await anyio.to_thread.run_sync(self._ask, query)
+
+    async def alone(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """Do something, in a worker thread, on a connection of its own that may write."""
+        if self._closed:
+            raise StoreError("the store is closed", kind="closed")
+        return await anyio.to_thread.run_sync(self._alone, work)
+
+    def _alone(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        try:
+            with closing(connect(self._path, "rw", busy_timeout_s=self._busy_timeout_s)) as connection:
+                return work(connection)
+        except sqlite3.Error as error:
+            raise store_error(error, self._path) from error
 
     def close(self) -> None:
         """Close the idle connections; one in use closes when its query ends."""

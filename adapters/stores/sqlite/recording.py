@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from proctor.policies.stream.events import TERMINAL, ApprovalEvent, Event, SessionEvent, at_ms
+from proctor.policies.stream.events import TERMINAL, ApprovalEvent, Event, RecordPruned, SessionEvent, at_ms
 from proctor.supervisor.errors import StoreError
 from proctor.supervisor.facts import ApprovalAnswer, RunInfo, RunStatus, StoredApproval
 from proctor.supervisor.store import chain, refusals
@@ -127,11 +127,20 @@ class Recorder:
         return self._append(batch)
 
     def _append(self, batch: Batch) -> list[Event]:
-        next_seq = {session_id: self._session(session_id).last_seq + 1 for session_id in batch.first_seq}
+        next_seq = {session_id: self._next_seq(session_id, batch) for session_id in batch.first_seq}
         if next_seq != batch.first_seq:
             batch = Batch(batch.events, next_seq)
         self._gather(batch)
         return batch.events
+
+    def _next_seq(self, session_id: str, batch: Batch) -> int:
+        session = self._session(session_id)
+        if not session.last_seq:
+            first = next(event for event in batch.events if event.session_id == session_id)
+            if isinstance(first, RecordPruned) and first.seq > 0:  # what is pruned elsewhere
+                session.head = chain.head_below(first, session.head)
+                return first.seq
+        return session.last_seq + 1
 
     def _append_what_is_new(self, events: Sequence[Event]) -> list[Event]:
         self.write_out()
@@ -177,6 +186,12 @@ class Recorder:
         if batch is not None:
             self.append(batch, look_up=False)
         return answered
+
+    def state_of(self, session_id: str) -> tuple[int, int, bytes]:
+        """A session's key, its last seq and its head, with what was gathered. Raises StaleError."""
+        self.write_out()
+        session = self._session(session_id)
+        return session.key, session.last_seq, session.head
 
     def forget_run(self, run_id: str) -> None:
         """The line of a run was changed: it is read again when it is needed."""

@@ -12,7 +12,7 @@ from typing import Any
 import anyio
 import anyio.lowlevel
 
-from proctor.policies.stream.events import Event
+from proctor.policies.stream.events import Event, RecordPruned
 from proctor.supervisor.errors import StoreError, UsageError
 from proctor.supervisor.facts import (
     ANY_RUN,
@@ -26,9 +26,10 @@ from proctor.supervisor.facts import (
     RunInfo,
     SessionInfo,
     StoredApproval,
+    StoreSize,
 )
 
-from . import claiming, desk, queries
+from . import claiming, desk, pruning, queries
 from .log import latest_place, log_page
 from .opening import open_for_writing
 from .reading import Readers
@@ -36,6 +37,7 @@ from .rows import Batch
 from .wakeups import Bell
 from .writing import SQLiteWriter
 
+_BETWEEN_STEPS_S = 0.01
 _SYNCHRONOUS = ("FULL", "EXTRA", "NORMAL", "OFF")
 
 
@@ -204,6 +206,23 @@ class SQLiteStore:
     async def last_instruction(self) -> int:
         """The number of the latest, 0 when there is none."""
         return await self._readers.ask(desk.last_instruction)
+
+    async def prune(self, event: RecordPruned, *, up_to: int) -> RecordPruned | None:
+        """Remove the record of a session; see `Store.prune`."""
+        return await self._writer.do(lambda recorder, _: pruning.prune(recorder, event, up_to))
+
+    async def size(self) -> StoreSize:
+        """How much is stored; see `Store.size`."""
+        return await self._readers.ask(pruning.size)
+
+    async def compact(self) -> None:
+        """Give room back step by step, with time for others to write between; a file made by an older version is
+        written anew once, while no run goes on.
+        """
+        more = True
+        while more:
+            more = await self._readers.alone(pruning.give_back)
+            await anyio.sleep(_BETWEEN_STEPS_S)
 
     async def wait(self, token: int, timeout_s: float) -> int:
         """Return when something was stored since `token` or the time is up; see `Store.wait`.

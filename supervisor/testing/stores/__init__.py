@@ -11,6 +11,7 @@ ROOMS = (
     "lifetime",  # tests of waiting, closing, opening again
     "listing",  # tests of what lists say of runs
     "logged",  # tests of the log of all sessions
+    "pruning",  # tests of removing a session's record
     "checks",  # what the tests of the Store port share
 )
 """Top first: each imports only those below it."""

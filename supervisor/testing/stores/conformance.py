@@ -27,6 +27,7 @@ from .finding import FindingChecks
 from .lifetime import LifetimeChecks
 from .listing import ListingChecks
 from .logged import LogChecks
+from .pruning import PruningChecks
 
 
 class StoreConformance(
@@ -34,6 +35,7 @@ class StoreConformance(
     FindingChecks,
     ListingChecks,
     LogChecks,
+    PruningChecks,
     FidelityChecks,
     ClaimingChecks,
     AnsweringChecks,

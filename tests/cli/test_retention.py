@@ -1,0 +1,114 @@
+"""`store`, `prune`, `export` and `import`."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from proctor.adapters.cli.moments import room
+from proctor.adapters.stores import SQLiteStore
+from proctor.policies.stream.events import PolicyViolated, RunCompleted, RunStarted
+
+Cli = Any
+
+
+async def fill(path: Path) -> None:
+    """Two sessions of 100 days ago, in one of which a rule was broken, and one of today."""
+    async with SQLiteStore(path) as store:
+        for name, days in (("old", 100), ("broken", 100), ("new", 0)):
+            ids: Any = {"run_id": f"run_{name}", "session_id": name, "at": datetime.now(UTC) - timedelta(days=days)}
+            found = [PolicyViolated(**ids)] if name == "broken" else []
+            await store.append([RunStarted(**ids), *found, RunCompleted(**ids)])
+
+
+@pytest.fixture
+def path(place: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("PROCTOR_STORE", str(place / "some.db"))
+    anyio.run(fill, place / "some.db")
+    return place / "some.db"
+
+
+def test_store_says_where_it_is_and_how_much_it_holds(cli: Cli, path: Path) -> None:
+    """For people and for programs."""
+    [found] = cli("store", "--json").lines
+
+    assert (found["path"], found["sessions"], found["runs"], found["events"]) == (str(path), 3, {"completed": 3}, 7)
+    assert found["bytes"] > 10_000
+    assert f"store     {path}\n" in cli("store").out
+    assert "runs      3: 3 completed\n" in cli("store").out
+
+
+def test_prune_says_what_it_would_remove_and_what_it_removed(cli: Cli, path: Path) -> None:
+    """And what it kept, and why."""
+    tried = cli("prune", "--older-than", "90d", "--dry-run")
+    kept = cli("prune", "--older-than", "90d", "--keep-violations", "--by", "ops")
+    [rest] = cli("prune", "--older-than", "90d", "--json").lines
+
+    assert tried.out == "would remove 2 sessions: 2 runs, 5 events\n"
+    assert kept.out.startswith("removed 1 sessions: 1 runs, 2 events\nkept 1 with violations\nthe store took ")
+    assert (rest["sessions"], rest["events"], rest["dry_run"]) == (1, 3, False)
+    assert [line["run_id"] for line in cli("runs", "--json").lines] == ["run_new"]
+    assert [line["type"] for line in cli("tail", "--json").lines] == [
+        "run_started",
+        "run_completed",
+        "record_pruned",
+        "record_pruned",
+    ]
+
+
+@pytest.mark.parametrize("command", [("prune", "--older-than", "1d"), ("store",)])
+def test_no_store_is_an_empty_one(cli: Cli, place: Path, command: tuple[str, ...]) -> None:
+    """It is not made."""
+    answer = cli(*command, "--store", place / "none.db")
+
+    assert (answer.code, answer.out) == (0, "")
+    assert not (place / "none.db").exists()
+
+
+def test_what_is_exported_is_imported_elsewhere(cli: Cli, path: Path, place: Path) -> None:
+    """By way of a file or of standard output and input."""
+    lines = cli("export").out
+    written = cli("export", "-o", "record.jsonl", "--session", "broken")
+    first = cli("import", "-", "--store", "other.db", stdin=lines)
+    second = cli("import", "record.jsonl", "--store", "other.db", "--json")
+
+    assert [json.loads(line)["event"]["type"] for line in lines.splitlines()[-2:]] == ["run_started", "run_completed"]
+    assert written.err == "4 lines in record.jsonl\n"
+    assert first.out == "stored 3 runs and 7 events\n"
+    assert second.lines == [{"runs": 0, "events": 0, "already_there": 3}]
+    assert cli("export", "--store", "other.db").out.splitlines()[1:] == lines.splitlines()[1:]
+    assert cli("runs", "--json", "--store", "other.db").lines == cli("runs", "--json").lines
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        (("prune",), "`--older-than AGE` is missing"),
+        (("prune", "--older-than", "90"), "`90` is no age; write `90d`"),
+        (("export", "--session", "nobody"), "there is no session `nobody`"),
+        (("import", "some.db"), "line 1"),
+    ],
+)
+def test_what_makes_no_sense_is_exit_code_2(cli: Cli, path: Path, command: tuple[str, ...], message: str) -> None:
+    """It says what to write instead."""
+    answer = cli(*command)
+
+    assert answer.code == 2
+    assert message in answer.err
+
+
+def test_sizes_are_short() -> None:
+    """As a file manager shows them."""
+    assert [room(size) for size in (0, 1023, 1024, 1_048_500, 5 * 2**20, 3 * 2**30)] == [
+        "0 B",
+        "1023 B",
+        "1.0 KiB",
+        "1023.9 KiB",
+        "5.0 MiB",
+        "3.0 GiB",
+    ]

@@ -1,0 +1,186 @@
+"""Sessions that ended long ago are removed; the record goes out as lines and comes back as it was."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from proctor.adapters.stores import SQLiteStore
+from proctor.policies.policy import Policy
+from proctor.policies.stream.events import (
+    Event,
+    MessageReceived,
+    PolicyViolated,
+    RecordPruned,
+    RunCompleted,
+    RunStarted,
+    Unrecognized,
+)
+from proctor.supervisor import (
+    MemoryStore,
+    RunInfo,
+    StoreError,
+    UsageError,
+    export_lines,
+    import_lines,
+    prune,
+    run_once,
+)
+from proctor.supervisor.ports import Store
+from proctor.supervisor.testing import FakeAdapter
+
+pytestmark = pytest.mark.anyio
+
+NOW = datetime(2026, 6, 1, tzinfo=UTC)
+DAYS_90 = timedelta(days=90)
+
+
+@asynccontextmanager
+async def store_at(path: Path | None) -> AsyncIterator[Store]:
+    store: Any = MemoryStore() if path is None else SQLiteStore(path)
+    try:
+        yield store
+    finally:
+        await store.aclose()
+
+
+async def add(store: Store, name: str, days: int, *more: Event, over: bool = True) -> None:
+    """A session of one run, so many days ago."""
+    ids: Any = {"run_id": f"run_{name}", "session_id": name}
+    at = NOW - timedelta(days=days)
+    await store.create_run(RunInfo(created_at=at, spec={"prompt": name, "context": {"tenant": "acme"}}, **ids))
+    events: list[Event] = [RunStarted(at=at, **ids), MessageReceived(at=at, content=f"of {name}", **ids), *more]
+    await store.append([*events, RunCompleted(at=at, **ids)] if over else events)
+
+
+async def lines_of(store: Store, **of: Any) -> list[bytes]:
+    return [line async for line in export_lines(store, **of)]
+
+
+async def test_what_ended_long_ago_is_removed_and_nothing_else() -> None:
+    """Not what is younger, goes on, was resumed since, or, where that is asked, broke a rule."""
+    store = MemoryStore()
+    await add(store, "old", 100)
+    await add(store, "young", 10)
+    await add(store, "going", 100, over=False)
+    await add(store, "resumed", 100)
+    await add(store, "broken", 100, PolicyViolated(run_id="run_broken", session_id="broken"))
+    resumed: Any = {"run_id": "run_again", "session_id": "resumed", "at": NOW - timedelta(days=1)}
+    await store.append([RunStarted(**resumed), RunCompleted(**resumed)])
+    tried = await prune(store, older_than=DAYS_90, keep_violations=True, dry_run=True, now=NOW)
+    there = len(await store.runs())
+    kept = await prune(store, older_than=DAYS_90, keep_violations=True, by="ops", now=NOW)
+    rest = await prune(store, older_than=DAYS_90, by="ops", now=NOW)
+    again = await prune(store, older_than=DAYS_90, by="ops", now=NOW)
+
+    assert there == 6
+    assert tried == kept
+    assert (kept.sessions, kept.runs, kept.events, kept.kept_with_violations, kept.kept_going_on) == (1, 1, 3, 1, 0)
+    assert (rest.sessions, rest.kept_with_violations) == (1, 0)
+    assert again.sessions == 0
+    assert {run.session_id for run in await store.runs()} == {"young", "going", "resumed"}
+    [left] = [event async for event in store.read("old")]
+    assert isinstance(left, RecordPruned)
+    assert (left.seq, left.by, left.reason) == (4, "ops", "nothing was stored for more than 90 days, 0:00:00")
+
+
+async def test_a_session_with_a_run_that_is_not_over_is_said_to_be_kept() -> None:
+    """An old run of it ended, another one never did."""
+    store = MemoryStore()
+    await add(store, "s", 100)
+    await store.create_run(RunInfo(run_id="waiting", session_id="s"))
+    report = await prune(store, older_than=DAYS_90, now=NOW)
+
+    assert (report.sessions, report.kept_going_on) == (0, 1)
+
+
+async def test_a_pruned_session_is_not_resumed(permissive: Policy) -> None:
+    """What its limits count is gone, so they would be counted anew."""
+    store = MemoryStore()
+    await add(store, "s", 100)
+    await prune(store, older_than=DAYS_90, now=NOW)
+    with pytest.raises(UsageError, match="was pruned"):
+        await run_once(FakeAdapter(), "go", policies=[permissive], store=store, session_id="s")
+
+    assert [run.status for run in await store.runs()] in ([], ["failed"], ["cancelled"])
+
+
+@pytest.mark.parametrize("kind", ["memory", "sqlite"])
+async def test_a_record_goes_out_and_comes_back_as_it_was(tmp_path: Path, kind: str) -> None:
+    """Byte for byte, runs and their lines, what was pruned and what is not understood too; as often as one likes."""
+    paths = (None, None) if kind == "memory" else (tmp_path / "a.db", tmp_path / "b.db")
+    async with store_at(paths[0]) as store, store_at(paths[1]) as other:
+        await add(store, "gone", 100)
+        await prune(store, older_than=DAYS_90, now=NOW)
+        await add(store, "a", 20, Unrecognized(run_id="run_a", session_id="a", raw={"type": "news", "x": [1, None]}))
+        await add(store, "b", 10, over=False)
+        await store.create_run(RunInfo(run_id="created", session_id="c", spec={"prompt": "later"}))
+        lines = await lines_of(store)
+        first = await import_lines(other, lines)
+        second = await import_lines(other, lines)
+        there = await lines_of(other)
+
+        assert there[1:] == lines[1:]
+        assert (first.runs, first.events, first.already_there) == (3, 7, 0)
+        assert (second.runs, second.events, second.already_there) == (0, 0, 7)
+        assert await other.runs() == await store.runs()
+        digests = [[entry.digest async for entry in one.log()] for one in (store, other)]
+        assert digests[0] == digests[1]
+        assert [event.seq for event in await other.append([MessageReceived(session_id="gone")])] == [5]
+
+
+async def test_an_import_that_broke_off_goes_on() -> None:
+    """From whatever line; and what came later is added."""
+    store = MemoryStore()
+    await add(store, "a", 3)
+    await add(store, "b", 2)
+    lines = await lines_of(store)
+    for cut in range(1, len(lines) + 1):
+        other = MemoryStore()
+        await import_lines(other, lines[:cut])
+        await import_lines(other, lines)
+
+        assert (await lines_of(other))[1:] == lines[1:]
+
+
+async def test_one_session_goes_out_by_itself() -> None:
+    """Its runs and its events."""
+    store, other = MemoryStore(), MemoryStore()
+    await add(store, "a", 3)
+    await add(store, "b", 2)
+    await import_lines(other, await lines_of(store, session_id="b"))
+
+    assert [run.run_id for run in await other.runs()] == ["run_b"]
+    assert [event async for event in other.read("b")] == [event async for event in store.read("b")]
+
+
+async def test_another_record_under_the_same_name_is_a_conflict() -> None:
+    """Nothing of it is mixed in."""
+    store, other = MemoryStore(), MemoryStore()
+    await add(store, "s", 3)
+    await other.append([MessageReceived(session_id="s", content=n) for n in range(3)])
+    with pytest.raises(StoreError, match="another one here") as refused:
+        await import_lines(other, await lines_of(store))
+
+    assert refused.value.kind == "conflict"
+    assert await other.last_seq("s") == 3
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        ([b'{"type":"run_started"}'], "line 1"),
+        ([b'{"format":"other"}'], "line 1: this is no `proctor record 1`"),
+        ([b'{"format":"proctor record 1"}', b"{"], "line 2"),
+        ([b'{"format":"proctor record 1"}', b'{"event":{"type":"run_started","seq":"x"}}'], "line 2"),
+    ],
+)
+async def test_lines_of_something_else_are_one_clear_error(lines: list[bytes], message: str) -> None:
+    """With their number."""
+    with pytest.raises(UsageError, match=message):
+        await import_lines(MemoryStore(), lines)
