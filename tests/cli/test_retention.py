@@ -89,7 +89,7 @@ def test_what_is_exported_is_imported_elsewhere(cli: Cli, path: Path, place: Pat
     ("command", "message"),
     [
         (("prune",), "`--older-than AGE` is missing"),
-        (("prune", "--older-than", "90"), "`90` is no age; write `90d`"),
+        (("prune", "--older-than", "90"), "`90` is not an age; write `90d`"),
         (("export", "--session", "nobody"), "there is no session `nobody`"),
         (("import", "some.db"), "line 1"),
     ],
