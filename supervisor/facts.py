@@ -134,8 +134,14 @@ ANY_RUN = RunFilter()
 
 
 class StoreSize(msgspec.Struct, frozen=True, kw_only=True):
-    """How much is stored. `bytes` is the room it takes, `free_bytes` how much of that nothing takes any more; 0 where
-    a store cannot say. `runs` counts by status.
+    """How much a store holds.
+
+    Attributes:
+        sessions: How many sessions, those of which only a `record_pruned` is left included.
+        runs: How many runs, by status.
+        events: How many events.
+        bytes: The room they take, in bytes.
+        free_bytes: How much of that nothing takes any more, in bytes; 0 where a store cannot say.
     """
 
     sessions: int = 0

@@ -18,7 +18,15 @@ _ENDED = frozenset(("completed", "failed", "cancelled"))
 
 
 class PruneReport(msgspec.Struct, kw_only=True):
-    """What was removed, and what of that age was kept: sessions in which a run is not over, those with violations."""
+    """What pruning did, or would do.
+
+    Attributes:
+        sessions: How many sessions were removed.
+        runs: How many runs they had.
+        events: How many events they had.
+        kept_going_on: How many sessions of that age were kept because a run of them is not over.
+        kept_with_violations: How many were kept because a rule was broken in them.
+    """
 
     sessions: int = 0
     runs: int = 0
@@ -36,11 +44,22 @@ async def prune(
     dry_run: bool = False,
     now: datetime | None = None,
 ) -> PruneReport:
-    """Remove the sessions in which nothing was stored for longer than `older_than`, and give the room back.
+    """Remove the sessions in which nothing was stored for a long time, and give the room back.
 
-    A session is removed as a whole, never while a run of it goes on, and with `keep_violations` only where no rule
-    was broken in it. One event stays in its place, `record_pruned`, so that no number is given twice; it cannot be
-    resumed. `dry_run`: only say what would be removed.
+    A session is removed as a whole, never while a run of it goes on. One event stays in its place, `record_pruned`, so
+    that no number is given twice; it cannot be resumed.
+
+    Args:
+        store: the store.
+        older_than: how long nothing was stored.
+        keep_violations: keep sessions in which a rule was broken.
+        by: who removes them; recorded.
+        dry_run: only say what would be removed.
+        now: the moment to count back from; the present one by default.
+
+    Raises:
+        UsageError: `older_than` is no time.
+        StoreError: the store cannot be read or written.
     """
     check_store(store)
     if not isinstance(older_than, timedelta) or older_than < timedelta(0):

@@ -47,7 +47,13 @@ _line = msgspec.json.Decoder(_Line).decode
 
 
 class ImportReport(msgspec.Struct, kw_only=True):
-    """What was stored, and what was there already."""
+    """What an import did.
+
+    Attributes:
+        runs: How many runs were stored.
+        events: How many events were stored.
+        already_there: How many events were there already.
+    """
 
     runs: int = 0
     events: int = 0
@@ -57,6 +63,10 @@ class ImportReport(msgspec.Struct, kw_only=True):
 async def export_lines(store: Store, *, session_id: str | None = None) -> AsyncGenerator[bytes, None]:
     """The record of a store, or of one session, as lines: what it is, the runs in the order they were created, the
     events in the order they were stored. What is stored meanwhile may be left out.
+
+    Args:
+        store: the store whose record it is.
+        session_id: of this session only.
     """
     check_store(store)
     place = await store.place()
@@ -78,8 +88,15 @@ async def export_lines(store: Store, *, session_id: str | None = None) -> AsyncG
 
 async def import_lines(store: Store, lines: Iterable[bytes]) -> ImportReport:
     """Store what `export_lines` gave. What is there already is left as it is, so an import that broke off can be done
-    again. Raises UsageError for lines of something else, StoreError(kind="conflict") where a session of that id has
-    another record.
+    again.
+
+    Args:
+        store: where it is to be.
+        lines: the lines, the first of which says what they are.
+
+    Raises:
+        UsageError: the lines are something else.
+        StoreError: a session of that id has another record (`conflict`), or it cannot be stored.
     """
     check_store(store)
     importing = _Import(store)
