@@ -46,8 +46,8 @@ async def prune(
 ) -> PruneReport:
     """Remove the sessions in which nothing was stored for a long time, and give the room back.
 
-    A session is removed as a whole, never while a run of it goes on. One event stays in its place, `record_pruned`, so
-    that no number is given twice; it cannot be resumed.
+    A session is removed as a whole, never while a run of it goes on. One event stays in its place, `record_pruned`,
+    so that no number is given twice; it cannot be resumed.
 
     Args:
         store: the store.
