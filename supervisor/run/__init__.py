@@ -10,6 +10,7 @@ ROOMS = (
     "stored",  # whether a store gave back what it was given
     "provider_reader",  # reading a provider
     "cancel_ladder",  # ending a provider step by step
+    "apart",  # code of others that may be left behind
     "isolation",  # code of others, whose cancels end only itself
     "latch",  # something that happens once
     "services",  # what many runs share

@@ -8,8 +8,8 @@ from typing import Any
 import anyio
 
 from ..ports import Rung
+from .apart import Apart
 from .clock import Clock
-from .isolation import contained
 from .latch import Latch
 
 
@@ -29,15 +29,15 @@ async def walk(rungs: Sequence[Rung], ended: Latch | anyio.Event, clock: Clock) 
 async def _take(rung: Rung, ended: Latch | anyio.Event, clock: Clock) -> dict[str, Any]:
     started = clock.monotonic()
     taken: dict[str, Any] = {"rung": rung.name}
+    act = Apart(rung.act)
     with anyio.move_on_after(rung.bound_s):
-        try:
-            evidence = await contained(rung.act)
-        except Exception as error:  # the next rung is the answer to a rung that fails
-            taken["error"] = f"{type(error).__name__}: {error}"
-        else:
-            if evidence:
-                taken["evidence"] = evidence
+        await act.done.wait()
+        if act.error is not None:  # the next rung is the answer to a rung that fails
+            taken["error"] = f"{type(act.error).__name__}: {act.error}"
+        elif act.result:
+            taken["evidence"] = act.result
         await ended.wait()
+    act.cancel()
     taken["took_ms"] = round((clock.monotonic() - started) * 1000, 1)
     taken["ended"] = ended.is_set()
     return taken

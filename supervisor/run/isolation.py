@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 import anyio
-from anyio.lowlevel import cancel_shielded_checkpoint
-from sniffio import current_async_library
 
 from ..errors import as_error
 
@@ -52,18 +49,6 @@ def own_error(raised: BaseException) -> Exception:
     if anyio.current_effective_deadline() == -math.inf:
         raise raised
     return SelfCancelledError("it was cancelled by its own code")
-
-
-async def take_up_cancel() -> None:
-    """On asyncio, code of others may have cancelled this task, in which it ran: hear of it here, and go on."""
-    try:
-        await cancel_shielded_checkpoint()
-    except anyio.get_cancelled_exc_class() as error:
-        own_error(error)
-    if current_async_library() == "asyncio" and anyio.current_effective_deadline() != -math.inf:
-        task = asyncio.current_task()
-        while task is not None and task.cancelling():
-            task.uncancel()
 
 
 def _is_cancel(error: BaseException) -> bool:

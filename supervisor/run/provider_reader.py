@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Any
-
-import anyio
 
 from proctor.policies.stream.events import Event
 
-from ..errors import as_error
+from ..errors import ProviderError, as_error
 from ..ports import Adapter, Launch, Provider, Rung
 from . import cancel_ladder as ladder
+from .apart import Apart
 from .clock import Clock
-from .isolation import own_error, take_up_cancel
 from .latch import Latch
 
 TURN = 128
 """The most events read from a provider that never waits, before others have their turn."""
+EXIT_S = 30.0
+"""So long may a client take to leave once its stream has ended."""
 
 
 class ProviderReader:
@@ -25,7 +26,18 @@ class ProviderReader:
     awaited after each `TURN` of them, and whenever it is `crowded()`.
     """
 
-    __slots__ = ("_adapter", "_crowded", "_ended", "_provider", "_rest", "_scope", "_take", "_walking", "rungs")
+    __slots__ = (
+        "_abandoned",
+        "_adapter",
+        "_client",
+        "_crowded",
+        "_ended",
+        "_provider",
+        "_rest",
+        "_take",
+        "_walking",
+        "rungs",
+    )
 
     def __init__(
         self,
@@ -39,37 +51,41 @@ class ProviderReader:
         self._take = take
         self._rest = rest
         self._crowded = crowded
-        self._scope = anyio.CancelScope()
+        self._client: Apart[None] | None = None
+        self._abandoned = False
         self._ended: Latch | None = None
         self._provider: Provider | None = None
         self._walking: Latch | None = None
         self.rungs: list[dict[str, Any]] = []
 
     async def run(self, launch: Launch) -> Exception | None:
-        """Start the client and read it to its end; returns what the client raised."""
-        self._ended = Latch()
-        error: Exception | None = None
-        try:
-            with self._scope:
-                await self._adapter.prepare()
-                async with self._adapter.open(launch) as provider:
-                    self._provider = provider
-                    try:
-                        await self._read(provider)
-                    finally:
-                        self._ended.set()
-        except BaseException as raised:
-            error = own_error(raised)
-        finally:
-            self._ended.set()
-        await take_up_cancel()
+        """Start the client and read it to its end; returns what the client raised, or that it does not let go."""
+        self._ended = ended = Latch()
+        self._client = client = Apart(partial(self._live, launch, ended))
+        await ended.wait()
+        released = await client.released(0 if self._abandoned else EXIT_S)
         if self._walking is not None:
             await self._walking.wait()
-        return error
+        if released:
+            return client.error
+        self.rungs.append({"rung": "release", "released": False})
+        return ProviderError("the agent was not released: it does not end, whatever it is told, and is left behind")
+
+    async def _live(self, launch: Launch, ended: Latch) -> None:
+        try:
+            await self._adapter.prepare()
+            async with self._adapter.open(launch) as provider:
+                self._provider = provider
+                try:
+                    await self._read(provider)
+                finally:
+                    ended.set()
+        finally:
+            ended.set()
 
     async def cancel(self, clock: Clock) -> None:
         """End the client down its ladder; what was tried is in `rungs`. To be called once."""
-        if self._ended is None or self._ended.is_set():
+        if self._ended is None or self._client is None or self._ended.is_set():
             return
         self._walking = Latch()
         try:
@@ -77,7 +93,9 @@ class ProviderReader:
         finally:
             if not self._ended.is_set():
                 self.rungs.append({"rung": "abandon"})
-                self._scope.cancel()
+                self._abandoned = True
+                self._client.cancel()
+                self._ended.set()
             self._walking.set()
 
     def _ladder(self) -> Sequence[Rung]:
