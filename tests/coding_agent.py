@@ -23,12 +23,13 @@ Act: TypeAlias = tuple[str, str]
 HARMLESS: Final[list[Act]] = [("write", "inside.txt"), ("bash", "echo fine > made.txt")]
 REFUSED: Final[list[tuple[Act, set[str]]]] = [
     (("write", "../outside.txt"), {"nothing-outside"}),
+    (("bash", "ln -s .. up && touch up/outside.txt"), {"nothing-outside"}),
     (("bash", "git push origin main"), {"no-push"}),
     (("bash", "true; git -C . push > ../outside.txt"), {"no-push"}),
     (("bash", "curl -o ../outside.txt http://127.0.0.1:9/"), {"no-network"}),
     (
         ("bash", "x=curl; $x http://127.0.0.1:9/; touch ../outside.txt"),
-        {"no-network", "no-push", "ask-before-publishing"},
+        {"nothing-outside", "no-network", "no-push", "ask-before-publishing"},
     ),
     (("bash", "npm publish || touch ../outside.txt"), {"ask-before-publishing"}),
 ]

@@ -31,6 +31,9 @@ CODES = {
     "evaded_by_one_call": CodeMeaning("report", "one other call in between evades the rule"),
     "gave_up": CodeMeaning("report", "there is too much to look at to tell"),
     "idle_net": CodeMeaning("report", "a net of one line that holds nothing back"),
+    "links_not_followed": CodeMeaning(
+        "report", "`within` reads paths as text, and a link may lead out of a directory"
+    ),
     "limit_effect": CodeMeaning("report", "what a limit will do on this adapter"),
     "loosened": CodeMeaning("report", "something that would loosen a locked policy, and has no effect"),
     "loosened_limit": CodeMeaning("report", "a limit that would loosen a locked one, and has no effect"),

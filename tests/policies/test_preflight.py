@@ -520,6 +520,17 @@ def test_a_net_with_too_many_markings_is_reported() -> None:
             ("git-test",),
         ),
         (
+            [
+                {
+                    "tool_rules": [
+                        {"deny": [{"tool": "write", "where": [{"not": [{"path": "$.path", "within": "."}]}]}]}
+                    ]
+                }
+            ],
+            "links_not_followed",
+            (".",),
+        ),
+        (
             [{"tool_rules": [{"deny": ["ba*"]}]}, rules(before("x", "bash"))],
             "shadowed",
             ("`before-1`: `x` before `bash`", "`deny-1`: no `ba*`"),

@@ -1,12 +1,16 @@
-"""Rules that hold less than they seem to: an adjacency that a call in between evades, virtual names as evidence."""
+"""Rules that hold less than they seem to: an adjacency that a call in between evades, virtual names, links."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
 import msgspec
+from msgspec import UNSET
 
+from ...language.conditions import Condition
+from ...language.selectors import ToolWhere
 from ...rules.record import Rule
+from ...rules.wording import items_of
 from ...stack.clauses import Clause
 from ...values.globs import matcher
 from ..alphabet.call_classes import Kinds
@@ -29,6 +33,7 @@ def evasion_findings(
                 of_clause = systems_of([keyless], kinds)
             yield from _adjacency(clause, clause.record, of_clause)
         yield from _virtual_evidence(clause)
+        yield from _links(clause)
 
 
 def _adjacency(clause: Clause, rule: Rule, systems: Iterable[System]) -> Iterator[PreflightFinding]:
@@ -58,3 +63,26 @@ def _virtual_evidence(clause: Clause) -> Iterator[PreflightFinding]:
             witness=tuple(found),
             suggestion="anchor the pattern, or take a tool of its own as evidence",
         )
+
+
+def _links(clause: Clause) -> Iterator[PreflightFinding]:
+    """`within` looks nothing up: a path inside a directory may be a link that leads out of it."""
+    wheres = (item.where for each in clause.roles.all() for item in items_of(each) if isinstance(item, ToolWhere))
+    named = dict.fromkeys(name for where in wheres for name in _directories(where))
+    if named:
+        yield finding(
+            "links_not_followed",
+            clause,
+            f"{', '.join(f'`within: {name}`' for name in named)} reads paths as text: links are not followed",
+            witness=tuple(named),
+            suggestion="keep links out: deny `runs: [ln]`, and look at those that the workspace brings",
+        )
+
+
+def _directories(conditions: Iterable[Condition]) -> Iterator[str]:
+    for condition in conditions:
+        if condition.within is not UNSET:
+            yield condition.within
+        for inner in (condition.any_of, condition.not_):
+            if inner is not UNSET:
+                yield from _directories(inner)
