@@ -34,6 +34,24 @@ def test_it_prints_a_url_that_works_and_ends_in_order(place: Path, end: int) -> 
     assert (process.returncode, out, err) == (0, "", "serving until Ctrl-C\n")
 
 
+def test_streams_that_are_open_do_not_hold_up_the_end(place: Path) -> None:
+    """They are closed in order."""
+    process = subprocess.Popen(SERVE, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    try:
+        url, _, token = process.stdout.readline().strip().partition("#token=")
+        request = Request(f"{url}api/changes", headers={"Authorization": f"Bearer {token}"})
+        with urlopen(request, timeout=20) as stream:
+            assert stream.readline() == b": open\n"
+            process.terminate()
+            rest = stream.read()
+    finally:
+        process.communicate(timeout=20)
+
+    assert process.returncode == 0
+    assert b"Traceback" not in rest
+
+
 def test_a_token_of_the_environment_is_not_printed(place: Path) -> None:
     """Whoever set it has it."""
     token = "a-token-of-the-environment"

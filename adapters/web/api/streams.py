@@ -6,8 +6,10 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from typing import Any
 
+import anyio
 import msgspec
 from sse_starlette import EventSourceResponse, ServerSentEvent
+from starlette.types import Receive, Scope, Send
 
 from proctor.policies.stream.codec import encode_event
 from proctor.supervisor.errors import UsageError
@@ -94,7 +96,27 @@ def _streaming(asked: Asked, messages: AsyncGenerator[ServerSentEvent]) -> Any:
         finally:
             state.streams -= 1
 
-    return EventSourceResponse(counted(), ping=PING_S, shutdown_event=state.closing, sep="\n")
+    return _Stream(counted(), state.closing)
+
+
+class _Stream(EventSourceResponse):
+    """Ends in order when the server does: whoever reads it connects again elsewhere, or later."""
+
+    def __init__(self, messages: AsyncIterator[ServerSentEvent], closing: anyio.Event | None) -> None:
+        super().__init__(messages, ping=PING_S, sep="\n")
+        self._closing = closing or anyio.Event()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._end, tasks.cancel_scope)
+            await super().__call__(scope, receive, send)
+            tasks.cancel_scope.cancel()
+        if self._closing.is_set():
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def _end(self, scope: anyio.CancelScope) -> None:
+        await self._closing.wait()
+        scope.cancel()
 
 
 async def _sent(subscription: Subscription, types: frozenset[str]) -> AsyncGenerator[ServerSentEvent]:

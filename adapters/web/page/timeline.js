@@ -1,7 +1,7 @@
 // A run's events as a line of time: a call is one card, from its request to its outcome, with why it was decided so.
 
 import { fill, h, sentence } from "./dom.js";
-import { clock, content, number, oneLine, text, usd } from "./format.js";
+import { clock, content, limitName, number, oneLine, text, usd } from "./format.js";
 
 /** The types that are told; others, such as pieces of text, are not asked for. */
 export const TYPES = [
@@ -201,7 +201,7 @@ const TELLERS = {
     return quiet(event.scope === "cumulative" ? `${words} so far` : `+ ${words}`);
   },
   policy_violation: (event) => banner(sentence(`${event.policy}/${event.rule}: ${event.message} (${event.enforcement})`), event.action === "warn" ? "" : "bad"),
-  budget_warning: (event) => banner(`${event.limit}: ${number(event.used)} of ${number(event.max)} used`, ""),
+  budget_warning: (event) => banner(`${limitName(event.limit)}: ${number(event.used)} of ${number(event.max)} used`, ""),
   error_occurred: (event) => banner(`${event.code} ${event.message}`, "bad"),
   error_recovered: (event) => quiet(`recovered: ${event.code} ${event.message}`),
   run_completed: (event) => banner(`Completed. ${text(event.output ?? "")}`, "good", "message"),

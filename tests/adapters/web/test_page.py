@@ -284,4 +284,9 @@ def test_every_view_can_be_read_and_used_by_all(browser: Any, site: Site, scheme
             found = axe.Axe().run(tab, options={"resultTypes": ["violations"]}).response["violations"]
             assert [(each["id"], each["nodes"][0]["html"]) for each in found] == []
             assert tab.evaluate("document.documentElement.scrollWidth <= innerWidth")
+            wider = tab.evaluate(
+                """() => [...document.querySelectorAll(".card")]
+                    .filter((card) => card.scrollWidth > card.clientWidth).map((card) => card.className)"""
+            )
+            assert wider == []
     context.close()
