@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import random
 from collections import Counter
+from itertools import chain
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, note, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from reference.directed import session, smallest
+from reference.agreeing import agree
+from reference.directed import session
 from reference.generating import FAMILIES, contexts, nets, policies, sessions, tool_rules
 from reference.twins import Step, Twins, Variant, compiled
 
@@ -27,32 +29,11 @@ variants = st.sampled_from(["live", "snapshot", "fold"])
 randoms = st.integers(0, 2**32)
 
 
-def agree(stack: list[Any], steps: list[Step], variant: Variant, context: RunContext, seed: int) -> Counter[str]:
-    """Play a session on both, and others made for the policy; returns what was seen on the way.
-
-    One that does not load says nothing.
-    """
-    seen: Counter[str] = Counter()
-    try:
-        policy = compiled(stack)
-    except PolicyError:
-        return seen
-
-    def differ(played: list[Step]) -> bool:
-        twins = Twins(stack, policy, variant, context)
-        try:
-            twins.play(played)
-        except AssertionError:
-            return True
-        seen.update(twins.seen)
-        return False
-
+def alike(stack: list[Any], steps: list[Step], variant: Variant, context: RunContext, seed: int) -> Counter[str]:
+    """Play a session on both, and others made for the policy; returns what was seen on the way."""
     made = random.Random(seed)
-    for played in [steps, *(session(made, stack) for _ in range(SESSIONS - 1))]:
-        if differ(played):
-            shortest = smallest(played, differ)
-            note(f"session: {shortest}")
-            Twins(stack, policy, variant, context).play(shortest)
+    played = chain([steps], (session(made, stack) for _ in range(SESSIONS - 1)))
+    seen: Counter[str] = agree(stack, lambda policy: Twins(stack, policy, variant, context), played)
     return seen
 
 
@@ -81,7 +62,7 @@ def test_each_family_is_judged_as_its_text_says(family: str) -> None:
     @thorough
     @given(policies(st.lists(FAMILIES[family], min_size=1, max_size=2)), sessions, variants, contexts, randoms)
     def judged_alike(policy: Any, steps: list[Step], variant: Variant, context: RunContext, seed: int) -> None:
-        seen.update(agree([policy], steps, variant, context, seed))
+        seen.update(alike([policy], steps, variant, context, seed))
 
     seen: Counter[str] = Counter()
     judged_alike()
@@ -95,7 +76,7 @@ def test_nets_are_judged_as_their_text_says() -> None:
     @settings(thorough, max_examples=thorough.max_examples * (1 if LONG else 4))  # few nets move for long
     @given(policies(st.just([]), all_nets=some), sessions, variants, contexts, randoms)
     def judged_alike(policy: Any, steps: list[Step], variant: Variant, context: RunContext, seed: int) -> None:
-        seen.update(agree([policy], steps, variant, context, seed))
+        seen.update(alike([policy], steps, variant, context, seed))
 
     seen: Counter[str] = Counter()
     judged_alike()

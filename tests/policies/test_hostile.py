@@ -17,6 +17,7 @@ from proctor.policies import (
     merge_policies,
     parse_policies,
 )
+from proctor.policies.monitor import session
 from proctor.policies.monitor.session import FINISHED_KEPT
 from proctor.policies.rules import machine
 from proctor.policies.rules.machine import BOUND
@@ -255,10 +256,14 @@ def test_outcomes_before_their_calls_and_repeated_ones_change_nothing(policy: Co
     assert monitor.snapshot() == after
 
 
-def test_the_state_stops_growing(policy: CompiledPolicy) -> None:
-    """Past BOUND values a rule and FINISHED_KEPT ids a run, more calls keep no more (a million in a long run)."""
+def test_the_state_stops_growing(policy: CompiledPolicy, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Past BOUND values a rule and FINISHED_KEPT ids a run (fewer here), more calls keep no more (a million in a long
+    run).
+    """
+    kept = FINISHED_KEPT if LONG else BOUND
+    monkeypatch.setattr(session, "FINISHED_KEPT", kept)
     monitor = policy.monitor()
-    full = max(BOUND, FINISHED_KEPT) + 1_000
+    full = max(BOUND, kept) + 1_000
     sizes = []
     for n in range(1_000_000 if LONG else full + 9_000):
         end: dict[str, Any] = {"tool_call_id": f"call-{n}", "tool_name": "x"}

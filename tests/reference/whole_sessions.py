@@ -7,15 +7,16 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any, Final
 
-from hypothesis import given, note, seed, settings
+from hypothesis import given, seed, settings
 from hypothesis import strategies as st
 
-from proctor.policies import PolicyError, RunContext
+from proctor.policies import RunContext
 
-from .directed import smallest, supervised
+from . import agreeing
+from .directed import supervised
 from .generating import FAMILIES, contexts, nets, policies, tool_rules
 from .supervised import Supervised
-from .twins import Step, Variant, compiled
+from .twins import Variant
 
 KINDS: Final = (*FAMILIES, "nets", "stacks")
 SESSIONS: Final = 10
@@ -47,29 +48,9 @@ def judged_alike(kind: str, thorough: settings, seeded: int | None = None) -> Co
 
 def agree(stack: list[Any], variant: Variant, context: RunContext, number: int) -> Counter[str]:
     """Play sessions on both; returns what was seen on the way."""
-    seen: Counter[str] = Counter()
-    try:
-        policy = compiled(stack)
-    except PolicyError:
-        return seen
-
-    def differ(played: list[Step]) -> bool:
-        twins = Supervised(stack, policy, variant, context)
-        try:
-            twins.play(played)
-        except AssertionError:
-            return True
-        seen.update(twins.seen)
-        return False
-
     made = random.Random(number)
-    for _ in range(SESSIONS):
-        played = supervised(made, stack)
-        if differ(played):
-            shortest = smallest(played, differ)
-            note(f"session: {shortest}")
-            Supervised(stack, policy, variant, context).play(shortest)
-    return seen
+    played = (supervised(made, stack) for _ in range(SESSIONS))
+    return agreeing.agree(stack, lambda policy: Supervised(stack, policy, variant, context), played)
 
 
 def _policies(kind: str) -> Any:

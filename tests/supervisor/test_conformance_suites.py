@@ -238,46 +238,31 @@ async def failures_as_completions(events: Stream) -> Stream:
             yield event
 
 
-async def late_outcomes(events: Stream) -> Stream:
-    """All outcomes come at the end."""
-    kept: list[Event] = []
-    async for event in events:
-        if isinstance(event, ToolOutcome):
-            kept.append(event)
-        elif event.type == "run_completed":
-            for outcome in kept:
-                yield outcome
-            yield event
-        else:
+def at_the_end(which: Callable[[Event], bool], *, last_first: bool = False) -> Callable[[Stream], Stream]:
+    """Some events come at the end only."""
+
+    async def stream(events: Stream) -> Stream:
+        kept: list[Event] = []
+        async for event in events:
+            if which(event):
+                kept.append(event)
+                continue
+            if event.type == "run_completed":
+                for late in reversed(kept) if last_first else kept:
+                    yield late
             yield event
 
-
-async def reversed_outcomes(events: Stream) -> Stream:
-    """Outcomes come at the end, the last first."""
-    kept: list[Event] = []
-    async for event in events:
-        if isinstance(event, ToolOutcome):
-            kept.insert(0, event)
-        elif event.type == "run_completed":
-            for outcome in kept:
-                yield outcome
-            yield event
-        else:
-            yield event
+    return stream
 
 
-async def usage_at_the_end(events: Stream) -> Stream:
-    """Usage comes at the end, though `per_turn` is declared."""
-    kept: list[Event] = []
-    async for event in events:
-        if event.type == "token_usage_updated":
-            kept.append(event)
-        elif event.type == "run_completed":
-            for report in kept:
-                yield report
-            yield event
-        else:
-            yield event
+def is_outcome(event: Event) -> bool:
+    """How a call ended."""
+    return isinstance(event, ToolOutcome)
+
+
+def is_usage(event: Event) -> bool:
+    """Of an adapter that declares `per_turn`."""
+    return event.type == "token_usage_updated"
 
 
 async def two_ends(events: Stream) -> Stream:
@@ -299,14 +284,13 @@ def test_an_adapter_whose_gate_is_broken_is_caught(tmp_path: Path, gate: Any) ->
 @pytest.mark.parametrize(
     "stream",
     [
-        without_failures,
-        failures_as_completions,
-        late_outcomes,
-        reversed_outcomes,
-        usage_at_the_end,
-        two_ends,
+        pytest.param(without_failures, id="without_failures"),
+        pytest.param(failures_as_completions, id="failures_as_completions"),
+        pytest.param(at_the_end(is_outcome), id="late_outcomes"),
+        pytest.param(at_the_end(is_outcome, last_first=True), id="reversed_outcomes"),
+        pytest.param(at_the_end(is_usage), id="usage_at_the_end"),
+        pytest.param(two_ends, id="two_ends"),
     ],
-    ids=lambda stream: stream.__name__,
 )
 def test_an_adapter_whose_stream_is_broken_is_caught(tmp_path: Path, stream: Any) -> None:
     """Each says something that did not happen so, or says it at another time."""
