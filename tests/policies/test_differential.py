@@ -97,7 +97,7 @@ def test_stacks_of_everything_are_judged_as_their_text_says(
     stack: list[Any], steps: list[Step], variant: Variant, context: RunContext, seed: int
 ) -> None:
     """Rules of all families in stacks: every objection, its action and its id agree."""
-    agree(
+    alike(
         [{**policy, "name": name} for policy, name in zip(stack, "pqr", strict=False)], steps, variant, context, seed
     )
 
