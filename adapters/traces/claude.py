@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from heapq import merge
 from pathlib import Path
@@ -18,7 +19,7 @@ from proctor.policies.stream.events import (
 )
 
 from .claude_files import subagent_logs
-from .claude_records import LoggedUsage, LogRecord, Message, records
+from .claude_records import LoggedUsage, LogRecord, Message, as_asked, records
 from .lines import TraceLines, open_lines
 from .session import EventLog, TraceSession
 from .values import message_kind, text_of, tool_input
@@ -86,13 +87,18 @@ class _Reader:
         self.log = log
         self._turns: dict[str, int] = {}
         self._calls: dict[str, tuple[str, int]] = {}
+        self._asked_by: dict[str, list[str]] = {}
+        self._answers: Counter[str] = Counter()
         self._usage_at = {
             record.message.id: id(record)
             for record in found
             if record.message and record.message.id and record.message.usage
         }
         self._starters = dict(link for record in found for link in _agent_links(record))
-        self._refused = {call for record in found for call in _refusals(record)}
+        self._refusals: dict[str, list[bool]] = {}
+        for record in found:
+            for call, refused in _verdicts(record):
+                self._refusals.setdefault(call, []).append(refused)
 
     def take(self, record: LogRecord) -> None:
         """Add the events of one line."""
@@ -153,17 +159,20 @@ class _Reader:
 
     def _call(self, record: LogRecord, block: dict[str, Any], turn: int, parent: str | None) -> None:
         call_id, name = str(block.get("id", "")), str(block.get("name", ""))
-        if call_id in self._calls:
-            return
+        responses = self._asked_by.setdefault(call_id, [])
+        response = (record.message.id if record.message else None) or ""
+        if response in responses:
+            return  # one response is written on several lines
+        responses.append(response)
         self._calls[call_id] = name, turn
-        kind = ToolCallRequested if call_id in self._refused else ToolCallStarted
+        kind = ToolCallRequested if self._was_refused(call_id, len(responses)) else ToolCallStarted
         self.log.add(
             kind,
             at=record.at,
             tool_call_id=call_id,
             tool_name=name,
             turn=turn,
-            tool_input=tool_input(block.get("input")),
+            tool_input=as_asked(name, tool_input(block.get("input")), record.envelope.cwd),
             parent_tool_call_id=parent,
         )
 
@@ -172,12 +181,18 @@ class _Reader:
         name, _ = self._calls.get(call_id, ("", 0))
         fields: dict[str, Any] = {"at": record.at, "tool_call_id": call_id, "tool_name": name}
         content = text_of(block.get("content"))
-        if call_id in self._refused:
+        self._answers[call_id] += 1
+        if self._was_refused(call_id, self._answers[call_id]):
             self.log.add(ToolCallDenied, **fields)
         elif block.get("is_error"):
             self.log.add(ToolCallFailed, **fields, error=content)
         else:
             self.log.add(ToolCallCompleted, **fields, tool_output=content)
+
+    def _was_refused(self, call_id: str, time: int) -> bool:
+        """Whether the call was not permitted, the so many-th time that its id was used."""
+        known = self._refusals.get(call_id, [])
+        return known[time - 1] if time <= len(known) else False
 
     def _usage(self, record: LogRecord, usage: LoggedUsage, model: str | None) -> None:
         read, written = usage.cache_read_input_tokens or 0, usage.cache_creation_input_tokens or 0
@@ -199,12 +214,16 @@ def _agent_links(record: LogRecord) -> Iterator[tuple[str, str]]:
         yield from ((outcome["agentId"], call) for call in _answered(record.message))
 
 
-def _refusals(record: LogRecord) -> Iterator[str]:
-    """The calls that were not permitted. The client says so beside the result, where no tool can write."""
+def _verdicts(record: LogRecord) -> Iterator[tuple[str, bool]]:
+    """The calls that a line has results of, and whether they were not permitted.
+
+    The client says so beside the result, where no tool can write.
+    """
     permission = record.envelope.permission
     rejected = isinstance(permission, dict) and permission.get("decision") == "reject"
-    if record.message and (rejected or record.envelope.outcome == _REFUSED_BY_USER):
-        yield from _answered(record.message)
+    refused = rejected or record.envelope.outcome == _REFUSED_BY_USER
+    if record.message:
+        yield from ((call, refused) for call in _answered(record.message))
 
 
 def _answered(message: Message) -> Iterator[str]:

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import posixpath
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from proctor.policies.stream.events import at_ms
 
 from .lines import TraceLines
+
+_FILES: Final = {
+    **dict.fromkeys(("Read", "Write", "Edit", "MultiEdit"), "file_path"),
+    "NotebookEdit": "notebook_path",
+}
+"""The client's own tools for a file, and where they have its path."""
 
 
 class _Envelope(msgspec.Struct, kw_only=True):
@@ -98,3 +105,15 @@ def records(lines: TraceLines) -> Iterator[LogRecord]:
             yield LogRecord(envelope=envelope, message=lines.decode(_messages, envelope.message))
         else:
             yield LogRecord(envelope=envelope, raw=lines.decode(_anything, line))
+
+
+def as_asked(name: str, tool_input: dict[str, Any], folder: str | None) -> dict[str, Any]:
+    """A call's input as the client asks about it: it makes the path of a file absolute first, and logs it as written.
+
+    A path in the home directory stays as it is, as the log does not say which that is.
+    """
+    key = _FILES.get(name)
+    path = tool_input.get(key) if key else None
+    if not isinstance(path, str) or not folder or not posixpath.isabs(folder) or path.strip().startswith("~"):
+        return tool_input
+    return {**tool_input, str(key): posixpath.normpath(posixpath.join(folder, path.strip()))}

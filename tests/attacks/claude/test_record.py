@@ -1,0 +1,73 @@
+"""What the real Claude Code client records is judged as the run was: the same policy, the same answers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from proctor.adapters.evaluate import judge_session
+from proctor.adapters.traces import read_sessions
+from proctor.policies import compile_policy, merge_policies, parse_policies
+from proctor.policies.stream.events import ToolCallRequested, ToolCallStarted
+from proctor.supervisor import run_once
+
+pytestmark = [pytest.mark.claude, pytest.mark.anyio]
+
+OUTSIDE = "{tool: [write, edit], where: [{not: [{path: $.path, within: .}]}]}"
+
+
+def logs(env: dict[str, str]) -> list[str]:
+    """The client's logs."""
+    return [str(path) for path in Path(env["CLAUDE_CONFIG_DIR"]).glob("projects/*/*.jsonl")]
+
+
+async def test_paths_are_those_that_the_gate_was_asked_about(bench: Any) -> None:
+    """The log has them as the model wrote them; what leads out by `..` is found in both."""
+    policy = f"name: p\non_violation: deny\ntool_rules: [{{deny: [{OUTSIDE}]}}]"
+    api = bench.api
+    for path in ("a.txt", "./sub/../b.txt", "sub/../../out.txt", " ../out.txt"):
+        api.say(api.reply(api.tool("Write", file_path=path, content="x")))
+    api.say(api.reply(api.text("done")))
+
+    live = await run_once(bench.adapter("Write"), "go", policies=parse_policies(policy))
+    (session,) = read_sessions(logs(bench.env), format="claude")
+    judged = judge_session(compile_policy(merge_policies(parse_policies(policy))), session)
+    asked = [event.tool_input["file_path"] for event in live.events if isinstance(event, ToolCallRequested)]
+    recorded = [
+        e.tool_input["file_path"] for e in session.events if isinstance(e, ToolCallRequested | ToolCallStarted)
+    ]
+
+    assert recorded == asked
+    assert [violation.tool_call_id for violation in judged.violations] == [
+        violation.tool_call_id for violation in live.policy.violations
+    ]
+    assert len(judged.violations) == 2
+
+
+async def test_a_call_id_used_again_is_another_call_on_the_record(bench: Any) -> None:
+    """Three executions under one id pass no limit, of one in a response nor of one in a run."""
+    policy = "name: p\nrules: [{type: count, tool: bash, max: 1, action: warn}]"
+    call = bench.api.bash("echo x >> log")
+    bench.api.say(*(bench.api.reply(call) for _ in range(3)), bench.api.reply(bench.api.text("done")))
+
+    live = await run_once(bench.adapter(), "go", policies=parse_policies(policy))
+    (session,) = read_sessions(logs(bench.env), format="claude")
+    judged = judge_session(compile_policy(merge_policies(parse_policies(policy))), session)
+
+    assert [len(judged.violations), len(live.policy.violations)] == [2, 2]
+
+
+async def test_an_id_refused_once_ran_the_other_times_on_the_record(bench: Any) -> None:
+    """Each result is that of the call before it."""
+    call = bench.api.bash("echo x >> log")
+    bench.api.say(*(bench.api.reply(call) for _ in range(3)), bench.api.reply(bench.api.text("done")))
+    policy = "name: p\nlimits: {max_tool_calls: {max: 1, action: deny}}"
+
+    await run_once(bench.adapter(), "go", policies=parse_policies(policy))
+    (session,) = read_sessions(logs(bench.env), format="claude")
+    kinds = [event.type for event in session.events if getattr(event, "tool_call_id", None)]
+
+    assert kinds[:2] == ["tool_call_started", "tool_call_completed"]
+    assert [kind for kind in kinds if kind == "tool_call_completed"] == ["tool_call_completed"]
