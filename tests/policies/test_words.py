@@ -13,9 +13,13 @@ from proctor.policies.language.wording import condition_words
 from proctor.policies.stack.limits import figure
 from proctor.policies.stream import events as ev
 
+NOT_HERE = "Tool 'bash' is not available in this context."
+INPUT = "Tool 'bash' may not be used with this input."
+NOT_YET = "Tool 'bash' may not be used yet."
+
 
 @pytest.mark.parametrize(
-    ("policy", "call", "said"),
+    ("policy", "call", "said", "told"),
     [
         (
             {
@@ -25,11 +29,13 @@ from proctor.policies.stream import events as ev
             },
             {"command": "rm -r old"},
             r"`bash` was asked for, and `$.command` matches `\brm\b`",
+            INPUT,
         ),
         (
             {"tool_rules": [{"deny": [{"tool": "b*", "where": [{"any_of": [{"path": "$.n", "gt": 5, "lt": 9}]}]}]}]},
             {"n": 7},
             "`bash` was asked for, and (`$.n` is more than `5` and is less than `9`)",
+            INPUT,
         ),
         (
             {
@@ -38,18 +44,21 @@ from proctor.policies.stream import events as ev
             },
             {"command": "git push"},
             "`bash` was asked for as `push`",
+            INPUT,
         ),
-        ({"tool_rules": [{"deny": ["b*"]}]}, {}, "`bash` was asked for"),
+        ({"tool_rules": [{"deny": ["b*"]}]}, {}, "`bash` was asked for", NOT_HERE),
         (
             {"tool_rules": [{"allow": ["ls", {"tool": "bash", "where": [{"path": "$.n", "in": [1, 2]}]}]}]},
             {"n": 3},
             "`bash` is allowed only where `$.n` is one of `[1,2]`",
+            INPUT,
         ),
-        ({"tool_rules": [{"allow": ["ls"]}]}, {}, "`bash` is not in the allow list"),
+        ({"tool_rules": [{"allow": ["ls"]}]}, {}, "`bash` is not in the allow list", NOT_HERE),
         (
             {"rules": [{"type": "precondition", "tool": "bash", "requires": [{"user_said": "go"}]}]},
             {},
             "`bash` was asked for without a user message that matches `go`",
+            NOT_YET,
         ),
         (
             {
@@ -63,6 +72,7 @@ from proctor.policies.stream import events as ev
             },
             {},
             "`bash` was asked for without a completed call of `a` or `b` for the same `$.n`",
+            NOT_YET,
         ),
         (
             {
@@ -72,20 +82,17 @@ from proctor.policies.stream import events as ev
             },
             {},
             "`bash` was asked for, which requires: look",
+            NOT_YET,
         ),
     ],
 )
-def test_a_rule_says_what_about_a_call_it_refuses(policy: Any, call: Any, said: str) -> None:
-    """To the operator: the condition it met. The model is told nothing of it."""
+def test_a_rule_says_what_about_a_call_it_refuses(policy: Any, call: Any, said: str, told: str) -> None:
+    """To the operator: the condition it met. The model is told what kind of refusal it is, and nothing of that."""
     compiled = compile_policy(parse_policies({"name": "p", "on_violation": "deny", **policy})[0])
     decision = compiled.monitor().propose(ToolCall(id="1", name="bash", input=call))
 
     assert [violation.message for violation in decision.violations] == [said]
-    assert decision.tell_model in {
-        "Tool 'bash' is not available in this context.",
-        "Tool 'bash' may not be used with this input.",
-        "Tool 'bash' may not be used yet.",
-    }
+    assert decision.tell_model == told
 
 
 @pytest.mark.parametrize(
