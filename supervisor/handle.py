@@ -34,6 +34,11 @@ class RunHandle:
         """Whether the run is over."""
         return self._actor.finished.is_set()
 
+    @property
+    def released(self) -> bool:
+        """False where the agent did not let go and was left behind: an event loop that is to end will wait for it."""
+        return self._actor.released
+
     async def cancel(self, *, reason: str = "user") -> None:
         """Order the run to end; `wait` says how it did."""
         check_text(reason=reason)

@@ -23,6 +23,7 @@ ROOMS = (
     "app",  # the commands by name, and `main`
     "commands",  # the commands, a file each
     "common",  # options that several commands have
+    "ending_signals",  # signals that end a run
     "exits",  # errors to exit codes and one message
     "inputs",  # policies, contexts and traces named on the command line
     "moments",  # moments as people type them, times as they read them

@@ -130,6 +130,11 @@ class RunActor:
         return self._machine.seq
 
     @property
+    def released(self) -> bool:
+        """Whether the agent has let go, as far as it was told to."""
+        return self._reader.released
+
+    @property
     def outcome(self) -> Outcome | None:
         """How the run ended, once it has."""
         return self._outcome

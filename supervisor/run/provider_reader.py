@@ -36,6 +36,7 @@ class ProviderReader:
         "_rest",
         "_take",
         "_walking",
+        "released",
         "rungs",
     )
 
@@ -57,16 +58,17 @@ class ProviderReader:
         self._provider: Provider | None = None
         self._walking: Latch | None = None
         self.rungs: list[dict[str, Any]] = []
+        self.released = True
 
     async def run(self, launch: Launch) -> Exception | None:
         """Start the client and read it to its end; returns what the client raised, or that it does not let go."""
         self._ended = ended = Latch()
         self._client = client = Apart(partial(self._live, launch, ended))
         await ended.wait()
-        released = await client.released(0 if self._abandoned else EXIT_S)
+        self.released = await client.released(0 if self._abandoned else EXIT_S)
         if self._walking is not None:
             await self._walking.wait()
-        if released:
+        if self.released:
             return client.error
         self.rungs.append({"rung": "release", "released": False})
         return ProviderError("the agent was not released: it does not end, whatever it is told, and is left behind")

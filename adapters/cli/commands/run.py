@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import signal
 import sys
-from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
 import click
 
 from ..common import any_policy_option, context_option, fail_on_option, json_option, run_async, store_option
-from ..exits import FAILED, FINE, VIOLATED
+from ..exits import FAILED, FINE, VIOLATED, report
 from ..terminal.output import note
 
 if TYPE_CHECKING:
@@ -135,6 +134,7 @@ async def supervised(
     """Run, show, store; gives the exit code. Raises what the run raised when there is no result to show."""
     from proctor.supervisor import Supervisor
 
+    from ..ending_signals import ended_by_signals, leave
     from ..places import opened
     from ..terminal.asking import PromptApprover
     from ..terminal.live import Live
@@ -156,38 +156,23 @@ async def supervised(
                 session_id=session_id,
                 continuation=continuation,
             )
-            async with _ended_by_signals(handle):
+            async with ended_by_signals(partial(_end, handle)):
                 await handle.wait_finished()
     refusing_fails = adapter.capabilities.deny_ends_turn
-    return await _concluded(handle, live, as_json=as_json, fail_on=fail_on, refusing_fails=refusing_fails)
+    try:
+        code = await _concluded(handle, live, as_json=as_json, fail_on=fail_on, refusing_fails=refusing_fails)
+    except Exception as error:
+        if handle.released:
+            raise
+        code = report(error, debug=False)
+    return code if handle.released else leave(code)  # an event loop waits for what does not end
 
 
-@asynccontextmanager
-async def _ended_by_signals(handle: RunHandle) -> AsyncIterator[None]:
-    """The first Ctrl-C, SIGTERM or loss of the terminal ends the run in order; the ladder is bounded, so later ones
-    change nothing. Under `nohup` the loss of the terminal stays without effect.
-    """
-    import anyio
-
-    meant = [signal.SIGINT, signal.SIGTERM]
-    if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
-        meant.append(signal.SIGHUP)
-
-    async def listen() -> None:
-        ending = False
-        with anyio.open_signal_receiver(*meant) as signals:
-            async for _ in signals:
-                if ending or handle.done:
-                    continue
-                ending = True
-                await handle.cancel(reason="interrupted by the user")
-                with suppress(OSError):  # the terminal may be gone
-                    note("ending the run ...")
-
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(listen)
-        yield
-        tasks.cancel_scope.cancel()
+async def _end(handle: RunHandle) -> None:
+    if not handle.done:
+        await handle.cancel(reason="interrupted by the user")
+        with suppress(OSError):  # the terminal may be gone
+            note("ending the run ...")
 
 
 async def _concluded(handle: RunHandle, live: Live, *, as_json: bool, fail_on: FailOn, refusing_fails: bool) -> int:
