@@ -26,7 +26,10 @@ class Age(click.ParamType):  # type: ignore[type-arg]
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> timedelta:
         if isinstance(value, timedelta):
             return value
-        return age(value) or self.fail(f"`{value}` is not an age; write `90d`, `12h` or `30m`", param, ctx)
+        found = age(value)
+        if found is None:
+            self.fail(f"`{value}` is not an age; write `90d`, `12h` or `30m`", param, ctx)
+        return found
 
 
 class Moment(click.ParamType):  # type: ignore[type-arg]

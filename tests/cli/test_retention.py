@@ -61,6 +61,16 @@ def test_prune_says_what_it_would_remove_and_what_it_removed(cli: Cli, path: Pat
     ]
 
 
+def test_everything_that_is_over_can_be_removed(cli: Cli, path: Path) -> None:
+    """Of any age; what is left is still whole, there and where it is brought to."""
+    assert cli("prune", "--older-than", "0s").out.startswith("removed 3 sessions")
+    cli("export", "-o", "record.jsonl")
+    cli("import", "record.jsonl", "--store", "other.db")
+
+    assert cli("audit", "verify").code == 0
+    assert cli("audit", "verify", "--store", "other.db").code == 0
+
+
 @pytest.mark.parametrize("command", [("prune", "--older-than", "1d"), ("store",)])
 def test_no_store_is_an_empty_one(cli: Cli, place: Path, command: tuple[str, ...]) -> None:
     """It is not made."""
