@@ -30,7 +30,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "runs": ("commands.runs:runs", "List the stored runs."),
     "show": ("commands.show:show", "Show a stored run."),
     "tail": ("commands.tail:tail", "Show the latest events, and follow them."),
-    "approvals": ("commands.approvals:approvals", "List the calls that wait for a person."),
+    "approvals": ("commands.inbox:approvals", "List the calls that wait for a person."),
     "approve": ("commands.approvals:approve", "Let a waiting call run."),
     "deny": ("commands.approvals:deny", "Refuse a waiting call."),
     "store": ("commands.store:store_", "Where the record is, and how much it holds."),

@@ -2,7 +2,7 @@
 
 ROOMS = (
     "adapters",  # `adapters`
-    "approvals",  # `approvals`, `approve` and `deny`
+    "approvals",  # `approve` and `deny`
     "audit",  # `audit head` and `audit verify`
     "check",  # `check`
     "demo",  # `demo`
@@ -10,6 +10,7 @@ ROOMS = (
     "eval",  # `eval`
     "explain",  # `explain`
     "graph",  # `graph`
+    "inbox",  # `approvals`
     "init",  # `init`
     "hook",  # `proctor hook`
     "kill",  # `kill`

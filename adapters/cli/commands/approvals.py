@@ -1,4 +1,4 @@
-"""`approvals`, `approve` and `deny`: the inbox."""
+"""`approve` and `deny`: answers to the calls that wait."""
 
 from __future__ import annotations
 
@@ -7,53 +7,13 @@ from typing import TYPE_CHECKING
 import click
 
 from ..common import json_option, run_async, store_option
-from ..terminal.output import console, note, say, say_json
+from ..terminal.output import say, say_json
 
 if TYPE_CHECKING:
-    from proctor.supervisor.ports import ApprovalRequest
+    pass
 
 by_option = click.option("--by", metavar="WHO", help="Who answers. [default: your login name]")
 reason_option = click.option("--reason", metavar="TEXT", help="Why; recorded with the answer.")
-
-
-@click.command()
-@store_option
-@json_option
-def approvals(store: str | None, as_json: bool) -> None:
-    """List the calls that wait for a person, oldest first, with their whole input."""
-    from proctor.supervisor.control.approvals import pending
-
-    from ..places import is_there, opened
-
-    async def listed() -> list[ApprovalRequest]:
-        async with opened(store, must_exist=True) as opened_store:
-            return await pending(opened_store)
-
-    found = run_async(listed) if is_there(store) else []
-    for request in found:
-        if as_json:
-            say_json(request)
-        else:
-            _show(request)
-    if not found and not as_json:
-        note("nothing waits for a person")
-
-
-def _show(request: ApprovalRequest) -> None:
-    from proctor.adapters.kit.printable import encoded, printable
-
-    from ..terminal.events import short
-
-    out = console()
-    out.print(short(request.approval_id), style="bold")
-    out.print(f"  call     {printable(request.call.name)}")
-    for key, value in request.call.input.items():
-        out.print(f"             {printable(key)}: {encoded(value)}")
-    out.print(f"  asked by {printable(request.policy_name)} ({printable(request.violation_kind)})")
-    if request.reason:
-        out.print(f"  why      {printable(request.reason)}")
-    if request.expires_at:
-        out.print(f"  expires  {request.expires_at:%Y-%m-%d %H:%M:%S} UTC")
 
 
 @click.command()
