@@ -40,7 +40,8 @@ async def store(path: Path, *events: Event) -> None:
 
 def test_so_many_are_listed_oldest_first_by_their_whole_id(cli: Cli, place: Path) -> None:
     """And it is said that there are more."""
-    anyio.run(store, place / "some.db", *(asked(n) for n in range(1, 6)), granted(2))
+    some: list[Event] = [*(asked(n) for n in range(1, 6)), granted(2)]
+    anyio.run(store, place / "some.db", *some)
     two = cli("approvals", "--limit", "2", "--store", "some.db")
     every = cli("approvals", "--store", "some.db", "--json")
 
