@@ -42,6 +42,21 @@ def test_each_counted_limit_reads_its_own_figure(drive: Any, limit: str, counts:
     assert [v.kind for v in session.see(usage(**counts))] == [limit]
 
 
+@pytest.mark.parametrize("scope", ["run", "session"])
+def test_an_exceeded_limit_says_what_was_used_of_what(drive: Any, scope: str) -> None:
+    """In words and as data."""
+    session = drive({"limits": {"max_input_tokens": {"max": 10, "scope": scope}}})
+    (violation,) = session.see(usage(input_tokens=11))
+
+    assert violation.details["expected"] == f"at most 10 input tokens in one {scope}"
+    assert {name: violation.details[name] for name in ("limit", "used", "max", "scope")} == {
+        "limit": "max_input_tokens",
+        "used": 11,
+        "max": 10,
+        "scope": scope,
+    }
+
+
 def test_cumulative_reports_count_by_their_growth(drive: Any) -> None:
     """Cumulative reports are deltas against the last report; totals never go down."""
     session = drive({"limits": {"max_total_tokens": 100}})

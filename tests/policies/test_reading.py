@@ -259,3 +259,17 @@ def test_lines_of_nets_are_checked_whatever_else_is_wrong() -> None:
         )
 
     assert {problem.path for problem in caught.value.problems} == {"nets[0]", "aliases.a", "x"}
+
+
+@pytest.mark.parametrize(
+    ("rule", "says"),
+    [
+        ({"type": "count", "tool": "x"}, "a `count` rule needs `max`, `min` or `exact`"),
+        ({"type": "circuit_breaker"}, "a `circuit_breaker` needs `consecutive` or `total`"),
+    ],
+    ids=str,
+)
+def test_a_rule_that_holds_nothing_is_an_error(rule: dict[str, Any], says: str) -> None:
+    """It says what it lacks."""
+    with pytest.raises(PolicyError, match=says):
+        parse_policies({"name": "p", "rules": [rule]})

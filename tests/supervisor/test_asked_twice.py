@@ -76,7 +76,12 @@ def test_an_id_whose_call_runs_is_refused(again: ToolCall) -> None:
     run.store()
 
     assert run.answers() == [(1, True), (2, False)]
-    assert [event.code for event in run.recorded if isinstance(event, ErrorOccurred)] == ["call_id_reused"]
+    (error,) = [event for event in run.recorded if isinstance(event, ErrorOccurred)]
+    other = "" if again is CALL else f" as `{again.name}` with another tool or input"
+    assert (error.code, error.message) == (
+        "call_id_reused",
+        f"call `c` was asked for again{other} while it runs",
+    )
     assert run.failed() == []
 
 

@@ -60,6 +60,11 @@ CARRYING = {
     "cargo": Carries(long="--config"),
     "cmake": Carries(letters="EPC", alone=True, words=r"-D\w*(LAUNCHER|COMPILER|LINKER|PROGRAM|COMMAND).*"),
     "npm": Carries(letters="c", long="--call --script-shell --node-options --shell"),
+    **dict.fromkeys(("apt", "apt-get", "aptitude"), Carries(letters="oc", long="--option --config-file")),
+    **dict.fromkeys(("ack", "ag", "bat", "batcat"), Carries(long="--pager")),
+    "ssh-keygen": Carries(letters="D"),
+    "ssh-add": Carries(letters="s"),
+    "openssl": Carries(long="-engine -provider-path -config", words="engine"),
     "ip": Carries(letters="b", long="--batch -batch"),
 }
 

@@ -33,7 +33,9 @@ _WRAPPERS = """
     valgrind gdb lldb rr ssh-agent caffeinate arch run-parts capsh  crontab at batch screen tmux byobu dtach
     abduco launchctl osascript open xdg-open xcrun wine busctl chronic ts  ifne pee sponge-run torsocks torify
     proxychains proxychains4 tsocks vglrun optirun primusrun qsub srun sbatch  op doppler aws-vault chamber
-    direnv dotenv envchain nix nix-shell guix mise asdf
+    direnv dotenv envchain nix nix-shell guix mise asdf choom uclampset coresched aa-exec runcon systemd-cat mispipe
+    logsave multilog gdbserver concurrently npm-run-all xterm x-terminal-emulator gnome-terminal konsole urxvt
+    rxvt alacritty kitty
 """
 """Run a command among their words."""
 _REMOTE = """
@@ -43,11 +45,14 @@ _REMOTE = """
 _CODE = """
     ed ex vi vim nvim view vimdiff emacs emacsclient less more most m4 dc tclsh wish lua luajit julia r
     rscript octave  ghc ghci runghc ocaml guile sbcl clisp racket elixir iex erl escript scala groovy jshell
-    irb osh jjs jrunscript  sqlite3 psql mysql mariadb mongosh ftp lftp telnet mail mailx mutt logrotate
+    irb osh jjs jrunscript  ipython ipython3 gnuplot fzf sk tsx
+    sqlite3 psql mysql mariadb mongosh ftp lftp telnet mail mailx mutt logrotate
 """
 """Are given code in a language of their own."""
 _OPAQUE = split(_SHELLS + _WRAPPERS + _REMOTE + _CODE)
-_OPAQUE_NAMES = re.compile(r"ld\.so|ld(-linux|-musl)?[\w.-]*\.so[.\d]*|qemu-[\w-]+|ld[\w-]*\.so\.\d+")
+_OPAQUE_NAMES = re.compile(
+    r"s6-[\w-]+|original-awk|ld\.so|ld(-linux|-musl)?[\w.-]*\.so[.\d]*|qemu-[\w-]+|ld[\w-]*\.so\.\d+"
+)
 _VERBS: dict[str, dict[str, Prefix | None]] = {
     "bundle": {"exec": Prefix()},
     "conda": {"run": Prefix(taking="-n -p --name --prefix", alone="--no-capture-output")},
@@ -56,6 +61,7 @@ _VERBS: dict[str, dict[str, Prefix | None]] = {
     ),
     "docker-compose": dict.fromkeys(("run", "exec")),
     "kubectl": dict.fromkeys(("exec", "run", "debug", "plugin", "cp")),
+    "flatpak": {"run": None, "enter": None, "override": None},
     "ip": dict.fromkeys(("netns", "vrf")),
     "npm": {"exec": Prefix(alone="--yes -y"), "x": Prefix(alone="--yes -y"), "config": None, "set": None},
     "pdm": {"run": Prefix()},
