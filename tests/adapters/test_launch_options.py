@@ -7,14 +7,16 @@ from typing import Any
 
 import pytest
 
+from proctor.adapters import AmpAdapter, ClaudeAdapter, CodexAdapter
 from proctor.adapters.agents.amp import options as amp
 from proctor.adapters.agents.claude import options as claude
 from proctor.adapters.agents.codex import options as codex
 from proctor.adapters.agents.openai_agents import options as openai_agents
 from proctor.adapters.agents.pydantic_ai import options as pydantic_ai
 from proctor.adapters.kit import run_limits
+from proctor.adapters.mcp_proxy.adapter import McpProxyAdapter
 from proctor.policies import Policy, ToolCall, compile_policy, merge_policies, parse_policies
-from proctor.supervisor.ports import LaunchOptions
+from proctor.supervisor.ports import Adapter, LaunchOptions
 
 
 def stack_of(*policies: dict[str, Any]) -> Policy:
@@ -116,3 +118,19 @@ def test_the_limits_of_a_run_are_the_lowest_of_each_kind() -> None:
     )
 
     assert run_limits(stack) == ({"max_turns": 4.0, "max_cost_usd": 2.0}, frozenset({"max_turns"}))
+
+
+NOWHERE: Any = None
+
+
+@pytest.mark.parametrize(
+    "adapter", [ClaudeAdapter({}), CodexAdapter(), AmpAdapter(), McpProxyAdapter(NOWHERE, NOWHERE, warn=print)]
+)
+def test_compiling_changes_nothing_of_the_adapter(adapter: Adapter) -> None:
+    """A plan made for one policy stays what it is when another policy is compiled."""
+    strict = stack_of({"tool_rules": [{"deny": SHELL}], "limits": {"max_turns": 3}})
+    before = dict(vars(adapter))
+    first = adapter.compile(strict)
+    adapter.compile(stack_of({"tool_rules": [{"allow": ["Read"]}]}))
+
+    assert (adapter.compile(strict), vars(adapter)) == (first, before)

@@ -1,0 +1,135 @@
+"""How the calls of any client reach the gate: in their order, after all that came before, and failing closed."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+import anyio
+import pytest
+import trio
+
+from proctor.adapters.kit import EventStream, GateLink, helpers
+from proctor.policies.stream.calls import ToolCall
+from proctor.policies.stream.events import Event, MessageReceived, RunCompleted
+from proctor.supervisor import GateAnswer, Launch, ProviderError
+
+Gate = Callable[[ToolCall], Awaitable[GateAnswer]]
+SECRET = "hunter2"
+
+
+def launch(gate: Gate) -> Launch:
+    """A run with this gate."""
+    return Launch(run_id="r", session_id="s", prompt="p", gate=gate)
+
+
+async def permit(call: ToolCall) -> GateAnswer:
+    """Everything."""
+    return GateAnswer(allowed=True)
+
+
+async def read(stream: EventStream, seen: list[Event | str], *, takes_s: float = 0) -> None:
+    """A reader that deals with each event for so long."""
+    async for event in stream.events():
+        await anyio.sleep(takes_s)
+        seen.append(event)
+
+
+@pytest.mark.trio
+async def test_a_call_is_judged_when_all_that_was_said_before_is_dealt_with(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """However long that takes: nothing is judged on less because somebody was slow."""
+    seen: list[Event | str] = []
+
+    async def gate(call: ToolCall) -> GateAnswer:
+        seen.append(call.id)
+        return GateAnswer(allowed=True)
+
+    stream = EventStream()
+    link = GateLink(launch(gate), stream)
+    said = [MessageReceived(role="assistant", content=str(n)) for n in range(3)]
+    async with helpers() as tasks:
+        tasks.start_soon(lambda: read(stream, seen, takes_s=3600))
+        await link.report(said)
+        answer = await link.ask(ToolCall(id="c", name="x"))
+
+    assert answer.allowed
+    assert seen == [*said, "c"]
+
+
+@pytest.mark.trio
+async def test_calls_are_judged_in_the_order_in_which_they_are_asked(autojump_clock: trio.testing.MockClock) -> None:
+    """The first is not overtaken while it waits for what was said before it."""
+    judged: list[str] = []
+
+    async def gate(call: ToolCall) -> GateAnswer:
+        judged.append(call.id)
+        return GateAnswer(allowed=True)
+
+    stream, seen = EventStream(), []  # type: ignore[var-annotated]
+    link = GateLink(launch(gate), stream)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(lambda: read(stream, seen, takes_s=5))
+        await link.report([MessageReceived(role="assistant", content="x")])
+        async with anyio.create_task_group() as asking:
+            for n in range(5):
+                asking.start_soon(link.ask, ToolCall(id=f"c{n}", name="x"))
+                await trio.lowlevel.checkpoint()
+        stream.close()
+
+    assert judged == [f"c{n}" for n in range(5)]
+
+
+@pytest.mark.anyio
+async def test_a_gate_that_fails_permits_nothing_and_ends_the_run_with_why(capfd: pytest.CaptureFixture[str]) -> None:
+    """The model is told nothing of the error, and nothing is printed: least of all what the call held."""
+
+    async def gate(call: ToolCall) -> GateAnswer:
+        password = call.input["password"]
+        raise RuntimeError(f"no answer for {len(password)} letters")
+
+    stream = EventStream()
+    link = GateLink(launch(gate), stream)
+    answers = [await link.ask(ToolCall(id=id, name="x", input={"password": SECRET})) for id in ("a", "b")]
+    with pytest.raises(ProviderError, match="the gate failed: no answer for 7 letters"):
+        await read(stream, [])
+
+    assert [(answer.allowed, answer.stop) for answer in answers] == [(False, True), (False, True)]
+    assert "no answer" not in repr(answers)
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.anyio
+async def test_after_a_stop_nothing_is_permitted_and_no_run_is_completed() -> None:
+    """Neither what was asked about meanwhile, nor what a client says that was told to stop."""
+    stream, seen = EventStream(), []  # type: ignore[var-annotated]
+    link = GateLink(launch(permit), stream)
+    first = await link.ask(ToolCall(id="a", name="x"))
+    link.stop()
+    second = await link.ask(ToolCall(id="b", name="x"))
+    message = MessageReceived(role="assistant", content="done")
+    await link.report([message, RunCompleted(output="done")])
+    stream.close()
+    await read(stream, seen)
+
+    assert (first.allowed, second.allowed, second.stop) == (True, False, True)
+    assert seen == [message]
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(("rewrites", "allowed"), [(True, True), (False, False)])
+async def test_another_input_than_was_asked_for_needs_a_client_that_takes_it(rewrites: bool, allowed: bool) -> None:
+    """Else the call is refused, and reported as one that did not run."""
+
+    async def gate(call: ToolCall) -> GateAnswer:
+        return GateAnswer(allowed=True, input={"line": 2})
+
+    stream, seen = EventStream(), []  # type: ignore[var-annotated]
+    answer = await GateLink(launch(gate), stream, rewrites=rewrites).ask(
+        ToolCall(id="a", name="x", input={"line": 1})
+    )
+    stream.close()
+    await read(stream, seen)
+
+    assert answer.allowed is allowed
+    assert [event.type for event in seen] == ([] if allowed else ["tool_call_failed"])
