@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from .active_runs import Statistics
     from .api import cancel_for_approval, create_run, execute_run, run_once
     from .control.approvals import answer, pending
+    from .control.kill_switch import KillOutcome, KillSwitch
     from .errors import (
         ApprovalError,
         EventError,
@@ -22,15 +23,13 @@ if TYPE_CHECKING:
         ProctorError,
         ProviderError,
         ProviderUnavailableError,
+        StartsBlockedError,
         StoreError,
         UsageError,
     )
     from .facts import (
-        AnswerGiven,
         ApprovalAnswer,
         ApprovalRequest,
-        Cancel,
-        Instruction,
         Owner,
         RunFilter,
         RunInfo,
@@ -40,6 +39,7 @@ if TYPE_CHECKING:
     )
     from .handle import RunHandle
     from .machine.result import PolicyReport, RunResult
+    from .orders import AnswerGiven, Block, Cancel, Instruction
     from .ports import (
         Adapter,
         Approver,
@@ -67,11 +67,14 @@ __all__ = [
     "ApprovalError",
     "ApprovalRequest",
     "Approver",
+    "Block",
     "Cancel",
     "EventError",
     "GateAnswer",
     "ImportReport",
     "Instruction",
+    "KillOutcome",
+    "KillSwitch",
     "Launch",
     "LaunchOptions",
     "MemoryStore",
@@ -92,6 +95,7 @@ __all__ = [
     "RunResult",
     "Rung",
     "SessionInfo",
+    "StartsBlockedError",
     "Statistics",
     "Store",
     "StoreError",
@@ -119,16 +123,15 @@ __getattr__, __dir__ = lazily(
         "active_runs": "Statistics",
         "api": "cancel_for_approval create_run execute_run run_once",
         "control.approvals": "answer pending",
+        "control.kill_switch": "KillOutcome KillSwitch",
         "errors": """
             ApprovalError EventError PolicyError PolicyViolationError ProctorError ProviderError
-            ProviderUnavailableError StoreError UsageError
+            ProviderUnavailableError StartsBlockedError StoreError UsageError
         """,
-        "facts": """
-            AnswerGiven ApprovalAnswer ApprovalRequest Cancel Instruction Owner RunFilter RunInfo SessionInfo
-            StoredApproval StoreSize
-        """,
+        "facts": "ApprovalAnswer ApprovalRequest Owner RunFilter RunInfo SessionInfo StoredApproval StoreSize",
         "handle": "RunHandle",
         "machine.result": "PolicyReport RunResult",
+        "orders": "AnswerGiven Block Cancel Instruction",
         "ports": "Adapter Approver GateAnswer Launch LaunchOptions Provider Publisher Rung Store",
         "redaction": "Redaction",
         "retention": "PruneReport prune",
@@ -165,6 +168,7 @@ ROOMS = (
     "ports",  # where the world comes in: adapters, stores, approvers, publishers
     "store_port",  # the port to the record
     "processes",  # processes as owners of runs
+    "orders",  # what people order and answer, on its way to owners of runs
     "facts",  # what a store keeps beside events
     "errors",  # what can go wrong
 )

@@ -10,9 +10,10 @@ import msgspec
 
 from .control.approvals import requested_at
 from .control.commands import concerns
-from .facts import ApprovalAnswer, ApprovalRequest, Cancel, Instruction
+from .facts import ApprovalAnswer, ApprovalRequest
 from .launch.claiming import Claimed
 from .machine.inputs import CancelAsked
+from .orders import AnswerGiven, Cancel, Instruction
 from .run.actor import RunActor
 
 
@@ -65,10 +66,10 @@ class Running(msgspec.Struct, frozen=True, kw_only=True):
 
     def deliver(self, instruction: Instruction) -> None:
         """Take an instruction, if it concerns this run."""
-        if not isinstance(instruction, Cancel):
+        if isinstance(instruction, AnswerGiven):
             if instruction.run_id == self.run_id:
                 self.actor.answer(instruction.approval_id, instruction.answer)
-        elif concerns(
+        elif isinstance(instruction, Cancel) and concerns(
             instruction, run_id=self.run_id, session_id=self.session_id, context=self.context, after=self.after
         ):
             self.cancel(instruction.reason or "cancelled", instruction.approval)

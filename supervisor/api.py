@@ -15,11 +15,12 @@ from proctor.policies.stream.calls import RunContext, ToolCall, input_digest
 
 from .arguments import check_store
 from .errors import UsageError
-from .facts import ApprovalRequest, Cancel
+from .facts import ApprovalRequest
 from .handle import RunHandle
 from .launch.history import Continuation
 from .launch.launch import new_id, run_info
 from .machine.result import RunResult
+from .orders import Cancel
 from .ports import Adapter, Approver, Publisher, Store
 from .redaction import Redaction, Redactor
 from .store.memory import MemoryStore

@@ -3,7 +3,8 @@
 ProctorError
 ├── PolicyError, EventError, PolicyViolationError
 ├── UsageError                  bad_usage            an argument that makes no sense
-│   └── ApprovalError           approval_closed      an answer that does not count; .kind, .approval
+│   ├── ApprovalError           approval_closed      an answer that does not count; .kind, .approval
+│   └── StartsBlockedError      starts_blocked       somebody ordered that no run starts; .block
 ├── OwnerLostError              owner_lost           the supervisor of a run went away before its end
 ├── StoreError                  store_error          the record cannot be read or written; .kind, .partial
 └── ProviderError               provider_error       the agent's client failed; .partial has the result so far
@@ -25,6 +26,7 @@ __all__ = [
     "ProctorError",
     "ProviderError",
     "ProviderUnavailableError",
+    "StartsBlockedError",
     "StoreError",
     "UsageError",
 ]
@@ -53,6 +55,19 @@ class ApprovalError(UsageError):
         super().__init__(message)
         self.kind = kind
         self.approval = approval
+
+
+class StartsBlockedError(UsageError):
+    """Somebody ordered that no run starts until that is lifted; `block` is the order: who, when, why."""
+
+    code = "starts_blocked"
+
+    def __init__(self, block: Any) -> None:
+        whose = "no run starts" if block.scope == "all" else f"no run of {block.scope} `{block.value}` starts"
+        why = f": {block.reason}" if block.reason else ""
+        when = f" at {block.at:%Y-%m-%d %H:%M:%S} UTC" if block.at is not None else ""
+        super().__init__(f"{whose}: `{block.by}` blocked them{when}{why}; `proctor kill --lift` lifts that")
+        self.block = block
 
 
 class OwnerLostError(ProctorError):

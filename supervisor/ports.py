@@ -20,11 +20,8 @@ from proctor.policies.stream.events import Event
 
 from .facts import (
     ANY_RUN,
-    AnswerGiven,
     ApprovalAnswer,
     ApprovalRequest,
-    Cancel,
-    Instruction,
     LogEntry,
     Owner,
     Place,
@@ -33,6 +30,7 @@ from .facts import (
     SessionInfo,
     StoredApproval,
 )
+from .orders import AnswerGiven, Block, Cancel, Instruction, Lift
 from .store_port import Store
 
 __all__ = [
@@ -42,12 +40,14 @@ __all__ = [
     "ApprovalAnswer",
     "ApprovalRequest",
     "Approver",
+    "Block",
     "Cancel",
     "Gate",
     "GateAnswer",
     "Instruction",
     "Launch",
     "LaunchOptions",
+    "Lift",
     "LogEntry",
     "Owner",
     "Place",

@@ -11,8 +11,6 @@ from proctor.policies.stream.events import Event, RecordPruned
 from .facts import (
     ANY_RUN,
     ApprovalAnswer,
-    Cancel,
-    Instruction,
     LogEntry,
     Owner,
     Place,
@@ -22,6 +20,7 @@ from .facts import (
     StoredApproval,
     StoreSize,
 )
+from .orders import Block, Cancel, Instruction, Lift
 
 
 @runtime_checkable
@@ -152,8 +151,12 @@ class Store(Protocol):
         """
         ...
 
-    async def instruct(self, instruction: Cancel) -> int:
+    async def instruct(self, instruction: Cancel | Block | Lift) -> int:
         """Keep an order for the owners of runs, durable on return; returns its number, which rises."""
+        ...
+
+    async def blocks(self) -> list[Block]:
+        """What blocks starts and was not lifted, oldest first."""
         ...
 
     async def instructions(self, *, after: int = 0) -> list[Instruction]:

@@ -20,6 +20,7 @@ from .admission import Admission
 from .arguments import check_adapter, check_named, check_observers, check_store, check_text
 from .control import approvals as inbox
 from .control.commands import CommandReader
+from .control.kill_switch import KillSwitch
 from .control.ownership import Ownership
 from .errors import StoreError, UsageError
 from .facts import ApprovalAnswer, ApprovalRequest, Owner
@@ -73,6 +74,7 @@ class Supervisor:
         self._redactor = Redactor(redaction)
         self._log = logger(self._redactor)
         self._publishers = Publishers(publishers, self._log)
+        self.switch = KillSwitch(store, redactor=self._redactor)  # ends runs of the whole store, and blocks starts
         self._runs = ActiveRuns()
         self._reader = CommandReader(store, self._runs.deliver, self._log)
         self._ownership = Ownership(store, self._log, registered=self._listen)
@@ -204,7 +206,7 @@ class Supervisor:
         return self._runs.requests()
 
     async def cancel_all(self, reason: str = "all runs were cancelled") -> None:
-        """End every run and wait until all have ended."""
+        """End every run of this supervisor and wait until all have ended."""
         check_text(reason=reason)
         ending = list(self._runs)
         self._runs.cancel_all(reason)
@@ -231,9 +233,8 @@ class Supervisor:
 
     def statistics(self) -> Statistics:
         """How many runs, approvals and observers there are, and were."""
-        return self._runs.statistics(
-            subscribers=self._subscriptions.subscribers, publishers_dropped=self._publishers.dropped
-        )
+        dropped = self._publishers.dropped
+        return self._runs.statistics(subscribers=self._subscriptions.subscribers, publishers_dropped=dropped)
 
     def _plan(self, adapter: Adapter, policies: object, policy: object, continuation: str, hooks: NetHooks) -> Plan:
         self._check_open()

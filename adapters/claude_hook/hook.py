@@ -21,6 +21,7 @@ from proctor.policies.stream.events import (
     TurnCompleted,
     at_ms,
 )
+from proctor.supervisor.errors import StartsBlockedError
 from proctor.supervisor.machine import commands, inputs
 from proctor.supervisor.ports import ApprovalAnswer, ApprovalRequest
 
@@ -36,6 +37,7 @@ BY = "claude-code"
 USAGE_NOTE = "usage"
 _KEY = 1
 """Of the only proposal there can be while one hook is handled."""
+STARTS_BLOCKED = "nothing is started at the moment"
 SETTINGS_CHANGED = "settings that change during a session hold from the next one on"
 
 
@@ -56,6 +58,7 @@ class Hook:
         self._at = at
         self._recorded: list[Event] = []
         self._wanted: list[commands.Command] = []
+        self._blocked = False
 
     def answer(self) -> Answer:
         """Record what follows from the hook and say what the client is told."""
@@ -69,7 +72,7 @@ class Hook:
         verdict, reason = handler(self)
         cancelled = any(isinstance(command, commands.CancelAdapter) for command in self._wanted)
         refused = any(isinstance(c, commands.Answer) and c.answer.stop for c in self._wanted)
-        stop = self._asked.hook_event_name in CAN_STOP and (cancelled or refused)
+        stop = self._asked.hook_event_name in CAN_STOP and (cancelled or refused or self._blocked)
         return Answer(verdict=verdict, reason=reason, stop=stop, notes=tuple(self._notes()))
 
     @property
@@ -94,6 +97,8 @@ class Hook:
 
     def _prompted(self) -> Verdict:
         self._complete(None)
+        if (block := self._session.blocked(self._record)) is not None:
+            return "deny", str(StartsBlockedError(block))
         self._begin(self._asked.prompt)
         return _ALLOWED
 
@@ -102,6 +107,9 @@ class Hook:
         call = ToolCall(id=asked.tool_use_id, name=asked.tool_name, input=asked.tool_input, turn=session.machine.turn)
         refuses_on = session.cancelled and session.prompt_id == asked.prompt_id
         if not self._goes_on and not refuses_on:
+            if session.blocked(self._record) is not None:
+                self._blocked = True
+                return "deny", STARTS_BLOCKED
             self._begin(None)
             self._count_usage()
         with session.judge.supposing(session.machine.requests):

@@ -18,7 +18,9 @@ from typing import Any
 from proctor.policies.stream.events import Event
 from proctor.supervisor.errors import StoreError
 from proctor.supervisor.facts import RunInfo
+from proctor.supervisor.orders import Block
 
+from ..stores.sqlite.desk import blocks
 from ..stores.sqlite.failures import store_error
 from ..stores.sqlite.opening import open_for_writing
 from ..stores.sqlite.queries import events_page, session_info
@@ -78,6 +80,10 @@ class Record:
         while page := events_page(self.session_id, after)(self._connection):
             yield from page
             after = page[-1].seq
+
+    def blocks(self) -> list[Block]:
+        """What keeps runs from starting."""
+        return blocks(self._connection)
 
     def begin_run(self, run_id: str, provider: str, at: datetime, spec: dict[str, Any]) -> None:
         """Register a run of the session."""

@@ -16,6 +16,7 @@ from proctor.supervisor.machine import commands, inputs
 from proctor.supervisor.machine.judge import Judge
 from proctor.supervisor.machine.machine import RunMachine
 from proctor.supervisor.machine.run_state import Identity
+from proctor.supervisor.orders import Block
 from proctor.supervisor.redaction import Redactor
 
 from ..kit.surroundings import home_of
@@ -57,6 +58,14 @@ class HookedSession:
         self.machine = RunMachine.resume(
             self._identity(), self._judge, past, approval=_NEVER, redactor=self._redactor
         )
+
+    def blocked(self, record: Record) -> Block | None:
+        """The order that keeps runs of this session from starting, if there is one."""
+        context = msgspec.to_builtins(self.context)
+        known = {"tenant": context.get("tenant"), "labels": context.get("labels")}
+        run_id = self._identity().run_id
+        found = (b for b in record.blocks() if b.covers(run_id=run_id, session_id=self.session_id, **known))
+        return next(found, None)
 
     def begin_run(self, record: Record, at: datetime, metadata: dict[str, Any], prompt: str | None) -> list[Event]:
         """A run begins where the one before has ended; gives what was recorded."""

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 FINE, VIOLATED, BAD_INPUT, FAILED = 0, 1, 2, 3
 _CODES = {
     "policy_violation": VIOLATED,
+    "starts_blocked": FAILED,
     "store_error": FAILED,
     "provider_error": FAILED,
     "provider_unavailable": FAILED,

@@ -1,6 +1,7 @@
 """What people and other processes ask of runs: approvals and commands."""
 
 ROOMS = (
+    "kill_switch",  # runs ended wherever they are, and no starts until that is lifted
     "approvals",  # approvals by way of the store
     "commands",  # instructions from other processes
     "reaping",  # what owners who are gone have left, ended

@@ -9,7 +9,7 @@ from typing import Any
 import anyio
 
 from ..errors import StoreError
-from ..facts import Cancel, Instruction
+from ..orders import Cancel, Instruction
 from ..ports import Store
 from ..run.isolation import contained
 
@@ -75,16 +75,5 @@ def concerns(order: Cancel, *, run_id: str, session_id: str, context: dict[str, 
     """
     if order.number <= after:
         return False
-    match order.scope:
-        case "run":
-            return order.value == run_id
-        case "session":
-            return order.value == session_id
-        case "tenant":
-            return order.value == context.get("tenant")
-        case "label":
-            key, _, value = order.value.partition("=")
-            labels = context.get("labels") or {}
-            return key in labels and str(labels[key]) == value
-        case "all":
-            return True
+    labels = context.get("labels")
+    return order.covers(run_id=run_id, session_id=session_id, tenant=context.get("tenant"), labels=labels)

@@ -10,7 +10,7 @@ import anyio
 import anyio.lowlevel
 import msgspec
 
-from ..errors import StoreError, UsageError
+from ..errors import StartsBlockedError, StoreError, UsageError
 from ..facts import RunInfo
 from ..machine.inputs import Begin
 from ..ports import Store
@@ -36,12 +36,14 @@ class Claimed(msgspec.Struct, frozen=True, kw_only=True):
 async def claimed(order: Order, services: Services, *, created: bool) -> AsyncIterator[Claimed]:
     """The run of an order, claimed; `created` says that it is stored already. Left with an error, it is withdrawn.
 
-    Raises UsageError when another owner has it, or its session.
+    Raises UsageError when another owner has it, or its session, StartsBlockedError when starts are blocked.
     """
     store = services.store
     actor, begin = await launched(order, services)
+    await _check_unblocked(store, order, begin)
     info = await _claim_free(order, services, created=created)
     try:
+        await _check_unblocked(store, order, begin)  # one ordered from here on finds this run among those to end
         for _ in range(_TRIES):
             if await store.last_seq(info.session_id) == actor.seq:
                 break
@@ -53,6 +55,15 @@ async def claimed(order: Order, services: Services, *, created: bool) -> AsyncIt
         if not created:
             await _give_up(store, info, order.epoch)
         raise
+
+
+async def _check_unblocked(store: Store, order: Order, begin: Begin) -> None:
+    """Raises StartsBlockedError where somebody ordered that runs like this do not start."""
+    context = begin.metadata["context"]
+    about = {"tenant": context.get("tenant"), "labels": context.get("labels")}
+    for block in await store.blocks():
+        if block.covers(run_id=order.info.run_id, session_id=order.info.session_id, **about):
+            raise StartsBlockedError(block)
 
 
 async def _claim_free(order: Order, services: Services, *, created: bool) -> RunInfo:

@@ -52,6 +52,17 @@ async def end_lost(store: Store, run: RunInfo, *, epoch: int, remains: Remains |
     return await _ended(store, run, epoch, inputs.OwnerLost(now_ms=_now_ms(), error=lost))
 
 
+async def end_unowned(store: Store, run: RunInfo, *, epoch: int, reason: str) -> bool:
+    """End a run that no supervisor owns, by somebody's order; False where one does by now. Raises StoreError."""
+    try:
+        await store.claim_run(run.run_id, epoch=epoch, lost=run.status != "created")
+    except StoreError as error:
+        if error.kind in ("claimed", "run_over", "session_busy"):
+            return False
+        raise
+    return await _ended(store, run, epoch, inputs.CancelAsked(now_ms=_now_ms(), reason=reason))
+
+
 async def withdraw(store: Store, run: RunInfo, *, epoch: int, reason: str) -> None:
     """End a claimed run that never started, unless another owner has it by now. Raises StoreError."""
     await _ended(store, run, epoch, inputs.CancelAsked(now_ms=_now_ms(), reason=reason, by="caller"))

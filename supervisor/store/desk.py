@@ -9,7 +9,8 @@ from msgspec.structs import replace
 
 from proctor.policies.stream.events import TERMINAL, ApprovalEvent, Event
 
-from ..facts import AnswerGiven, ApprovalAnswer, Cancel, Instruction, StoredApproval
+from ..facts import ApprovalAnswer, StoredApproval
+from ..orders import AnswerGiven, Block, Cancel, Instruction, Lift
 from .approvals import asks, closed, outlives, shown
 from .refusals import check_answerable, no_approval
 
@@ -22,6 +23,7 @@ class Desk:
         self._asked = 0
         self._waiting: dict[str, set[str]] = {}
         self._instructions: list[Instruction] = []
+        self.blocks: list[Block] = []
 
     def note(self, event: Event) -> None:
         """Let approvals follow from an event that was stored."""
@@ -64,10 +66,15 @@ class Desk:
             self._instructions.append(told)
         return answered
 
-    def instruct(self, order: Cancel) -> int:
+    def instruct(self, order: Cancel | Block | Lift) -> int:
         """Keep an order; returns its number."""
         number = len(self._instructions) + 1
-        self._instructions.append(replace(order, number=number))
+        order = replace(order, number=number)
+        self._instructions.append(order)
+        if isinstance(order, Block):
+            self.blocks.append(order)
+        elif isinstance(order, Lift):
+            self.blocks = [block for block in self.blocks if not order.lifts(block)]
         return number
 
     def instructions(self, after: int) -> list[Instruction]:

@@ -18,8 +18,6 @@ from ..errors import StoreError
 from ..facts import (
     ANY_RUN,
     ApprovalAnswer,
-    Cancel,
-    Instruction,
     LogEntry,
     Owner,
     Place,
@@ -29,6 +27,7 @@ from ..facts import (
     StoredApproval,
     StoreSize,
 )
+from ..orders import Block, Cancel, Instruction, Lift
 from . import refusals
 from .claims import Claims
 from .codec import from_record
@@ -215,12 +214,17 @@ class MemoryStore:
         self._ring()
         return self._desk.approval(approval_id) or answered
 
-    async def instruct(self, instruction: Cancel) -> int:
+    async def instruct(self, instruction: Cancel | Block | Lift) -> int:
         """Keep an order for the owners of runs; returns its number."""
         self._check_open()
         number = self._desk.instruct(instruction)
         self._ring()
         return number
+
+    async def blocks(self) -> list[Block]:
+        """What blocks starts and was not lifted, oldest first."""
+        self._check_open()
+        return list(self._desk.blocks)
 
     async def instructions(self, *, after: int = 0) -> list[Instruction]:
         """Orders and answers with a number > after, in order."""

@@ -2,16 +2,8 @@
 
 from __future__ import annotations
 
-import msgspec
-
+from ..orders import label_text
 from ..ports import RunFilter, RunInfo
-
-_encode = msgspec.json.Encoder().encode
-
-
-def label_text(value: object) -> str:
-    """A label's value as a filter names it: a text as it is, anything else as in JSON."""
-    return value if isinstance(value, str) else _encode(value).decode()
 
 
 def meets(run: RunInfo, where: RunFilter) -> bool:

@@ -139,7 +139,7 @@ def test_kill_ends_a_run_of_another_process(cli: Cli, silent: str, target: str) 
         ended = until(process, "run_cancelled")
         code = process.wait(20)
 
-    assert (killed.code, killed.out) == (0, f"{started['run_id']}: ended\n")
+    assert (killed.code, killed.out) == (0, f"{started['run_id']}: ended, cancelled\n")
     assert ended["reason"] == "too long"
     assert code == 3
 
@@ -286,3 +286,49 @@ def test_show_of_what_is_not_there_says_how_to_find_it(cli: Cli, ran: Any) -> No
 
     assert answer.code == 2
     assert answer.err == "error: there is no run `run_zzz`; `proctor runs` lists them\n"
+
+
+QUICK = "name: agent\nsteps: [{say: done}]\n"
+
+
+def test_nothing_starts_until_the_switch_is_lifted(cli: Cli, silent: str, place: Path) -> None:
+    """`kill --no-new-starts`: who tries is told who stopped it and why; `--lift` gives what it lifted."""
+    place.joinpath("quick.yaml").write_text(QUICK)
+    words = ("run", "--adapter", "scripted", "--set", "script=quick.yaml", "--policy", "org.yaml", "x")
+    cli(*words)
+    with going(silent) as process:
+        started = until(process, "run_started")
+        killed = cli("kill", "--all", "--no-new-starts", "--reason", "an incident", "--json")
+    refused = cli(*words)
+    shown = cli("kill", "--lift")
+    again = cli("kill", "--lift")
+
+    assert [(line["run_id"], line["status"]) for line in killed.lines] == [(started["run_id"], "cancelled")]
+    assert (refused.code, refused.out) == (3, "")
+    assert "error: no run starts: `" in refused.err
+    assert "an incident; `proctor kill --lift` lifts that" in refused.err
+    assert shown.out.startswith("lifted: no run starts, ordered by `")
+    assert again.err == "nothing to lift: starts are not blocked there\n"
+    assert cli(*words, "--fail-on", "never").code == 0
+
+
+def test_runs_of_a_label_are_ended_and_kept_from_starting(cli: Cli, place: Path) -> None:
+    """By its key and value; others go on."""
+    place.joinpath("quick.yaml").write_text(QUICK)
+    words = ("run", "--adapter", "scripted", "--set", "script=quick.yaml", "--policy", "org.yaml", "x")
+    cli(*words)
+    killed = cli("kill", "--label", "env=prod", "--no-new-starts")
+    prod = cli(*words, "--context", "labels.env=prod")
+    test = cli(*words, "--context", "labels.env=test", "--fail-on", "never")
+    lifted = cli("kill", "--lift", "--label", "env=prod", "--json")
+
+    assert killed.code == 0
+    assert (prod.code, test.code) == (3, 0)
+    assert "no run of label `env=prod` starts" in prod.err
+    assert [line["lifted"]["value"] for line in lifted.lines] == ["env=prod"]
+
+
+@pytest.mark.parametrize("more", [("--run", "last"), ("--no-new-starts",), ("--all", "--tenant", "a")])
+def test_a_lift_of_what_makes_no_sense_is_refused(cli: Cli, ran: Any, more: tuple[str, ...]) -> None:
+    """It ends nothing and lifts nothing."""
+    assert cli("kill", "--lift", *more).code == 2

@@ -32,7 +32,7 @@ from proctor.supervisor import (
 )
 from proctor.supervisor.api import create_run
 from proctor.supervisor.control import approvals as inbox
-from proctor.supervisor.facts import Cancel
+from proctor.supervisor.orders import Cancel
 from proctor.supervisor.testing import Ask, FakeAdapter, FakeApprover, Pause, Together
 from proctor.supervisor.testing.patience import PATIENCE_S
 

@@ -17,7 +17,7 @@ from proctor.policies.policy import Policy
 from proctor.policies.rules import Check
 from proctor.policies.stream.events import TERMINAL, Event, MessageReceived, MessageStreamed, RunCompleted, RunFailed
 from proctor.supervisor import MemoryStore, StoreError, Supervisor, run_once
-from proctor.supervisor.facts import Cancel
+from proctor.supervisor.orders import Cancel
 from proctor.supervisor.ports import Launch, Provider, Rung
 from proctor.supervisor.run.journal import ROOM
 from proctor.supervisor.run.provider_reader import TURN

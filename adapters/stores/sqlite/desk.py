@@ -14,7 +14,8 @@ import msgspec
 from msgspec.structs import replace
 
 from proctor.policies.stream.events import ApprovalEvent, Event, RunCancelled, ToolApprovalRequested
-from proctor.supervisor.facts import AnswerGiven, ApprovalAnswer, Cancel, Instruction, StoredApproval
+from proctor.supervisor.facts import ApprovalAnswer, StoredApproval
+from proctor.supervisor.orders import AnswerGiven, Block, Instruction, Lift
 from proctor.supervisor.store.approvals import asks, closed, shown
 from proctor.supervisor.store.codec import from_record
 from proctor.supervisor.store.refusals import check_answerable, no_approval
@@ -26,6 +27,7 @@ Execute: TypeAlias = Callable[[str, Sequence[Any]], sqlite3.Cursor]
 _COLUMNS = "number, session_id, approvals.seq, data, state, answer, answered_at, recorded"
 _FROM = """approvals JOIN sessions ON key = approvals.session_key
     JOIN events ON events.session_key = approvals.session_key AND events.seq = approvals.seq"""
+_BLOCKS = "SELECT number, data FROM blocks JOIN instructions USING (number) ORDER BY number"
 _encode = msgspec.json.Encoder().encode
 _answer = msgspec.json.Decoder(ApprovalAnswer).decode
 _instruction = msgspec.json.Decoder(Instruction).decode
@@ -79,10 +81,21 @@ def answer(
     return answered
 
 
-def keep(execute: Execute, instruction: Cancel | AnswerGiven) -> int:
+def keep(execute: Execute, instruction: Instruction) -> int:
     """Store an instruction; returns its number."""
-    cursor = execute("INSERT INTO instructions (data) VALUES (?)", (_encode(instruction),))
-    return int(cursor.lastrowid or 0)
+    number = int(execute("INSERT INTO instructions (data) VALUES (?)", (_encode(instruction),)).lastrowid or 0)
+    if isinstance(instruction, Block):
+        execute("INSERT INTO blocks (number) VALUES (?)", (number,))
+    elif isinstance(instruction, Lift):
+        for block in _blocks(execute(_BLOCKS, ())):
+            if instruction.lifts(block):
+                execute("DELETE FROM blocks WHERE number = ?", (block.number,))
+    return number
+
+
+def blocks(connection: sqlite3.Connection) -> list[Block]:
+    """What blocks starts and was not lifted, oldest first."""
+    return _blocks(connection.execute(_BLOCKS))
 
 
 def to_approval(row: tuple[Any, ...]) -> StoredApproval:
@@ -137,6 +150,11 @@ def last_instruction(connection: sqlite3.Connection) -> int:
     """The number of the latest."""
     row = connection.execute("SELECT seq FROM sqlite_sequence WHERE name = 'instructions'").fetchone()
     return int(row[0]) if row else 0
+
+
+def _blocks(rows: sqlite3.Cursor) -> list[Block]:
+    found = [replace(_instruction(data), number=number) for number, data in rows]
+    return [block for block in found if isinstance(block, Block)]
 
 
 def _put(execute: Execute, approval: StoredApproval) -> None:

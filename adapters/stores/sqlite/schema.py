@@ -133,6 +133,10 @@ MIGRATIONS: tuple[tuple[str, tuple[Statement, ...]], ...] = (
         ),
     ),
     ("records tied together by digests", (chain_records,)),
+    (
+        "which instructions block starts and were not lifted",
+        ("CREATE TABLE blocks (number INTEGER PRIMARY KEY REFERENCES instructions(number))",),
+    ),
 )
 SCHEMA_VERSION = len(MIGRATIONS)
 

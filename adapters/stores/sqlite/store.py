@@ -17,8 +17,6 @@ from proctor.supervisor.errors import StoreError, UsageError
 from proctor.supervisor.facts import (
     ANY_RUN,
     ApprovalAnswer,
-    Cancel,
-    Instruction,
     LogEntry,
     Owner,
     Place,
@@ -28,6 +26,7 @@ from proctor.supervisor.facts import (
     StoredApproval,
     StoreSize,
 )
+from proctor.supervisor.orders import Block, Cancel, Instruction, Lift
 
 from . import claiming, desk, pruning, queries
 from .log import latest_place, log_page
@@ -195,9 +194,13 @@ class SQLiteStore:
         batch = None if event is None else Batch([event])
         return await self._writer.do(lambda recorder, _: recorder.answer(approval_id, given, at, batch))
 
-    async def instruct(self, instruction: Cancel) -> int:
+    async def instruct(self, instruction: Cancel | Block | Lift) -> int:
         """Keep an order for the owners of runs; returns its number."""
         return await self._writer.do(lambda recorder, _: desk.keep(recorder.execute, instruction))
+
+    async def blocks(self) -> list[Block]:
+        """What blocks starts and was not lifted, oldest first."""
+        return await self._readers.ask(desk.blocks)
 
     async def instructions(self, *, after: int = 0) -> list[Instruction]:
         """Orders and answers with a number > after, in order."""

@@ -15,7 +15,8 @@ from proctor.policies.stream.events import (
     ToolApprovalGranted,
     ToolApprovalRequested,
 )
-from proctor.supervisor.facts import AnswerGiven, ApprovalAnswer, Cancel, RunInfo
+from proctor.supervisor.facts import ApprovalAnswer, RunInfo
+from proctor.supervisor.orders import AnswerGiven, Block, Cancel, Lift
 from proctor.supervisor.ports import Store
 
 from ..patience import PATIENCE_S
@@ -150,6 +151,27 @@ class AnsweringChecks(StoreChecks):
 
             assert states == ["withdrawn", "withdrawn", "requested", "withdrawn", "requested", "requested"]
             assert [approval.request.approval_id for approval in await store.approvals()] == ["cut.2"]
+
+    async def test_what_blocks_starts_is_kept_until_it_is_lifted(self) -> None:
+        """By whom, when and why; a lift is for its very scope, or for all; both stay among the instructions."""
+        tenant = Block(scope="tenant", value="acme", by="ana", reason="é", at=AT)
+        async with self.open_store() as store:
+            first = await store.instruct(tenant)
+            second = await store.instruct(Block(scope="all", by="bo"))
+            await store.instruct(Lift(scope="tenant", value="other"))
+            both = await store.blocks()
+            await store.instruct(Lift(scope="tenant", value="acme"))
+            one = await store.blocks()
+            await store.instruct(Block(scope="label", value="a=b"))
+            await store.instruct(Lift(scope="all"))
+
+            assert [(block.number, block.value, block.reason, block.at) for block in both] == [
+                (first, "acme", "é", AT),
+                (second, "", "", None),
+            ]
+            assert one == [Block(scope="all", by="bo", number=second)]
+            assert await store.blocks() == []
+            assert len(await store.instructions()) == 6
 
     async def test_orders_are_kept_in_order_with_rising_numbers(self) -> None:
         """Every field comes back, `after` leaves out what was read, and a run knows what came before it."""

@@ -98,6 +98,7 @@ class LifetimeChecks(StoreChecks):
                 store.instructions(),
                 store.instruct(Cancel(scope="all")),
                 store.last_instruction(),
+                store.blocks(),
                 store.approvals(),
                 store.approval("a"),
                 store.answer("a", ApprovalAnswer(granted=True, by="ana"), at=datetime.now(UTC)),

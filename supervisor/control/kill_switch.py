@@ -1,0 +1,194 @@
+"""The kill switch of a store: runs ended whatever process owns them, and no new starts until that is lifted."""
+
+from __future__ import annotations
+
+from contextlib import AsyncExitStack
+from datetime import UTC, datetime
+from typing import Literal, TypeAlias
+
+import anyio
+import msgspec
+
+from ..arguments import check_named, check_store, check_text
+from ..errors import UsageError
+from ..facts import Owner, RunFilter, RunInfo, RunStatus
+from ..orders import Block, Cancel, Lift
+from ..ports import Remains, Store
+from ..redaction import Redactor
+from ..run.orphans import end_lost, end_unowned
+from .reaping import passing_owner
+
+Scope: TypeAlias = Literal["run", "session", "tenant", "label", "all"]
+
+GOING_ON: frozenset[RunStatus] = frozenset({"created", "running", "lost"})
+LOOK_AGAIN_S = 0.5
+PAUSE_S = 0.05
+"""The least time between two looks at runs that are to end."""
+_PAGE = 500
+
+
+class KillOutcome(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of one run that was to end.
+
+    `ended` is false where it has not in time; `owner` then says who was to end it. `status` is how it ended: one that
+    was over before the order reached it has completed or failed.
+    """
+
+    run_id: str
+    session_id: str
+    status: RunStatus
+    ended: bool
+    owner: Owner | None = None
+
+
+class KillSwitch:
+    """Stops runs of a store; see `kill`. What is stopped is named in one of these ways: `run_id`, `session_id`,
+    `tenant`, `label` (as `key=value`), or `everything=True`.
+
+    Args:
+        store: shared by the supervisors whose runs are meant.
+        remains: ends what a lost run left running on this machine.
+        redactor: takes secrets out of what is recorded.
+    """
+
+    def __init__(self, store: Store, *, remains: Remains | None = None, redactor: Redactor | None = None) -> None:
+        check_store(store)
+        self.store = store
+        self._remains = remains
+        self._redactor = redactor or Redactor()
+
+    async def kill(
+        self,
+        *,
+        by: str,
+        reason: str = "killed by an operator",
+        run_id: str | None = None,
+        session_id: str | None = None,
+        tenant: str | None = None,
+        label: str | None = None,
+        everything: bool = False,
+        block_starts: bool = False,
+        wait_s: float = 30.0,
+    ) -> list[KillOutcome]:
+        """Order runs to end, on every process, and wait up to `wait_s` seconds; gives each with what became of it.
+
+        Runs whose owner is gone, and created ones, are ended from here. `block_starts`: and none of them starts until
+        `lift`. Raises UsageError for a scope that makes no sense, StoreError.
+        """
+        scope, value = scope_named(run_id, session_id, tenant, label, everything=everything)
+        if block_starts:
+            await self._order(Block, scope, value, by, reason)
+        await self._order(Cancel, scope, value, by, reason)
+        wanted = await self._going_on(scope, value)
+        left = await self._awaited(wanted, scope, value, reason, wait_s)
+        return [await self._outcome(run, ended=run.run_id not in left) for run in wanted.values()]
+
+    async def block_starts(
+        self,
+        *,
+        by: str,
+        reason: str,
+        session_id: str | None = None,
+        tenant: str | None = None,
+        label: str | None = None,
+        everything: bool = False,
+    ) -> None:
+        """Let no run of this scope start, on any process, until `lift`: who tries gets StartsBlockedError."""
+        scope, value = scope_named(None, session_id, tenant, label, everything=everything)
+        await self._order(Block, scope, value, by, reason)
+
+    async def lift(
+        self,
+        *,
+        by: str,
+        reason: str = "",
+        session_id: str | None = None,
+        tenant: str | None = None,
+        label: str | None = None,
+        everything: bool = False,
+    ) -> list[Block]:
+        """Let runs start again where exactly this scope was blocked; `everything` lifts every block. Gives those."""
+        scope, value = scope_named(None, session_id, tenant, label, everything=everything)
+        before = await self.blocks()
+        await self._order(Lift, scope, value, by, reason)
+        return [block for block in before if block not in await self.blocks()]
+
+    async def blocks(self) -> list[Block]:
+        """What blocks starts now: who ordered it, when, and why; oldest first."""
+        return await self.store.blocks()
+
+    async def _order(self, kind: type[Cancel | Block | Lift], scope: Scope, value: str, by: str, reason: str) -> None:
+        check_named(by=by)
+        check_text(by=by, reason=reason)
+        by, reason = self._redactor.redact(by), self._redactor.redact(reason)
+        await self.store.instruct(kind(scope=scope, value=value, by=by, reason=reason, at=datetime.now(UTC)))
+
+    async def _going_on(self, scope: Scope, value: str) -> dict[str, RunInfo]:
+        """The runs of a scope that are not over, oldest first."""
+        if scope == "run":
+            run = await self.store.run(value)
+            if run is None:
+                raise UsageError(f"there is no run `{value}`")
+            return {run.run_id: run} if run.status in GOING_ON else {}
+        name, _, text = value.partition("=")
+        where = RunFilter(
+            status=GOING_ON,
+            tenant=value if scope == "tenant" else None,
+            labels={name: text} if scope == "label" else {},
+        )
+        session_id = value if scope == "session" else None
+        found: list[RunInfo] = []
+        before = None
+        while page := await self.store.runs(limit=_PAGE, session_id=session_id, before=before, where=where):
+            found += page
+            before = page[-1].run_id
+        return {run.run_id: run for run in reversed(found)}
+
+    async def _awaited(
+        self, wanted: dict[str, RunInfo], scope: Scope, value: str, reason: str, wait_s: float
+    ) -> set[str]:
+        """The ids of those that have not ended when the time is up; what nobody else can end is ended here."""
+        left, token = set(wanted), 0
+        async with AsyncExitStack() as at_the_end:
+            owner: Owner | None = None
+            with anyio.move_on_after(wait_s):
+                while left:
+                    token = await self.store.wait(token, LOOK_AGAIN_S)
+                    now = await self._going_on(scope, value)
+                    left &= now.keys()
+                    for run in [now[run_id] for run_id in wanted if run_id in left and _deserted(now[run_id])]:
+                        if owner is None:
+                            owner = await at_the_end.enter_async_context(passing_owner(self.store))
+                        await self._end(run, owner.epoch, reason)
+                    await anyio.sleep(PAUSE_S)
+        return left
+
+    async def _end(self, run: RunInfo, epoch: int, reason: str) -> None:
+        if run.status == "lost":
+            await end_lost(self.store, run, epoch=epoch, remains=self._remains)
+        else:
+            await end_unowned(self.store, run, epoch=epoch, reason=reason)
+
+    async def _outcome(self, run: RunInfo, *, ended: bool) -> KillOutcome:
+        now = await self.store.run(run.run_id) or run
+        owner = None if ended else now.owner
+        return KillOutcome(run_id=run.run_id, session_id=run.session_id, status=now.status, ended=ended, owner=owner)
+
+
+def scope_named(
+    run_id: str | None, session_id: str | None, tenant: str | None, label: str | None, *, everything: bool
+) -> tuple[Scope, str]:
+    """The scope of an order and its value. Raises UsageError unless exactly one thing is named."""
+    check_named(run_id=run_id, session_id=session_id, tenant=tenant, label=label)
+    named: dict[Scope, str | None] = {"run": run_id, "session": session_id, "tenant": tenant, "label": label}
+    given = [(scope, value) for scope, value in named.items() if value is not None]
+    if len(given) + everything != 1:
+        raise UsageError("name one of `run_id`, `session_id`, `tenant`, `label`, or say `everything=True`")
+    if label is not None and not all(label.partition("=")[:2]):
+        raise UsageError(f"`label` is `{label}`; say KEY=VALUE")
+    return given[0] if given else ("all", "")
+
+
+def _deserted(run: RunInfo) -> bool:
+    """Whether nobody is there who could end it."""
+    return run.status == "lost" or run.owner is None or (run.status == "created" and run.owner.gone)

@@ -1,0 +1,36 @@
+"""A process with many runs that go on until somebody ends them: `python many_runs.py STORE COUNT`.
+
+It says `going` when all of them go on. Then, a line at a time on its input, it tries to start one more and says how
+that went; at the end of its input it leaves.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import anyio
+from anyio import to_thread
+
+from proctor.adapters.stores import SQLiteStore
+from proctor.policies.policy import Limits, Policy
+from proctor.supervisor import ProctorError, Supervisor
+from proctor.supervisor.testing import FakeAdapter, Pause
+
+OPEN = Policy(name="open", limits=Limits(max_tool_calls=9))
+
+
+async def main(path: str, count: int) -> None:
+    async with SQLiteStore(path) as store, Supervisor(store, max_running=count + 10) as supervisor:
+        for _ in range(count):
+            await supervisor.start(FakeAdapter([Pause()]), "go", policies=[OPEN])
+        print("going", flush=True)
+        while await to_thread.run_sync(sys.stdin.readline):
+            try:
+                await supervisor.start(FakeAdapter(), "go", policies=[OPEN])
+                print("started", flush=True)
+            except ProctorError as error:
+                print(error.code, flush=True)
+
+
+if __name__ == "__main__":
+    anyio.run(main, sys.argv[1], int(sys.argv[2]))

@@ -1,0 +1,249 @@
+"""The kill switch: runs end wherever they are, and none starts until that is lifted."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from typing import Any
+
+import anyio
+import pytest
+
+from proctor.policies import RunContext
+from proctor.policies.policy import Limits, Policy
+from proctor.policies.stream.events import RunStarted
+from proctor.supervisor import (
+    KillOutcome,
+    KillSwitch,
+    MemoryStore,
+    RunHandle,
+    StartsBlockedError,
+    Supervisor,
+    UsageError,
+    create_run,
+    execute_run,
+    run_once,
+)
+from proctor.supervisor.facts import Owner, RunInfo
+from proctor.supervisor.orders import Block, Cancel
+from proctor.supervisor.testing import FakeAdapter, Pause
+from proctor.supervisor.testing.patience import PATIENCE_S
+
+pytestmark = pytest.mark.anyio
+
+OPEN = Policy(name="open", limits=Limits(max_tool_calls=9))
+ACME = RunContext(tenant="acme", labels={"env": "prod", "shard": 7})
+OTHER = RunContext(tenant="other", labels={"env": "test"})
+
+
+@asynccontextmanager
+async def running(store: MemoryStore, *contexts: RunContext) -> AsyncIterator[list[RunHandle]]:
+    """Runs that go on, each in a supervisor of its own; what is left of them is cancelled at the end."""
+    async with Supervisor(store) as here, Supervisor(store) as there:
+        handles = [
+            await (here, there)[n % 2].start(FakeAdapter([Pause()]), "go", policies=[OPEN], context=context)
+            for n, context in enumerate(contexts)
+        ]
+        try:
+            with anyio.fail_after(PATIENCE_S):
+                yield handles
+        finally:
+            for handle in handles:
+                await handle.cancel(reason="the test is over")
+
+
+def told(outcomes: list[KillOutcome]) -> list[tuple[str, str, bool]]:
+    return [(outcome.run_id, outcome.status, outcome.ended) for outcome in outcomes]
+
+
+@pytest.mark.parametrize(
+    ("scope", "ends"),
+    [
+        ({"everything": True}, [0, 1, 2]),
+        ({"tenant": "acme"}, [0, 1]),
+        ({"label": "env=test"}, [2]),
+        ({"label": "shard=7"}, [0, 1]),
+        ({"tenant": "nobody"}, []),
+    ],
+)
+async def test_the_runs_of_a_scope_end_and_no_other(scope: dict[str, Any], ends: list[int]) -> None:
+    """Whichever supervisor owns them; each is reported."""
+    store = MemoryStore()
+    async with running(store, ACME, ACME, OTHER) as handles:
+        outcomes = await KillSwitch(store).kill(by="ana", reason="maintenance", **scope)
+        going = [n for n, handle in enumerate(handles) if not handle.done]
+        reasons = [(await handles[n].wait()).reason for n in ends]
+
+    assert told(outcomes) == [(handles[n].run_id, "cancelled", True) for n in ends]
+    assert going == [n for n in range(3) if n not in ends]
+    assert reasons == ["maintenance"] * len(ends)
+
+
+@pytest.mark.parametrize("named", ["run_id", "session_id"])
+async def test_one_run_ends(named: str) -> None:
+    """By its own id or its session's."""
+    store = MemoryStore()
+    async with running(store, ACME, ACME) as handles:
+        outcomes = await KillSwitch(store).kill(by="ana", **{named: getattr(handles[1], named)})
+
+        assert told(outcomes) == [(handles[1].run_id, "cancelled", True)]
+        assert not handles[0].done
+
+
+async def test_a_run_that_does_not_answer_in_time_is_told_with_its_owner() -> None:
+    """It may end later; who was asked to end it is known."""
+    store = MemoryStore()
+    owner = await store.register(Owner(owner_id="busy", host="elsewhere"), lease_s=3600)
+    await store.create_run(RunInfo(run_id="silent", session_id="s"), epoch=owner.epoch)
+    (outcome,) = await KillSwitch(store).kill(by="ana", everything=True, wait_s=0.01)
+
+    assert (outcome.run_id, outcome.status, outcome.ended) == ("silent", "created", False)
+    assert outcome.owner is not None
+    assert outcome.owner.owner_id == "busy"
+
+
+async def test_runs_that_nobody_could_end_are_ended_from_here() -> None:
+    """One whose owner is gone, one that was created and never started."""
+    store = MemoryStore()
+    owner = await store.register(Owner(owner_id="gone"), lease_s=3600)
+    await store.create_run(RunInfo(run_id="lost", session_id="s"), epoch=owner.epoch)
+    await store.append([RunStarted(run_id="lost", session_id="s", at=datetime.now(UTC))], epoch=owner.epoch)
+    await store.release(owner.epoch)
+    created = await create_run(store, "never started")
+    outcomes = await KillSwitch(store).kill(by="ana", reason="stop", everything=True)
+
+    assert told(outcomes) == [("lost", "failed", True), (created, "cancelled", True)]
+    with pytest.raises(UsageError, match="cancelled"):
+        await execute_run(store, FakeAdapter(), created, policies=[OPEN])
+
+
+Start = Callable[[MemoryStore], Any]
+
+
+async def starting(store: MemoryStore) -> None:
+    async with Supervisor(store) as supervisor:
+        await supervisor.start(FakeAdapter(), "go", policies=[OPEN], context=ACME)
+
+
+async def once(store: MemoryStore) -> None:
+    await run_once(FakeAdapter(), "go", policies=[OPEN], context=ACME, store=store)
+
+
+async def executing(store: MemoryStore) -> None:
+    run_id = await create_run(store, "go", context=ACME)
+    await execute_run(store, FakeAdapter(), run_id, policies=[OPEN])
+
+
+@pytest.mark.parametrize("start", [starting, once, executing])
+@pytest.mark.parametrize("scope", [{"everything": True}, {"tenant": "acme"}, {"label": "env=prod"}])
+async def test_nothing_of_a_blocked_scope_starts_until_it_is_lifted(start: Start, scope: dict[str, Any]) -> None:
+    """The error says who, when and why; nothing is launched or recorded."""
+    store = MemoryStore()
+    switch = KillSwitch(store)
+    await switch.block_starts(by="ana", reason="an incident", **scope)
+    with pytest.raises(StartsBlockedError, match=r"`ana` blocked them at .* UTC: an incident") as raised:
+        await start(store)
+    statuses = [run.status for run in await store.runs()]
+    lifted = await switch.lift(by="bo", **scope)
+    await start(store)
+
+    assert raised.value.code == "starts_blocked"
+    assert isinstance(raised.value.block, Block)
+    assert set(statuses) <= {"created"}
+    assert [block.by for block in lifted] == ["ana"]
+    assert (await store.runs())[0].status == "completed"
+
+
+async def test_others_start_meanwhile() -> None:
+    """Who is not of the scope."""
+    store = MemoryStore()
+    await KillSwitch(store).block_starts(by="ana", reason="", tenant="acme")
+
+    assert (await run_once(FakeAdapter(), "go", policies=[OPEN], context=OTHER, store=store)).status == "completed"
+
+
+async def test_a_run_that_was_created_before_the_block_can_start_once_it_is_lifted() -> None:
+    """Blocked is not withdrawn."""
+    store = MemoryStore()
+    run_id = await create_run(store, "go")
+    switch = KillSwitch(store)
+    await switch.block_starts(by="ana", reason="", everything=True)
+    async with Supervisor(store) as supervisor:
+        for _ in range(2):
+            with pytest.raises(StartsBlockedError):
+                await supervisor.execute(FakeAdapter(), run_id, policies=[OPEN])
+        await switch.lift(by="ana", everything=True)
+        handle = await supervisor.execute(FakeAdapter(), run_id, policies=[OPEN])
+
+        assert (await handle.wait()).status == "completed"
+
+
+class Racing(MemoryStore):
+    """Everything is stopped, and starts blocked, right behind one of the looks that a start takes."""
+
+    def __init__(self, look: int) -> None:
+        super().__init__()
+        self._looks = look
+
+    async def blocks(self) -> list[Block]:
+        """What blocks starts, as it was a moment ago."""
+        found = await super().blocks()
+        self._looks -= 1
+        if self._looks == 0:
+            for order in (Block(scope="all", by="ana"), Cancel(scope="all", by="ana")):
+                await self.instruct(order)
+        return found
+
+
+async def test_a_block_that_comes_while_a_run_is_claimed_refuses_it() -> None:
+    """It is looked for again once the run is its owner's."""
+    store, adapter = Racing(1), FakeAdapter()
+    with pytest.raises(StartsBlockedError):
+        await run_once(adapter, "go", policies=[OPEN], store=store)
+
+    assert adapter.launches == []
+    assert [run.status for run in await store.runs()] == ["cancelled"]
+
+
+async def test_a_kill_that_comes_when_a_start_has_looked_ends_it() -> None:
+    """It was created before the order."""
+    store, adapter = Racing(2), FakeAdapter([Pause()])
+    with anyio.fail_after(PATIENCE_S):
+        result = await run_once(adapter, "go", policies=[OPEN], store=store)
+
+    assert result.status == "cancelled"
+
+
+async def test_the_switch_is_one_of_the_supervisor_too() -> None:
+    """It stops runs of every supervisor of the store, this one's among them."""
+    store = MemoryStore()
+    async with running(store, ACME) as handles, Supervisor(store) as supervisor:
+        outcomes = await supervisor.switch.kill(by="ana", everything=True, block_starts=True)
+        blocks = await supervisor.switch.blocks()
+
+        assert told(outcomes) == [(handles[0].run_id, "cancelled", True)]
+        assert [(block.scope, block.by) for block in blocks] == [("all", "ana")]
+
+
+@pytest.mark.parametrize(
+    "scope",
+    [{}, {"everything": True, "tenant": "a"}, {"tenant": ""}, {"label": "env"}, {"label": "=x"}, {"run_id": "none"}],
+)
+async def test_a_scope_that_makes_no_sense_stops_nothing(scope: dict[str, Any]) -> None:
+    """Least of all everything."""
+    store = MemoryStore()
+    async with running(store, ACME) as handles:
+        with pytest.raises(UsageError):
+            await KillSwitch(store).kill(by="ana", **scope)
+
+        assert not handles[0].done
+
+
+async def test_a_secret_in_a_reason_is_not_kept() -> None:
+    """As in everything else that is recorded."""
+    store = MemoryStore()
+    secret = "ghp_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
+    await KillSwitch(store).block_starts(by="ana", reason=f"leaked {secret}", everything=True)
+
+    assert secret not in (await store.blocks())[0].reason
