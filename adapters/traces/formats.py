@@ -70,6 +70,8 @@ def _format_of(value: Any) -> str | None:
     if not isinstance(value, dict):
         return None
     kind = value.get("type")
+    if own_events.is_export(value):
+        return "events"
     if kind is None:
         return "sessions" if "id" in value and isinstance(value.get("events"), list) else None
     if kind in _ROLLOUT and "payload" in value:

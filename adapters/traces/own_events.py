@@ -1,4 +1,7 @@
-"""The product's own record: one event a line, the events of several sessions mixed as they were stored."""
+"""The product's own record: one event a line, the events of several sessions mixed as they were stored.
+
+What `proctor export` writes is read too: its events, each within an object of its own.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,8 @@ from proctor.policies.stream.events import TERMINAL, Event, RunStarted, ToolCall
 from .lines import TraceLines
 from .session import TraceSession
 
+_EVENT = b'{"event":'
+
 
 def read(lines: TraceLines) -> Iterator[TraceSession]:
     """The sessions of one file, in the order of their first events. Raises TraceError.
@@ -23,7 +28,8 @@ def read(lines: TraceLines) -> Iterator[TraceSession]:
     """
     sessions: dict[str, list[Event]] = {}
     for line in lines:
-        event = _decode(lines, line)
+        if (event := _decode(lines, line)) is None:
+            continue
         events = sessions.setdefault(event.session_id or event.run_id or lines.name, [])
         events.append(event if event.seq else msgspec.structs.replace(event, seq=len(events) + 1))
     for session_id, events in sessions.items():
@@ -38,12 +44,25 @@ def read(lines: TraceLines) -> Iterator[TraceSession]:
         )
 
 
-def _decode(lines: TraceLines, line: bytes) -> Event:
+def is_export(value: dict[str, Any]) -> bool:
+    """Whether a line's object is the head of an export."""
+    return str(value.get("format", "")).startswith("proctor record ")
+
+
+def _decode(lines: TraceLines, line: bytes) -> Event | None:
+    """The event of a line; None for the head of an export and for a run in it."""
     try:
-        event = decode_event(line)
+        return decode_event(_exported(line))
     except EventError as error:
+        if line.startswith((b'{"format":"proctor record ', b'{"run":')):
+            return None
         raise lines.fail(str(error)) from None
-    return event
+
+
+def _exported(line: bytes) -> bytes:
+    """An event out of the line of an export that holds it; any other line as it is."""
+    stripped = line.rstrip()
+    return stripped[len(_EVENT) : -1] if stripped.startswith(_EVENT) and stripped.endswith(b"}") else line
 
 
 def _is_complete(events: list[Event]) -> bool:

@@ -298,3 +298,16 @@ def test_eval_gives_the_fields_that_are_promised(cli: Cli, place: Path) -> None:
     }
     assert decision == {"tool_call_id": "c", "action": "deny", "violations": ["deny-1"]}
     assert (line["session"], line["passed"], line["rules"]["deny-1"]) == ("s", False, "violated")
+
+
+def test_an_exported_record_is_judged_as_it_is(cli: Cli, place: Path) -> None:
+    """What `proctor export` writes: a head, runs, and events."""
+    place.joinpath("when.yaml").write_text(WHEN)
+    events = recorded("one", "send", tenant="acme", user="ana").splitlines()
+    lines = ['{"format":"proctor record 1","store":"x.1"}', '{"run":{"run_id":"run-one"}}']
+    place.joinpath("record.jsonl").write_text(
+        "\n".join([*lines, *(f'{{"event":{event}}}' for event in events)]) + "\n"
+    )
+    (line,) = cli("eval", "--policy", "when.yaml", "--json", "record.jsonl").lines
+
+    assert (line["session"], line["passed"], line["whose"]) == ("one", False, {"user": "ana", "tenant": "acme"})
