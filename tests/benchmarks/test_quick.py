@@ -20,6 +20,7 @@ FEWEST_ROWS = {
     "gate": 12,
     "deadline": 3,
     "startup": 5,
+    "lists": 12,
     "hook": 3,
 }
 PEERS = ("cedarpy", "agent_os")

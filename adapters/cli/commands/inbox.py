@@ -11,6 +11,8 @@ from ..common import json_option, run_async, store_option
 from ..terminal.output import console, note, say, say_json
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from proctor.policies.stream.events import Event
     from proctor.supervisor.ports import ApprovalRequest, Store
 
@@ -50,6 +52,7 @@ class _Inbox:
     def __init__(self, *, as_json: bool) -> None:
         self._as_json = as_json
         self._open: dict[str, str] = {}
+        self._console = console()
         self.seen = False
 
     def show(self, found: list[ApprovalRequest], limit: int) -> None:
@@ -90,7 +93,7 @@ class _Inbox:
         if self._as_json:
             say_json(request)
         else:
-            _show(request)
+            _show(self._console, request)
             sys.stdout.flush()
 
     def _close(self, approval_id: str, state: str, by: str | None) -> None:
@@ -102,10 +105,9 @@ class _Inbox:
             sys.stdout.flush()
 
 
-def _show(request: ApprovalRequest) -> None:
+def _show(out: Console, request: ApprovalRequest) -> None:
     from proctor.adapters.kit.printable import encoded, printable
 
-    out = console()
     out.print(request.approval_id, style="bold", soft_wrap=True)
     out.print(f"  call     {printable(request.call.name)}")
     for key, value in request.call.input.items():
