@@ -1,4 +1,4 @@
-"""What the lists of a store cost when it holds much, beside those of an empty one: the commands as people type them."""
+"""What the lists of a full store cost, beside those of an empty one: the commands as people type them."""
 
 from __future__ import annotations
 
