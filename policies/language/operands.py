@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
@@ -70,13 +71,21 @@ def _directory_problems(directory: str) -> Iterator[Complaint]:
         yield ("within",), f"`within` takes a directory, as in `.`, `/srv/data` or `~/work`, not `{directory}`"
 
 
+_SHELLS_OWN = frozenset("*?;&|<>()`$\n")
+"""No command's name: what a line has between commands."""
+_STANDARD = re.compile(r"\s*/(usr/)?(local/)?s?bin/")
+
+
 def _command_problems(commands: str | Sequence[str]) -> Iterator[Complaint]:
     named = [commands] if isinstance(commands, str) else commands
     if not named:
         yield ("runs",), "`runs` names no command"
     for command in named:
-        if not command.split() or set(command) & set("*?"):
+        if not command.split() or set(command) & _SHELLS_OWN:
             yield ("runs",), f"`runs` takes commands by their first words, as in `git push`, not `{command}`"
+        elif _STANDARD.match(command):
+            name = command.split()[0].rpartition("/")[2]
+            yield ("runs",), f"`runs` takes a command by its name, wherever it stands: `{name}`, not `{command}`"
 
 
 def _argument_problems(name: str, path: Any) -> Iterator[Complaint]:

@@ -42,6 +42,7 @@ CODES = {
         "refuse", "something must be called that never can be, or not so often, or not all in one run"
     ),
     "nothing_left": CodeMeaning("refuse", "all that is allowed is denied"),
+    "odd_name": CodeMeaning("report", "a name that looks meant for another program, and matches no tool"),
     "only_observed": CodeMeaning("report", "rules that the adapter cannot keep a call from breaking"),
     "shadowed": CodeMeaning("report", "another rule refuses the same calls"),
     "unbounded_net": CodeMeaning("refuse", "the tokens of a net grow without bound"),

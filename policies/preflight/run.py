@@ -16,6 +16,7 @@ from .checks.nets import net_findings
 from .checks.never_callable import never_callable
 from .checks.never_satisfied import never_satisfied
 from .checks.obligations import demand_findings
+from .checks.odd_names import odd_names
 from .checks.order import find_orders
 from .checks.quotas import quota_findings
 from .checks.shadowing import shadow_findings
@@ -55,5 +56,6 @@ def findings_of(policy: Policy, capabilities: Capabilities | None, context: RunC
             *(() if refused else demand_findings(possible, binding)),
             *shadow_findings(clauses, kinds, systems),
             *evasion_findings(clauses, kinds, systems),
+            *odd_names(clauses),
         ]
     )

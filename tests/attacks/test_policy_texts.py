@@ -1,4 +1,4 @@
-"""No small policy text costs much: each is read in bounded time, or refused with one clear error."""
+"""No small policy text costs much, and none that holds nothing passes for one that does."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from proctor.policies import PolicyError, ToolCall, compile_policy, parse_policies, preflight
+from proctor.policies import PolicyError, ToolCall, compile_policy, merge_policies, parse_policies, preflight
 
 PATIENCE_S = 10.0
 """Of processor time, on a slow machine; each takes a fraction of a second."""
@@ -126,3 +126,39 @@ def test_an_alias_that_many_ways_lead_to_means_what_it_says() -> None:
     denied = [n for n in names if compiled.monitor().propose(ToolCall(id="1", name=n)).action == "cancel"]
 
     assert denied == ["a3", "b"]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("bash ", " bash", "bash\u00a0", "ba\u200bsh", "b\u0430sh", "Bash(git push:*)", "bash(*)", "{bash,ls}"),
+        *("bash|ls", "bash,ls", "/bash/", "^bash$", "!bash", "ba\\sh"),
+    ],
+    ids=ascii,
+)
+def test_a_name_that_no_tool_has_is_told(name: str) -> None:
+    """It denies nothing: a client's permission, a regular expression, a letter that looks like another."""
+    policy = merge_policies(parse_policies({"name": "p", "tool_rules": [{"deny": [name]}]}))
+
+    assert [(finding.code, finding.witness) for finding in preflight(policy)] == [("odd_name", (name,))]
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["bash", "mcp__x__*", "slack.post", "D.x", "Search Flights", "b[!a]sh", "a/b", "x?", "Überweisung", "検索"],
+)
+def test_a_name_that_a_tool_may_have_is_not(name: str) -> None:
+    """Globs and the signs that protocols allow."""
+    policy = merge_policies(parse_policies({"name": "p", "tool_rules": [{"deny": [name]}]}))
+
+    assert [finding.code for finding in preflight(policy)] == []
+
+
+@pytest.mark.parametrize(
+    "command", ["/bin/rm", "/usr/bin/git push", "rm;ls", "rm && ls", "$x", "(rm)", "a|b", "`rm`"]
+)
+def test_a_command_that_runs_would_never_name_is_an_error(command: str) -> None:
+    """`runs` compares the names of commands, wherever they stand, and reads no line."""
+    where = [{"path": "$.command", "runs": [command]}]
+    with pytest.raises(PolicyError, match="`runs` takes"):
+        parse_policies({"name": "p", "tool_rules": [{"deny": [{"tool": "bash", "where": where}]}]})

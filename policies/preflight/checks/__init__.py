@@ -13,6 +13,7 @@ ROOMS = (
     "order",  # tools that need nothing impossible and still fit in no order of calls
     "quotas",  # calls that must come more often than they may
     "unknown_names",  # names of tools, and of their inputs, that the agent does not have
+    "odd_names",  # names that no tool has
     "shadowing",  # rules that another one makes idle
 )
 """Top first: each imports only those below it."""
