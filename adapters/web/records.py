@@ -9,6 +9,7 @@ from proctor.adapters.evaluate.folding import recorded
 from proctor.policies.stream.events import Event
 from proctor.policies.stream.tools import Tool
 from proctor.supervisor.control.approvals import answer
+from proctor.supervisor.control.kill_switch import KillSwitch
 from proctor.supervisor.control.reaping import reap_run
 from proctor.supervisor.errors import UsageError
 from proctor.supervisor.ports import (
@@ -59,6 +60,7 @@ class Records:
         self.store = store
         self.folds = Folds(store)
         self.subscriptions = Subscriptions(store)
+        self.switch = KillSwitch(store, remains=end_remains)
         self._tools: OrderedDict[str, tuple[Tool, ...]] = OrderedDict()
 
     async def run(self, run_id: str) -> RunInfo:

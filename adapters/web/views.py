@@ -210,6 +210,38 @@ class Policies(View, frozen=True, kw_only=True):
     svg: str
 
 
+class BlockView(View, frozen=True, kw_only=True):
+    """No run of this scope (session, tenant, label or all) starts; who ordered it, when, and why."""
+
+    scope: str
+    value: str
+    by: str
+    reason: str
+    at: datetime | None = None
+
+
+class SwitchView(View, frozen=True, kw_only=True):
+    """What blocks starts now, oldest first; nothing: runs may start."""
+
+    blocks: tuple[BlockView, ...]
+
+
+class Ended(View, frozen=True, kw_only=True):
+    """What became of a run that was to end; `ended` is false where it has not in time."""
+
+    run_id: str
+    session_id: str
+    status: str
+    ended: bool
+
+
+class Stopped(View, frozen=True, kw_only=True):
+    """What became of each run that was to end, and what blocks starts now."""
+
+    outcomes: tuple[Ended, ...]
+    blocks: tuple[BlockView, ...]
+
+
 class Cancelled(View, frozen=True, kw_only=True):
     """The run that is told to end; it ends in order, which its events tell."""
 

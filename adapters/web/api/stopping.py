@@ -1,21 +1,56 @@
-"""Ends of runs."""
+"""Ends of runs, one or many, and no new starts until that is lifted."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 
+from proctor.supervisor.facts import Block
+
 from ..operations import Asked, Operation
-from ..views import Cancelled
+from ..views import BlockView, Cancelled, Ended, Stopped, SwitchView
 
 Reason = Annotated[str, msgspec.Meta(max_length=2_000)]
+Name = Annotated[str, msgspec.Meta(min_length=1, max_length=500)]
+Seconds = Annotated[float, msgspec.Meta(ge=0, le=30)]
 
 
-class Cancel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class CancelOrder(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Why; recorded with the end."""
 
     reason: Reason = ""
+
+
+class _Scope(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    session: Name | None = None
+    tenant: Name | None = None
+    label: Name | None = None
+    everything: bool = False
+    reason: Reason = ""
+
+    def named(self) -> dict[str, Any]:
+        """The scope as the kill switch takes it."""
+        return {
+            "session_id": self.session,
+            "tenant": self.tenant,
+            "label": self.label,
+            "everything": self.everything,
+        }
+
+
+class StopOrder(_Scope, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What is stopped: one of `session`, `tenant`, `label` (NAME=VALUE), or `everything`. `end_runs`: those that go
+    on end, and are waited for `wait_s` seconds; `block_starts`: none starts until that is lifted.
+    """
+
+    end_runs: bool = True
+    block_starts: bool = True
+    wait_s: Seconds = 10
+
+
+class LiftOrder(_Scope, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which block is lifted: the one of this scope; with `everything` every one."""
 
 
 async def _cancel(asked: Asked) -> Cancelled:
@@ -23,6 +58,37 @@ async def _cancel(asked: Asked) -> Cancelled:
     reason = asked.body.reason or f"ended by {asked.who.name}"
     await asked.records.cancel(run, reason=reason, who=asked.who)
     return Cancelled(run_id=run.run_id)
+
+
+async def _switch(asked: Asked) -> SwitchView:
+    return SwitchView(blocks=tuple(map(_block, await asked.records.switch.blocks())))
+
+
+async def _stop(asked: Asked) -> Stopped:
+    order: StopOrder = asked.body
+    switch, by = asked.records.switch, asked.who.name
+    reason = order.reason or f"stopped by {by}"
+    named: dict[str, Any] = order.named()
+    outcomes: tuple[Ended, ...] = ()
+    if order.end_runs:
+        found = await switch.kill(by=by, reason=reason, block_starts=order.block_starts, wait_s=order.wait_s, **named)
+        outcomes = tuple(
+            Ended(run_id=each.run_id, session_id=each.session_id, status=each.status, ended=each.ended)
+            for each in found
+        )
+    elif order.block_starts:
+        await switch.block_starts(by=by, reason=reason, **named)
+    return Stopped(outcomes=outcomes, blocks=(await _switch(asked)).blocks)
+
+
+async def _lift(asked: Asked) -> SwitchView:
+    order: LiftOrder = asked.body
+    await asked.records.switch.lift(by=asked.who.name, reason=order.reason, **order.named())
+    return await _switch(asked)
+
+
+def _block(block: Block) -> BlockView:
+    return BlockView(scope=block.scope, value=block.value, by=block.by, reason=block.reason, at=block.at)
 
 
 OPERATIONS = (
@@ -34,8 +100,22 @@ OPERATIONS = (
         _cancel,
         Cancelled,
         role="stop",
-        body=Cancel,
+        body=CancelOrder,
         conflicts=True,
         status=202,
+    ),
+    Operation("GET", "/api/switch", "switch", "What blocks starts now.", _switch, SwitchView),
+    Operation(
+        "POST",
+        "/api/switch",
+        "stop",
+        "End runs on every process, and let none start until that is lifted.",
+        _stop,
+        Stopped,
+        role="stop",
+        body=StopOrder,
+    ),
+    Operation(
+        "POST", "/api/switch/lift", "lift", "Let runs start again.", _lift, SwitchView, role="stop", body=LiftOrder
     ),
 )

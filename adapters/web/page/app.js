@@ -5,6 +5,7 @@ import { Approvals } from "./approvals.js";
 import { announce, ask, fill, h, toast } from "./dom.js";
 import { Run } from "./run.js";
 import { Runs } from "./runs.js";
+import { Switch } from "./switch.js";
 
 const LEAST_PAUSE_MS = 200;
 const SHARE_OF_TIME = 4;
@@ -13,6 +14,7 @@ const link = document.getElementById("link");
 const badge = document.getElementById("waiting");
 let me = null;
 let view = null;
+let killSwitch = null;
 let waiting = 0;
 
 function open() {
@@ -33,7 +35,7 @@ function open() {
 
 async function refresh() {
   try {
-    await Promise.all([view.refresh(), countWaiting()]);
+    await Promise.all([view.refresh(), countWaiting(), killSwitch.refresh()]);
     document.title = `${waiting ? `(${waiting}) ` : ""}${view.title} · proctor`;
   } catch (error) {
     if (error instanceof Refused && error.status === 401) return signIn(error.message);
@@ -73,6 +75,7 @@ const KEYS = [
   ["d", "To the words for the model, then Ctrl+Enter denies"],
   ["t / p", "Timeline / policies of a run"],
   ["x", "To the button that ends the run"],
+  ["s", "Stop runs"],
   ["?", "These keys"],
 ];
 
@@ -85,6 +88,7 @@ const GLOBAL = {
   1: () => (location.hash = "#/"),
   2: () => (location.hash = "#/approvals"),
   "/": () => document.getElementById("search")?.focus(),
+  s: () => document.getElementById("stop").hidden || killSwitch.stop(),
   "?": help,
 };
 
@@ -126,6 +130,7 @@ async function start() {
   } catch (error) {
     return signIn(error.status === 401 ? "That token is not good here." : error.message);
   }
+  killSwitch = new Switch(me);
   await open();
   keepUp().catch((error) => signIn(error.message));
 }

@@ -192,6 +192,28 @@ def test_a_run_is_ended(site: web_server.Site) -> None:
     assert [event["reason"] for event in told if event["type"] == "run_cancelled"] == ["enough"]
 
 
+def test_the_switch_ends_runs_and_lets_none_start_until_it_is_lifted(site: web_server.Site) -> None:
+    """Each outcome is reported; who set it, and why, is seen by all, and told to whoever tries to start one."""
+    with web_server.going(site, "steps: [{silence: forever}]\n", POLICY, "--context", "tenant=stopped"):
+        (run,) = site.until("/api/runs?status=running&tenant=stopped", lambda found: found["runs"])["runs"]
+        stopped = site.ask("POST", "/api/switch", body={"tenant": "stopped", "reason": "an incident"}).data
+    (block,) = stopped["blocks"]
+    refused = web_server.ran(site, "steps: [{say: Hello.}]\n", POLICY, "--context", "tenant=stopped")
+    others = web_server.ran(site, "steps: [{say: Hello.}]\n", POLICY, "--context", "tenant=free")
+    lifted = site.ask("POST", "/api/switch/lift", body={"tenant": "stopped"}).data
+    again = web_server.ran(site, "steps: [{say: Hello.}]\n", POLICY, "--context", "tenant=stopped")
+
+    assert [(each["run_id"], each["status"], each["ended"]) for each in stopped["outcomes"]] == [
+        (run["run_id"], "cancelled", True)
+    ]
+    assert (block["scope"], block["value"], block["by"], block["reason"]) == (
+        "tenant", "stopped", "ana", "an incident",
+    )  # fmt: skip
+    assert [event["type"] for event in refused if event["type"] == "run_started"] == []
+    assert lifted == {"blocks": []} == site.get("/api/switch")
+    assert all(any(event["type"] == "run_completed" for event in events) for events in (others, again))
+
+
 def test_every_operation_answers_as_it_is_described(site: web_server.Site, run_id: str) -> None:
     """The document at /openapi.json has every route, and what is answered fits its schema."""
     document = site.get("/openapi.json", token=None)
@@ -230,6 +252,12 @@ def test_every_operation_answers_as_it_is_described(site: web_server.Site, run_i
         ("POST", "/api/approvals/run_x.1/answer", {"answer": "grant"}, 400),
         ("POST", "/api/approvals/run_x.1/answer", {"answer": "grant", "input_digest": "", "for": "ever"}, 400),
         ("POST", "/api/approvals/run_x.1/answer", {"answer": "grant", "input_digest": ""}, 404),
+        ("POST", "/api/switch", {}, 400),
+        ("POST", "/api/switch", {"tenant": "a", "everything": True}, 400),
+        ("POST", "/api/switch", {"label": "env"}, 400),
+        ("POST", "/api/switch", {"tenant": ""}, 400),
+        ("POST", "/api/switch", {"everything": True, "wait_s": 1e9}, 400),
+        ("POST", "/api/switch/lift", {}, 400),
         ("POST", "/api/runs/nothing/cancel", b"{", 400),
         ("POST", "/api/runs/nothing/cancel", {}, 404),
     ],

@@ -156,6 +156,25 @@ def test_a_run_is_ended_from_its_page(person: Person, site: Site) -> None:
         expect(tab.get_by_text("Ended: enough of it")).to_be_visible()
 
 
+def test_the_switch_is_set_and_lifted(person: Person, site: Site) -> None:
+    """By keyboard to the dialog; every tab says so, nothing starts, and after it was lifted runs start again."""
+    hello = "steps: [{say: Hello.}]\n"
+    with going(site, "steps: [{silence: forever}]\n", POLICY):
+        site.until("/api/runs?status=running", lambda found: found["runs"])
+        tab, other = person.opens(), person.opens(token=EVE)
+        tab.keyboard.press("s")
+        tab.get_by_label("Why (recorded)").fill("an incident")
+        tab.get_by_role("button", name="Stop them").click()
+        expect(tab.get_by_text("1 run ended").first).to_be_visible()
+        expect(other.get_by_role("alert")).to_contain_text("No run starts until that is lifted. ana")
+        expect(other.get_by_role("alert").get_by_role("button")).to_have_count(0)
+        assert site.get("/api/runs?status=running")["runs"] == []
+        assert not any(event["type"] == "run_started" for event in web_server.ran(site, hello, POLICY))
+        tab.get_by_role("button", name="Lift").click()
+        expect(other.get_by_role("alert")).to_be_hidden()
+        assert any(event["type"] == "run_completed" for event in web_server.ran(site, hello, POLICY))
+
+
 def test_a_second_tab_agrees(person: Person, site: Site) -> None:
     """What one tab answers is gone in the other."""
     with waiting(site) as run_id:

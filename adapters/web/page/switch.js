@@ -1,0 +1,85 @@
+// The kill switch: what blocks starts stands in a banner on every view; stopping is asked for in a dialog.
+
+import { get, post } from "./api.js";
+import { announce, ask, fill, h, toast } from "./dom.js";
+import { moment } from "./format.js";
+
+const WHAT = { all: "No run starts", tenant: "No run of tenant", session: "No run of session", label: "No run labelled" };
+
+export class Switch {
+  constructor(me) {
+    this.may = me.roles.includes("stop");
+    this.banner = document.getElementById("banner");
+    this.button = document.getElementById("stop");
+    this.button.hidden = !this.may;
+    this.button.onclick = () => this.stop();
+    this.shown = "";
+  }
+
+  async refresh() {
+    const { blocks } = await get("/api/switch");
+    const now = JSON.stringify(blocks);
+    if (now === this.shown) return;
+    this.shown = now;
+    this.banner.hidden = blocks.length === 0;
+    fill(this.banner, blocks.map((block) => this.line(block)));
+  }
+
+  line(block) {
+    const what = block.scope === "all" ? WHAT.all : `${WHAT[block.scope] ?? "No run of"} ${block.value} starts`;
+    const words = `${what} until that is lifted. ${block.by}, ${moment(block.at)}${block.reason ? `: ${block.reason}` : ""}`;
+    const lift = this.may && h("button", { type: "button", on: { click: () => this.lift(block) } }, "Lift");
+    return h("div", { class: "row" }, h("span", {}, words), lift);
+  }
+
+  async lift(block) {
+    const scope = block.scope === "all" ? { everything: true } : { [block.scope]: block.value };
+    await this.done("/api/switch/lift", scope, "Runs may start again");
+  }
+
+  async stop() {
+    const value = h("input", { id: "stop-value", "aria-label": "Which: name, id, or NAME=VALUE", hidden: true, autocomplete: "off" });
+    const scope = h(
+      "select",
+      { id: "stop-scope", on: { change: () => (value.hidden = scope.value === "everything") } },
+      [["everything", "Everything"], ["tenant", "A tenant"], ["label", "A label, NAME=VALUE"], ["session", "A session"]].map(([name, text]) =>
+        h("option", { value: name }, text),
+      ),
+    );
+    const end = h("input", { type: "checkbox", checked: true });
+    const block = h("input", { type: "checkbox", checked: true });
+    const reason = h("input", { maxlength: "2000", autocomplete: "off" });
+    const chosen = await ask(
+      "Stop runs",
+      h("label", {}, "What", scope),
+      value,
+      h("label", { class: "row check" }, end, "End the runs that go on"),
+      h("label", { class: "row check" }, block, "Let none start until that is lifted"),
+      h("label", {}, "Why (recorded)", reason),
+      h("div", { class: "row end" }, h("button", { value: "" }, "Go back"), h("button", { value: "stop", class: "danger" }, "Stop them")),
+    );
+    if (chosen !== "stop") return;
+    const named = scope.value === "everything" ? { everything: true } : { [scope.value]: value.value.trim() };
+    const order = { ...named, reason: reason.value.trim(), end_runs: end.checked, block_starts: block.checked };
+    await this.done("/api/switch", order, ({ outcomes }) => told(outcomes));
+  }
+
+  async done(path, order, said) {
+    try {
+      const answer = await post(path, order);
+      const text = typeof said === "string" ? said : said(answer);
+      toast(text);
+      announce(text);
+    } catch (error) {
+      toast(error.message, { bad: true });
+    }
+    await this.refresh();
+  }
+}
+
+function told(outcomes) {
+  const ended = outcomes.filter((each) => each.ended).length;
+  const left = outcomes.length - ended;
+  const runs = (count) => (count === 1 ? "1 run" : `${count} runs`);
+  return left ? `${runs(ended)} ended; ${runs(left)} did not in time` : `${runs(ended)} ended`;
+}
