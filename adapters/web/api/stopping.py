@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from proctor.supervisor.facts import Block
+from proctor.supervisor import Block
 
 from ..operations import Asked, Operation
 from ..views import BlockView, Cancelled, Ended, Stopped, SwitchView
