@@ -8,7 +8,7 @@ Python. So a check is written once, beside the record it is about.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias, get_args
 
 import msgspec
 from msgspec import Meta
@@ -168,16 +168,28 @@ class Limits(Record, frozen=True):
                 yield name, Limit(max=value)
 
 
+ApprovalScope: TypeAlias = Literal["once", "run", "session"]
+SCOPES: tuple[str, ...] = get_args(ApprovalScope)
+"""Narrowest first."""
+
+
 class Approval(Record, frozen=True):
-    """How long a held call waits for a person, and what then.
+    """How long a held call waits for a person, what then, and who may answer how far.
 
     Attributes:
         timeout_s: Seconds that a call waits, a thousand million at most.
         on_timeout: What then: `deny` the call, or `cancel` the run.
+        approvers: Who may answer: names, and groups as `@name`; anybody if not given.
+        four_eyes: Whether the person who started a run (`user` of its context) may not answer what it asks.
+        scope: The most that one yes may cover: `once`, the call it was asked for; `run` or `session`, also later
+            calls of the same tool that the same rules ask about, with the same `key`.
     """
 
     timeout_s: Annotated[float, Meta(gt=0, le=1e9)] = 900
     on_timeout: Literal["deny", "cancel"] = "deny"
+    approvers: tuple[Annotated[str, Meta(min_length=1)], ...] | None = None
+    four_eyes: bool = False
+    scope: ApprovalScope = "once"
 
 
 class Price(Record, frozen=True):

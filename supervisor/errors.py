@@ -88,7 +88,7 @@ class StoreError(ProctorError):
         kind: What is wrong, for programs: `not_a_store`, `newer_schema`, `truncated`, `corrupt`, `gone` (removed or
             replaced while in use), `unwritable`, `bad_record`, `closed`; of runs and their owners `run_exists`,
             `no_run`, `run_over`, `started`, `claimed`, `session_busy`, `fenced` (somebody else owns the run now); of
-            approvals `no_approval`, `answered`, `other_input`; of an import `conflict`.
+            approvals `no_approval`, `answered`, `other_input`, `not_allowed`; of an import `conflict`.
         policy: Of a run, the policy report.
         partial: Of a run, the result so far.
     """

@@ -7,6 +7,7 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
+from proctor.policies.policy import ApprovalScope
 from proctor.policies.stream.calls import ToolCall, Usage, Violation
 from proctor.policies.stream.events import Event
 
@@ -196,6 +197,9 @@ class ApprovalRequest(msgspec.Struct, frozen=True, kw_only=True):
         expires_at: When it expires, UTC.
         held: Whether the call waits for the answer.
         ran: The agent could not be held and the call had started, so the answer is for the record.
+        approvers: Who may answer: names, and groups as `@name`; anybody where it is None.
+        started_by: Who started the run, where that person may not answer; "" where nobody knows, and nobody may.
+        scope: The most that one yes may cover: `once`, `run` or `session`.
     """
 
     approval_id: str
@@ -211,6 +215,9 @@ class ApprovalRequest(msgspec.Struct, frozen=True, kw_only=True):
     expires_at: datetime | None = None
     held: bool = True
     ran: bool = False
+    approvers: tuple[str, ...] | None = None
+    started_by: str | None = None
+    scope: str = "once"
 
 
 class ApprovalAnswer(msgspec.Struct, frozen=True, kw_only=True):
@@ -222,6 +229,9 @@ class ApprovalAnswer(msgspec.Struct, frozen=True, kw_only=True):
         reason: For the record.
         input_digest: The digest of the input that the person was shown; another one's answer does not count.
         tell_model: What the person says to the model where the call is refused.
+        groups: The groups of who answers, as the surface that took the answer says.
+        scope: What a yes covers: this call (`once`), or also later ones of the `run` or the `session` that the same
+            rules ask about; no more than the policy allows.
     """
 
     granted: bool
@@ -229,6 +239,8 @@ class ApprovalAnswer(msgspec.Struct, frozen=True, kw_only=True):
     reason: str | None = None
     input_digest: str | None = None
     tell_model: str | None = None
+    groups: tuple[str, ...] = ()
+    scope: ApprovalScope = "once"
 
 
 class StoredApproval(msgspec.Struct, frozen=True, kw_only=True):

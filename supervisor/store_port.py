@@ -147,7 +147,8 @@ class Store(Protocol):
 
         It becomes an instruction to the owner of the run; with an `event`, that is appended instead, as one unit
         with the answer. Raises StoreError: `no_approval`; `answered`, for one that is closed, and says how;
-        `other_input`, for an answer with another `input_digest`.
+        `other_input`, for an answer with another `input_digest`; `not_allowed`, by somebody who may not answer or for
+        more than a yes may cover (`approvers`, `started_by` and `scope` of the request).
         """
         ...
 

@@ -189,10 +189,13 @@ class Supervisor:
         return await self._start(order, created=True)
 
     async def approve(
-        self, approval_id: str, *, by: str, reason: str | None = None, input_digest: str | None = None
+        self, approval_id: str, *, by: str, reason: str | None = None, input_digest: str | None = None, **who: Any
     ) -> None:
-        """Grant a held call, once, for the input it was asked with. Raises UsageError when it is not open."""
-        await self._answer(approval_id, ApprovalAnswer(granted=True, by=by, reason=reason, input_digest=input_digest))
+        """Grant a held call for the input it was asked with; `who` are more fields of `ApprovalAnswer`. Raises
+        ApprovalError when that does not count.
+        """
+        given = ApprovalAnswer(granted=True, by=by, reason=reason, input_digest=input_digest, **who)
+        await self._answer(approval_id, given)
 
     async def deny(self, approval_id: str, *, by: str, reason: str | None = None, tell: str | None = None) -> None:
         """Refuse a held call: `reason` is for the record, `tell` is what the model is told. Raises UsageError when it

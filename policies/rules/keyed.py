@@ -12,6 +12,8 @@ from ..values import paths
 from ..values.equality import asking
 from .machine import BOUND, Ahead, Finding, JudgeCall, JudgedCall, Machine, RuleState, Spend, ToolReturn
 
+KEY_SHOWN = 200
+"""How much of a key a violation tells."""
 _SHARED = [""]
 """The key of calls without a value."""
 
@@ -61,7 +63,7 @@ class Keyed(Machine):
                         return self._one_too_many(key)
                     row = untouched
                 if finding := inner(row, call, mask, state.counts.get(key, 0) if ordinals else 0):
-                    return finding
+                    return _told_of(finding, self._keys(call))
             return None
 
         return judge
@@ -135,7 +137,7 @@ class Keyed(Machine):
         return Finding(
             expected=f"at most {BOUND:,} different values at `{self._key}`",
             actual=f"`{key[:80]}` is one more",
-            details={"key": key[:200]},
+            details={"keys": [key[:KEY_SHOWN]]},
             cause="input",
         )
 
@@ -191,3 +193,8 @@ class Keyed(Machine):
         shown = [f"{key or 'no value'}: {self.inner.describe(row)}" for key, row in list(state.rows.items())[:5]]
         more = f"; {len(state.rows) - 5} more" if len(state.rows) > 5 else ""
         return "; ".join(shown) + more or "no instance yet"
+
+
+def _told_of(finding: Finding, keys: list[str]) -> Finding:
+    """What an instance found, and for which values of the call."""
+    return msgspec.structs.replace(finding, details={**finding.details, "keys": [key[:KEY_SHOWN] for key in keys]})

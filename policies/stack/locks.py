@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import msgspec
 
 from ..language.selectors import NameScope, VirtualTool
-from ..policy import Policy, Price, members_of
+from ..policy import SCOPES, Policy, Price, members_of
 from ..rules.nets.shorthand import net_of
 from ..rules.nets.written import Net
 from ..values.globs import matcher
@@ -80,6 +80,8 @@ def _words(locked: Policy, other: Policy) -> Iterator[tuple[str, str, str]]:
             yield "approval.timeout_s", figure(other.approval.timeout_s), figure(locked.approval.timeout_s)
         if (locked.approval.on_timeout, other.approval.on_timeout) == ("cancel", "deny"):
             yield "approval.on_timeout", "deny", "cancel"
+        if SCOPES.index(other.approval.scope) > SCOPES.index(locked.approval.scope):
+            yield "approval.scope", other.approval.scope, locked.approval.scope
 
 
 def _prices(locked: Policy, other: Policy) -> Iterator[tuple[str, str, str]]:

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from ..errors import PolicyError, Problem, wrong_type
-from ..policy import Approval, Policy, Price, Stack, members_of
+from ..policy import SCOPES, Approval, Policy, Price, Stack, members_of
 from ..reading.reader import check_policy
 from .actions import strictest_stated
 from .limits import effective_limits, first_reached
@@ -55,13 +55,20 @@ def _stack(members: tuple[Policy, ...]) -> Stack:
 
 
 def _approval(members: Iterable[Policy]) -> Approval | None:
-    """The shortest wait and the strictest end of it."""
+    """The shortest wait and the strictest end of it; only who is among the approvers of all, for the least."""
     given = [member.approval for member in members if member.approval is not None]
     if not given:
         return None
     cancels = any(approval.on_timeout == "cancel" for approval in given)
     shortest = min(approval.timeout_s for approval in given)
-    return Approval(timeout_s=shortest, on_timeout="cancel" if cancels else "deny")
+    named = [approval.approvers for approval in given if approval.approvers is not None]
+    return Approval(
+        timeout_s=shortest,
+        on_timeout="cancel" if cancels else "deny",
+        approvers=tuple(who for who in named[0] if all(who in others for others in named)) if named else None,
+        four_eyes=any(approval.four_eyes for approval in given),
+        scope=min((approval.scope for approval in given), key=SCOPES.index),
+    )
 
 
 def _strict(strict: str, stated: Iterable[str | None]) -> Any:

@@ -117,16 +117,30 @@ class ToolApprovalRequested(ApprovalEvent, tag="tool_approval_requested", frozen
         ran: The call had started when the request was made.
         expires_at: When it expires, UTC.
         violations: The findings that ask, as the approver is shown them.
+        approvers: Who may answer: names, and groups as `@name`; anybody if it is null.
+        started_by: Who started the run, where that person may not answer; "" where that is not known, and nobody may.
+        scope: The most that one yes may cover: `once`, `run` or `session`.
     """
 
     held: bool = True
     ran: bool = False
     expires_at: datetime | None = None
     violations: tuple[dict[str, Any], ...] = ()
+    approvers: tuple[str, ...] | None = None
+    started_by: str | None = None
+    scope: str = "once"
 
 
 class ToolApprovalGranted(ApprovalEvent, tag="tool_approval_granted", frozen=True):
-    """A person let the call run: once, with these arguments."""
+    """A person said yes, to this call with these arguments.
+
+    Attributes:
+        scope: What the yes covers besides: nothing (`once`), or later calls of the `run` or the `session`.
+        covers: Of such a call, the rules that may ask, each with its key: `policy/rule` or `policy/rule=key`.
+    """
+
+    scope: str = "once"
+    covers: tuple[str, ...] = ()
 
 
 class ToolApprovalDenied(ApprovalEvent, tag="tool_approval_denied", frozen=True):

@@ -134,6 +134,8 @@ async def _refused(store: Store, approval_id: str, error: StoreError) -> Excepti
             return _closed(approval)
         case "other_input":
             return ApprovalError(str(error), kind="other_input", approval=approval)
+        case "not_allowed":
+            return ApprovalError(str(error), kind="not_allowed", approval=approval)
     return error
 
 

@@ -89,7 +89,7 @@ async def launched(order: Order, services: Services) -> tuple[RunActor, Begin]:
         narrow=judge.narrow,
     )
     machine = RunMachine(
-        _identity(info, adapter, can_do, history),
+        _identity(info, adapter, can_do, history, context),
         judge,
         approval=plan.compiled.approval,
         standing=history.grants,
@@ -132,7 +132,9 @@ def _context(order: Order, can_do: Capabilities) -> RunContext:
     return msgspec.structs.replace(context, **missing)
 
 
-def _identity(info: RunInfo, adapter: Adapter, can_do: Capabilities, history: History) -> Identity:
+def _identity(
+    info: RunInfo, adapter: Adapter, can_do: Capabilities, history: History, context: RunContext
+) -> Identity:
     return Identity(
         run_id=info.run_id,
         session_id=info.session_id,
@@ -140,6 +142,7 @@ def _identity(info: RunInfo, adapter: Adapter, can_do: Capabilities, history: Hi
         gates_all=can_do.gate == "all",
         turns_before=history.turns,
         events_before=history.last_seq,
+        user=context.user or None,
     )
 
 

@@ -8,6 +8,8 @@ from typing import Any
 
 import msgspec
 
+from proctor.policies.policy import Approval
+from proctor.policies.rules.keyed import KEY_SHOWN
 from proctor.policies.stream.calls import ToolCall, Violation, input_digest
 from proctor.policies.stream.events import (
     ApprovalEvent,
@@ -27,6 +29,8 @@ def request_for(
     ids: tuple[str, str, str],
     at: datetime,
     timeout_s: float | None = None,
+    rules: Approval | None = None,
+    started_by: str | None = None,
 ) -> ApprovalRequest:
     """What an approver is shown of a call that violates these.
 
@@ -36,7 +40,10 @@ def request_for(
         ids: of the approval, the run and the session.
         at: now.
         timeout_s: how long it is held; None for one that cannot be held.
+        rules: who may answer, and how far.
+        started_by: who started the run, if anybody knows.
     """
+    rules = rules or Approval()
     asks = tuple(v for v in violations if v.action == "request_approval")
     because = asks[0] if asks else None
     return ApprovalRequest(
@@ -52,6 +59,9 @@ def request_for(
         requested_at=at,
         expires_at=None if timeout_s is None else at + timedelta(seconds=timeout_s),
         held=timeout_s is not None,
+        approvers=rules.approvers,
+        started_by=(started_by or "") if rules.four_eyes else None,
+        scope=rules.scope,
     )
 
 
@@ -64,6 +74,9 @@ def requested(request: ApprovalRequest) -> ToolApprovalRequested:
         expires_at=request.expires_at,
         reason=request.reason,
         violations=tuple(msgspec.to_builtins(violation) for violation in request.violations),
+        approvers=request.approvers,
+        started_by=request.started_by,
+        scope=request.scope,
     )
 
 
@@ -74,11 +87,25 @@ def granted(request: ApprovalRequest, *, by: str, reason: str | None) -> ToolApp
 
 def answered(request: ApprovalRequest, answer: ApprovalAnswer) -> ToolApprovalGranted | ToolApprovalDenied:
     """The record of somebody's answer. A yes to what ran already permits nothing later: it has no digest."""
-    record = ToolApprovalGranted if answer.granted else ToolApprovalDenied
     about = {**_about(request), "by": answer.by, "reason": answer.reason}
     if request.ran:
         about["input_digest"] = None
-    return record(**about)
+    if not answer.granted:
+        return ToolApprovalDenied(**about)
+    if answer.scope != "once":
+        about |= {"scope": answer.scope, "covers": covered_by(request.violations)}
+    return ToolApprovalGranted(**about)
+
+
+def covered_by(violations: Iterable[Violation]) -> tuple[str, ...]:
+    """What a yes to these covers: the rules that ask, each with its keys; nothing where a key is not told whole."""
+    asks = [v for v in violations if v.action == "request_approval"]
+    keys = {(v.policy, v.rule): tuple(v.details.get("keys", ())) for v in asks}
+    if any(len(key) >= KEY_SHOWN for told in keys.values() for key in told):
+        return ()
+    return tuple(
+        sorted(f"{policy}/{rule}" + "".join(f"={key}" for key in told) for (policy, rule), told in keys.items())
+    )
 
 
 def expired(request: ApprovalRequest, *, reason: str, withdrawn: bool = False) -> ToolApprovalExpired:
@@ -87,14 +114,17 @@ def expired(request: ApprovalRequest, *, reason: str, withdrawn: bool = False) -
 
 
 def standing_grants(events: Iterable[ApprovalEvent]) -> list[ToolApprovalGranted]:
-    """The grants among a session's approval events that came after their run was over and are not used.
+    """The grants among a session's approval events that hold for a later run: those that cover the session, and those
+    that came after their run was over and are not used.
 
-    Such a grant is recorded without a run; using it records it once more with the run that used it.
+    The latter are recorded without a run; using one records it once more with the run that used it.
     """
     open_grants: dict[str, ToolApprovalGranted] = {}
     for event in events:
         if isinstance(event, ToolApprovalGranted):
-            if event.run_id:
+            if event.scope == "session":
+                open_grants[event.approval_id] = event
+            elif event.run_id:
                 open_grants.pop(event.approval_id, None)
             elif event.input_digest:
                 open_grants[event.approval_id] = event

@@ -44,7 +44,7 @@ class GateKeeper:
         self.state = state
         self._answerable = answerable
         self.calls = OpenCalls()
-        self.holding = HeldCalls(state, standing, timeout_s=approval.timeout_s)
+        self.holding = HeldCalls(state, standing, approval)
         self._on_timeout = approval.on_timeout
         self._by_key: dict[int, Proposal] = {}
 

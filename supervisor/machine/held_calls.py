@@ -6,11 +6,12 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
+from proctor.policies.policy import SCOPES, Approval
 from proctor.policies.stream.calls import Decision
 from proctor.policies.stream.events import ToolApprovalGranted, at_ms
 
 from ..ports import ApprovalAnswer, ApprovalRequest
-from ..store.approvals import same_input
+from ..store.approvals import objection, same_input
 from . import approval_events as approvals
 from .commands import AskApproval, DropApproval
 from .open_calls import Proposal
@@ -36,23 +37,44 @@ class HeldCalls:
     # INVARIANT: whatever ends the waiting takes its call out, so it is answered once.
     """
 
-    __slots__ = ("_held", "_standing", "_state", "_timeout_s")
+    __slots__ = ("_covering", "_held", "_rules", "_standing", "_state")
 
-    def __init__(self, state: RunState, standing: Iterable[ToolApprovalGranted], *, timeout_s: float) -> None:
+    def __init__(self, state: RunState, standing: Iterable[ToolApprovalGranted], rules: Approval) -> None:
         self._state = state
         self._held: dict[str, Held] = {}
-        self._standing = {(grant.tool_name, grant.input_digest): grant for grant in standing}
-        self._timeout_s = timeout_s
+        self._standing: dict[tuple[str, str | None], ToolApprovalGranted] = {}
+        self._covering: dict[tuple[str, tuple[str, ...]], ToolApprovalGranted] = {}
+        self._rules = rules
+        for grant in standing:
+            self.take_grant(grant)
+
+    def take_grant(self, grant: ToolApprovalGranted) -> None:
+        """A grant that holds for later calls: one with this input, or all that it covers."""
+        if grant.scope == "once":
+            self._standing[grant.tool_name, grant.input_digest] = grant
+        elif grant.covers:
+            self._covering[grant.tool_name, grant.covers] = grant
 
     def use_grant(self, proposal: Proposal, decision: Decision) -> bool:
-        """Whether an earlier run's grant for this tool and input answers the call; it is used up by this."""
-        standing = self._standing.pop((proposal.call.name, decision.input_digest), None) if self._standing else None
-        if standing is None:
+        """Whether an earlier grant answers the call: one for this tool and input, which is used up by this, or one
+        that covers all that asks now.
+        """
+        tool = proposal.call.name
+        once = self._standing.pop((tool, decision.input_digest), None) if self._standing else None
+        grant = once or self._covering_grant(tool, decision)
+        if grant is None:
             return False
-        request = msgspec.structs.replace(self._request(proposal, decision), approval_id=standing.approval_id)
+        request, reason = self._request(proposal, decision), f"covered by approval `{grant.approval_id}`"
+        if once is not None:
+            request, reason = msgspec.structs.replace(request, approval_id=once.approval_id), once.reason or ""
         self._state.record(approvals.requested(request))
-        self._state.record(approvals.granted(request, by=standing.by or "", reason=standing.reason))
+        self._state.record(approvals.granted(request, by=grant.by or "", reason=reason or None))
         return True
+
+    def _covering_grant(self, tool: str, decision: Decision) -> ToolApprovalGranted | None:
+        """The policy of this moment says how far a yes may reach."""
+        grant = self._covering.get((tool, approvals.covered_by(decision.violations))) if self._covering else None
+        return grant if grant and SCOPES.index(grant.scope) <= SCOPES.index(self._rules.scope) else None
 
     def hold(self, proposal: Proposal, decision: Decision) -> None:
         """Ask for an approval and hold the call."""
@@ -72,13 +94,16 @@ class HeldCalls:
         """
         held = self._held.get(approval_id)
         request = held.request if held is not None else self._state.signals.get(approval_id)
-        if request is None or not same_input(request, answer.input_digest):
+        if request is None or not same_input(request, answer.input_digest) or objection(request, answer) is not None:
             return None
         if held is not None:
             self._take_out(held)
         else:
             del self._state.signals[approval_id]
-        self._state.record(approvals.answered(request, answer))
+        record = approvals.answered(request, answer)
+        if isinstance(record, ToolApprovalGranted) and record.scope != "once":
+            self.take_grant(record)
+        self._state.record(record)
         return held
 
     def expired(self) -> Iterator[Held]:
@@ -108,7 +133,13 @@ class HeldCalls:
         state = self._state
         ids = (state.new_approval_id(), state.identity.run_id, state.identity.session_id)
         request = approvals.request_for(
-            decision.violations, proposal.call, ids=ids, at=state.at, timeout_s=self._timeout_s
+            decision.violations,
+            proposal.call,
+            ids=ids,
+            at=state.at,
+            timeout_s=self._rules.timeout_s,
+            rules=self._rules,
+            started_by=state.identity.user,
         )
         return state.redactor.redact(request, ids[2])  # the digest is that of the exact input
 

@@ -120,6 +120,8 @@ class _Recollection:
         self._gate.calls.recall(id, OpenCall(name, input, stage, redact=lambda exact: redact(exact, session_id)))
 
     def _approval(self, event: ApprovalEvent) -> None:
+        if isinstance(event, ToolApprovalGranted) and event.scope != "once":
+            self._gate.holding.take_grant(event)
         if not isinstance(event, ToolApprovalRequested):
             self._waiting.pop(event.approval_id, None)
             return

@@ -32,7 +32,7 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
     """Who runs: the ids on every record, and whether the adapter can hold every call.
 
     `turns_before` is the number of model responses the session had before this run, `events_before` that of
-    its events.
+    its events. `user` started it.
     """
 
     run_id: str
@@ -41,6 +41,7 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
     gates_all: bool = False
     turns_before: int = 0
     events_before: int = 0
+    user: str | None = None
 
 
 class Cause(msgspec.Struct, frozen=True, kw_only=True):

@@ -7,6 +7,7 @@ from typing import TypeGuard
 import msgspec
 from msgspec.structs import replace
 
+from proctor.policies.policy import SCOPES
 from proctor.policies.stream.calls import ToolCall, Violation, input_digest
 from proctor.policies.stream.events import (
     ApprovalEvent,
@@ -53,6 +54,20 @@ def outlives(approval: StoredApproval, end: Event) -> bool:
     return approval.request.ran or (isinstance(end, RunCancelled) and not approval.request.held)
 
 
+def objection(request: ApprovalRequest, given: ApprovalAnswer) -> str | None:
+    """Why an answer does not count, for who gives it or for how much it would cover; None where it does."""
+    allowed = request.approvers
+    if allowed is not None and given.by not in allowed and not any(f"@{group}" in allowed for group in given.groups):
+        return f"`{given.by}` is none of those who may answer: {', '.join(allowed) or 'nobody'}"
+    if request.started_by == "":
+        return "nobody knows who started the run, who may not answer: give its context a `user`"
+    if request.started_by is not None and request.started_by == given.by:
+        return f"`{given.by}` started the run, and somebody else is to answer"
+    if given.granted and SCOPES.index(given.scope) > SCOPES.index(request.scope):
+        return f"a yes may cover `{request.scope}` at most here, not `{given.scope}`"
+    return None
+
+
 def same_input(request: ApprovalRequest, digest: str | None) -> bool:
     """Whether an answer is for the input that was shown; one that names no input answers what was shown."""
     return digest is None or digest == request.input_digest
@@ -74,6 +89,9 @@ def shown(event: ToolApprovalRequested, call: ToolCall | None = None) -> Approva
         expires_at=event.expires_at,
         held=event.held,
         ran=event.ran,
+        approvers=event.approvers,
+        started_by=event.started_by,
+        scope=event.scope,
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..errors import StoreError
 from ..facts import ApprovalAnswer, Owner, StoredApproval
-from .approvals import same_input
+from .approvals import objection, same_input
 
 
 def fenced(run_id: str, owner: Owner | None) -> StoreError:
@@ -54,12 +54,16 @@ def no_approval(approval_id: str) -> StoreError:
 
 
 def check_answerable(approval: StoredApproval, given: ApprovalAnswer) -> None:
-    """Raises StoreError for an approval that takes no answer any more, or for one to another input."""
+    """Raises StoreError for an approval that takes no answer any more, or not this one: to another input, by somebody
+    who may not answer, for more than a yes may cover.
+    """
     name = f"approval `{approval.request.approval_id}`"
     if approval.state != "requested":
         raise StoreError(f"{name} is closed: {how_closed(approval)}", kind="answered")
     if not same_input(approval.request, given.input_digest):
         raise StoreError(f"{name} was asked for another input than the one answered", kind="other_input")
+    if (why := objection(approval.request, given)) is not None:
+        raise StoreError(f"{name} takes no such answer: {why}", kind="not_allowed")
 
 
 def how_closed(approval: StoredApproval) -> str:

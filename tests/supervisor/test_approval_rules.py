@@ -1,0 +1,194 @@
+"""Who may answer, and how much one yes covers: as the policy says, at every surface."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import anyio
+import pytest
+
+from proctor.policies import Policy, RunContext, merge_policies, parse_policies
+from proctor.policies.stream.events import ToolApprovalGranted, ToolApprovalRequested
+from proctor.supervisor import (
+    ApprovalAnswer,
+    ApprovalError,
+    ApprovalRequest,
+    MemoryStore,
+    Supervisor,
+    answer,
+    pending,
+    run_once,
+)
+from proctor.supervisor.testing import Ask, FakeAdapter, FakeApprover
+from proctor.supervisor.testing.patience import PATIENCE_S
+
+pytestmark = pytest.mark.anyio
+
+
+def asking(**approval: Any) -> list[Policy]:
+    """A policy under which `bash` and `deploy` need a person, `deploy` for each place by itself."""
+    rules = [
+        {"type": "blocklist", "id": "bash", "tools": ["bash"]},
+        {"type": "count", "id": "deploy", "tool": "deploy", "max": 0, "key": "$.to"},
+    ]
+    return parse_policies({"name": "p", "on_violation": "request_approval", "approval": approval, "rules": rules})
+
+
+async def held(supervisor: Supervisor) -> Any:
+    with anyio.fail_after(PATIENCE_S):
+        while not supervisor.approvals():
+            await anyio.lowlevel.checkpoint()
+    return supervisor.approvals()[0]
+
+
+async def kind(store: MemoryStore, approval_id: str, **given: Any) -> str:
+    try:
+        await answer(store, approval_id, ApprovalAnswer(**{"granted": True, "by": "ana", **given}))
+    except ApprovalError as error:
+        return error.kind
+    return "counts"
+
+
+async def test_only_the_approvers_of_the_policy_may_answer() -> None:
+    """By name, or by a group that the surface says they are of; a yes and a no alike."""
+    store = MemoryStore()
+    adapter = FakeAdapter([Ask(id="c1", name="bash"), Ask(id="c2", name="bash")])
+    async with Supervisor(store) as supervisor:
+        handle = await supervisor.start(adapter, "go", policies=asking(approvers=["ana", "@sre"]))
+        request = await held(supervisor)
+        refused = [
+            await kind(store, request.approval_id, by="eve"),
+            await kind(store, request.approval_id, by="eve", granted=False),
+            await kind(store, request.approval_id, by="sre"),
+            await kind(store, request.approval_id, by="eve", groups=("dev",)),
+        ]
+        untouched = list(adapter.ran)
+        counts = [await kind(store, request.approval_id, by="bob", groups=("dev", "sre"))]
+        counts.append(await kind(store, (await held(supervisor)).approval_id, by="ana"))
+        await handle.wait()
+
+    assert request.approvers == ("ana", "@sre")
+    assert (refused, untouched) == (["not_allowed"] * 4, [])
+    assert counts == ["counts", "counts"]
+    assert [call.id for call in adapter.ran] == ["c1", "c2"]
+
+
+async def test_an_approver_in_the_process_is_held_to_it_too() -> None:
+    """What it answers does not count, and the call goes on waiting for somebody who may."""
+    store = MemoryStore()
+    adapter = FakeAdapter([Ask(id="c1", name="bash")])
+    eve = FakeApprover(True, by="eve")
+    async with Supervisor(store, approver=eve) as supervisor:
+        handle = await supervisor.start(adapter, "go", policies=asking(approvers=["ana"]))
+        request = await held(supervisor)
+        await anyio.wait_all_tasks_blocked()
+        before = list(adapter.ran)
+        await supervisor.approve(request.approval_id, by="ana")
+        await handle.wait()
+
+    assert (before, [call.id for call in adapter.ran]) == ([], ["c1"])
+
+
+@pytest.mark.parametrize("user", ["ana", None])
+async def test_nobody_approves_what_they_started(user: str | None) -> None:
+    """Four eyes: who started it may not answer, and nobody may where that is not known."""
+    store = MemoryStore()
+    context = RunContext(user=user)
+    async with Supervisor(store) as supervisor:
+        handle = await supervisor.start(
+            FakeAdapter([Ask(id="c1", name="bash")]), "go", policies=asking(four_eyes=True), context=context
+        )
+        (request,) = [await held(supervisor)]
+        kinds = [await kind(store, request.approval_id, by=by) for by in ("ana", "bob")]
+        await handle.cancel()
+
+    assert kinds == (["not_allowed", "counts"] if user else ["not_allowed", "not_allowed"])
+
+
+async def test_one_yes_covers_the_run_where_the_policy_allows_it() -> None:
+    """Later calls of that tool that the same rule asks about; not another tool, nor another key."""
+    store = MemoryStore()
+    steps = [
+        Ask(id="c1", name="deploy", input={"to": "test"}),
+        Ask(id="c2", name="deploy", input={"to": "test", "again": True}),
+        Ask(id="c3", name="deploy", input={"to": "prod"}),
+        Ask(id="c4", name="bash"),
+    ]
+    async with Supervisor(store) as supervisor:
+        handle = await supervisor.start(FakeAdapter(steps), "go", policies=asking(scope="run"), session_id="s")
+        asked = []
+        for scope in ("run", "once", "once"):
+            request = await held(supervisor)
+            asked.append(request.call.id)
+            await supervisor.approve(request.approval_id, by="ana", scope=scope)
+        result = await handle.wait()
+    grants = [event for event in result.events if isinstance(event, ToolApprovalGranted)]
+
+    assert asked == ["c1", "c3", "c4"]
+    assert [(event.tool_call_id, event.by) for event in grants] == [(f"c{n}", "ana") for n in (1, 2, 3, 4)]
+    assert grants[1].reason == f"covered by approval `{grants[0].approval_id}`"
+    assert (grants[0].scope, grants[0].covers) == ("run", ("p/deploy=test",))
+
+
+@pytest.mark.parametrize(("scope", "asks_again"), [("run", True), ("session", False)])
+async def test_a_yes_for_the_session_holds_in_its_next_run(scope: str, asks_again: bool) -> None:
+    """One for the run does not; and a policy that allows less by then lets neither hold."""
+    store = MemoryStore()
+    steps = [Ask(id="c1", name="bash", input={"n": 1})]
+    silent = FakeApprover(None)
+
+    async def granting(request: ApprovalRequest) -> ApprovalAnswer:
+        return ApprovalAnswer(granted=True, by="ana", scope=scope)  # type: ignore[arg-type]
+
+    common: dict[str, Any] = {"store": store, "session_id": "s"}
+    await run_once(FakeAdapter(steps), "go", policies=asking(scope="session"), approver=granting, **common)
+    async with Supervisor(store, approver=silent) as supervisor:
+        for allowed, waits in (("session", asks_again), ("once", True)):
+            adapter = FakeAdapter([Ask(id="c2", name="bash", input={"n": 2})])
+            handle = await supervisor.start(
+                adapter, "go", policies=asking(scope=allowed), session_id="s", continuation="none"
+            )
+            if waits:
+                await held(supervisor)
+                await handle.cancel()
+            await handle.wait()
+            assert [call.id for call in adapter.ran] == ([] if waits else ["c2"])
+
+
+async def test_a_yes_that_would_cover_more_than_the_policy_allows_does_not_count() -> None:
+    """The default is the one call."""
+    store = MemoryStore()
+    async with Supervisor(store) as supervisor:
+        handle = await supervisor.start(FakeAdapter([Ask(id="c1", name="bash")]), "go", policies=asking())
+        request = await held(supervisor)
+        kinds = [await kind(store, request.approval_id, scope=scope) for scope in ("session", "run", "once")]
+        await handle.wait()
+
+    assert kinds == ["not_allowed", "not_allowed", "counts"]
+    assert await pending(store) == []
+
+
+async def test_a_key_too_long_to_be_told_whole_covers_nothing_else() -> None:
+    """Two that begin alike are not one: each is asked for."""
+    store = MemoryStore()
+    long = "x" * 300
+    steps = [Ask(id=f"c{n}", name="deploy", input={"to": f"{long}{n}"}) for n in range(2)]
+    async with Supervisor(store) as supervisor:
+        handle = await supervisor.start(FakeAdapter(steps), "go", policies=asking(scope="run"))
+        for _ in steps:
+            await supervisor.approve((await held(supervisor)).approval_id, by="ana", scope="run")
+        result = await handle.wait()
+    asked = [event.tool_call_id for event in result.events if isinstance(event, ToolApprovalRequested)]
+
+    assert asked == ["c0", "c1"]
+    assert [e.covers for e in result.events if isinstance(e, ToolApprovalGranted)] == [(), ()]
+
+
+def test_a_stack_allows_what_all_of_it_allow() -> None:
+    """Approvers intersect, four eyes hold if anybody says so, and the narrowest scope counts."""
+    org = asking(approvers=["ana", "@sre"], scope="run")[0]
+    team = asking(approvers=["ana", "bob"], four_eyes=True, scope="session", timeout_s=10)[0]
+    merged = merge_policies([org, team]).approval
+
+    assert merged is not None
+    assert (merged.approvers, merged.four_eyes, merged.scope, merged.timeout_s) == (("ana",), True, "run", 10)
