@@ -16,7 +16,8 @@ from ..ports import LogEntry, Store
 from ..store.paging import closing
 from .buffer import Buffer
 
-LONGEST_WAIT_S = 60.0
+LONGEST_WAIT_S = 1.0
+"""A program that only follows ends this late at most where its Ctrl-C comes just before it begins to wait."""
 PAUSE_S = 0.002
 """The least time between two looks at a busy store."""
 KEPT = 4096
