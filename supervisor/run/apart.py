@@ -21,14 +21,14 @@ T = TypeVar("T")
 
 RELEASE_S = 5.0
 """So long may code take to end once it was cancelled."""
-_tasks: set[Any] = set()
-"""asyncio itself does not keep them."""
+_left: set[Any] = set()
+"""What was told to end and has not: asyncio itself does not keep its tasks."""
 
 
 class Apart(Generic[T]):
     """Calls something at once; `done` is set when it has ended, with its `result` or `error`."""
 
-    __slots__ = ("_call", "_scope", "done", "error", "result")
+    __slots__ = ("_call", "_scope", "_task", "done", "error", "result")
 
     def __init__(self, call: Callable[[], Awaitable[T]]) -> None:
         self._call = call
@@ -36,18 +36,19 @@ class Apart(Generic[T]):
         self.done = Latch()
         self.result: T | None = None
         self.error: Exception | None = None
+        self._task: Any = None
         if current_async_library() == "trio":
             from trio.lowlevel import spawn_system_task
 
             spawn_system_task(self._run, name=repr(call), context=copy_context())
         else:
-            task = asyncio.get_running_loop().create_task(self._run())
-            _tasks.add(task)
-            task.add_done_callback(_tasks.discard)
+            self._task = asyncio.get_running_loop().create_task(self._run())
 
     def cancel(self) -> None:
         """Tell it to end."""
-        self._scope.cancel()
+        if not self.done.is_set():
+            _left.add(self)
+            self._scope.cancel()
 
     async def released(self, within_s: float) -> bool:
         """Whether it ends within so many seconds, or at least once it was cancelled. False: it is left behind."""
@@ -66,4 +67,5 @@ class Apart(Generic[T]):
         except BaseException as raised:
             self.error = own_error(raised)
         finally:
+            _left.discard(self)
             self.done.set()
