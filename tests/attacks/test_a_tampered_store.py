@@ -6,6 +6,7 @@ import shutil
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
+from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from proctor.adapters.audit.heads import Heads
 from proctor.adapters.audit.store_file import AuditReport, audited
 from proctor.adapters.stores import SQLiteStore
 from proctor.policies import Limits, Policy
-from proctor.supervisor import run_once
+from proctor.supervisor import prune, run_once
 from proctor.supervisor.testing import Ask, FakeAdapter
 
 POLICY = Policy(name="open", limits=Limits(max_tool_calls=1000))
@@ -313,3 +314,21 @@ def test_heads_that_were_changed_are_not_those_that_were_signed(path: Path, tmp_
     ):
         with pytest.raises(UsageError):
             check_signature(wrong, key)
+
+
+def test_what_was_pruned_is_told_apart_from_what_was_tampered_with(path: Path) -> None:
+    """With its anchor and without; what is done to the one record that is left is found."""
+    anchor = audited(path).heads
+
+    async def pruned() -> None:
+        async with SQLiteStore(path) as store:
+            await prune(store, older_than=timedelta(0), now=datetime.now(UTC) + timedelta(days=1), by="ana")
+
+    anyio.run(pruned)
+    for report in (audited(path), audited(path, anchor)):
+        assert (report.intact, report.complete) == (True, True)
+        assert {one.session_id for one in report.pruned} == {"a", "b", "c"}
+    sql(path, f"UPDATE events SET data = replace(data, 'ana', 'bob') WHERE session_key = {SESSION}")
+    assert codes(audited(path)) == {"changed"}
+    sql(path, f"DELETE FROM events WHERE session_key = {SESSION}")
+    assert "session_missing" in codes(audited(path, anchor))
