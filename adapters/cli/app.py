@@ -38,6 +38,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "export": ("commands.transfer:export", "Write the record as lines of JSON."),
     "import": ("commands.transfer:import_", "Store what export wrote."),
     "kill": ("commands.kill:kill", "End runs, whatever process they are in."),
+    "watch": ("commands.watch:watch", "A live board of runs, limits and waiting calls."),
     "audit": ("commands.audit:audit", "Whether the record is what was written, and all of it."),
     "reap": ("commands.reap:reap", "End runs whose supervisor is gone."),
     "serve": ("commands.serve:serve", "Serve the operators' page and the HTTP API."),

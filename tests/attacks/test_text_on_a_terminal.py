@@ -123,6 +123,7 @@ def test_a_call_that_waits_for_a_person(call: Call, command: str, form: tuple[st
         while not (waiting := call("approvals", "--json").stdout.splitlines()):
             assert run.poll() is None
         call("approvals", *form)
+        call("watch", *form)
         approval_id = json.loads(waiting[0])["approval_id"]
         by = ("--by", HOSTILE, "--reason", HOSTILE)
         answers = {"kill": ("--all", "--reason", HOSTILE), "approve": (approval_id, *by), "deny": (approval_id, *by)}

@@ -1,6 +1,7 @@
 """The commands, a file each."""
 
 ROOMS = (
+    "watch",  # `watch`
     "adapters",  # `adapters`
     "approvals",  # `approve` and `deny`
     "audit",  # `audit head` and `audit verify`
