@@ -92,7 +92,7 @@ def endpoint(operation: Operation, records: Records) -> Callable[[Request], Awai
 
 def _told(error: ProctorError) -> Response:
     if isinstance(error, ApprovalError):
-        return refused(404 if error.kind == "unknown" else 409, error.kind, str(error))
+        return refused({"unknown": 404, "not_allowed": 403}.get(error.kind, 409), error.kind, str(error))
     statuses = {
         MissingError: 404,
         ConflictError: 409,

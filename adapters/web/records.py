@@ -126,7 +126,7 @@ class Records:
             raise MissingError(f"there is no approval `{approval_id}`")
         return found
 
-    async def answer(self, approval_id: str, given: ApprovalAnswer, who: Identity) -> StoredApproval:
+    async def answer(self, approval_id: str, given: ApprovalAnswer) -> StoredApproval:
         """Answer an approval. Raises ApprovalError where the answer does not count."""
         return await answer(self.store, approval_id, given)
 

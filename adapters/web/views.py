@@ -118,7 +118,8 @@ class ApprovalView(View, frozen=True, kw_only=True):
     """A call that waits for a person, with its whole input. `held`: it waits now; else a grant is for a later run.
     `state` is requested, granted, denied, expired or withdrawn.
 
-    `input_digest` goes with the answer, so that what runs is what was shown. `scopes` are those a grant may have.
+    `input_digest` goes with the answer, so that what runs is what was shown. `scopes` are those a grant may have;
+    `approvers` are the names, and groups as `@name`, of who may answer, anybody if null; `started_by` may not.
     """
 
     approval_id: str
@@ -142,6 +143,8 @@ class ApprovalView(View, frozen=True, kw_only=True):
     answer_reason: str | None = None
     prompt: str = ""
     provider: str = ""
+    approvers: tuple[str, ...] | None = None
+    started_by: str | None = None
     scopes: tuple[str, ...] = ("once",)
 
 

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import structs
 
+from proctor.policies.policy import SCOPES, ApprovalScope
 from proctor.supervisor.ports import ApprovalAnswer, ApprovalRequest
 
 from ..call_shown import call_shown
@@ -28,13 +29,15 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """An answer to a call that waits.
 
     `input_digest` is that of the input which was shown: a grant holds for this input only. `reason` is for the
-    record, `tell_model` is what the model is told of a denied call.
+    record, `tell_model` is what the model is told of a denied call. `scope` is what a grant covers: this call
+    (`once`), or also later ones of the `run` or the `session` that the same rules ask about, if the policy says so.
     """
 
     answer: Literal["grant", "deny"]
     input_digest: str
     reason: Words | None = None
     tell_model: Words | None = None
+    scope: ApprovalScope = "once"
 
 
 async def _approvals(asked: Asked) -> ApprovalList:
@@ -63,8 +66,10 @@ async def _answer(asked: Asked) -> Answered:
         reason=body.reason,
         input_digest=body.input_digest,
         tell_model=body.tell_model,
+        groups=asked.who.groups,
+        scope=body.scope,
     )
-    await asked.records.answer(approval_id, given, asked.who)
+    await asked.records.answer(approval_id, given)
     return Answered(approval_id=approval_id, answer=body.answer, by=asked.who.name)
 
 
@@ -86,6 +91,9 @@ async def _view(records: Records, request: ApprovalRequest) -> ApprovalView:
         requested_at=request.requested_at,
         expires_at=request.expires_at,
         held=request.held,
+        approvers=request.approvers,
+        started_by=request.started_by,
+        scopes=SCOPES[: SCOPES.index(request.scope) + 1],
         prompt=str(run.spec.get("prompt", "")),
         provider=run.provider,
     )

@@ -145,6 +145,8 @@ function about(approval) {
     ["Run", run],
     ["Agent", approval.provider],
     ["Does", approval.shown.acts.join(", ")],
+    ["Answered by", (approval.approvers ?? []).join(", ")],
+    ["Not by", approval.started_by],
     ["Asked", moment(approval.requested_at)],
   ];
   return facts.filter(([, value]) => value).map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value)));

@@ -178,6 +178,25 @@ def test_a_waiting_call_is_shown_and_answered(site: web_server.Site) -> None:
     assert "ben" in late.data["message"]
 
 
+def test_a_grant_may_cover_the_rest_of_the_run_and_only_an_approver_gives_it(site: web_server.Site) -> None:
+    """As far as the policy says; who answers is the token's name, with the groups of its line."""
+    policy = POLICY.replace("timeout_s: 60", "timeout_s: 60, approvers: ['@leads'], scope: run")
+    call = "  - {call: write, input: {path: a.txt, content: one}}\n"
+    with web_server.going(site, f"tools: [write]\nsteps:\n{call}{call}", policy) as process:
+        (waiting,) = site.until("/api/approvals", lambda found: found["total"] == 1)["approvals"]
+        path = f"/api/approvals/{waiting['approval_id']}/answer"
+        answer = {"answer": "grant", "input_digest": waiting["input_digest"], "scope": "run"}
+        stranger = site.ask("POST", path, token=web_server.BEN, body=answer)
+        wider = site.ask("POST", path, body={**answer, "scope": "session"})
+        taken = site.ask("POST", path, body=answer)
+        assert process.stdout is not None
+        told = [json.loads(line)["type"] for line in process.stdout]
+
+    assert (waiting["approvers"], waiting["scopes"]) == (["@leads"], ["once", "run"])
+    assert (stranger.status, wider.status, taken.status) == (403, 403, 200)
+    assert told.count("tool_call_completed") == 2  # the second one waited for nobody
+
+
 def test_a_run_is_ended(site: web_server.Site) -> None:
     """In order, with who and why; one that is over cannot be."""
     with web_server.going(site, "steps: [{silence: forever}]\n", POLICY) as process:
