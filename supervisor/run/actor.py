@@ -31,6 +31,7 @@ from ..machine.judge import Nets
 from ..machine.machine import RunMachine
 from ..machine.result import Outcome, RunResult, conclude
 from ..ports import Adapter, ApprovalAnswer, ApprovalRequest, GateAnswer, Launch
+from .apart import Apart
 from .callouts import Approvals, ask_checks
 from .gate_waiters import GateWaiters
 from .isolation import contained
@@ -111,6 +112,8 @@ class RunActor:
             if self._silence is not None:
                 self._silence.set(None)
             self._waiters.close()
+            if self._journal.owes:
+                Apart(self._journal.settle)
             self.finished.set()
 
     def result(self) -> RunResult:

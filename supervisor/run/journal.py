@@ -23,6 +23,10 @@ stored.
 ANSWER_S = 5.0
 """How long a store may take to answer an append once the run is to end."""
 
+SETTLE_S = 1.0
+"""How long after a failed end the store is asked again; then twice as long, up to thirty times."""
+_NEVER = ("closed", "bad_record", "fenced", "run_over", "gone", "truncated", "forked")
+
 
 class Journal:
     """Writes the record of one machine in order as the owner of that epoch, tells it how far that got, and hands over
@@ -137,12 +141,32 @@ class Journal:
                 raise silence(ANSWER_S)
         if self.failure is None:
             return None
-        batch, self._unstored = [*self._unstored, *self._machine.take_record()], ()
+        batch = self._unstored = [*self._unstored, *self._machine.take_record()]
         refused = await self._refused(batch)
+        self._unstored = ()
         for event in batch if refused is not None else ():
             if not isinstance(event, TERMINAL):
                 await self._refused([event])
         return refused
+
+    @property
+    def owes(self) -> bool:
+        """Whether the store lacks something that it was asked to store, and answered that it did not."""
+        return bool(self._unstored) and not self._writing
+
+    async def settle(self) -> None:
+        """After the run: go on asking the store for what it lacks, until it has it or never will."""
+        pause = SETTLE_S
+        while self._unstored:
+            await anyio.sleep(pause)
+            pause = min(2 * pause, 30 * SETTLE_S)
+            try:
+                await self._append([*self._unstored])
+            except Exception as error:
+                if getattr(error, "kind", None) in _NEVER:
+                    return
+            else:
+                self._unstored = ()
 
     async def _refused(self, batch: list[Event]) -> StoreError | None:
         """Store events as a unit, or give the error that says which of them cannot be stored."""

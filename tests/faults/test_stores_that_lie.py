@@ -19,7 +19,7 @@ from proctor.adapters.stores import SQLiteStore
 from proctor.policies import Limits, Policy, PolicyError, merge_policies, parse_policies
 from proctor.policies.policy import Approval
 from proctor.policies.stream.events import TERMINAL, Event, ToolCallStarted
-from proctor.supervisor import MemoryStore, StoreError, run_once
+from proctor.supervisor import MemoryStore, StoreError, Supervisor, run_once
 from proctor.supervisor.testing import Ask, FakeAdapter, Pause
 from proctor.supervisor.testing.patience import PATIENCE_S
 
@@ -180,3 +180,40 @@ async def test_an_agent_that_cannot_be_held_is_ended_when_its_record_stands_stil
     with pytest.raises(StoreError, match="has not answered"):
         await run_once(adapter, "go", policies=[OPEN], store=store)
     assert len(adapter.ran) < 20
+
+
+class OutOfOrder(MemoryStore):
+    """Fails from append number `at` on, until it is mended."""
+
+    def __init__(self, at: int) -> None:
+        super().__init__()
+        self.left = at
+        self.mended = False
+
+    async def append(self, events: Sequence[Event], *, epoch: int = 0) -> list[Event]:
+        self.left -= 1
+        if self.left < 0 and not self.mended:
+            raise StoreError("the disk is full", kind="unwritable")
+        return await super().append(events, epoch=epoch)
+
+
+@pytest.mark.trio
+@pytest.mark.parametrize("at", [2, 4, 6])
+async def test_a_store_that_is_out_at_the_end_of_a_run_gets_the_end_when_it_is_mended(
+    at: int, autojump_clock: object
+) -> None:
+    """The caller hears at once that the record lacks something; the run does not stay `running` for ever."""
+    store = OutOfOrder(at)
+    async with Supervisor(store) as supervisor:
+        asks = [Ask(name="bash", input={"n": n}) for n in range(5)]
+        handle = await supervisor.start(FakeAdapter(asks), "go", policies=[OPEN], session_id="s")
+        with pytest.raises(StoreError, match="disk is full"):
+            await handle.wait()
+        assert [run.status for run in await store.runs()] != ["failed"]
+        await anyio.sleep(100)
+        store.mended = True
+        await anyio.sleep(60)
+        assert [run.status for run in await store.runs()] == ["failed"]
+    events = [event async for event in store.read("s")]
+    assert sum(isinstance(event, TERMINAL) for event in events) == 1
+    assert len({repr(event).replace(f"seq={event.seq}", "") for event in events}) == len(events)
