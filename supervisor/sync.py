@@ -22,6 +22,7 @@ from .api import run_once
 from .launch.history import Continuation
 from .machine.result import RunResult
 from .ports import Adapter, Approver, Publisher, Store
+from .redaction import Redaction
 
 
 def run_once_sync(
@@ -40,6 +41,7 @@ def run_once_sync(
     metadata: Mapping[str, Any] | None = None,
     validators: Validators | None = None,
     on_results: OnResults | None = None,
+    redaction: Redaction | None = None,
     timeout_s: float | None = None,
 ) -> RunResult:
     """What `run_once` does, awaited here; also where an event loop runs already, which then stands still.
@@ -61,6 +63,7 @@ def run_once_sync(
         metadata: anything to record with the run.
         validators: callables that are asked about calls under a net, by the net's name.
         on_results: callables that are told what such calls returned, by the net's name.
+        redaction: what is taken out of the record as a secret; the usual patterns if not given.
         timeout_s: seconds it may take; without a bound if not given.
 
     Raises:
@@ -84,6 +87,7 @@ def run_once_sync(
         metadata=metadata,
         validators=validators,
         on_results=on_results,
+        redaction=redaction,
     )
 
     async def within() -> RunResult:

@@ -19,11 +19,15 @@ class _Command(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Answer(_Command, frozen=True, kw_only=True):
-    """Tell the gate; given once for each proposal, after its record is durable."""
+    """Tell the gate; given once for each proposal, after its record is durable.
+
+    `rules` are those that found something about the call, each with its policy: `org/deny-1`.
+    """
 
     key: int
     call: ToolCall
     answer: GateAnswer
+    rules: tuple[str, ...] = ()
 
 
 class RunChecks(_Command, frozen=True, kw_only=True):

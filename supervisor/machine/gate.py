@@ -221,7 +221,8 @@ class GateKeeper:
         if proposal is None:
             return None
         assert proposal.answer is not None
-        return Answer(key=key, call=proposal.call, answer=proposal.answer)
+        rules = tuple(sorted(f"{policy}/{rule}" for policy, rule in proposal.noted))
+        return Answer(key=key, call=proposal.call, answer=proposal.answer, rules=rules)
 
     def _fail(self, key: int, call_id: str, error: str) -> None:
         """The call that was permitted to this key will not run; one that others run under its id goes on."""

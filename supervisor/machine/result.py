@@ -81,6 +81,17 @@ def strictest(violations: Sequence[Violation]) -> Action:
     return max((v.action for v in violations), key=STRICTNESS.__getitem__, default="allow")
 
 
+def log_line(outcome: Outcome) -> tuple[str, dict[str, Any]]:
+    """The level and the fields of the line that tells how a run ended: what broke is an error, what a policy ended
+    names its rules.
+    """
+    broken = outcome.store_error or (outcome.error if outcome.status == "failed" else None)
+    if broken is not None:
+        return "error", {"status": outcome.status, "error": f"{type(broken).__name__}: {broken}"}
+    rules = sorted({f"{v.policy}/{v.rule}" for v in outcome.policy.violations if v.action == "cancel"})
+    return "info", {"status": outcome.status, "reason": outcome.reason, "rules": rules}
+
+
 def conclude(
     outcome: Outcome, *, run_id: str, session_id: str, events: tuple[Event, ...], events_before: int = 0
 ) -> RunResult:

@@ -29,7 +29,7 @@ from ..machine.commands import (
 )
 from ..machine.judge import Nets
 from ..machine.machine import RunMachine
-from ..machine.result import Outcome, RunResult, conclude
+from ..machine.result import Outcome, RunResult, conclude, log_line
 from ..ports import Adapter, ApprovalAnswer, ApprovalRequest, GateAnswer, Launch
 from .apart import Apart
 from .callouts import Approvals, ask_checks
@@ -236,13 +236,14 @@ class RunActor:
                 self._tasks.start_soon(self._reader.cancel, self._services.clock)
             case Finish():
                 self._outcome = command.outcome
-                self._log("run.finished", status=command.outcome.status, reason=command.outcome.reason)
+                level, fields = log_line(command.outcome)
+                getattr(self._services.log, level)("run.finished", **self._ids, **fields)
                 self._over.set()
 
     def _give(self, command: Answer) -> None:
         self._waiters.give(command.key, command.answer)
         if not command.answer.allowed:
-            self._log("call.refused", command.call)
+            self._log("call.refused", command.call, rules=list(command.rules))
 
     async def _flush(self) -> None:
         self._expect_answer()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import signal
 import subprocess
 import sys
@@ -19,13 +20,20 @@ from proctor.adapters.stores import SQLiteStore
 from proctor.policies import PolicyViolationError
 from proctor.policies.policy import Policy
 from proctor.policies.stream.events import RunCancelled
-from proctor.supervisor import MemoryStore, Store, run_once_sync
+from proctor.supervisor import MemoryStore, Store, run_once, run_once_sync
 from proctor.supervisor.testing import Ask, FakeAdapter, Pause
 from proctor.supervisor.testing.patience import PATIENCE_S
 
 
 def done(policy: Policy) -> str:
     return run_once_sync(FakeAdapter([Ask(name="read")]), "go", policies=[policy]).status
+
+
+def test_it_takes_what_run_once_takes() -> None:
+    """And `timeout_s`, as there is no scope to put around it."""
+    own, theirs = inspect.signature(run_once_sync).parameters, inspect.signature(run_once).parameters
+
+    assert list(own) == [*theirs, "timeout_s"]
 
 
 def last_event(store: Store) -> Any:
@@ -164,7 +172,7 @@ def test_ctrl_c_ends_the_run_and_is_recorded(where: str, tmp_path: Path) -> None
 
 CELL = """
 from proctor.policies import Limits, Policy
-from proctor.supervisor import MemoryStore, Store, run_once_sync
+from proctor.supervisor import MemoryStore, Store, run_once, run_once_sync
 from proctor.supervisor.testing import Ask, FakeAdapter, Pause
 
 async def say():

@@ -1,0 +1,70 @@
+"""What a run says to the log: refusals name their rules, what broke is an error, each line names its run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import structlog
+from structlog.testing import capture_logs
+
+from proctor.policies.policy import Deny, Policy
+from proctor.supervisor import MemoryStore, PolicyViolationError, run_once
+from proctor.supervisor.testing import Ask, Crash, FakeAdapter
+
+pytestmark = pytest.mark.anyio
+
+ORG = Policy(name="org", tool_rules=(Deny(("rm",), action="deny"), Deny(("pay",), action="cancel")))
+
+
+@pytest.fixture
+def lines() -> Iterator[list[Any]]:
+    """What is logged, by a program that has configured its logs."""
+    structlog.configure(processors=[])
+    try:
+        with capture_logs() as captured:
+            yield captured
+    finally:
+        structlog.reset_defaults()
+
+
+def told(lines: list[Any], event: str) -> list[Any]:
+    return [line for line in lines if line["event"] == event]
+
+
+async def test_a_refused_call_names_its_rules(lines: list[Any]) -> None:
+    """With its tool and its id."""
+    result = await run_once(FakeAdapter([Ask(name="rm", id="c1")]), "go", policies=[ORG])
+    (line,) = told(lines, "call.refused")
+
+    assert line["rules"] == ["org/deny-1"]
+    assert (line["tool_name"], line["tool_call_id"]) == ("rm", "c1")
+    assert {(line["run_id"], line["session_id"]) for line in lines} == {(result.run_id, result.session_id)}
+
+
+async def test_a_run_that_a_policy_ends_names_the_rule(lines: list[Any]) -> None:
+    """It is no error: that is what the policy is for."""
+    with pytest.raises(PolicyViolationError):
+        await run_once(FakeAdapter([Ask(name="pay")]), "go", policies=[ORG])
+    (line,) = told(lines, "run.finished")
+
+    assert (line["log_level"], line["status"], line["rules"]) == ("info", "cancelled", ["org/deny-2"])
+
+
+async def test_a_run_that_breaks_is_an_error(lines: list[Any]) -> None:
+    """Of the agent's client, or of the store."""
+
+    class Broken(MemoryStore):
+        async def append(self, events: Any, *, epoch: int = 0) -> Any:
+            raise OSError("no space left")
+
+    with pytest.raises(RuntimeError, match="boom"):
+        await run_once(FakeAdapter([Crash(RuntimeError("boom"))]), "go", policies=[ORG])
+    with pytest.raises(OSError, match="no space"):
+        await run_once(FakeAdapter(), "go", policies=[ORG], store=Broken())
+    ends = told(lines, "run.finished")
+
+    assert [(line["log_level"], line["status"]) for line in ends] == [("error", "failed")] * 2
+    assert ends[0]["error"] == "RuntimeError: boom"
+    assert all(line["run_id"] and line["session_id"] for line in lines)
