@@ -17,6 +17,17 @@ def label_text(value: object) -> str:
 
 
 class _Order(msgspec.Struct, frozen=True, kw_only=True):
+    """Somebody's order about runs.
+
+    Attributes:
+        scope: What is named: one `run`, a `session`, a `tenant`, a `label`, or `all`.
+        value: The id of the run or session, the tenant's name, a label as `key=value`; empty for all.
+        by: Who orders it.
+        reason: Why, for the record.
+        at: When it was ordered, UTC.
+        number: Its number in the store, rising; a cancel concerns runs that were created before it.
+    """
+
     scope: Literal["run", "session", "tenant", "label", "all"]
     value: str = ""
     by: str = ""
@@ -44,12 +55,6 @@ class Cancel(_Order, frozen=True, kw_only=True, tag="cancel"):
     """Somebody's order that runs end: those of its scope that were created before it, whatever any clock says.
 
     Attributes:
-        scope: What is named: one `run`, a `session`, a `tenant`, a `label`, or `all`.
-        value: The id of the run or session, the tenant's name, a label as `key=value`; empty for all.
-        by: Who orders it.
-        reason: Why, for the record.
-        at: When it was ordered, UTC.
-        number: Given by the store, rising; it concerns runs that were created before it.
         approval: The request that one run ends for, where that is why it ends.
     """
 
@@ -57,7 +62,7 @@ class Cancel(_Order, frozen=True, kw_only=True, tag="cancel"):
 
 
 class Block(_Order, frozen=True, kw_only=True, tag="block"):
-    """Somebody's order that no run of its scope starts until it is lifted. Its fields are those of `Cancel`."""
+    """Somebody's order that no run of its scope starts until it is lifted."""
 
 
 class Lift(_Order, frozen=True, kw_only=True, tag="lift"):

@@ -30,8 +30,12 @@ _PAGE = 500
 class KillOutcome(msgspec.Struct, frozen=True, kw_only=True):
     """What became of one run that was to end.
 
-    `ended` is false where it has not in time; `owner` then says who was to end it. `status` is how it ended: one that
-    was over before the order reached it has completed or failed.
+    Attributes:
+        run_id: The run.
+        session_id: Its session.
+        status: How it ended; one that was over before the order reached it has completed or failed.
+        ended: Whether it ended in time.
+        owner: Who was to end it, where it has not ended.
     """
 
     run_id: str
