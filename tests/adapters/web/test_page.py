@@ -144,6 +144,21 @@ def test_a_call_is_denied_with_words_to_the_model(person: Person, site: Site) ->
     assert told == ["Ask ops first."]
 
 
+def test_a_call_is_approved_for_the_rest_of_the_run(person: Person, site: Site) -> None:
+    """Where the policy allows it there is a button; the next call waits for nobody."""
+    policy = POLICY.replace("timeout_s: 120", "timeout_s: 120, approvers: ['@leads'], scope: run")
+    call = "  - {call: write, input: {path: a.txt, content: one}}\n"
+    with going(site, f"tools: [write]\nsteps:\n{call}{call}", policy) as process, web_server.waits(process) as event:
+        tab = person.opens("#/approvals")
+        card = tab.get_by_role("article")
+        expect(card).to_contain_text("@leads")
+        expect(card.get_by_role("button", name="Approve for the rest of the session")).to_have_count(0)
+        card.get_by_role("button", name="Approve for the rest of the run").click()
+        told = [each["type"] for each in ends(site, event["run_id"])]
+
+    assert (told.count("tool_call_completed"), told[-1]) == (2, "run_completed")
+
+
 def test_a_run_is_ended_from_its_page(person: Person, site: Site) -> None:
     """After it was asked whether it should be."""
     with going(site, "steps: [{silence: forever}]\n", POLICY):
