@@ -22,7 +22,7 @@ from .arena import Arena, Fate, can_contain, seconds_of
 from .mutants import Mutant, mutants
 from .results import PAGE, RESULTS, Result, equivalent, page_with, read_results, write_results
 
-QUICK = 2
+QUICK = 3
 """Lists of tests that a mutant meets at first; most are noticed by them in seconds."""
 
 

@@ -33,9 +33,13 @@ def _named(folder: str, *names: str) -> tuple[str, ...]:
 
 _RUNS: Final = (
     _named("supervisor", "machine_properties", "answering", "approvals", "asked_twice"),
+    (
+        *_named("adapters", "kit_gate"),
+        *_named("supervisor", "bounded_memory"),
+    ),
     _named("supervisor", "belief", "intake", "results", "resumed_machine", "deadlines", "record_faults", "writer"),
     _named("supervisor", "containment", "faults", "closing", "waiting", "continuation", "preflight_first"),
-    ("tests/supervisor", "tests/adapters/test_supervised_local_adapters.py", "tests/attacks/test_store_goes_away.py"),
+    ("tests/supervisor",),
 )
 _JUDGING: Final = (
     _named("policies", "cases", "judging"),

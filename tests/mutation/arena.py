@@ -13,6 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, Literal, TypeAlias
 
+from proctor.adapters.kit.guarded import guarded
+
 from .areas import ROOT
 
 Fate: TypeAlias = Literal["killed", "hung", "survived"]
@@ -71,7 +73,8 @@ class Arena:
     def _run(self, tests: Sequence[str], limit_s: float) -> Fate:
         environment = self._environment | ({"PYTHONDONTWRITEBYTECODE": "1"} if self._edits else {})
         limited = f'ulimit -t {int(limit_s)} -v {_MEMORY_BYTES >> 10}; exec "$@"'
-        command = [*_CONTAINED, "sh", "-c", limited, "sh", sys.executable, *_PYTEST, *tests]
+        inner = ["sh", "-c", limited, "sh", sys.executable, *_PYTEST, *tests]
+        command = guarded([*_CONTAINED, *inner], cwd=ROOT, env=environment)  # it ends with us
         with subprocess.Popen(
             command,
             cwd=ROOT,

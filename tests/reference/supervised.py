@@ -111,6 +111,7 @@ class Supervised(Twins):
             self._follow(self._propose(call, told), call, told, replace(asked, approval="left"))
             return
         self.seen[step.approval] += 1
+        call.approved, call.shown = False, frozenset()  # and what somebody agreed to before is over with it
         self._observe((ev.ToolApprovalExpired if step.approval == "expired" else ev.ToolApprovalDenied)(**held), [])
         if step.reuse:  # an answer that comes after the other
             self._observe(granted, [])

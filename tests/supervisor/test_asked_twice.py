@@ -96,6 +96,8 @@ def test_an_id_whose_call_waits_is_refused(rules: list[Any]) -> None:
 
     assert run.answers() == [(2, False)]
     assert run.machine.open_call(CALL.id) is not None
+    (error,) = [event for event in run.recorded if isinstance(event, ErrorOccurred)]
+    assert error.message == "call `c` was asked for again while it waits"
 
 
 def test_an_id_whose_call_was_permitted_and_not_yet_answered_is_refused() -> None:

@@ -93,6 +93,7 @@ async def test_an_event_carries_so_much_and_says_what_is_left_out(permissive: Po
         assert weight(event) <= MOST_BYTES
         assert event.omitted_chars >= len(HUGE) - MOST_BYTES
     assert cut[0].omitted_chars + len(cut[0].tool_output) == len(HUGE)  # type: ignore[attr-defined]
+    assert len(cut[0].tool_output) > MOST_BYTES // 2  # type: ignore[attr-defined]
     assert result.output == HUGE
 
 

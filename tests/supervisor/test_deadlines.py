@@ -173,3 +173,24 @@ async def test_a_client_that_never_starts_is_cancelled_too(autojump_clock: trio.
 
     assert took < 2.05
     assert error.partial.events[-1].evidence["rungs"] == [{"rung": "abandon"}]
+
+
+async def test_an_approver_whose_time_is_up_is_asked_no_more(autojump_clock: trio.testing.MockClock) -> None:
+    """The run goes on; a prompt that stays open would take an answer that nobody waits for."""
+    began, ended = trio.current_time(), []
+
+    async def thinks(request: object) -> None:
+        try:
+            await trio.sleep(10_000)
+        finally:
+            ended.append(trio.current_time() - began)
+
+    policy = Policy(
+        name="p",
+        on_violation="deny",
+        tool_rules=(Deny(("bash",), action="request_approval"),),
+        approval=Approval(timeout_s=30),
+    )
+    await run_once(FakeAdapter([Ask(name="bash"), Pause(100)]), "go", policies=[policy], approver=thinks)
+
+    assert ended == [pytest.approx(30, abs=0.05)]
