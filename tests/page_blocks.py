@@ -17,8 +17,11 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
+
+import psutil
 
 ROOT = Path(__file__).parents[1]
 PAGES = [
@@ -106,3 +109,11 @@ def run(command: str, place: Path, env: dict[str, str]) -> str:
     """What a command of a page prints, errors included."""
     ran = subprocess.run(command, shell=True, cwd=place, env=env, capture_output=True, text=True, timeout=60)
     return ran.stdout + ran.stderr
+
+
+def end_what_was_left(folder: Path) -> None:
+    """End what commands of a page left running in the background: whatever works below its folder."""
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):
+            if Path(process.cwd()).is_relative_to(folder) and process.pid != os.getpid():
+                process.kill()

@@ -5,12 +5,26 @@ from __future__ import annotations
 import json
 import re
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import click
 import pytest
-from page_blocks import KINDS, PAGES, ROOT, Block, blocks, commands, environment, matches, name_of, run, words
+from page_blocks import (
+    KINDS,
+    PAGES,
+    ROOT,
+    Block,
+    blocks,
+    commands,
+    end_what_was_left,
+    environment,
+    matches,
+    name_of,
+    run,
+    words,
+)
 
 from proctor.adapters.cli.app import app
 from proctor.policies import compile_policy, merge_policies, parse_policies, preflight
@@ -35,13 +49,20 @@ def test_every_block_says_what_it_is(page: Path) -> None:
     assert page.read_text().count("\n```") % 2 == 0
 
 
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[Path]:
+    """The folder of a reader; what runs there is ended with the tour."""
+    folder = tmp_path / "tour"
+    folder.mkdir()
+    yield folder
+    end_what_was_left(folder)
+
+
 @pytest.mark.parametrize("page", AS_A_TOUR, ids=name_of)
-def test_the_page_does_what_it_says(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_page_does_what_it_says(page: Path, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """From its top to its end in one folder, as a reader would."""
-    place = tmp_path / "tour"
-    place.mkdir()
     monkeypatch.chdir(place)
-    env = environment(tmp_path)
+    env = environment(place.parent)
     names: dict[str, Any] = {"__name__": "page"}
     for block in blocks(page):
         if block.file:
