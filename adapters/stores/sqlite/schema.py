@@ -129,6 +129,13 @@ MIGRATIONS: tuple[tuple[str, tuple[Statement, ...]], ...] = (
             """CREATE TABLE instructions (
                 number INTEGER PRIMARY KEY AUTOINCREMENT,
                 data BLOB NOT NULL)""",
+            """INSERT INTO instructions (data) SELECT CAST(json_object(
+                    'type', 'cancel', 'scope', 'run', 'value', run_id,
+                    'by', CAST(coalesce(json_extract(text, '$.by'), '') AS TEXT),
+                    'reason', CAST(coalesce(json_extract(text, '$.reason'), '') AS TEXT), 'at', at) AS BLOB)
+                FROM (SELECT mail_id, run_id, at, CAST(body AS TEXT) AS text FROM mail WHERE kind = 'cancel'
+                    AND run_id IN (SELECT run_id FROM runs WHERE status = 'created'))
+                ORDER BY mail_id""",
             "DROP TABLE mail",
         ),
     ),
