@@ -15,6 +15,7 @@ from .arguments import check_store
 from .errors import StoreError, UsageError
 from .facts import RunInfo
 from .ports import Store
+from .redaction import Redactor
 from .store.paging import all_runs, closing
 
 FORMAT = "proctor record 1"
@@ -62,13 +63,15 @@ class ImportReport(msgspec.Struct, kw_only=True):
 
 async def export_lines(store: Store, *, session_id: str | None = None) -> AsyncGenerator[bytes, None]:
     """The record of a store, or of one session, as lines: what it is, the runs in the order they were created, the
-    events in the order they were stored. What is stored meanwhile may be left out.
+    events in the order they were stored. What is stored meanwhile may be left out. Secrets are taken out of what runs
+    were created with: a run that waits to be started is not moved exactly.
 
     Args:
         store: the store whose record it is.
         session_id: of this session only.
     """
     check_store(store)
+    redactor = Redactor()
     place = await store.place()
     yield _encode(_Head(format=FORMAT, store=str(place))) + b"\n"
     async with closing(all_runs(store, session_id=session_id)) as newest_first:
@@ -77,7 +80,7 @@ async def export_lines(store: Store, *, session_id: str | None = None) -> AsyncG
         run = await store.run(run_id)
         if run is not None:
             fields = {name: getattr(run, name) for name in _Run.__struct_fields__}
-            yield b'{"run":' + _encode(_Run(**fields)) + b"}\n"
+            yield b'{"run":' + _encode(redactor.redact(_Run(**fields), run.session_id)) + b"}\n"
     async with closing(store.log()) as entries:
         async for entry in entries:
             if entry.position > place.position:

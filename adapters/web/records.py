@@ -21,6 +21,7 @@ from proctor.supervisor.ports import (
     Store,
     StoredApproval,
 )
+from proctor.supervisor.redaction import Redactor
 from proctor.supervisor.store.paging import closing
 from proctor.supervisor.watch.subscriptions import Subscription, Subscriptions
 
@@ -61,6 +62,7 @@ class Records:
         self.folds = Folds(store)
         self.subscriptions = Subscriptions(store)
         self.switch = KillSwitch(store, remains=end_remains)
+        self._redactor = Redactor()
         self._tools: OrderedDict[str, tuple[Tool, ...]] = OrderedDict()
 
     async def run(self, run_id: str) -> RunInfo:
@@ -68,7 +70,7 @@ class Records:
         found = await self.store.run(run_id)
         if found is None:
             raise MissingError(f"there is no run `{run_id}`")
-        return found
+        return self._shown(found)
 
     async def runs(
         self, where: RunFilter, *, session_id: str | None, words: str, before: str | None, limit: int
@@ -82,15 +84,19 @@ class Records:
             raise UsageError(f"`before` is no run: `{before}`")
         if not words:
             found = await self.store.runs(limit=limit + 1, session_id=session_id, before=before, where=where)
-            return found[:limit], found[limit - 1].run_id if len(found) > limit else None
+            return [*map(self._shown, found[:limit])], found[limit - 1].run_id if len(found) > limit else None
         wanted, found = words.casefold(), []
         page = await self.store.runs(limit=MOST_SEARCHED, session_id=session_id, before=before, where=where)
-        for run in page:
+        for run in map(self._shown, page):  # before it is searched: what is hidden cannot be guessed bit by bit
             if wanted in _words_of(run):
                 found.append(run)
                 if len(found) == limit:
                     return found, run.run_id
         return found, page[-1].run_id if len(page) == MOST_SEARCHED else None
+
+    def _shown(self, run: RunInfo) -> RunInfo:
+        """A run without secrets: the store keeps the exact prompt of one that was created to be run later."""
+        return self._redactor.redact(run, run.session_id)
 
     async def events(self, session_id: str, *, run_id: str | None, after: int, limit: int) -> list[Event]:
         """Events with seq > after, at most so many. Raises MissingError for a session there is not."""

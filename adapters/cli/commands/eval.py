@@ -113,8 +113,9 @@ class _Report:
 
     def add(self, session: TraceSession, found: SessionReport) -> None:
         from proctor.adapters.evaluate import failure_reports, json_line
-        from proctor.adapters.kit.printable import printable_json
+        from proctor.adapters.kit.printable import printable_json, redacted
 
+        found = redacted(found)
         self.tally.add(found, session.source)
         for report in (self._junit, self._sarif):
             if report is not None:

@@ -1,0 +1,223 @@
+"""Secrets planted in runs that ended, wait and were only created: no page, stream, message, span or line has one."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+import web_server
+
+pytest.importorskip("opentelemetry.sdk", reason="pip install 'proctor[otel]'")
+
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+from proctor.adapters.stores import SQLiteStore
+from proctor.adapters.telemetry import OpenTelemetry
+from proctor.adapters.web.webhook.envelope import enveloped
+from proctor.policies import RunContext, parse_policies
+from proctor.policies.stream.codec import encode_event
+from proctor.policies.stream.events import EVENT_TYPES, TERMINAL, Event
+from proctor.supervisor import KillSwitch, Publisher, Supervisor, cancel_for_approval, create_run, run_once
+from proctor.supervisor.testing import Ask, FakeAdapter, Pause
+from proctor.supervisor.testing.steps import Step
+from tests.supervisor.redaction.secrets import HEARTS, SECRETS
+from tests.supervisor.redaction.test_surfaces import ALL, planted, secrets_in
+
+PROCTOR = (sys.executable, "-m", "proctor.adapters.cli")
+PLANTED = [planted(kind) for kind in EVENT_TYPES.values() if kind not in TERMINAL]
+POLICIES = parse_policies(
+    json.dumps(
+        {
+            "name": "asking",
+            "description": ALL,
+            "approval": {"timeout_s": 600},
+            "tool_rules": [
+                {"deny": ["deploy"], "action": "request_approval", "reason": ALL},
+                {"deny": ["delete"], "action": "deny", "tell_model": ALL, "reason": ALL},
+            ],
+            "limits": {"max_tool_calls": 1000},
+        }
+    )
+)
+ABOUT = {"tool_name": "deploy", "tool_call_id": "c", "tool_input": {"to": ALL, "command": ALL}}
+
+
+class Planted:
+    """A store with secrets in every place that takes a text, and what telemetry made of its runs."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / "runs.db"
+        self.spans = InMemorySpanExporter()
+        self.events: list[Event] = []
+        anyio.run(self._fill)
+
+    async def _fill(self) -> None:
+        provider = TracerProvider(shutdown_on_exit=False)
+        provider.add_span_processor(SimpleSpanProcessor(self.spans))
+        telemetry = OpenTelemetry(tracer_provider=provider, content=True)
+        context = RunContext(labels={"token": ALL}, user=ALL)
+        told: Any = {"metadata": {"note": ALL}, "context": context}
+        steps: list[Step] = [*PLANTED, Ask(name="delete", input={"path": ALL})]
+        async with SQLiteStore(self.path) as store:
+            adapter = FakeAdapter(steps, output={"said": ALL})
+            publishers: list[Publisher] = [telemetry, lambda event: self.events.append(event)]
+            await run_once(
+                adapter, ALL, policies=POLICIES, store=store, publishers=publishers, run_id="ended", **told
+            )
+            async with Supervisor(store, publishers=publishers) as supervisor:
+                handle = await supervisor.start(
+                    FakeAdapter([Pause()]), ALL, policies=POLICIES, run_id="waits", session_id="s", **told
+                )
+                await cancel_for_approval(store, handle, handle.run_id, ABOUT)
+            await create_run(store, ALL, run_id="created", **told)
+            await KillSwitch(store).block_starts(by=ALL, reason=ALL, tenant="t")
+
+    async def ask_again(self) -> None:
+        """One more call waits for a person."""
+        async with SQLiteStore(self.path) as store, Supervisor(store) as supervisor:
+            handle = await supervisor.start(FakeAdapter([Pause()]), ALL, policies=POLICIES)
+            await cancel_for_approval(store, handle, handle.run_id, {**ABOUT, "tool_call_id": "asked-again"})
+
+    def shown(self, *command: str) -> str:
+        """What a command writes, on both streams."""
+        done = subprocess.run(
+            [*PROCTOR, *command, "--store", str(self.path)], capture_output=True, text=True, timeout=60
+        )
+        return done.stdout + done.stderr
+
+
+@pytest.fixture(scope="module")
+def planted_store(tmp_path_factory: pytest.TempPathFactory) -> Planted:
+    """Filled once."""
+    return Planted(tmp_path_factory.mktemp("planted"))
+
+
+def test_spans_with_content_have_none(planted_store: Planted) -> None:
+    """Prompts, inputs, outputs, reasons and labels are there, redacted."""
+    said = " ".join(span.to_json() for span in planted_store.spans.get_finished_spans())
+    assert "[redacted:" in said
+    assert secrets_in(said.replace("\\n", "\n")) == []
+
+
+def test_messages_of_the_webhook_have_none(planted_store: Planted) -> None:
+    """Every event of the store in its envelope."""
+
+    async def sent() -> list[bytes]:
+        async with SQLiteStore(planted_store.path) as store:
+            return [
+                enveloped(event, "id") for run in await store.runs() async for event in store.read(run.session_id)
+            ]
+
+    bodies = anyio.run(sent)
+    assert len(bodies) > len(PLANTED)
+    assert found_in_json(*(body.decode() for body in bodies)) == []
+
+
+PATHS = [
+    "/api/runs",
+    *(f"/api/runs/{run}{part}" for run in ("ended", "waits", "created") for part in ("", "/events")),
+    *(f"/api/runs/{run}/{part}" for run in ("ended", "waits") for part in ("decisions", "limits", "policies")),
+    *("/api/approvals", "/api/approvals?state=all", "/api/switch", "/api/sessions/s/events", "/", "/openapi.json"),
+]
+
+
+def test_the_web_api_and_its_streams_have_none(planted_store: Planted) -> None:
+    """Every address that can be read, whatever it answers."""
+    with web_server.site(planted_store.path.parent) as site:
+        answers = {path: site.ask("GET", path) for path in PATHS}
+        waiting = answers["/api/approvals"].data["approvals"]
+        asked = site.ask("GET", f"/api/approvals/{waiting[0]['approval_id']}")
+        with site.stream("/api/runs/ended/stream") as events:
+            streamed = [json.dumps(data) for _, name, data in events if name != "end"]
+    assert {path: found for path, a in answers.items() if (found := found_in_json(a.body.decode()))} == {}
+    assert sum(answer.status == 200 for answer in answers.values()) > 12
+    assert found_in_json(asked.body.decode(), *streamed) == []
+    assert len(streamed) > len(PLANTED)
+
+
+COMMANDS = [
+    *([name, *more] for name in ("runs", "watch", "approvals", "tail") for more in ((), ("--json",))),
+    *(
+        [name, run, *more]
+        for name in ("show", "explain")
+        for run in ("ended", "waits", "created")
+        for more in ((), ("--json",))
+    ),
+    *(["tail", "-f", "--run", "ended", "-n", "999", *more] for more in ((), ("--json",))),
+    ["export"],
+    ["store"],
+]
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_commands_have_none(planted_store: Planted, command: list[str]) -> None:
+    """Both streams of each."""
+    assert found_in_json(planted_store.shown(*command)) == []
+
+
+@pytest.mark.parametrize("command", [("tail", "-f", "-n", "999", "--json"), ("approvals", "--watch", "--json")])
+def test_what_goes_on_showing_has_none(planted_store: Planted, command: tuple[str, ...]) -> None:
+    """Until it is interrupted: what was there and what comes."""
+    process = subprocess.Popen(
+        [*PROCTOR, *command, "--store", str(planted_store.path)],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    try:
+        assert process.stdout is not None
+        first = process.stdout.readline()
+        anyio.run(planted_store.ask_again)
+        came = [first]
+        for line in process.stdout:
+            came.append(line)
+            if "asked-again" in line:
+                break
+        process.send_signal(signal.SIGINT)
+        rest = process.communicate(timeout=30)
+    finally:
+        process.kill()
+        process.communicate()
+    assert "[redacted:" in came[-1]
+    assert found_in_json(*came, *rest) == []
+
+
+def test_an_exported_run_judged_again_shows_none(planted_store: Planted, tmp_path: Path) -> None:
+    """`eval` on what the store has, and its reports in files."""
+    (tmp_path / "p.json").write_text(json.dumps({"name": "p", "tool_rules": [{"deny": ["delete"], "reason": ALL}]}))
+    lines = [encode_event(event).decode() for event in planted_store.events if event.run_id == "ended"]
+    exact = {"type": "tool_call", "id": "c", "name": "delete", "arguments": {"path": ALL}}
+    (tmp_path / "own.jsonl").write_text("\n".join(lines) + "\n")
+    (tmp_path / "other.jsonl").write_text(json.dumps({"id": "s", "events": [exact, exact]}) + "\n")
+    for trace, format in (("own.jsonl", "events"), ("other.jsonl", "sessions")):
+        for more in ((), ("--json",)):
+            done = subprocess.run(
+                [
+                    *(*PROCTOR, "eval", "--policy", "p.json", "--format", format, *more),
+                    *("--junit", "j.xml", "--sarif", "s.json", trace),
+                ],
+                capture_output=True, text=True, timeout=60, cwd=tmp_path,
+            )  # fmt: skip
+            assert done.returncode == 1, done.stderr
+            written = [(tmp_path / name).read_text() for name in ("j.xml", "s.json")]
+            assert found_in_json(done.stdout, done.stderr, *written) == []
+
+
+def test_a_search_of_runs_does_not_tell_what_is_hidden(planted_store: Planted) -> None:
+    """Else a secret could be guessed letter by letter."""
+    with web_server.site(planted_store.path.parent) as site:
+        for words in (SECRETS["github-token"], SECRETS["github-token"][:14]):
+            assert site.get(f"/api/runs?q={words}")["runs"] == []
+
+
+def found_in_json(*texts: str) -> list[str]:
+    """Which of the planted secrets stand in texts, as they are or as JSON has them."""
+    return [
+        name for name, heart in HEARTS.items() for text in texts if heart in text or json.dumps(heart)[1:-1] in text
+    ]
