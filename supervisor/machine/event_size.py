@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
+from gc import is_tracked
 from typing import Any
 
 import msgspec
@@ -64,6 +65,8 @@ def _content_of(kind: type[Event]) -> tuple[str, ...]:
 
 
 def _weigh(value: Any) -> int:
+    if type(value) is dict and not is_tracked(value):  # it holds texts and numbers only
+        return sum(map(len, map(str, (*value, *value.values())))) + _SMALL
     total, parts, left = 0, [value], _NODES
     while parts:
         part = parts.pop()

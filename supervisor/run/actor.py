@@ -288,8 +288,8 @@ class RunActor:
         if answer is not None:
             self.answer(request.approval_id, answer)
 
-    def _publish(self, events: list[Event]) -> None:
-        self._events.add(events)
+    def _publish(self, events: list[Event], size: int) -> None:
+        self._events.add(events, size)
         self._services.publish(events)
 
     def _ring(self, now_ms: int) -> None:

@@ -11,6 +11,7 @@ from anyio.lowlevel import checkpoint
 from proctor.policies.stream.events import TERMINAL, Event
 
 from ..errors import StoreError, as_error
+from ..machine.event_size import weight
 from ..machine.machine import RunMachine
 from ..ports import Store
 from .stored import check_stored, same_but_seq
@@ -33,7 +34,8 @@ class Journal:
     what was stored.
 
     `stored(count)` is called after each write with the number of events that are durable, `failed(error)` when a
-    write failed, before anybody goes on who waits. `idle` says that somebody has to call `flush` before anything
+    write failed, before anybody goes on who waits, `publish(events, size)` gets what was stored and about how many
+    bytes it takes. `idle` says that somebody has to call `flush` before anything
     that waits is written.
     """
 
@@ -62,7 +64,7 @@ class Journal:
         epoch: int = 0,
         stored: Callable[[int], None],
         failed: Callable[[Exception], None],
-        publish: Callable[[list[Event]], None],
+        publish: Callable[[list[Event], int], None],
     ) -> None:
         self._store = store
         self._epoch = epoch
@@ -184,7 +186,7 @@ class Journal:
             if lacking:
                 stored = await self._store.append(lacking, epoch=self._epoch)
                 check_stored(lacking, stored)
-                self._hand_over(stored)
+                self._hand_over(stored, sum(map(weight, stored)))
             return
         raise silence(ANSWER_S)
 
@@ -194,7 +196,7 @@ class Journal:
         async for event in self._store.read(first.session_id, after=self._last_seq, run_id=first.run_id):
             if found < len(batch) and same_but_seq(event, batch[found]):
                 found += 1
-                self._hand_over([event])
+                self._hand_over([event], weight(event))
         return batch[found:]
 
     async def _write(self, batch: list[Event]) -> None:
@@ -202,18 +204,18 @@ class Journal:
         stored = await self._store.append(batch, epoch=self._epoch)
         check_stored(batch, stored)
         self._unstored = ()
-        self._writing_bytes = 0
+        size, self._writing_bytes = self._writing_bytes, 0
         self.failure = None  # it was slow to answer, no more
         self._durable += len(batch)
         self._stored(self._durable)
-        self._hand_over(stored)  # now, as observers may look at the run
+        self._hand_over(stored, size)  # now, as observers may look at the run
         self._wake()
 
-    def _hand_over(self, stored: list[Event]) -> None:
+    def _hand_over(self, stored: list[Event], size: int) -> None:
         fresh = [event for event in stored if event.seq > self._last_seq]
         if fresh:
             self._last_seq = fresh[-1].seq
-            self._publish(fresh)
+            self._publish(fresh, size)
 
     async def _change(self) -> None:
         if self._changed is None:

@@ -2,43 +2,44 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 
 from proctor.policies.stream.events import Event
-
-from ..machine.event_size import weight
 
 MOST = 10_000
 MOST_BYTES = 64 * 1024 * 1024
 
 
 class KeptEvents:
-    """What was stored last. `before` counts what was stored before that; the store has it."""
+    """What was stored last, in the batches it was stored in. `before` counts what was stored before that; the store
+    has it.
+    """
 
-    __slots__ = ("_bytes", "_events", "before")
+    __slots__ = ("_batches", "_bytes", "_count", "before")
 
     def __init__(self) -> None:
-        self._events: list[Event] = []
+        self._batches: deque[tuple[Sequence[Event], int]] = deque()
         self._bytes = 0
+        self._count = 0
         self.before = 0
 
-    def add(self, events: Sequence[Event]) -> None:
-        """Keep what was just stored, and let go of what is too much."""
-        self._events += events
-        self._bytes += sum(map(weight, events))
-        if len(self._events) > 2 * MOST or self._bytes > MOST_BYTES + MOST_BYTES // 4:
-            self._trim()
+    def add(self, events: Sequence[Event], size: int) -> None:
+        """Keep what was just stored, so many bytes, and let go of what is too much."""
+        self._batches.append((events, size))
+        self._count += len(events)
+        self._bytes += size
+        while len(self._batches) > 1 and (self._bytes > MOST_BYTES or self._count - len(self._batches[0][0]) >= MOST):
+            gone, its_size = self._batches.popleft()
+            self._count -= len(gone)
+            self._bytes -= its_size
+            self.before += len(gone)
 
     def latest(self) -> tuple[Event, ...]:
         """Those that are kept, oldest first."""
-        self._trim()
-        return tuple(self._events)
-
-    def _trim(self) -> None:
-        start = max(len(self._events) - MOST, 0)
-        self._bytes -= sum(map(weight, self._events[:start]))
-        while self._bytes > MOST_BYTES and start < len(self._events) - 1:
-            self._bytes -= weight(self._events[start])
-            start += 1
-        del self._events[:start]
-        self.before += start
+        kept = [event for events, _ in self._batches for event in events]
+        self.before += max(len(kept) - MOST, 0)
+        latest = kept[-MOST:]
+        self._batches = deque([(latest, self._bytes)])
+        self._count = len(latest)
+        return tuple(latest)

@@ -12,7 +12,7 @@ import msgspec
 from proctor.policies.stream.events import TERMINAL, ApprovalEvent, Event, RecordPruned, SessionEvent
 
 from ..facts import LogEntry, RunInfo, SessionInfo
-from .chain import SIZE, head_below, link, root
+from .chain import SIZE, head_below, links, root
 from .claims import GOING_ON
 from .codec import NEWS, from_record, status_after, to_record
 from .tally import COUNTED, Tally
@@ -33,14 +33,17 @@ class SessionRecords:
 
     def add(self, data: bytes, run_id: str, place: int) -> None:
         """The session's next record."""
-        before = self.digest(len(self.data)) if self.data else root(self.info.session_id)
-        self._digests += link(before, data)
         self.data.append(data)
         self.run_ids.append(run_id)
         self.places.append(place)
 
     def digest(self, seq: int) -> bytes:
-        """What the record of that seq is chained with."""
+        """What the record of that seq is chained with; made when it is first asked for, as most never are."""
+        made = len(self._digests) // SIZE
+        if made < seq:
+            before = self.digest(made) if made else root(self.info.session_id)
+            for digest in links(before, self.data[made:seq]):
+                self._digests += digest
         return bytes(self._digests[(seq - 1) * SIZE : seq * SIZE])
 
     def leave_out(self, count: int) -> None:

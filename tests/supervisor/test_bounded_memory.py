@@ -134,7 +134,8 @@ def test_a_result_keeps_the_latest_events_within_a_bound_of_bytes() -> None:
     """And counts those before."""
     kept = KeptEvents()
     for n in range(300):
-        kept.add([MessageReceived(content=f"{n:04}{MB}")])
+        event = MessageReceived(content=f"{n:04}{MB}")
+        kept.add([event], weight(event))
     latest = kept.latest()
 
     assert kept.before + len(latest) == 300

@@ -27,7 +27,13 @@ async def test_a_retry_waits_for_a_flush_that_is_due(permissive: Policy) -> None
     machine.handle(inputs.Begin(now_ms=1, prompt="go"))
     stored: list[Event] = []
     failures: list[Exception] = []
-    writer = Journal(MemoryStore(), machine, stored=lambda count: None, failed=failures.append, publish=stored.extend)
+    writer = Journal(
+        MemoryStore(),
+        machine,
+        stored=lambda count: None,
+        failed=failures.append,
+        publish=lambda events, _: stored.extend(events),
+    )
     found: list[tuple[bool, int]] = []
 
     async def attempt() -> None:
