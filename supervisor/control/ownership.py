@@ -28,7 +28,7 @@ LEAVE_S = 5.0
 
 class Ownership:
     """One owner, registered when it is first needed; `registered` is called with it then. `remains` ends what a lost
-    run left running on this machine.
+    run left running on this machine; `reaping` is held while that is done.
     """
 
     def __init__(self, store: Store, log: Any, *, registered: Callable[[Owner], None]) -> None:
@@ -36,6 +36,7 @@ class Ownership:
         self._log = log
         self._registered = registered
         self.remains: Remains | None = None
+        self.reaping = anyio.Lock()
         self._owner: Owner | None = None
         self._registering = anyio.Lock()
 
@@ -75,7 +76,8 @@ class Ownership:
         if owner is None:
             return
         try:
-            ended = await contained(lambda: end_lost_runs(self._store, epoch=owner.epoch, remains=self.remains))
+            async with self.reaping:
+                ended = await contained(lambda: end_lost_runs(self._store, epoch=owner.epoch, remains=self.remains))
         except Exception as error:  # none of the runs here is to end of it
             self._log.warning("lost_runs.not_ended", error=str(error))
             return

@@ -20,8 +20,6 @@ from ..run.orphans import end_lost_runs, remains_of, withdraw
 from ..run.services import Services
 from .launch import Order, launched
 
-ENDING_S = 1.0
-"""So long a start waits for a session whose run somebody may be ending at this moment, being lost."""
 _TRIES = 10
 _NOT_FREE = ("claimed", "session_busy", "started", "run_over", "no_run")
 
@@ -70,22 +68,25 @@ async def _check_unblocked(store: Store, order: Order, begin: Begin) -> None:
 
 async def _claim_free(order: Order, services: Services, *, created: bool) -> RunInfo:
     """Claim the run; lost runs of its session are ended first. Raises UsageError when another owner has it."""
-    store, deadline, seen = services.store, anyio.current_time() + ENDING_S, 0
     while True:
         try:
             return await _claim(order, services, created=created)
         except StoreError as error:
             if error.kind not in _NOT_FREE:
                 raise
-            busy = error.kind == "session_busy"
-            if busy and await end_lost_runs(
-                store, epoch=order.epoch, remains=remains_of(order.adapter), session_id=order.info.session_id
-            ):
-                continue
-            left = deadline - anyio.current_time()
-            if not busy or left <= 0:
+            if error.kind != "session_busy" or not await _freed(order, services):
                 raise UsageError(str(error)) from error
-            seen = await store.wait(seen, left)
+
+
+async def _freed(order: Order, services: Services) -> bool:
+    """Whether a lost run that kept the session was ended: here, or meanwhile by the task that looks for them all."""
+    being_ended = services.reaping.locked()
+    async with services.reaping:
+        remains = remains_of(order.adapter)
+        ended = await end_lost_runs(
+            services.store, epoch=order.epoch, remains=remains, session_id=order.info.session_id
+        )
+    return being_ended or bool(ended)
 
 
 async def _claim(order: Order, services: Services, *, created: bool) -> RunInfo:

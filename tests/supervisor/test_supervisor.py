@@ -26,19 +26,25 @@ def saying(n: int) -> FakeAdapter:
 async def test_no_more_run_at_once_than_may(permissive: Policy) -> None:
     """`start` waits for its turn; every run completes."""
     now, most = 0, 0
+    go_on = anyio.Event()
 
     async def work() -> None:
         nonlocal now, most
         now += 1
         most = max(most, now)
-        for _ in range(5):
-            await anyio.lowlevel.checkpoint()
+        await go_on.wait()
         now -= 1
 
-    async with Supervisor(MemoryStore(), max_running=3) as supervisor:
+    async def start_all() -> None:
         for _ in range(10):
             adapter = FakeAdapter([Ask(name="read", meanwhile=work)])
             await supervisor.start(adapter, "go", policies=[permissive])
+
+    with anyio.fail_after(PATIENCE_S):
+        async with Supervisor(MemoryStore(), max_running=3) as supervisor, anyio.create_task_group() as tasks:
+            tasks.start_soon(start_all)
+            await anyio.wait_all_tasks_blocked()
+            go_on.set()
 
     assert most == 3
     assert supervisor.statistics().completed == 10
