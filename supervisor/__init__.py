@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from .api import cancel_for_approval, create_run, execute_run, run_once
     from .control.approvals import answer, pending
     from .control.kill_switch import KillOutcome, KillSwitch
+    from .control.reaping import withdraw_created
     from .errors import (
         ApprovalError,
         EventError,
@@ -115,6 +116,7 @@ __all__ = [
     "prune",
     "run_once",
     "run_once_sync",
+    "withdraw_created",
 ]
 
 __getattr__, __dir__ = lazily(
@@ -124,6 +126,7 @@ __getattr__, __dir__ = lazily(
         "api": "cancel_for_approval create_run execute_run run_once",
         "control.approvals": "answer pending",
         "control.kill_switch": "KillOutcome KillSwitch",
+        "control.reaping": "withdraw_created",
         "errors": """
             ApprovalError EventError PolicyError PolicyViolationError ProctorError ProviderError
             ProviderUnavailableError StartsBlockedError StoreError UsageError

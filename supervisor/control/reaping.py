@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
 
-from ..facts import Owner, RunInfo
+from ..errors import UsageError
+from ..facts import Owner, RunFilter, RunInfo, RunStatus
 from ..log import logger
 from ..ports import Remains, Store
-from ..run.orphans import end_lost, end_lost_runs
+from ..run.orphans import end_lost, end_lost_runs, end_unowned
 from .ownership import Ownership
+
+_CREATED: frozenset[RunStatus] = frozenset(("created",))
+_PAGE = 500
 
 
 @asynccontextmanager
@@ -37,3 +42,41 @@ async def reap_run(store: Store, run: RunInfo, *, remains: Remains | None = None
     """End one run whose owner is gone, or that never had one; False where another has ended it, or owns it."""
     async with passing_owner(store) as owner:
         return await end_lost(store, run, epoch=owner.epoch, remains=remains)
+
+
+async def withdraw_created(store: Store, *, older_than: timedelta, now: datetime | None = None) -> list[RunInfo]:
+    """End the runs that were created so long ago and never started, each with one `run_cancelled` that says so; gives
+    those that this ended, oldest first. One that an owner who is there has claimed is about to start, and stays.
+
+    Args:
+        store: where they are.
+        older_than: how long ago they were created.
+        now: the moment to count back from; the present one by default.
+
+    Raises:
+        UsageError: `older_than` is no time.
+        StoreError: the store cannot be read or written.
+    """
+    if not isinstance(older_than, timedelta) or older_than < timedelta(0):
+        raise UsageError("`older_than` is a time, for example `timedelta(days=1)`")
+    found = await _created_before(store, (now or datetime.now(UTC)) - older_than)
+    if not found:
+        return []
+    ended = []
+    async with passing_owner(store) as owner:
+        for run in found:
+            reason = f"it was created {run.created_at:%Y-%m-%d %H:%M} UTC and never started"
+            if await end_unowned(store, run, epoch=owner.epoch, reason=reason):
+                ended.append(run)
+    return ended
+
+
+async def _created_before(store: Store, moment: datetime) -> list[RunInfo]:
+    """What waits to be started since then, oldest first; without the moment of its creation it is left alone."""
+    where = RunFilter(status=_CREATED, until=moment)
+    found: list[RunInfo] = []
+    before = None
+    while page := await store.runs(limit=_PAGE, before=before, where=where):
+        found += [run for run in page if run.created_at is not None]
+        before = page[-1].run_id
+    return found[::-1]

@@ -57,7 +57,7 @@ async def end_unowned(store: Store, run: RunInfo, *, epoch: int, reason: str) ->
     try:
         await store.claim_run(run.run_id, epoch=epoch, lost=run.status != "created")
     except StoreError as error:
-        if error.kind in ("claimed", "run_over", "session_busy"):
+        if error.kind in ("claimed", "run_over", "session_busy", "started"):
             return False
         raise
     return await _ended(store, run, epoch, inputs.CancelAsked(now_ms=_now_ms(), reason=reason))

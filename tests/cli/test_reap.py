@@ -6,12 +6,16 @@ import json
 import os
 import subprocess
 import sys
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import anyio
 import psutil
 
 from proctor.adapters.kit.process_tree import marked_environment
+from proctor.adapters.stores import SQLiteStore
+from proctor.supervisor import RunInfo
 
 from .conftest import Cli
 
@@ -68,6 +72,31 @@ def test_what_a_lost_run_left_running_is_ended(cli: Cli, place: Path) -> None:
     assert [run["run_id"] for run in reaped] == [started["run_id"]]
     assert (code < 0 or os.name == "nt", alive) == (True, True)
     assert left.pid in end["error"]["details"]["killed"]
+
+
+def test_what_nobody_started_is_withdrawn_when_that_is_asked_for(cli: Cli, place: Path) -> None:
+    """Only what is older than the age given; `reap` alone leaves it."""
+
+    async def queued() -> None:
+        async with SQLiteStore(place / "runs.db") as store:
+            for run_id, age in (("old", timedelta(hours=30)), ("young", timedelta(hours=3))):
+                at = datetime.now(UTC) - age
+                await store.create_run(RunInfo(run_id=run_id, session_id=f"s-{run_id}", created_at=at))
+
+    anyio.run(queued)
+    alone = cli("reap", "--store", "runs.db")
+    reaped = cli("reap", "--created-older-than", "1d", "--store", "runs.db")
+    again = cli("reap", "--created-older-than", "1h", "--store", "runs.db", "--json").lines
+    statuses = {run["run_id"]: run["status"] for run in cli("runs", "--store", "runs.db", "--json").lines}
+    end = cli("show", "old", "--store", "runs.db", "--json").lines[-1]
+
+    assert (alone.code, alone.out) == (0, "")
+    assert reaped.out.startswith("old: withdrawn; created ")
+    assert len(reaped.out.splitlines()) == 1
+    assert again == [{"run_id": "young", "session_id": "s-young", "status": "cancelled", "owner": None}]
+    assert statuses == {"old": "cancelled", "young": "cancelled"}
+    assert (end["type"], "and never started" in end["reason"]) == ("run_cancelled", True)
+    assert cli("reap", "--created-older-than", "soon").code == 2
 
 
 def test_no_store_has_nothing_to_end(cli: Cli, place: Path) -> None:
