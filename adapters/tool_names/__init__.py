@@ -9,7 +9,7 @@ from proctor.policies.stream.events import Event, RunStarted, ToolCallRequested,
 from proctor.policies.stream.tools import Tool, recorded
 from proctor.policies.values.globs import matcher
 
-from . import acp, amp, anywhere, claude, codex
+from . import acp, amp, anywhere, claude, codex, frameworks
 
 CLIENTS: dict[str, tuple[Tool, ...]] = {
     "acp": acp.TOOLS,
@@ -19,7 +19,9 @@ CLIENTS: dict[str, tuple[Tool, ...]] = {
     "codex": codex.TOOLS,
     "codex-acp": acp.TOOLS,
     "gemini": acp.TOOLS,
+    "openai-agents": frameworks.OPENAI_AGENTS,
     "opencode": acp.TOOLS,
+    "pydantic-ai": frameworks.PYDANTIC_AI,
 }
 """The tools of the clients that are known, by the names that events have as `provider`."""
 
@@ -71,6 +73,7 @@ def offering(tools: tuple[Tool, ...], names: Sequence[str] | None) -> dict[str, 
 
 ROOMS = (
     "anywhere",  # what tools are mostly called
+    "frameworks",  # agents of frameworks: what these bring, and the developer's own by name and parameters
     "acp",  # agents of the Agent Client Protocol, by the kinds of their calls
     "amp",  # Amp
     "claude",  # Claude Code

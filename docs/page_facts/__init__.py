@@ -10,13 +10,14 @@ import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from . import agents, commands, events, records
+from . import agents, commands, events, frameworks, records
 
 ROOT = Path(__file__).parents[2]
 FACTS: dict[str, Callable[[str], str]] = {
     "commands": commands.reference,
     "events": events.reference,
     "fields": records.fields,
+    "functions": frameworks.functions,
     "held": agents.held,
     "options": agents.options,
     "tools": agents.tools,

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
 from proctor.policies.policy import Policy
 from proctor.policies.stream.calls import Capabilities
+from proctor.policies.stream.tools import Tool
 from proctor.supervisor.errors import ProviderUnavailableError, UsageError
 from proctor.supervisor.ports import Launch, LaunchOptions, Provider
 
 from ...kit.named_object import named_object
+from ...kit.surroundings import home_of
+from ...tool_names import offering
+from ...tool_names.frameworks import OPENAI_AGENTS
 from ..loop.histories import Histories
 from ..loop.running import looping
 from .options import COMPILES, compile_options
@@ -63,7 +68,10 @@ class OpenAIAgentsAdapter:
 
     @property
     def capabilities(self) -> Capabilities:
-        """What the SDK can do; hosted tools, computers, shells and patches ask nobody and cannot be held."""
+        """What the SDK can do; hosted tools, computers, shells and patches ask nobody and cannot be held.
+
+        A function tool goes by the portable name of what it does where its name and its parameters tell.
+        """
         model = getattr(self._own.get("run_config"), "model", None) or self._agent.model
         return Capabilities(
             gate="all" if self._holds_every_call() else "some",
@@ -74,7 +82,10 @@ class OpenAIAgentsAdapter:
             resume=False,
             narrow=self._narrow,
             compiles=COMPILES,
+            **offering(self._tools(), None),
             model=model if isinstance(model, str) else getattr(model, "model", None),
+            workspace=os.path.abspath(os.curdir),
+            home=home_of(os.environ),
         )
 
     async def prepare(self) -> None:
@@ -107,6 +118,13 @@ class OpenAIAgentsAdapter:
         )
         async with looping(launch, session.play) as provider:
             yield provider
+
+    def _tools(self) -> tuple[Tool, ...]:
+        try:
+            from .gated_agents import tools_of
+        except ImportError:
+            return OPENAI_AGENTS
+        return tools_of(self._agent)
 
     def _holds_every_call(self) -> bool:
         try:

@@ -5,13 +5,16 @@ from __future__ import annotations
 import copy
 import dataclasses
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from agents import Agent, FunctionTool, Handoff, RunContextWrapper, ToolInputGuardrail
 from agents.tool import Tool
 
+from proctor.policies.stream import tools as portable
+
 from ...kit.jsonable import plain
+from ...tool_names.frameworks import OPENAI_AGENTS, own_tools
 
 OnFailure = Callable[[Exception], None]
 GuardOf = Callable[[FunctionTool | None], ToolInputGuardrail[Any]]
@@ -101,6 +104,20 @@ class Copies:
 
 def holds_every_call(agent: Any) -> bool:
     """Whether every tool an agent could reach, over all its handoffs, is one that can be held."""
+    reached = list(_reached(agent))
+    return None not in reached and all(isinstance(tool, FunctionTool) for one in reached for tool in one.tools)
+
+
+def tools_of(agent: Any) -> tuple[portable.Tool, ...]:
+    """The tools that an agent could reach, as far as they are known before it runs."""
+    tools = [tool for one in _reached(agent) if one is not None for tool in one.tools]
+    own = [(tool.name, tool.params_json_schema) for tool in tools if isinstance(tool, FunctionTool)]
+    brought = {getattr(tool, "type", tool.name) for tool in tools if not isinstance(tool, FunctionTool)}
+    return own_tools(own, OPENAI_AGENTS, brought)
+
+
+def _reached(agent: Any) -> Iterator[Any]:
+    """An agent and those it hands over to, each once; None for a handoff that may go to any."""
     seen: set[int] = set()
     waiting = [agent]
     while waiting:
@@ -108,14 +125,9 @@ def holds_every_call(agent: Any) -> bool:
         if id(one) in seen:
             continue
         seen.add(id(one))
-        if not all(isinstance(tool, FunctionTool) for tool in one.tools):
-            return False
-        for target in one.handoffs:
-            known = target if isinstance(target, Agent) else _known_target(target)
-            if known is None:
-                return False
-            waiting.append(known)
-    return True
+        yield one
+        if one is not None:
+            waiting += [each if isinstance(each, Agent) else _known_target(each) for each in one.handoffs]
 
 
 def _known_target(target: Handoff[Any, Any]) -> Any:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import AsyncIterator, Sequence
+import os
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
@@ -14,6 +15,9 @@ from proctor.supervisor.errors import ProviderUnavailableError, UsageError
 from proctor.supervisor.ports import Launch, LaunchOptions, Provider
 
 from ...kit.named_object import named_object
+from ...kit.surroundings import home_of
+from ...tool_names import offering
+from ...tool_names.frameworks import PYDANTIC_AI, own_tools
 from ..loop.histories import Histories
 from ..loop.running import looping
 from .options import LIMITS, compile_options
@@ -63,9 +67,12 @@ class PydanticAIAdapter:
 
     @property
     def capabilities(self) -> Capabilities:
-        """What the framework can do; tools that the model's provider runs by itself cannot be held."""
+        """What the framework can do; tools that the model's provider runs by itself cannot be held.
+
+        A tool that is a function goes by the portable name of what it does where its name and its parameters tell.
+        """
         return Capabilities(
-            gate="some" if self._has_native_tools() else "all",
+            gate="some" if self._native_tools() else "all",
             rewrite=True,
             usage="per_turn",
             reports_cost=False,
@@ -73,7 +80,10 @@ class PydanticAIAdapter:
             resume=False,
             narrow=self._narrow,
             compiles=tuple(LIMITS),
+            **offering(own_tools(self._functions(), PYDANTIC_AI, self._native_tools()), None),
             model=self._model_name(),
+            workspace=os.path.abspath(os.curdir),
+            home=home_of(os.environ),
         )
 
     async def prepare(self) -> None:
@@ -117,8 +127,26 @@ class PydanticAIAdapter:
         name = model if isinstance(model, str) else getattr(model, "model_name", None)
         return name.partition(":")[2] or name if isinstance(name, str) else None
 
-    def _has_native_tools(self) -> bool:
+    def _functions(self) -> Iterator[tuple[str, Any, str]]:
+        """The tools that are functions: the name of each, the schema of its input, and where the input has that."""
+        sets = [*(self._own.get("toolsets") or ())]
+        for agent in (self._agent, *self._sub_agents):
+            sets += getattr(agent, "toolsets", ())
+        for each in sets:
+            for tool in getattr(each, "tools", {}).values():
+                schema = tool.function_schema
+                yield tool.name, schema.json_schema, _below(schema)
+
+    def _native_tools(self) -> set[str]:
+        """The kinds of the tools that the model's provider runs."""
         agents = (self._agent, *self._sub_agents)
         roots = (getattr(each, "root_capability", None) for each in agents)
         given = [each for each in (*(self._own.get("capabilities") or ()), *roots) if each is not None]
-        return any(getattr(tool, "kind", "") not in HARMLESS for each in given for tool in each.get_native_tools())
+        kinds = {getattr(tool, "kind", "") for each in given for tool in each.get_native_tools()}
+        return kinds.difference(HARMLESS)
+
+
+def _below(schema: Any) -> str:
+    """Where a function's input has what its schema describes: one parameter that is an object is left out of it."""
+    alone = getattr(schema, "single_arg_name", None)
+    return f"$.{alone}" if alone else "$"

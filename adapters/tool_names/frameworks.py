@@ -1,0 +1,148 @@
+"""The tools of agents of frameworks: those that the framework brings, and the developer's own by name and parameters.
+
+A developer's tool goes by a portable name where it is called as such tools mostly are and takes what they take:
+`write_file(path, content)` is `write`; `write_file(text)` is only what it is called, as nobody could say which file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any, Final, TypeAlias
+
+from proctor.policies.stream.tools import PORTABLE, Tool, tool
+
+CALLED: Final[dict[str, str]] = {
+    "bash": "bash bash_tool shell shell_tool run_shell_command execute_command run_command run_bash terminal",
+    "read": "read read_file read_text_file",
+    "write": "write write_file create_file",
+    "edit": "edit edit_file replace",
+    "delete": "delete delete_file file_delete remove_file",
+    "move": "move move_file rename_file",
+    "glob": "glob glob_search",
+    "grep": "grep grep_search",
+    "fetch": "fetch web_fetch fetch_url requests_get",
+    "web_search": "web_search google_web_search duckduckgo_search tavily_search exa_search",
+    "task": "task",
+}
+"""What functions that do a portable act are mostly called."""
+_ACTS: Final = {name: act for act, names in CALLED.items() for name in names.split()}
+
+PLACES: Final[dict[str, str]] = {
+    "command": "command commands cmd command_line",
+    "path": "path file_path filePath filepath file filename file_name absolute_path source_path source paths",
+    "to": "to destination_path destination new_path",
+    "content": "content contents text file_text new_str new_string newString",
+    "pattern": "pattern query regex",
+    "url": "url uri urls",
+    "query": "query queries",
+    "prompt": "prompt",
+}
+"""What parameters are mostly called, by the portable input that they are."""
+
+_MANY: Final = ("paths", "urls", "queries")
+"""Lists of such inputs. That of a command is left whole: nobody knows whether it is one or several."""
+
+
+def needed(act: str) -> tuple[str, ...]:
+    """The inputs without which a call could not be judged as an act."""
+    return PORTABLE[act] if act == "move" else PORTABLE[act][:1]
+
+
+Function: TypeAlias = tuple[str, Mapping[str, Any]] | tuple[str, Mapping[str, Any], str]
+"""A tool's name, the JSON schema of its input, and the path of the object that is of this schema (`$`)."""
+
+OPENAI_AGENTS: Final[tuple[Tool, ...]] = (
+    Tool(
+        name="web_search",
+        acts_where={"web_search": ("$.action.query", "$.action.queries"), "fetch": ("$.action.url",)},
+        inputs={"query": ("$.action.query", "$.action.queries[*]"), "url": ("$.action.url",)},
+        takes=("action",),
+    ),
+    tool("local_shell", "bash", command="$.action.command"),
+    Tool(
+        name="apply_patch",
+        acts_where={
+            "write": ("$[?@.type == 'create_file']",),
+            "edit": ("$[?@.type == 'update_file']",),
+            "delete": ("$[?@.type == 'delete_file']",),
+        },
+        inputs={"path": ("$.operation.path",), "content": ("$.operation.diff",)},
+        takes=("operation",),
+    ),
+    tool("shell", "bash", command="$.action.commands[*]"),
+    *(Tool(name=name) for name in ("file_search", "code_interpreter", "image_generation", "computer", "mcp")),
+)
+"""What the SDK calls the tools that it brings."""
+
+PYDANTIC_AI: Final[tuple[Tool, ...]] = (
+    Tool(
+        name="web_search",
+        acts_where={"web_search": ("$.query", "$.queries"), "fetch": ("$.url",)},
+        inputs={"query": ("$.query", "$.queries[*]"), "url": ("$.url",)},
+        takes=("query", "queries", "url", "type"),
+    ),
+    tool("web_fetch", "fetch", url=("$.url", "$.urls[*]")),
+    *(Tool(name=name) for name in ("code_execution", "file_search", "image_generation", "memory", "x_search")),
+)
+"""What pydantic-ai calls the tools that the model's provider runs."""
+
+
+def own_tool(name: str, parameters: Iterable[str], below: str = "$") -> Tool:
+    """A tool of the developer's, with the portable name of what it does where that can be told.
+
+    Args:
+        name: what it is called.
+        parameters: the names of what it takes.
+        below: the path of the object that has them.
+    """
+    takes = tuple(parameters)
+    act = _ACTS.get(name.casefold())
+    if act is None:
+        return Tool(name=name, takes=takes)
+    places = {each: tuple(place for place in PLACES[each].split() if place in takes) for each in PORTABLE[act]}
+    if not all(places[each] for each in needed(act)):
+        return Tool(name=name, takes=takes)
+    inputs = {
+        each: tuple(f"{below}.{place}{'[*]' if place in _MANY else ''}" for place in found)
+        for each, found in places.items()
+        if found
+    }
+    return Tool(name=name, acts=(act,), inputs=inputs, takes=takes)
+
+
+def own_tools(functions: Iterable[Function], brought: Iterable[Tool], present: Collection[str]) -> tuple[Tool, ...]:
+    """The tools of an agent: the developer's functions, and what the framework brings.
+
+    Functions of one name, as several agents of a run may have them, are one tool with the places of all.
+
+    Args:
+        functions: the developer's.
+        brought: what the framework may bring; where a function has the name, only if it is `present`.
+        present: the names of what the framework does bring.
+    """
+    found: dict[str, Tool] = {}
+    for name, schema, *below in functions:
+        one = own_tool(name, schema.get("properties") or (), *below)
+        found[name] = _both(found[name], one) if name in found else one
+    for each in brought:
+        if each.name not in found:
+            found[each.name] = each
+        elif each.name in present:
+            found[each.name] = _both(found[each.name], each)
+    return tuple(found.values())
+
+
+def _both(one: Tool, other: Tool) -> Tool:
+    """A tool that does what either does, with its inputs where either has them."""
+    keys = dict.fromkeys((*one.inputs, *other.inputs))
+    return Tool(
+        name=one.name,
+        acts=_union(one.acts, other.acts),
+        acts_where={**one.acts_where, **other.acts_where},
+        inputs={key: _union(one.inputs.get(key, ()), other.inputs.get(key, ())) for key in keys},
+        takes=_union(one.takes, other.takes),
+    )
+
+
+def _union(one: tuple[str, ...], other: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys((*one, *other)))

@@ -1,0 +1,157 @@
+"""The same policy gives the same answer on the same act, whether Claude Code does it or an agent of a framework."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import framework_bench
+import pytest
+
+from proctor.adapters.tool_names import CLIENTS, frameworks
+from proctor.policies import RunContext, ToolCall, compile_policy, merge_policies, parse_policies, preflight
+from proctor.policies.stream.tools import Tool
+from proctor.supervisor import run_once
+
+OUTSIDE = {"not": [{"path": "$.path", "within": "."}]}
+CLAUDE = {"bash": ("Bash", "command"), "write": ("Write", "file_path"), "read": ("Read", "file_path")}
+CLAUDE |= {"fetch": ("WebFetch", "url")}
+RULES: list[Any] = [
+    "bash",
+    "write",
+    "read",
+    "fetch",
+    {"tool": "bash", "where": [{"path": "$.command", "runs": ["git push"]}]},
+    {"tool": "write", "where": [OUTSIDE]},
+    {"tool": "fetch", "where": [{"path": "$.url", "contains": "evil"}]},
+    {"tool": "read", "where": [{"path": "$.path", "regex": "secret"}]},
+]
+ACTS = [
+    ("bash", "ls"),
+    ("bash", "true; git -C . push"),
+    ("write", "inside.txt"),
+    ("write", "../outside.txt"),
+    ("read", "secret.txt"),
+    ("read", "inside.txt"),
+    ("fetch", "http://evil.example"),
+    ("fetch", "http://fine.example"),
+]
+AGENTS = [framework_bench.pydantic_ai, framework_bench.openai_agents]
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    """The frameworks run on asyncio only."""
+    return "asyncio"
+
+
+def policies(rule: Any, how: str) -> Any:
+    """A policy of one rule."""
+    return parse_policies({"version": 1, "name": "p", "on_violation": "deny", "tool_rules": [{how: [rule]}]})
+
+
+def of_claude(rule: Any, how: str, workspace: str) -> list[bool]:
+    """What the acts are answered in Claude Code."""
+    compiled = compile_policy(merge_policies(policies(rule, how)), tools=CLIENTS["claude"])
+    monitor = compiled.monitor(RunContext(workspace=workspace))
+    answers = []
+    for n, (kind, what) in enumerate(ACTS):
+        name, key = CLAUDE[kind]
+        answers.append(monitor.propose(ToolCall(id=f"c{n}", name=name, input={key: what})).action == "allow")
+    return answers
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("make", AGENTS, ids=lambda made: made.__name__)
+@pytest.mark.parametrize("how", ["deny", "allow"])
+async def test_an_act_of_an_agent_of_a_framework_is_answered_as_that_of_claude_code(
+    make: Any, how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each act under each rule, by the names that the developer gave tool and parameters."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("secret.txt", "inside.txt"):
+        (tmp_path / name).touch()
+    for rule in RULES:
+        adapter = make([framework_bench.called(act) for act in ACTS])
+
+        result = await run_once(adapter, "go", policies=policies(rule, how))
+
+        refused = {violation.tool_call_id for violation in result.policy.violations}
+        answers = [f"c{n}" not in refused for n in range(len(ACTS))]
+        assert answers == of_claude(rule, how, str(tmp_path)), rule
+
+
+@pytest.mark.parametrize("make", AGENTS, ids=lambda made: made.__name__)
+def test_a_misspelt_name_or_input_is_found(make: Any) -> None:
+    """By what the agent's own functions are called and take."""
+
+    def found(rule: Any) -> list[str]:
+        findings = preflight(merge_policies(policies(rule, "deny")), make([]).capabilities)
+        return [each.code for each in findings if each.code.startswith("unknown_")]
+
+    assert found("run_comand") == ["unknown_tool"]
+    assert found({"tool": "write_file", "where": [{"path": "$.pth", "equals": "x"}]}) == ["unknown_input"]
+    for known in ("file_path", "path"):
+        assert found({"tool": "write_file", "where": [{"path": f"$.{known}", "equals": "x"}]}) == []
+
+
+def test_a_function_whose_parameters_do_not_say_what_it_acts_on_is_what_it_is_called() -> None:
+    """Its name alone would let an allow list admit what nobody can judge."""
+    assert frameworks.own_tool("write_file", ["text"]) == Tool(name="write_file", takes=("text",))
+    assert frameworks.own_tool("move_file", ["source"]).acts == ()
+    assert frameworks.own_tool("refund", ["path"]).acts == ()
+    assert frameworks.own_tool("Terminal", ["commands"]).acts == ("bash",)
+
+
+def test_what_the_framework_brings_yields_to_a_function_of_its_name() -> None:
+    """And where an agent has both, either place is looked at."""
+    function: frameworks.Function = ("shell", {"properties": {"command": {}}})
+    (own,) = (t for t in frameworks.own_tools([function], frameworks.OPENAI_AGENTS, ()) if t.name == "shell")
+    (both,) = (t for t in frameworks.own_tools([function], frameworks.OPENAI_AGENTS, ["shell"]) if t.name == "shell")
+
+    assert own.inputs == {"command": ("$.command",)}
+    assert both.inputs == {"command": ("$.command", "$.action.commands[*]")}
+
+
+def test_a_parameter_that_is_an_object_is_looked_into() -> None:
+    """pydantic-ai leaves a function's only parameter out of its schema, not out of its input."""
+    pydantic_ai = pytest.importorskip("pydantic_ai", reason="pip install 'proctor[pydantic-ai]'")
+    from pydantic import BaseModel
+    from pydantic_ai.models.test import TestModel
+
+    from proctor.adapters import PydanticAIAdapter
+
+    class File(BaseModel):
+        path: str
+
+    def write_file(file: File) -> None:
+        """Write it."""
+
+    write_file.__annotations__ = {"file": File, "return": None}
+    table = PydanticAIAdapter(pydantic_ai.Agent(TestModel(), tools=[write_file])).capabilities.table
+
+    assert [each.inputs["path"] for each in table if each.name == "write_file"] == [("$.file.path",)]
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "rule"),
+    [
+        ("shell", {"action": {"commands": ["ls", "true; git push"]}}, RULES[4]),
+        ("local_shell", {"action": {"command": ["bash", "-c", "git push"]}}, RULES[4]),
+        ("apply_patch", {"operation": {"type": "create_file", "path": "../a", "diff": "+x"}}, RULES[5]),
+        ("apply_patch", {"operation": {"type": "delete_file", "path": "a"}}, "delete"),
+        ("web_search", {"action": {"type": "open_page", "url": "http://evil.example"}}, RULES[6]),
+        ("web_search", {"action": {"type": "search", "query": "x"}}, "web_search"),
+    ],
+)
+def test_what_the_sdk_brings_is_judged_by_what_it_does(name: str, given: dict[str, Any], rule: Any) -> None:
+    """Nobody holds it; it is judged when the response shows it, and a search is no `fetch`."""
+
+    def answer(of: Any) -> str:
+        compiled = compile_policy(merge_policies(policies(of, "deny")), tools=frameworks.OPENAI_AGENTS)
+        return compiled.monitor(RunContext(workspace="/w")).propose(ToolCall(id="c", name=name, input=given)).action
+
+    assert answer(rule) == "deny"
+    assert answer("read") == "allow"
+    if rule == "web_search":
+        assert answer("fetch") == "allow"
