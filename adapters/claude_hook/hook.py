@@ -35,8 +35,6 @@ from .usage import UsageLog
 
 BY = "claude-code"
 USAGE_NOTE = "usage"
-_KEY = 1
-"""Of the only proposal there can be while one hook is handled."""
 STARTS_BLOCKED = "nothing is started at the moment"
 SETTINGS_CHANGED = "settings that change during a session hold from the next one on"
 
@@ -112,10 +110,11 @@ class Hook:
                 return "deny", STARTS_BLOCKED
             self._begin(None)
             self._count_usage()
+        key = session.next_key()
         with session.judge.supposing(session.machine.requests):
-            self._tell(inputs.Proposed(now_ms=self._now, key=_KEY, call=call))
+            self._tell(inputs.Proposed(now_ms=self._now, key=key, call=call))
         for command in self._wanted:
-            if isinstance(command, commands.Answer):
+            if isinstance(command, commands.Answer) and command.key == key:
                 answer = command.answer
                 return _ALLOWED if answer.allowed else ("deny", answer.tell_model or tell_model_default(call.name))
         if self._waiting(call.id) is None:
@@ -131,7 +130,8 @@ class Hook:
         known = session.machine.open_call(asked.tool_use_id)
         tool_input = asked.tool_input or (known.input if known else {})
         if waiting := self._waiting(asked.tool_use_id):
-            self._answered(waiting, granted=input_digest(tool_input) == waiting.input_digest)
+            granted = input_digest(tool_input) == waiting.input_digest
+            self._answered(waiting, granted=granted, tool_input=tool_input)
         started = ToolCallStarted(
             tool_call_id=asked.tool_use_id,
             tool_name=asked.tool_name,
@@ -198,9 +198,10 @@ class Hook:
             return None
         return next((r for r in self._session.machine.requests if r.call.id == call_id), None)
 
-    def _answered(self, request: ApprovalRequest, *, granted: bool) -> None:
-        answer = ApprovalAnswer(granted=granted, by=BY)
-        self._tell(inputs.Answered(now_ms=self._now, approval_id=request.approval_id, answer=answer))
+    def _answered(self, request: ApprovalRequest, *, granted: bool, tool_input: dict[str, Any] | None = None) -> None:
+        answer, approval_id = ApprovalAnswer(granted=granted, by=BY), request.approval_id
+        told = inputs.Answered(now_ms=self._now, approval_id=approval_id, answer=answer, tool_input=tool_input)
+        self._tell(told)
 
     def _begin(self, prompt: str | None) -> None:
         told: dict[str, Any] = {"prompt_id": self._asked.prompt_id, "cwd": self._asked.cwd}

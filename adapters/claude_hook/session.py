@@ -51,6 +51,7 @@ class HookedSession:
         self.run_at: datetime | None = None
         self.cancelled = False
         self.called = False
+        self._keys = 0
         self._turns = 0
         self._stored = 0
         self._learn(past)
@@ -80,6 +81,11 @@ class HookedSession:
         begin = inputs.Begin(now_ms=now, prompt=prompt, first=self.runs == 1, metadata=told)
         named = inputs.Reported(now_ms=now, event=SessionStarted(provider_session_id=self.client_id))
         return [event for told_one in (begin, named) for event in self.tell(told_one, record)[0]]
+
+    def next_key(self) -> int:
+        """The key of one more proposal: earlier ones may still wait for the person."""
+        self._keys += 1
+        return self._keys
 
     def tell(self, told: inputs.Input, record: Record) -> tuple[list[Event], list[commands.Command]]:
         """Tell the machine; gives what it recorded and what it wants done.

@@ -137,7 +137,7 @@ class ToolCallDenied(ToolOutcome, tag="tool_call_denied", frozen=True):
     """A call was refused. It did not run.
 
     Attributes:
-        decision: Why: `deny`, `cancel`, `approval_denied`, `approval_expired`, ...
+        decision: Why: `deny`, `cancel`, `approval_denied`, `approval_expired`, `input_unknown`, ...
         tell_model: The text that the model got.
     """
 

@@ -22,6 +22,7 @@ from .run_state import RunState
 
 DECLINED = "A person declined this call of tool '{}'."
 EXPIRED = "Nobody approved this call of tool '{}' in time."
+UNKNOWN = "This call of tool '{}' was approved, but its exact input was lost in a restart. Ask again."
 
 
 class GateKeeper:
@@ -82,15 +83,17 @@ class GateKeeper:
         if proposal is not None and proposal.answer is None:
             self._decide(proposal, answers)
 
-    def answered(self, approval_id: str, answer: ApprovalAnswer) -> None:
+    def answered(self, approval_id: str, answer: ApprovalAnswer, tool_input: dict[str, Any] | None = None) -> None:
         """Somebody answered a held call."""
         held = self.holding.answered(approval_id, answer)
         if held is None:
             return
-        if answer.granted:
+        if not answer.granted:
+            self._refuse(held.proposal, "approval_denied", answer.tell_model or _told(held.request, DECLINED))
+        elif held.made_exact(tool_input):
             self._judge(held.proposal)
         else:
-            self._refuse(held.proposal, "approval_denied", answer.tell_model or _told(held.request, DECLINED))
+            self._refuse(held.proposal, "input_unknown", UNKNOWN.format(held.request.call.name))
 
     def expire(self) -> None:
         """Let the held calls expire whose time is up."""

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 import msgspec
 
 from proctor.policies.policy import SCOPES, Approval
-from proctor.policies.stream.calls import Decision
+from proctor.policies.stream.calls import Decision, input_digest
 from proctor.policies.stream.events import ToolApprovalGranted, at_ms
 
 from ..ports import ApprovalAnswer, ApprovalRequest
@@ -29,6 +30,18 @@ class Held:
         self.shown = False
         assert request.expires_at is not None
         self.expires_ms = at_ms(request.expires_at)
+
+    def made_exact(self, tool_input: dict[str, Any] | None) -> bool:
+        """Whether the input that is judged is the one that was asked for: one read from the record may have
+        placeholders, or have been cut, and is then replaced by `tool_input`, if that is the one.
+        """
+        digest, call = self.request.input_digest, self.proposal.call
+        if input_digest(call.input) == digest:
+            return True
+        if tool_input is None or input_digest(tool_input) != digest:
+            return False
+        self.proposal.call = msgspec.structs.replace(call, input=tool_input)
+        return True
 
 
 class HeldCalls:

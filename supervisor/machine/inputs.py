@@ -61,10 +61,11 @@ class Withdrawn(_Input, frozen=True, kw_only=True):
 
 
 class Answered(_Input, frozen=True, kw_only=True):
-    """Somebody answered a held call."""
+    """Somebody answered a held call; `tool_input` is its exact input, from who has it besides the record."""
 
     approval_id: str
     answer: ApprovalAnswer
+    tool_input: dict[str, Any] | None = None
 
 
 class Ticked(_Input, frozen=True, kw_only=True):

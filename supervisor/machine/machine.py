@@ -256,7 +256,7 @@ class RunMachine:
 
     def _answered(self, input: inputs.Answered) -> None:
         self._gate.expire()
-        self._gate.answered(input.approval_id, input.answer)
+        self._gate.answered(input.approval_id, input.answer, input.tool_input)
 
     def _ticked(self, input: inputs.Ticked) -> None:
         self._deadline = None  # the alarm has rung

@@ -8,6 +8,7 @@ from typing import Final
 import msgspec
 
 from .command_lines import command_lines
+from .kills import kills
 from .ledger import Share
 from .sessions import sessions
 
@@ -21,5 +22,6 @@ class Run(msgspec.Struct, frozen=True):
 
 RUNS: Final = {
     "commands": Run("the reading of command lines against the real bash and the real dash", command_lines),
+    "kills": Run("processes that own runs of one store, killed at random moments and replaced", kills),
     "sessions": Run("supervised sessions of generated policies, on the monitor and on a second reading", sessions),
 }

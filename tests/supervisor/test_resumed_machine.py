@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -23,6 +24,7 @@ from proctor.policies.stream.events import (
     TokenUsageUpdated,
     ToolApprovalGranted,
     ToolCallCompleted,
+    ToolCallDenied,
     ToolCallFailed,
     ToolCallStarted,
     TurnCompleted,
@@ -32,6 +34,7 @@ from proctor.supervisor.machine.commands import Answer, AskApproval, CancelAdapt
 from proctor.supervisor.machine.machine import RunMachine
 from proctor.supervisor.machine.run_state import Identity
 from proctor.supervisor.ports import ApprovalAnswer
+from proctor.supervisor.redaction import Redaction, Redactor
 
 POLICY = Policy(
     name="p",
@@ -209,3 +212,38 @@ def test_a_judge_that_was_kept_needs_only_the_run() -> None:
 
     assert [answer.allowed for _, answer in said(answered)] == [False]
     assert judge.usage.total_tokens == 0
+
+
+TOKEN = "ghp" + "_" + "k9" * 18
+
+
+@pytest.mark.parametrize("known", [{"to": TOKEN}, None, {"to": "ghp" + "_" + "q2" * 18}, {"to": "[redacted:x:1]"}])
+def test_a_held_call_whose_record_has_a_placeholder_is_judged_exactly_or_refused(
+    known: dict[str, Any] | None,
+) -> None:
+    """A yes to it lets nothing run that was judged on what the record has in a secret's place."""
+    record: list[Event] = []
+    redactor = Redactor(Redaction())
+
+    def machine() -> RunMachine:
+        monitor = COMPILED.monitor(RunContext())
+        return RunMachine.resume(identity(), monitor, record, approval=COMPILED.approval, redactor=redactor)
+
+    shell = Shell(machine(), record)
+    shell.happens(inputs.Begin(now_ms=1, prompt="go"))
+    call = ToolCall(id="c", name="asked", input={"to": TOKEN}, turn=1)
+    shell.happens(inputs.Proposed(now_ms=2, key=1, call=call))
+    following = Shell(machine(), record)
+    (request,) = following.machine.requests
+    yes = ApprovalAnswer(granted=True, by="ana")
+    told = following.happens(inputs.Answered(now_ms=3, approval_id=request.approval_id, answer=yes, tool_input=known))
+    (answer,) = (command for command in told if isinstance(command, Answer))
+
+    assert TOKEN not in repr(record)
+    assert answer.answer.allowed == (known == {"to": TOKEN})
+    if answer.answer.allowed:
+        assert answer.call == call
+        assert isinstance(record[-1], ToolCallStarted)
+    else:
+        assert isinstance(record[-1], ToolCallDenied)
+        assert record[-1].decision == "input_unknown"

@@ -44,6 +44,26 @@ async def test_what_a_person_agrees_to_runs_and_is_recorded_as_granted(session: 
     assert len(await session.events("policy_violation")) == 1
 
 
+@pytest.mark.anyio
+async def test_a_call_with_a_secret_runs_as_it_was_agreed_to(session: Any) -> None:
+    """Also where the process that judges began anew meanwhile, and the record has a placeholder in its place."""
+    session.policy.write_text("{name: p, tool_rules: [{deny: [Bash], action: request_approval}]}")
+    secret = "ghp" + "_" + "k9" * 18
+    asked = [session.pre(id, command=f"push {secret}").verdict for id in ("t1", "t2")]
+    session.post("t1", command=f"push {secret}")
+    session.post("t2", command="push other")
+    found = await session.events("tool_approval_granted", "tool_approval_denied")
+
+    assert asked == ["ask", "ask"]
+    assert secret not in repr(await session.events())
+    assert [(event.type, event.tool_call_id) for event in found] == [
+        ("tool_approval_granted", "t1"),
+        ("tool_approval_denied", "t2"),
+    ]
+    assert "t1" in [event.tool_call_id for event in await session.events("tool_call_started")]
+    assert "t1" not in [event.tool_call_id for event in await session.events("tool_call_denied")]
+
+
 def test_two_questions_at_once_cannot_spend_the_same_budget(session: Any) -> None:
     """While a person is asked about one call, another is judged as if they had agreed."""
     session.policy.write_text(

@@ -18,6 +18,8 @@ from proctor.policies.stream.events import (
     EVENT_TYPES,
     TERMINAL,
     Event,
+    MessageReceived,
+    MessageStreamed,
     RunCompleted,
     RunFailed,
     ToolApprovalRequested,
@@ -107,6 +109,23 @@ async def test_no_field_of_any_event_brings_a_secret_into_the_record_or_to_who_l
     assert secrets_in(repr([stored, seen, runs, result.events, result.calls])) == []
     assert len(stored) > len(STEPS)
     assert result.output == {"said": ALL}  # the caller's own result is what the agent gave
+
+
+async def test_a_secret_is_found_in_a_whole_message_and_in_one_delta_but_not_over_two() -> None:
+    """What the pages claim of streamed text, no more: each piece is looked through by itself."""
+    whole, split = SECRETS["github-token"], SECRETS["aws-key"]
+    steps = [
+        MessageStreamed(delta=f"it is {whole} "),
+        MessageStreamed(delta=split[:9]),
+        MessageStreamed(delta=split[9:]),
+        MessageReceived(content=f"it is {whole} {split}"),
+    ]
+    result = await run_once(FakeAdapter(steps), "go", policies=[POLICY])
+    pieces = [event.delta for event in result.events if isinstance(event, MessageStreamed)]
+    messages = [event for event in result.events if isinstance(event, MessageReceived)]
+    assert secrets_in(repr(messages)) == []
+    assert secrets_in(pieces[0]) == []
+    assert "".join(pieces[1:]) == split
 
 
 async def test_an_error_of_the_agent_and_of_a_policy_brings_none() -> None:

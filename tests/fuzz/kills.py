@@ -1,0 +1,30 @@
+"""Processes that own the runs of one store, killed at random moments: a share of it is some kills in one store."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+
+from .ledger import Share
+
+KILLS: Final = 30
+"""Of one share."""
+ROOT: Final = Path(__file__).parents[2]
+_TEST: Final = ("tests/adapters/stores/test_sqlite_owners.py", "-k", "random")
+
+
+def kills(seed: int, number: int) -> Share:
+    """One share. The moments are the machine's own: neither seed nor number brings the same ones again."""
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *_TEST],
+        env={**os.environ, "PROCTOR_KILLS": str(KILLS)},
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+    shown = done.stdout[-2_000:] + done.stderr[-500:]
+    passed = done.returncode == 0 and " passed" in done.stdout and "skipped" not in done.stdout
+    return Share({"owners killed": KILLS}, [] if passed else [f"share {number}: {shown}"])
