@@ -96,9 +96,7 @@ class _Recollection:
     def finish(self) -> None:
         """All has been taken: hold again what waited for a person."""
         for event in self._waiting.values():
-            request = shown(event, self._calls.get(event.tool_call_id))
-            self._recall(request.call.id, request.call.name, request.call.input, "waiting")
-            self._gate.hold_again(request)
+            self._gate.hold_again(shown(event, self._calls.get(event.tool_call_id)))
 
     def _violated(self, event: PolicyViolated) -> None:
         known = {name: getattr(event, name) for name in Violation.__struct_fields__ if hasattr(event, name)}
@@ -128,3 +126,4 @@ class _Recollection:
         self._state.recall_approval(event.approval_id)
         if event.held and event.expires_at is not None:
             self._waiting[event.approval_id] = event
+            self._recall(event.tool_call_id, event.tool_name, event.tool_input, "waiting")

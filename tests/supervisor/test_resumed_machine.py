@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from proctor.policies.monitor.compiled import compile_policy
@@ -143,8 +143,16 @@ def _same_or_new(shell: Shell, machine: RunMachine, record: list[Event]) -> Shel
     return shell if machine is shell.machine else Shell(machine, record)
 
 
+STARTED_WHILE_IT_WAITS = [
+    (1, ToolCall(id="c1", name="asked")),
+    (1, ToolCallStarted(tool_call_id="c1", tool_name="read")),
+    (1, ToolCall(id="c1", name="read")),
+]
+
+
 @settings(max_examples=200, deadline=None)
 @given(STEPS)
+@example(STARTED_WHILE_IT_WAITS)
 def test_it_records_and_answers_as_one_that_lived_on(steps: Any) -> None:
     """Whatever happens, and at whatever point it was made anew."""
     lived = played(steps, lambda shell: shell.machine)
