@@ -105,7 +105,6 @@ def _set_up(
 ) -> None:
     connection.execute(f"PRAGMA synchronous = {synchronous}")
     connection.execute(f"PRAGMA cache_size = -{_WRITER_CACHE_KIB}")
-    connection.execute("PRAGMA auto_vacuum = INCREMENTAL")  # of a new file, before it has a table
     # The application id must reach the file itself before write-ahead logging begins: a first look reads it.
     bring_up_to_date(connection, path)
     _use_write_ahead_log(connection, path, busy_timeout_s)

@@ -168,12 +168,15 @@ def check_version(connection: sqlite3.Connection, path: Path) -> int:
 
 
 def bring_up_to_date(connection: sqlite3.Connection, path: Path) -> None:
-    """Create the tables of a new file, or migrate an older one, in one transaction."""
+    """Create the tables of a new file, or migrate an older one, in one transaction: nobody sees a file half made."""
     if pragma(connection, "user_version") == SCHEMA_VERSION:
         check_version(connection, path)
         return
-    connection.execute("BEGIN IMMEDIATE")
+    is_new = pragma(connection, "page_count") == 0
+    connection.execute("BEGIN" if is_new else "BEGIN IMMEDIATE")
     try:
+        if is_new:
+            connection.execute("PRAGMA auto_vacuum = INCREMENTAL")  # the first write, as it decides on the first page
         if connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0] == 0:
             connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
         for _name, statements in MIGRATIONS[check_version(connection, path) :]:

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import anyio
@@ -131,6 +132,41 @@ def test_a_file_without_a_byte_is_a_new_store(tmp_path: Path) -> None:
     path.touch()
 
     assert anyio.run(write_some, path)[-1].seq == 201
+
+
+ROUNDS = 12
+OPENS = """
+import sys
+from proctor.adapters.stores import SQLiteStore
+from proctor.supervisor.errors import StoreError
+for line in sys.stdin:
+    try:
+        kept = SQLiteStore(f"{sys.argv[1]}/{line.strip()}.db")
+        print("opened", flush=True)
+    except StoreError as error:
+        print(error, flush=True)
+"""
+
+
+@pytest.mark.parametrize("kind", ["new", "older"])
+def test_a_store_that_several_open_at_once_is_made_once(tmp_path: Path, kind: str) -> None:
+    """Nobody finds it half made: none is told that it is a database of another program."""
+    if kind == "older":
+        for number in range(ROUNDS):
+            with closing(sqlite3.connect(tmp_path / f"{number}.db")) as connection:
+                connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+                take_step(connection, MIGRATIONS[0][1])
+                connection.execute("PRAGMA user_version = 1")
+    command, pipe = [sys.executable, "-c", OPENS, str(tmp_path)], subprocess.PIPE
+    with ExitStack() as left:
+        four = [left.enter_context(subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True)) for _ in range(4)]
+        said = []
+        for number in range(ROUNDS):
+            for process in four:
+                print(number, file=process.stdin, flush=True)
+            said += [process.stdout.readline() for process in four if process.stdout is not None]
+
+    assert set(said) == {"opened\n"}
 
 
 @pytest.mark.parametrize("place", ["missing/record.db", "file/record.db", "."])
