@@ -1,0 +1,54 @@
+"""An orchestrator in a process of its own: `python orchestrator.py STORE CURSOR`.
+
+It follows the store from the cursor it has kept, and prints each question as a line of JSON. The next line of its
+input is the answer: the fields of an ApprovalAnswer. It prints what came of that, and asks again after an answer that
+was for another input.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+import anyio
+from anyio import to_thread
+
+from proctor.adapters.stores import SQLiteStore
+from proctor.policies.stream.events import ToolApprovalRequested
+from proctor.supervisor import ApprovalAnswer, ApprovalError, Store, Supervisor, answer
+
+
+def say(**said: Any) -> None:
+    print(json.dumps(said), flush=True)
+
+
+async def asked_and_answered(store: Store, event: ToolApprovalRequested) -> None:
+    """Show a question, and hand on answers until the question is closed."""
+    while True:
+        say(id=event.approval_id, tool=event.tool_name, input=event.tool_input, digest=event.input_digest)
+        if not (line := await to_thread.run_sync(sys.stdin.readline)):
+            raise SystemExit
+        try:
+            given = await answer(store, event.approval_id, ApprovalAnswer(**json.loads(line)))
+        except ApprovalError as error:
+            say(refused=error.kind, why=str(error))
+            if error.kind != "other_input":
+                return
+        else:
+            say(state=given.state, recorded=given.recorded)
+            return
+
+
+async def main(path: str, kept: str) -> None:
+    cursor = anyio.Path(kept)
+    after = await cursor.read_text() if await cursor.exists() else "start"
+    async with SQLiteStore(path) as store, Supervisor(store) as watching, watching.subscribe(after=after) as events:
+        async for event in events:
+            if isinstance(event, ToolApprovalRequested):
+                await asked_and_answered(store, event)
+            await cursor.write_text(str(events.cursor))
+
+
+if __name__ == "__main__":
+    anyio.run(main, sys.argv[1], sys.argv[2])
