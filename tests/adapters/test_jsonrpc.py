@@ -181,7 +181,7 @@ async def test_waiting_requests_fail_when_the_other_side_hangs_up() -> None:
         await talk.theirs.aclose()
     await ask()
 
-    assert failures == ["`ask` was not answered before the end", "`ask` was asked after the end"]
+    assert failures == ["`ask` was not answered before the end", "`ask` was requested after the end"]
 
 
 async def test_answers_of_ours_end_with_the_conversation() -> None:

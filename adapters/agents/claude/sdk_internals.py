@@ -2,7 +2,8 @@
 
 The SDK drops records it does not know and has no call for the session's live totals, which alone count
 sub-agents while they run; both are there one layer down. It also waits for the client's process, without
-a bound, once the client's output has ended: that is told here.
+a bound, once the client's output has ended: that is told here. What it would tell a client that is dead by then
+is dropped: the error would come up in a task of the SDK's own, and the end of the output says it.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import AsyncGenerator
 from typing import Any
 
 import anyio
-from claude_agent_sdk import ClaudeSDKClient, __version__
+from claude_agent_sdk import ClaudeSDKClient, CLIConnectionError, __version__
 
 from proctor.supervisor.errors import ProviderError, ProviderUnavailableError
 
@@ -24,7 +25,8 @@ class Wire:
 
     def __init__(self, client: ClaudeSDKClient) -> None:
         self._query: Any = getattr(client, "_query", None)
-        process: Any = getattr(getattr(client, "_transport", None), "_process", None)
+        transport: Any = getattr(client, "_transport", None)
+        process: Any = getattr(transport, "_process", None)
         needed = ("receive_messages", "_send_control_request")
         if process is None or not all(hasattr(self._query, name) for name in needed):
             raise ProviderUnavailableError(
@@ -32,6 +34,7 @@ class Wire:
                 "a version that can"
             )
         self.output_ended = _output_ended(process)
+        _drop_what_comes_too_late(transport, process)
 
     def records(self) -> AsyncGenerator[dict[str, Any]]:
         """Every record of the session, in order; close it when done."""
@@ -52,6 +55,19 @@ class Wire:
         except (LookupError, TypeError):
             raise ProviderError("the Claude Code client does not say what it used") from None
         return usage
+
+
+def _drop_what_comes_too_late(transport: Any, process: Any) -> None:
+    write = transport.write
+
+    async def written(data: str) -> None:
+        try:
+            await write(data)
+        except CLIConnectionError:
+            if process.returncode is None:
+                raise
+
+    transport.write = written
 
 
 def _output_ended(process: Any) -> anyio.Event:

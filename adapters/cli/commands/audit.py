@@ -32,6 +32,7 @@ def audit() -> None:
 @store_option
 @click.option("--sign", "key", type=_FILE, metavar="KEY", help="Sign them with this Ed25519 private key (PEM).")
 @output_option
+@click.option("--json", is_flag=True, expose_value=False, help="What is printed is JSON in any case.")
 def head(store: str | None, key: Path | None, output: str | None) -> int:
     """Print where each session's record ends, as one line of JSON, to be kept where nobody of here can write."""
     from proctor.adapters.audit.heads import encode

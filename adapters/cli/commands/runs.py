@@ -120,6 +120,8 @@ _COLUMNS: dict[str, Callable[[RunInfo], str]] = {
     "cost": lambda info: f"${info.usage.cost_usd:.2f}" if info.usage.cost_usd else "",
 }
 """Each with what it says of a run; one that says nothing of any run is left out."""
+_LESS = ("calls", "tokens", "violations", "tenant", "cost", "took")
+"""What is left to `--json` and to wider terminals where a line has no room, the first of these first."""
 _RIGHT = frozenset(("took", "calls", "violations", "tokens", "cost"))
 
 
@@ -130,14 +132,17 @@ def _took(info: RunInfo) -> str:
 
 
 def _lines(found: list[RunInfo], width: int) -> Iterator[Text]:
-    """Everything but the prompts, whole; a prompt beside it, or below where there is no room, is cut to the width."""
+    """What there is room for, whole; a prompt beside it, or below where there is no room, is cut to the width."""
     from rich.text import Text
 
     from proctor.adapters.kit.printable import printable
 
     columns = [[title, *(printable(cell(info)) for info in found)] for title, cell in _COLUMNS.items()]
-    told = [_aligned(column) for column in columns if any(column[1:])]
-    left = ["  ".join(cells) for cells in zip(*told, strict=True)]
+    told = {column[0]: _aligned(column) for column in columns if any(column[1:])}
+    for name in _LESS:
+        if sum(len(column[0]) + 2 for column in told.values()) - 2 > width:
+            told.pop(name, None)
+    left = ["  ".join(cells) for cells in zip(*told.values(), strict=True)]
     prompts = ["prompt", *(printable(str(info.spec.get("prompt", ""))) for info in found)]
     beside = width - len(left[0]) - 2 >= _PROMPT_ROOM
     for n, (line, prompt) in enumerate(zip(left, prompts, strict=True)):

@@ -19,8 +19,9 @@ if TYPE_CHECKING:
 @click.option("--session", metavar="ID", help="Of one session only.")
 @output_option
 @store_option
-def export(session: str | None, output: str | None, store: str | None) -> None:
-    """Write the record as lines of JSON, byte for byte: `import` reads them."""
+@json_option
+def export(session: str | None, output: str | None, store: str | None, as_json: bool) -> None:
+    """Write the record as lines of JSON, byte for byte: `import` reads them. With -o, --json says how many."""
     from proctor.supervisor.store.paging import closing
     from proctor.supervisor.transfer import export_lines
 
@@ -43,7 +44,10 @@ def export(session: str | None, output: str | None, store: str | None) -> None:
         return
     with open(output, "wb") as file:
         count = run_async(lambda: exported(file))
-    note(f"{count} lines in {output}")
+    if as_json:
+        say_json({"lines": count, "file": output})
+    else:
+        note(f"{count} lines in {output}")
 
 
 @click.command("import")

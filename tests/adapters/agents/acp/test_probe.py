@@ -82,7 +82,7 @@ async def test_a_probe_needs_an_empty_folder_and_an_agent_that_works(agent: Any,
     """What is there is not touched."""
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "x").touch()
-    with pytest.raises(UsageError, match="no empty folder"):
+    with pytest.raises(UsageError, match="is not an empty folder"):
         await probe(agent(COMMAND), tmp_path / "full")
     with pytest.raises(ProviderError, match="the probed agent failed"):
         await probed(agent({"stop": "refusal"}), tmp_path)

@@ -184,8 +184,8 @@ async def test_mcp_servers_are_handed_over(scripts: Any) -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"command": "opencode acp"}, "no list of words"),
-        ({"command": []}, "no list of words"),
+        ({"command": "opencode acp"}, "is not a list of words"),
+        ({"command": []}, "is not a list of words"),
         ({"command": ["x"], "mcp_servers": [{"name": "n"}]}, r"mcp_servers\[0\]"),
         ({"command": ["x"], "mcp_servers": [{"command": "n"}]}, r"mcp_servers\[0\]"),
     ],

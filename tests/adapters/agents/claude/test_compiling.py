@@ -91,7 +91,7 @@ def test_a_held_call_may_wait_longer_than_its_approval() -> None:
     """The client's own patience ends after ours, even where ours is very long."""
     assert compiled({}).options["hook_timeout_s"] > 900
     assert compiled({"approval": {"timeout_s": 5000}}).options["hook_timeout_s"] > 5000
-    assert compiled({"approval": {"timeout_s": 1e12}}).options["hook_timeout_s"] * 1000 < 2**31
+    assert compiled({"approval": {"timeout_s": 1e9}}).options["hook_timeout_s"] * 1000 < 2**31
 
 
 def test_what_the_adapter_offers_is_known_where_the_caller_named_it() -> None:
