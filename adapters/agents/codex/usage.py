@@ -43,24 +43,37 @@ class UsageCount:
 
     def __init__(self, *, fresh: bool) -> None:
         self._seen: dict[str, int] | None = dict.fromkeys(_FIELDS, 0) if fresh else None
+        self._before: dict[str, int] = {}
+        self._totals: set[tuple[int, ...]] = set()
 
     def past(self, total: dict[str, Any]) -> None:
         """Take in the thread's total from before this run."""
-        self._seen = _read(total)
+        self._seen = self._before = _read(total)
 
     def update(self, total: dict[str, Any], last: dict[str, Any], model: str | None) -> TokenUsageUpdated | None:
         """What was used since the last update; `last` is the newest response's own usage.
 
-        Raises EventError for a figure that is none, or that fell.
+        Raises EventError for a figure that is none, or that fell; a total that was told before, and comes once more
+        after a newer one, is a message that was late.
         """
         now, newest = _read(total), _read(last)
+        if total.get("totalTokens") and not any(now.values()):
+            self._seen, self._before = now, {}
+            self._totals.clear()
+            return None  # the context is full: the client says its size for a total, and counts from zero again
+        if self._is_late(now):
+            return None
         seen = self._seen or {name: now[name] - newest[name] for name in now}
         self._seen = now
-        if total.get("totalTokens") and not any(now.values()):
-            return None  # the context is full: the client says its size for a total, and counts from zero again
+        self._totals.add(tuple(now.values()))
         check_growth(seen, now)
         used = {name: now[name] - seen[name] for name in now}
         return _delta(used, model) if any(used.values()) else None
+
+    def _is_late(self, now: dict[str, int]) -> bool:
+        if tuple(now.values()) in self._totals:
+            return True
+        return any(now.values()) and all(now[name] <= self._before.get(name, -1) for name in now)
 
 
 def _read(breakdown: dict[str, Any]) -> dict[str, int]:
