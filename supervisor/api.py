@@ -15,7 +15,7 @@ from proctor.policies.stream.calls import RunContext, ToolCall, input_digest
 
 from .arguments import check_store
 from .errors import UsageError
-from .facts import ApprovalRequest
+from .facts import GOING_ON, ApprovalRequest
 from .handle import RunHandle
 from .launch.history import Continuation
 from .launch.launch import new_id, run_info
@@ -27,8 +27,6 @@ from .store.memory import MemoryStore
 from .supervisor import Supervisor
 
 LOOK_AGAIN_S = 0.5
-_GOING_ON = ("created", "running")
-"""A run that was started is `created` until the first of it is stored."""
 
 
 async def run_once(
@@ -209,7 +207,7 @@ async def cancel_for_approval(
     run = await store.run(run_id)
     if run is None:
         raise UsageError(f"there is no run `{run_id}`")
-    if run.status not in _GOING_ON:
+    if run.status not in GOING_ON:
         raise UsageError(f"run `{run_id}` does not go on: it is {run.status}")
     wanted = Redactor().redact(_request(request, run_id, run.session_id), run.session_id)
     if isinstance(target, RunHandle):
@@ -222,7 +220,7 @@ async def cancel_for_approval(
         while True:
             token = await store.wait(token, LOOK_AGAIN_S)
             now = await store.run(run_id)
-            if now is None or now.status not in _GOING_ON:
+            if now is None or now.status not in GOING_ON:
                 return wanted
     raise UsageError(f"run `{run_id}` did not end within {timeout_s:g} seconds; no supervisor seems to own it")
 

@@ -13,6 +13,10 @@ from proctor.policies.stream.events import Event
 
 RunStatus: TypeAlias = Literal["created", "running", "lost", "completed", "failed", "cancelled"]
 """`lost` is running while its owner is gone."""
+GOING_ON: frozenset[RunStatus] = frozenset(("created", "running"))
+"""What a store keeps of a run that is not over; one that was started is `created` until the first of it is stored."""
+NOT_OVER: frozenset[RunStatus] = GOING_ON | {"lost"}
+"""What a run that is not over is shown as."""
 ApprovalState: TypeAlias = Literal["requested", "granted", "denied", "expired", "withdrawn"]
 
 

@@ -9,6 +9,7 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from proctor.policies.stream.events import at_ms
+from proctor.supervisor.facts import GOING_ON
 from proctor.supervisor.store import chain
 
 from .heads import Head, Heads
@@ -198,7 +199,7 @@ def check_list(verifier: Verifier, runs: Iterable[tuple[str, str, str, int | Non
     for run_id, session_id, listed, ended_seq in runs:
         status = statuses.get(verifier.ended.get(run_id, ""))
         place = {"session_id": session_id, "seq": ended_seq or 0}
-        if session_id in gone or (status is None and listed in ("created", "running")):
+        if session_id in gone or (status is None and listed in GOING_ON):
             continue
         if status is None:
             verifier.find(

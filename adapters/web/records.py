@@ -12,6 +12,7 @@ from proctor.supervisor.control.approvals import answer
 from proctor.supervisor.control.kill_switch import KillSwitch
 from proctor.supervisor.control.reaping import reap_run
 from proctor.supervisor.errors import UsageError
+from proctor.supervisor.facts import NOT_OVER
 from proctor.supervisor.ports import (
     ApprovalAnswer,
     ApprovalRequest,
@@ -34,7 +35,6 @@ MOST_SEARCHED = 5_000
 """Runs that one search looks at."""
 MOST_COUNTED = 1_000
 """Waiting calls that are counted."""
-GOING_ON = ("created", "running", "lost")
 
 
 class MissingError(UsageError):
@@ -153,7 +153,7 @@ class Records:
         """
         if run.status == "lost" and await reap_run(self.store, run, remains=end_remains):
             return
-        if run.status not in GOING_ON:
+        if run.status not in NOT_OVER:
             raise ConflictError(f"run `{run.run_id}` is over: it is {run.status}")
         order = Cancel(scope="run", value=run.run_id, by=who.name, reason=reason, at=datetime.now(UTC))
         await self.store.instruct(order)

@@ -9,7 +9,7 @@ import anyio
 import msgspec
 
 from ..errors import ApprovalError, StoreError
-from ..facts import ApprovalAnswer, ApprovalRequest, RunInfo, StoredApproval
+from ..facts import NOT_OVER, ApprovalAnswer, ApprovalRequest, RunInfo, StoredApproval
 from ..machine.approval_events import answered
 from ..ports import Store
 from ..redaction import Redactor
@@ -18,7 +18,6 @@ from ..store.refusals import how_closed
 TAKEN_UP_S = 5.0
 """How long an answer may be on its way to the owner of the run before whoever gave it goes on without knowing."""
 LOOK_AGAIN_S = 0.5
-GOING_ON = ("created", "running", "lost")
 _PAGE = 500
 
 
@@ -76,7 +75,7 @@ async def take(
         raise ApprovalError(f"there is no approval `{approval_id}`", kind="unknown")
     given = (redactor or Redactor()).redact(given, approval.request.session_id)
     run = await store.run(approval.request.run_id)
-    goes_on = run is not None and run.status in GOING_ON
+    goes_on = run is not None and run.status in NOT_OVER
     if run is not None and approval.state == "requested" and goes_on:
         _check_owned(run, approval)
     now = datetime.now(UTC)

@@ -11,7 +11,7 @@ import msgspec
 
 from ..arguments import check_named, check_store, check_text
 from ..errors import UsageError
-from ..facts import Owner, RunFilter, RunInfo, RunStatus
+from ..facts import NOT_OVER, Owner, RunFilter, RunInfo, RunStatus
 from ..orders import Block, Cancel, Lift
 from ..ports import Remains, Store
 from ..redaction import Redactor
@@ -20,7 +20,6 @@ from .reaping import passing_owner
 
 Scope: TypeAlias = Literal["run", "session", "tenant", "label", "all"]
 
-GOING_ON: frozenset[RunStatus] = frozenset({"created", "running", "lost"})
 LOOK_AGAIN_S = 0.5
 PAUSE_S = 0.05
 """The least time between two looks at runs that are to end."""
@@ -133,10 +132,10 @@ class KillSwitch:
             run = await self.store.run(value)
             if run is None:
                 raise UsageError(f"there is no run `{value}`")
-            return {run.run_id: run} if run.status in GOING_ON else {}
+            return {run.run_id: run} if run.status in NOT_OVER else {}
         name, _, text = value.partition("=")
         where = RunFilter(
-            status=GOING_ON,
+            status=NOT_OVER,
             tenant=value if scope == "tenant" else None,
             labels={name: text} if scope == "label" else {},
         )

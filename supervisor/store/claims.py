@@ -9,11 +9,9 @@ from msgspec.structs import replace
 
 from proctor.policies.stream.events import Event
 
-from ..facts import Owner, RunInfo
+from ..facts import GOING_ON, Owner, RunInfo
 from ..processes import is_gone
 from . import refusals
-
-GOING_ON = ("created", "running")
 
 
 class Claims:

@@ -11,9 +11,8 @@ import msgspec
 
 from proctor.policies.stream.events import TERMINAL, ApprovalEvent, Event, RecordPruned, SessionEvent
 
-from ..facts import LogEntry, RunInfo, SessionInfo
+from ..facts import GOING_ON, LogEntry, RunInfo, SessionInfo
 from .chain import SIZE, head_below, links, root
-from .claims import GOING_ON
 from .codec import NEWS, from_record, status_after, to_record
 from .tally import COUNTED, Tally
 

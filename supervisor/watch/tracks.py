@@ -8,6 +8,7 @@ from proctor.policies.stream.events import TERMINAL, Event
 
 from ..arguments import check_cursor
 from ..errors import UsageError
+from ..facts import GOING_ON
 from ..ports import LogEntry, Place, Store
 from ..store.codec import event_of
 from ..store.paging import closing
@@ -15,7 +16,6 @@ from ..store.paging import closing
 START = "start"
 """The cursor before everything that is stored."""
 _PAGE = 256
-_GOING_ON = ("created", "running")
 
 Placed: TypeAlias = tuple[int, Event]
 """An event, with its place on the track."""
@@ -110,7 +110,7 @@ class SessionTrack:
         if self.run_id is None:
             return False
         run = await self._store.run(self.run_id)
-        return run is None or run.status not in _GOING_ON
+        return run is None or run.status not in GOING_ON
 
     def ends_with(self, event: Event) -> bool:
         """A run's terminal event."""

@@ -118,13 +118,13 @@ def _with_switch(use: Callable[[KillSwitch], Awaitable[Any]], store: str | None)
 
 async def _full_id(switch: KillSwitch, run: str) -> str:
     """The id of a run that goes on, named as every command names runs."""
-    from proctor.supervisor.control.kill_switch import GOING_ON
     from proctor.supervisor.errors import UsageError
+    from proctor.supervisor.facts import NOT_OVER
 
     from ..stored import run_named
 
     named = await run_named(switch.store, run)
-    if named.status not in GOING_ON:
+    if named.status not in NOT_OVER:
         raise UsageError(f"run `{named.run_id}` is not running: it is {named.status}")
     return named.run_id
 

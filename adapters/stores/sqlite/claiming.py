@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from proctor.supervisor.facts import Owner, RunInfo
+from proctor.supervisor.facts import NOT_OVER, Owner, RunInfo
 from proctor.supervisor.store import refusals
 
 from . import queries
@@ -52,7 +52,7 @@ def claim(recorder: Recorder, run_id: str, epoch: int, *, lost: bool) -> RunInfo
     run = recorder.ask(lambda connection: queries.run_info(connection, run_id))
     if run is None:
         raise refusals.no_run(run_id)
-    if run.status not in ("created", "running", "lost"):
+    if run.status not in NOT_OVER:
         raise refusals.run_over(run_id, run.status)
     owner = run.owner
     if owner is not None and not owner.gone and not (owner.epoch == epoch and run.status == "created"):

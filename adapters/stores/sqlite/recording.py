@@ -11,7 +11,7 @@ import msgspec
 
 from proctor.policies.stream.events import TERMINAL, ApprovalEvent, Event, RecordPruned, SessionEvent, at_ms
 from proctor.supervisor.errors import StoreError
-from proctor.supervisor.facts import ApprovalAnswer, RunInfo, RunStatus, StoredApproval
+from proctor.supervisor.facts import GOING_ON, ApprovalAnswer, RunInfo, RunStatus, StoredApproval
 from proctor.supervisor.store import chain, refusals
 from proctor.supervisor.store.codec import from_record, status_after
 
@@ -276,7 +276,7 @@ class Recorder:
             self._insert_run(new)
             run = (new.status, new.provider, 0)
         status, provider, epoch = run
-        if status not in ("created", "running"):
+        if status not in GOING_ON:
             return
         status_now: RunStatus = status_after(event)
         if status_now != status or (event.provider and not provider):
