@@ -20,11 +20,15 @@ NOT_OVER: frozenset[RunStatus] = GOING_ON | {"lost"}
 ApprovalState: TypeAlias = Literal["requested", "granted", "denied", "expired", "withdrawn"]
 
 
+CLIENT = "client_"
+"""What the id of an owner begins with that is a person's own client."""
+
+
 class Owner(msgspec.Struct, frozen=True, kw_only=True):
-    """Who supervises runs: one supervisor, in one process of one machine.
+    """Who has a run: one supervisor in one process of one machine, or a person's own client that hooks speak for.
 
     Attributes:
-        owner_id: The supervisor's id.
+        owner_id: The owner's id.
         host: The name of its machine, for people.
         machine: The machine's own id.
         pid: The id of its process.
@@ -45,6 +49,11 @@ class Owner(msgspec.Struct, frozen=True, kw_only=True):
 
     def __str__(self) -> str:
         return f"process {self.pid} on `{self.host}`" if self.pid else f"`{self.owner_id}`"
+
+    @property
+    def is_client(self) -> bool:
+        """Whether it is a client: it reads no orders, so its run is ended by whoever gives one."""
+        return self.owner_id.startswith(CLIENT)
 
 
 class SessionInfo(msgspec.Struct, frozen=True, kw_only=True):

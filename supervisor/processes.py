@@ -25,16 +25,23 @@ _here: set[str] = set()
 
 def enter() -> Owner:
     """This process as an owner, under an id of its own each time."""
-    pid = os.getpid()
-    owner = Owner(
-        owner_id=f"own_{uuid.uuid4().hex}",
+    owner = as_owner(os.getpid(), "own_")
+    _here.add(owner.owner_id)
+    return owner
+
+
+def as_owner(pid: int, kind: str) -> Owner:
+    """A process of this machine as an owner under a new id, which begins with `kind`.
+
+    Raises OSError when it cannot be looked at.
+    """
+    return Owner(
+        owner_id=f"{kind}{uuid.uuid4().hex}",
         host=socket.gethostname(),
         machine=machine(),
         pid=pid,
         started=started_at(pid) or "",
     )
-    _here.add(owner.owner_id)
-    return owner
 
 
 def leave(owner: Owner) -> None:
@@ -53,7 +60,7 @@ def is_gone(owner: Owner) -> bool:
             return True
     except OSError:  # it cannot be looked at now: that says nothing of it
         return False
-    return owner.pid == os.getpid() and owner.owner_id not in _here
+    return owner.pid == os.getpid() and not owner.is_client and owner.owner_id not in _here
 
 
 @cache

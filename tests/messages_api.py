@@ -221,17 +221,30 @@ class Claude:
 
     def run(self, *arguments: str) -> dict[str, Any]:
         """Run one prompt to its end; the client's result."""
-        import claude_agent_sdk
-
-        client = Path(claude_agent_sdk.__file__).parent / "_bundled" / "claude"
-        command = [str(client), "-p", "go", "--model", "claude-sonnet-4-5", "--output-format", "json", *arguments]
         ended = subprocess.run(
-            command, cwd=self.cwd, env=self.env, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60
+            self._command(*arguments),
+            cwd=self.cwd,
+            env=self.env,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=60,
         )
         if not ended.stdout:
             raise AssertionError(ended.stderr)
         result: dict[str, Any] = json.loads(ended.stdout)
         return result
+
+    def start(self) -> subprocess.Popen[bytes]:
+        """Start one prompt, which goes on."""
+        quiet = subprocess.DEVNULL
+        return subprocess.Popen(self._command(), cwd=self.cwd, env=self.env, stdin=quiet, stdout=quiet, stderr=quiet)
+
+    def _command(self, *arguments: str) -> list[str]:
+        import claude_agent_sdk
+
+        client = Path(claude_agent_sdk.__file__).parent / "_bundled" / "claude"
+        return [str(client), "-p", "go", "--model", "claude-sonnet-4-5", "--output-format", "json", *arguments]
 
     def told(self) -> dict[str, str]:
         """The tool results the model has got by the last request, by call."""

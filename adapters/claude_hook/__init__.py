@@ -6,6 +6,7 @@ The client starts a small program for each hook (`knock`), which asks the one pr
 ROOMS = (
     "__main__",  # the process that judges, as it is started
     "resident",  # answers hooks on a private socket
+    "client",  # the process that started a hook, as the owner of its run
     "judging",  # hooks one after another, their sessions kept in between
     "hook",  # what one hook tells its run's machine, and what the client is told
     "session",  # the machine of a session's latest run, and what carries out its commands

@@ -79,8 +79,7 @@ class Hook:
 
     @property
     def _goes_on(self) -> bool:
-        """Whether there is a run and it has not ended."""
-        return self._session.runs > 0 and not self._session.machine.ended
+        return self._session.goes_on
 
     def _tell(self, told: inputs.Input) -> None:
         """Tell the machine; a run that it cancels is over, as the client is told so."""

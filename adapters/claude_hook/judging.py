@@ -11,11 +11,13 @@ import msgspec
 
 from proctor.policies import RunContext
 from proctor.supervisor.errors import StoreError, UsageError
+from proctor.supervisor.facts import Owner
+from proctor.supervisor.processes import is_gone
 
 from .answers import Answer
 from .asked import HookInput, read_asked
 from .hook import Hook
-from .record import HookStore, Record
+from .record import LEASE_S, HookStore, Record
 from .rules import RuleFiles
 from .session import HookedSession
 
@@ -44,6 +46,16 @@ class HookLine(msgspec.Struct, frozen=True, kw_only=True):
     context: RunContext = RunContext()
 
 
+class _Watched:
+    """The client of a session whose run goes on, and when its lease was renewed."""
+
+    __slots__ = ("client", "renewed")
+
+    def __init__(self, client: Owner, renewed: float) -> None:
+        self.client = client
+        self.renewed = renewed
+
+
 class HookJudge:
     """Judges every hook of one command line.
 
@@ -57,26 +69,60 @@ class HookJudge:
         self._store = HookStore(line.store, line.store_id)
         self._clock = clock
         self._sessions: dict[str, tuple[HookedSession, float]] = {}
+        self._clients: dict[str, _Watched] = {}
 
-    def answered(self, data: bytes) -> tuple[Answer, str]:
-        """Judge one hook and record it; gives the answer and the hook's name.
+    def answered(self, data: bytes, client: Owner | None = None) -> tuple[Answer, str]:
+        """Judge one hook of a client, where that is known, and record it; gives the answer and the hook's name.
 
         Raises EventError, PolicyError, StoreError: then nothing is recorded, and whoever asked must be refused.
         """
         asked = read_asked(data)
         known = self._sessions.pop(asked.session_id, None)
-        with self._store.record(asked.session_id) as whole:
+        at = datetime.now(UTC)
+        with self._store.record(asked.session_id, client) as whole:
             record = whole.of(self._line.name)
-            session = self._session(asked, record, known and known[0])
-            answer = Hook(asked, session, record, datetime.now(UTC)).answer()
+            session = self._session(asked.session_id, record, known and known[0], asked.cwd)
+            session.go_on(record, at)
+            answer = Hook(asked, session, record, at).answer()
         self._keep(asked, session)
+        self._watch(asked.session_id, record.owner if session.goes_on else None)
         return answer, asked.hook_event_name
+
+    @property
+    def watches(self) -> bool:
+        """Whether a client that is there has a run that goes on."""
+        return bool(self._clients)
+
+    def look(self) -> None:
+        """End the runs of clients that have died, and renew the leases of the others. Raises StoreError."""
+        for session_id, watched in list(self._clients.items()):
+            if is_gone(watched.client):
+                self._end(session_id)
+            elif self._clock() - watched.renewed > LEASE_S / 3:
+                with self._store.record(session_id) as record:
+                    record.renew(watched.client.epoch)
+                watched.renewed = self._clock()
+
+    def _watch(self, session_id: str, owner: Owner | None) -> None:
+        """Look after a run that goes on, where its owner is a client; None: no run of the session does."""
+        known = self._clients.get(session_id)
+        if owner is None or not owner.is_client:
+            self._clients.pop(session_id, None)
+        elif known is None or known.client.epoch != owner.epoch:
+            self._clients[session_id] = _Watched(owner, self._clock())
+
+    def _end(self, session_id: str) -> None:
+        known = self._sessions.pop(session_id, None)
+        with self._store.record(session_id) as whole:
+            record = whole.of(self._line.name)
+            self._session(session_id, record, known and known[0], "").go_on(record, datetime.now(UTC))
+        del self._clients[session_id]
 
     def close(self) -> None:
         """Let the store go."""
         self._store.close()
 
-    def _session(self, asked: HookInput, record: Record, known: HookedSession | None) -> HookedSession:
+    def _session(self, client_id: str, record: Record, known: HookedSession | None, folder: str) -> HookedSession:
         rules = self._rules.current()
         seq = record.seq
         if known is not None and seq < known.machine.seq:
@@ -84,7 +130,7 @@ class HookJudge:
                 "the store has lost events of this session, so what was used is not known", kind="corrupt"
             )
         if known is None or known.rules is not rules or seq != known.machine.seq:
-            return HookedSession(asked.session_id, record.session_id, rules, record.past(), asked.cwd)
+            return HookedSession(client_id, record.session_id, rules, record.past(), folder)
         return known
 
     def _keep(self, asked: HookInput, session: HookedSession) -> None:

@@ -17,17 +17,20 @@ from typing import Any
 
 from proctor.policies.stream.events import Event
 from proctor.supervisor.errors import StoreError
-from proctor.supervisor.facts import RunInfo
+from proctor.supervisor.facts import Owner, RunInfo
 from proctor.supervisor.orders import Block
 
+from ..stores.sqlite import claiming
 from ..stores.sqlite.desk import blocks
 from ..stores.sqlite.failures import store_error
 from ..stores.sqlite.opening import open_for_writing
-from ..stores.sqlite.queries import events_page, session_info
+from ..stores.sqlite.queries import events_page, run_info, session_info
 from ..stores.sqlite.recording import Recorder
 from ..stores.sqlite.rows import Batch
 
 BUSY_S = 10.0
+LEASE_S = 900.0
+"""How long after its last sign of life a client counts as gone where nobody can see its process."""
 _WHOLE = ""
 """The session under which notes on the store itself are kept."""
 
@@ -48,12 +51,19 @@ def store_id(path: Path) -> str:
 
 
 class Record:
-    """One session's record while this hook has it."""
+    """One session's record while this hook has it.
 
-    def __init__(self, connection: sqlite3.Connection, recorder: Recorder, session_id: str) -> None:
+    `client` is whose hook it is, where that is known, and `owner` whose the run is that is written.
+    """
+
+    def __init__(
+        self, connection: sqlite3.Connection, recorder: Recorder, session_id: str, client: Owner | None
+    ) -> None:
         self._connection = connection
         self._recorder = recorder
         self.session_id = session_id
+        self.client = client
+        self.owner: Owner | None = None
 
     def of(self, line: str) -> Record:
         """The record that hooks of this command line keep of the client's session.
@@ -66,7 +76,7 @@ class Record:
             self.keep("line", line.encode())
         if known is None or known == line.encode():
             return self
-        return Record(self._connection, self._recorder, f"{self.session_id}.{line}")
+        return Record(self._connection, self._recorder, f"{self.session_id}.{line}", self.client)
 
     @property
     def seq(self) -> int:
@@ -86,13 +96,32 @@ class Record:
         return blocks(self._connection)
 
     def begin_run(self, run_id: str, provider: str, at: datetime, spec: dict[str, Any]) -> None:
-        """Register a run of the session."""
+        """Register a run of the session, the client's own. Raises StoreError when another run of it goes on."""
         run = RunInfo(run_id=run_id, session_id=self.session_id, provider=provider, created_at=at, spec=spec)
-        self._recorder.create_run(run)
+        self.owner = claiming.create(self._recorder, run, self._registered()).owner
+
+    def go_on(self, run_id: str) -> None:
+        """Write a run that goes on. One without an owner becomes this client's."""
+        run = self._recorder.ask(lambda connection: run_info(connection, run_id))
+        self.owner = run.owner if run is not None else None
+        if self.owner is None and self.client is not None:
+            self.owner = claiming.claim(self._recorder, run_id, self._registered(), lost=True).owner
+
+    def renew(self, epoch: int) -> None:
+        """The client of this epoch is still there."""
+        with suppress(StoreError):  # it was turned out, and its run is being ended
+            claiming.renew(self._recorder, epoch, LEASE_S)
+
+    def _registered(self) -> int:
+        """The epoch of this hook's client, of which each run has one of its own; 0 where it is not known."""
+        return 0 if self.client is None else claiming.register(self._recorder, self.client, LEASE_S).epoch
 
     def append(self, events: Sequence[Event]) -> None:
-        """Add to the record; durable when the record is left."""
-        self._recorder.append(Batch(events), look_up=False)
+        """Add to the record; durable when the record is left. Raises StoreError for a run that somebody else has
+        claimed, to end it.
+        """
+        epoch = self.owner.epoch if self.owner is not None and self.owner.is_client else 0
+        self._recorder.append(Batch(events), look_up=False, epoch=epoch)
 
     def note(self, name: str) -> bytes | None:
         """What is kept under this name beside the record, if anything is."""
@@ -112,8 +141,9 @@ class HookStore:
         self._open: tuple[sqlite3.Connection, Recorder, tuple[int, int]] | None = None
 
     @contextmanager
-    def record(self, session_id: str) -> Iterator[Record]:
-        """A session's record, for this hook alone; what was added is durable when it is left, or not there at all.
+    def record(self, session_id: str, client: Owner | None = None) -> Iterator[Record]:
+        """A session's record, for this hook of the client alone; what was added is durable when it is left, or not
+        there at all.
 
         Raises StoreError when the file is not the store it was, cannot be used, or others do not let it go within
         `BUSY_S` seconds.
@@ -121,7 +151,7 @@ class HookStore:
         try:
             connection, recorder = self._opened()
             recorder.begin()
-            yield Record(connection, recorder, session_id)
+            yield Record(connection, recorder, session_id, client)
             recorder.commit()
         except BaseException as error:
             self.close()

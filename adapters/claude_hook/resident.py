@@ -8,18 +8,23 @@ import json
 import os
 import socket
 import struct
+import sys
 import threading
 import time
 from pathlib import Path
 
+from proctor.supervisor.facts import Owner
+
 from .answers import said
+from .client import client_of
 from .judging import HookJudge
 from .knock import SOCKET
 
 IDLE_S = 900.0
 """It ends when it was not asked for so many seconds; the next hook starts another."""
-LOOK_S = 5.0
-"""How often it looks whether it is still needed."""
+LOOK_S = 2.0
+"""How often it looks whether it is still needed, and whether the clients it judges are there."""
+_LOCAL_PEERPID = (0, 2)
 READ_S = 20.0
 """Seconds a hook has to send its input."""
 
@@ -61,13 +66,14 @@ class _Resident:
         self._listener = listener
         self._judge = judge
         self._judging = threading.Lock()
-        self._asked_at = time.monotonic()
+        self._asked_at = self._looked_at = time.monotonic()
         self._place = os.stat(SOCKET).st_ino
         self._code = _code()
 
     def run(self) -> None:
         """Take connections, each in a thread of its own: one that sends nothing keeps nobody waiting."""
         while self._needed():
+            self._look()
             try:
                 door, _ = self._listener.accept()
             except TimeoutError:
@@ -80,34 +86,47 @@ class _Resident:
             there = os.stat(SOCKET).st_ino == self._place
         except OSError:  # its folder was removed
             there = False
-        busy = self._judging.locked() or time.monotonic() - self._asked_at < IDLE_S
+        busy = self._judging.locked() or self._judge.watches or time.monotonic() - self._asked_at < IDLE_S
         return there and busy and self._code == _code()
+
+    def _look(self) -> None:
+        """Look after the clients whose runs go on; whoever is being judged does not wait for that."""
+        if time.monotonic() - self._looked_at >= LOOK_S and self._judging.acquire(blocking=False):
+            with contextlib.suppress(Exception):  # it is looked at again, and by whoever else uses the store
+                self._judge.look()
+            self._looked_at = time.monotonic()
+            self._judging.release()
 
     def _attend(self, door: socket.socket) -> None:
         with door, contextlib.suppress(OSError):
-            if not _from_this_user(door) or self._code != _code():
+            hook = _peer(door)
+            if hook is None or self._code != _code():
                 return
+            client = client_of(hook)
             door.settimeout(READ_S)
             data = b"".join(iter(lambda: door.recv(1 << 20), b""))
             with self._judging:
                 self._asked_at = time.monotonic()
-                answer = self._answer(data)
+                answer = self._answer(data, client)
             door.sendall(answer)
 
-    def _answer(self, data: bytes) -> bytes:
+    def _answer(self, data: bytes, client: Owner | None) -> bytes:
         """`=` and what the client is told, or `!` and why nothing could be judged."""
         try:
-            told = said(*self._judge.answered(data))
+            told = said(*self._judge.answered(data, client))
         except Exception as error:
             return b"!" + (str(error) or type(error).__name__).encode("utf-8", "backslashreplace")
         return b"=" + (json.dumps(told).encode() + b"\n" if told else b"")
 
 
-def _from_this_user(door: socket.socket) -> bool:
-    if not hasattr(socket, "SO_PEERCRED"):
-        return True  # the folder keeps others out
-    _, user, _ = struct.unpack("3i", door.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
-    return bool(user == os.geteuid())
+def _peer(door: socket.socket) -> int | None:
+    """The pid of the hook, 0 where it is not known; None for another user's."""
+    if hasattr(socket, "SO_PEERCRED"):
+        pid, user, _ = struct.unpack("3i", door.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+        return int(pid) if user == os.geteuid() else None
+    if sys.platform == "darwin":  # the folder keeps others out
+        return int(struct.unpack("i", door.getsockopt(*_LOCAL_PEERPID, 4))[0])
+    return 0
 
 
 def _code() -> int:

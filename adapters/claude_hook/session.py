@@ -11,13 +11,23 @@ import msgspec
 
 from proctor.policies.policy import Approval
 from proctor.policies.stream.calls import RunContext
-from proctor.policies.stream.events import Event, RunCancelled, RunStarted, SessionStarted, ToolEvent, TurnEvent
+from proctor.policies.stream.events import (
+    Event,
+    RunCancelled,
+    RunStarted,
+    SessionStarted,
+    ToolEvent,
+    TurnEvent,
+    at_ms,
+)
 from proctor.supervisor.machine import commands, inputs
 from proctor.supervisor.machine.judge import Judge
 from proctor.supervisor.machine.machine import RunMachine
 from proctor.supervisor.machine.run_state import Identity
 from proctor.supervisor.orders import Block
+from proctor.supervisor.processes import is_gone
 from proctor.supervisor.redaction import Redactor
+from proctor.supervisor.run.orphans import lost_error
 
 from ..kit.surroundings import home_of
 from .judge import AskingJudge
@@ -59,6 +69,24 @@ class HookedSession:
         self.machine = RunMachine.resume(
             self._identity(), self._judge, past, approval=_NEVER, redactor=self._redactor
         )
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether there is a run and it has not ended."""
+        return self.runs > 0 and not self.machine.ended
+
+    def go_on(self, record: Record, at: datetime) -> None:
+        """Go on with the run, if one does. Where its client has died it ends as lost: whoever takes the session up
+        again does not know of it.
+        """
+        if not self.goes_on:
+            return
+        record.go_on(self._identity().run_id)
+        owner = record.owner
+        if owner is not None and owner.is_client and is_gone(owner):
+            now = at_ms(at)
+            self.tell(inputs.OwnerLost(now_ms=now, error=lost_error(owner)), record)
+            self.tell(inputs.AdapterEnded(now_ms=now), record)
 
     def blocked(self, record: Record) -> Block | None:
         """The order that keeps runs of this session from starting, if there is one."""

@@ -194,4 +194,5 @@ def scope_named(
 
 def _deserted(run: RunInfo) -> bool:
     """Whether nobody is there who could end it."""
-    return run.status == "lost" or run.owner is None or (run.status == "created" and run.owner.gone)
+    owner = run.owner
+    return run.status == "lost" or owner is None or owner.is_client or (run.status == "created" and owner.gone)

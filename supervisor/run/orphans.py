@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
-from typing import cast
+from typing import Any, cast
 
 from proctor.policies.policy import Policy
 from proctor.policies.stream.events import Event
 
 from ..errors import OwnerLostError, StoreError
-from ..facts import RunInfo
+from ..facts import Owner, RunInfo
 from ..machine import inputs
 from ..machine.judge import Judge
 from ..machine.machine import RunMachine
@@ -47,14 +47,29 @@ async def end_lost(store: Store, run: RunInfo, *, epoch: int, remains: Remains |
             return False
         raise
     evidence = await remains(run.run_id) if remains is not None else {}
-    whose = f"its supervisor, {run.owner}, is gone" if run.owner is not None else "no supervisor owns it"
-    lost = OwnerLostError(f"the run was lost: {whose}", details=evidence)
-    return await _ended(store, run, epoch, inputs.OwnerLost(now_ms=_now_ms(), error=lost))
+    return await _ended(store, run, epoch, inputs.OwnerLost(now_ms=_now_ms(), error=lost_error(run.owner, evidence)))
+
+
+def lost_error(owner: Owner | None, evidence: dict[str, Any] | None = None) -> OwnerLostError:
+    """The error of a run whose owner is gone, or that has none."""
+    return OwnerLostError(f"the run was lost: {whose(owner)}", details=evidence)
+
+
+def whose(owner: Owner | None) -> str:
+    """Who is not there any more to go on with a run, for people."""
+    if owner is None:
+        return "no supervisor owns it"
+    return f"its {'client' if owner.is_client else 'supervisor'}, {owner}, is gone"
 
 
 async def end_unowned(store: Store, run: RunInfo, *, epoch: int, reason: str) -> bool:
-    """End a run that no supervisor owns, by somebody's order; False where one does by now. Raises StoreError."""
+    """End a run that no supervisor owns, by somebody's order; False where one does by now. Raises StoreError.
+
+    A client is turned out: its hooks find that the run is over, or another's.
+    """
     try:
+        if run.owner is not None and run.owner.is_client:
+            await store.release(run.owner.epoch)
         await store.claim_run(run.run_id, epoch=epoch, lost=run.status != "created")
     except StoreError as error:
         if error.kind in ("claimed", "run_over", "session_busy", "started"):

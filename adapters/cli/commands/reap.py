@@ -34,6 +34,7 @@ def reap(age: timedelta | None, store: str | None, as_json: bool) -> None:
     from proctor.adapters.kit.remains import end_remains
     from proctor.supervisor.control.reaping import reap as reaped
     from proctor.supervisor.control.reaping import withdraw_created
+    from proctor.supervisor.run.orphans import whose
 
     from ..places import is_there, opened
 
@@ -50,7 +51,7 @@ def reap(age: timedelta | None, store: str | None, as_json: bool) -> None:
             owner = info.owner if info in lost else None
             say_json({"run_id": info.run_id, "session_id": info.session_id, "status": status, "owner": owner})
         elif info in lost:
-            say(f"{info.run_id}: ended; its supervisor, {info.owner}, is gone")
+            say(f"{info.run_id}: ended; {whose(info.owner)}")
         else:
             say(f"{info.run_id}: withdrawn; created {info.created_at:%Y-%m-%d %H:%M} UTC and never started")
     if not lost and not created and not as_json:

@@ -15,17 +15,21 @@ from proctor.adapters.claude_hook import usage
 from proctor.adapters.claude_hook.answers import Answer
 from proctor.adapters.claude_hook.judging import HookJudge, HookLine
 from proctor.adapters.claude_hook.record import store_id
+from proctor.adapters.claude_hook.settings import hooks, installed, settings_path
 from proctor.adapters.stores import SQLiteStore
+from proctor.policies import RunContext
+from proctor.supervisor import Owner
 
 
 class HookedSession:
     """A session of the client, as its hooks see it. `forgetful`: each hook is judged from the record alone, as
-    after the process that judges was ended.
+    after the process that judges was ended. `client` is the process whose hooks they are, where that is known.
     """
 
     def __init__(self, folder: Path, *, forgetful: bool) -> None:
         self._forgetful = forgetful
         self._judge: HookJudge | None = None
+        self.client: Owner | None = None
         self.policy = folder / "policy.yaml"
         self.store = folder / "store.db"
         self.log = folder / "log" / "s.jsonl"
@@ -42,7 +46,12 @@ class HookedSession:
         if self._judge is None or self._forgetful:
             self.end()
             self._judge = HookJudge(self.line())
-        return self._judge.answered(data)[0]
+        return self._judge.answered(data, self.client)[0]
+
+    def look(self) -> None:
+        """The process that judges looks after its clients."""
+        assert self._judge is not None
+        self._judge.look()
 
     def line(self, name: str = "one", policy: Path | None = None) -> HookLine:
         """A hook's command line here."""
@@ -112,3 +121,20 @@ def session(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[HookedSe
     session = HookedSession(tmp_path, forgetful=request.param)
     yield session
     session.end()
+
+
+@pytest.fixture
+def governed(claude: Any, tmp_path: Path) -> Iterator[Any]:
+    """The client in a folder whose settings hold it to a policy; `govern(text)` writes that policy."""
+    file, store = tmp_path / "policy.yaml", tmp_path / "store.db"
+
+    def govern(policy: str, **permissions: Any) -> None:
+        file.write_text(policy)
+        path = settings_path(user=False, folder=claude.cwd)
+        installed(path, hooks([file], store, store_id(store), RunContext()))
+        settings = json.loads(path.read_text())
+        path.write_text(json.dumps({**settings, "permissions": permissions or {"allow": ["Bash"]}}))
+
+    claude.govern, claude.store = govern, store
+    yield claude
+    end_residents(store)

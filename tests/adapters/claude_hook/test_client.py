@@ -7,37 +7,17 @@ import shlex
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hook_processes import end_residents
 
-from proctor.adapters.claude_hook.record import store_id
-from proctor.adapters.claude_hook.settings import KNOCK, hooks, installed, settings_path
+from proctor.adapters.claude_hook.settings import KNOCK, hooks, settings_path
 from proctor.adapters.matrix.hooked import HOOKED
 from proctor.policies import RunContext
 from proctor.supervisor.testing.adapters.evidence import Evidence
 
 pytestmark = pytest.mark.claude
-
-
-@pytest.fixture
-def governed(claude: Any, tmp_path: Path) -> Iterator[Any]:
-    """The client in a folder whose settings hold it to a policy; `govern(text)` writes that policy."""
-    file, store = tmp_path / "policy.yaml", tmp_path / "store.db"
-
-    def govern(policy: str, **permissions: Any) -> None:
-        file.write_text(policy)
-        path = settings_path(user=False, folder=claude.cwd)
-        installed(path, hooks([file], store, store_id(store), RunContext()))
-        settings = json.loads(path.read_text())
-        path.write_text(json.dumps({**settings, "permissions": permissions or {"allow": ["Bash"]}}))
-
-    claude.govern, claude.store = govern, store
-    yield claude
-    end_residents(store)
 
 
 def recorded(store: Path, *types: str) -> list[str]:
