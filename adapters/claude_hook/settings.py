@@ -7,13 +7,13 @@ import json
 import os
 import shlex
 import sys
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from proctor.adapters.kit.whole_file import whole_file
 from proctor.policies import RunContext
 from proctor.supervisor.errors import UsageError
 
@@ -133,14 +133,8 @@ def _read(path: Path) -> dict[str, Any]:
 def _write(path: Path, settings: dict[str, Any]) -> None:
     """Replace the file as a whole: a client that reads it meanwhile sees the one or the other."""
     try:
-        real = path.resolve()
-        real.parent.mkdir(parents=True, exist_ok=True)
-        mode = real.stat().st_mode & 0o777 if real.exists() else 0o600
-        with tempfile.NamedTemporaryFile(
-            "w", encoding="utf-8", dir=real.parent, prefix=".settings-", delete=False
-        ) as file:
-            file.write(json.dumps(settings, indent=2, ensure_ascii=False) + "\n")
-        os.chmod(file.name, mode)
-        os.replace(file.name, real)
+        path.resolve().parent.mkdir(parents=True, exist_ok=True)
+        with whole_file(path, mode=0o600) as file:
+            file.write(json.dumps(settings, indent=2, ensure_ascii=False).encode() + b"\n")
     except OSError as error:
         raise UsageError(f"`{path}` cannot be written: {error}") from error

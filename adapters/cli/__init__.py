@@ -27,6 +27,7 @@ ROOMS = (
     "exits",  # errors to exit codes and one message
     "inputs",  # policies, contexts and traces named on the command line
     "moments",  # moments as people type them, times as they read them
+    "output_file",  # `-o FILE`
     "own_tree",  # who asks: a person, or a supervised run
     "places",  # where the store is
     "problems",  # problems in a policy text, with the line they are in

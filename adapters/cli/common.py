@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Awaitable, Callable
 from functools import partial
-from pathlib import Path
 from typing import Any, TypeVar
 
 import click
@@ -39,22 +38,13 @@ fail_on_option = click.option(
     help="Exit with 1 when a rule of this action, or a stricter one, was broken.",
 )
 
-output_option = click.option(
-    "-o", "--output", type=click.Path(dir_okay=False), metavar="FILE", help="Write to this file instead."
-)
 
-
-def write_document(text: str, output: str | None) -> None:
-    """A document to the file that was named, exactly, or to standard output; a terminal shows what does not print
-    as its escape.
-    """
+def write_document(text: str) -> None:
+    """A document to standard output, exactly; a terminal shows what does not print as its escape."""
     from proctor.adapters.kit.printable import printable_lines
 
-    if output is None:
-        shown = printable_lines(text) if sys.stdout.isatty() else text
-        sys.stdout.write(shown.rstrip("\n") + "\n")
-    else:
-        Path(output).write_text(text.rstrip("\n") + "\n", encoding="utf-8")
+    shown = printable_lines(text) if sys.stdout.isatty() else text
+    sys.stdout.write(shown.rstrip("\n") + "\n")
 
 
 def run_async(function: Callable[[], Awaitable[T]]) -> T:

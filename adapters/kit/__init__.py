@@ -114,6 +114,7 @@ ROOMS = (
     "gate",  # how the calls of a client reach the gate
     "log",  # where adapters log
     "event_stream",  # the events of an adapter whose work runs in tasks of its own
+    "whole_file",  # a file that is written as a whole, or not at all
     "surroundings",  # where a client works
     "tasks",  # helper tasks beside a body of code that must not notice them
     "transcript",  # a session's events as a model would be shown them

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..common import json_option, output_option, store_option, write_document
+from ..common import json_option, store_option, write_document
 from ..exits import FINE, VIOLATED
+from ..output_file import output_option, output_parameter, written_to
 from ..terminal.output import say, say_json
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ def audit() -> None:
 @audit.command("head", short_help="Print where each session's record ends.")
 @store_option
 @click.option("--sign", "key", type=_FILE, metavar="KEY", help="Sign them with this Ed25519 private key (PEM).")
-@output_option
+@output_parameter
 @click.option("--json", is_flag=True, expose_value=False, help="What is printed is JSON in any case.")
 def head(store: str | None, key: Path | None, output: str | None) -> int:
     """Print where each session's record ends, as one line of JSON, to be kept where nobody of here can write."""
@@ -46,7 +47,8 @@ def head(store: str | None, key: Path | None, output: str | None) -> int:
         _tell(report)
         return VIOLATED
     heads = report.heads if key is None else signed(report.heads, key)
-    write_document(encode(heads).decode(), output)
+    with written_to(output):
+        write_document(encode(heads).decode())
     return FINE
 
 
@@ -54,6 +56,7 @@ def head(store: str | None, key: Path | None, output: str | None) -> int:
 @store_option
 @click.option("--anchor", type=_FILE, metavar="FILE", help="What `audit head` printed before.")
 @click.option("--key", type=_FILE, metavar="KEY", help="The public key (PEM) that the anchor must be signed with.")
+@output_option
 @json_option
 def verify(store: str | None, anchor: Path | None, key: Path | None, as_json: bool) -> int:
     """Read every record: is each what was written, and is each that was written there? The store is not changed.

@@ -8,6 +8,7 @@ import click
 
 from ..common import json_option
 from ..exits import BAD_INPUT, FINE, VIOLATED
+from ..output_file import output_option
 from ..terminal.output import console, say_hanging, say_json
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
 @click.option("--adapter", metavar="NAME", help="Also check what this adapter can hold.")
+@output_option
 @json_option
 def check(files: tuple[str, ...], adapter: str | None, as_json: bool) -> int:
     """Read policy files, merge them in the order given, and run the checks that come before a run.

@@ -8,6 +8,7 @@ import click
 
 from ..common import check_format, context_option, format_option, json_option
 from ..exits import FINE, VIOLATED
+from ..output_file import output_option
 from ..terminal.output import Progress, console, say
 
 
@@ -17,6 +18,7 @@ from ..terminal.output import Progress, console, say
 @click.argument("traces", nargs=-1, required=True, metavar="TRACE...")
 @format_option
 @context_option
+@output_option
 @json_option
 def diff(
     old: str, new: str, traces: tuple[str, ...], format: str | None, context: tuple[str, ...], as_json: bool

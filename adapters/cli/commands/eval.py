@@ -11,6 +11,7 @@ import click
 
 from ..common import check_format, context_option, fail_on_option, format_option, json_option, policy_option
 from ..exits import FINE, VIOLATED
+from ..output_file import output_option, replaced
 from ..terminal.output import Progress, console, say_hanging, version
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ SHOWN = 20
     help="Show at most so many failures in full.",
 )
 @fail_on_option
+@output_option
 @json_option
 def evaluate(
     traces: tuple[str, ...],
@@ -139,8 +141,10 @@ class _Report:
 
         junit, sarif = self._files
         if self._junit is not None and junit:
-            Path(junit).write_bytes(self._junit.xml())
+            with replaced(junit) as file:
+                file.write(self._junit.xml())
         if self._sarif is not None and sarif:
-            Path(sarif).write_bytes(self._sarif.json())
+            with replaced(sarif) as file:
+                file.write(self._sarif.json())
         if not self._as_json:
             self._console.print(summary_table(self.tally))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ..common import context_option, json_option, run_async, store_option
+from ..output_file import output_option
 from ..terminal.output import console, note, say_hanging, say_json
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ _FILES = (".jsonl", ".ndjson", ".json", ".gz")
 @click.option("--policy", "policies", metavar="FILE", multiple=True, help="Judge by these files instead.")
 @context_option
 @store_option
+@output_option
 @json_option
 def explain(
     run: str,

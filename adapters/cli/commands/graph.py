@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..common import check_format, context_option, format_option, json_option, output_option, write_document
+from ..common import check_format, context_option, format_option, json_option, write_document
+from ..output_file import output_option
 
 if TYPE_CHECKING:
     from proctor.policies import Monitor, Policy
@@ -30,7 +31,6 @@ def graph(
     trace: str | None,
     format: str | None,
     context: tuple[str, ...],
-    output: str | None,
     as_json: bool,
 ) -> None:
     """Draw the rules about order and the nets of policy files, stacked in the order given.
@@ -51,9 +51,9 @@ def graph(
     policy = merge_policies(read_policies(files))
     monitor = _monitor(policy, trace, format, context) if trace else None
     if as_json:
-        write_document(encoded(draw(policy, monitor)), output)
+        write_document(encoded(draw(policy, monitor)))
     else:
-        write_document(printable_lines((draw_svg if as_svg else draw_mermaid)(policy, monitor)), output)
+        write_document(printable_lines((draw_svg if as_svg else draw_mermaid)(policy, monitor)))
 
 
 def _monitor(policy: Policy, trace: str, format: str | None, context: Sequence[str]) -> Monitor:

@@ -7,7 +7,8 @@ from typing import Any
 
 import click
 
-from ..common import context_option, json_option, output_option, policy_option, store_option, write_document
+from ..common import context_option, json_option, policy_option, store_option, write_document
+from ..output_file import output_option
 from ..terminal.output import say, say_json
 
 
@@ -51,7 +52,6 @@ def settings(
     store: str | None,
     context: tuple[str, ...],
     as_managed: bool,
-    output: str | None,
     as_json: bool,
 ) -> None:
     """Print the hooks as they stand in the client's settings; with --json on one line."""
@@ -64,7 +64,7 @@ def settings(
     wanted = managed(found) if as_managed else {"hooks": found}
     encoded = msgspec.json.encode(wanted)
     written = encoded if as_json else msgspec.json.format(encoded, indent=2)
-    write_document(printable_json(written.decode()), output)
+    write_document(printable_json(written.decode()))
 
 
 @hook.command("remove", short_help="Take the hooks out again.")

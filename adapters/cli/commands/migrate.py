@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import click
 
-from ..common import json_option, output_option, write_document
+from ..common import json_option, write_document
+from ..output_file import output_option, output_parameter, replaced, written_to
 from ..terminal.output import note, say_json
 
 
 @click.command()
 @click.argument("file", metavar="FILE")
 @click.option("--write", is_flag=True, help="Change the file instead of printing.")
-@output_option
+@output_parameter
 @json_option
 def migrate(file: str, write: bool, output: str | None, as_json: bool) -> None:
     """Rewrite a policy file in the standard spelling, as YAML; comments are kept."""
@@ -30,23 +31,25 @@ def migrate(file: str, write: bool, output: str | None, as_json: bool) -> None:
     if write and Path(file).suffix.lower() not in (".yaml", ".yml"):
         raise click.UsageError(f"`{file}` would hold YAML under another name; print it and choose a name")
     if write:
-        Path(file).write_text(written, encoding="utf-8")
-    if as_json:
-        say_json({"file": name, "changed": written != text, "written": write, "text": written})
-    elif write:
-        note(f"{name}: {'rewritten' if written != text else 'nothing to change'}")
-    else:
-        write_document(written, output)
+        with replaced(file) as whole:
+            whole.write(written.encode())
+    with written_to(output):
+        if as_json:
+            say_json({"file": name, "changed": written != text, "written": write, "text": written})
+        elif write:
+            note(f"{name}: {'rewritten' if written != text else 'nothing to change'}")
+        else:
+            write_document(written)
 
 
 @click.command()
 @output_option
 @json_option
-def schema(output: str | None, as_json: bool) -> None:
+def schema(as_json: bool) -> None:
     """Print the JSON Schema of policy files, for editors. With --json on one line."""
     import msgspec
 
     from proctor.policies.reading.schema import json_schema
 
     made = msgspec.json.encode(json_schema())
-    write_document((made if as_json else msgspec.json.format(made, indent=2)).decode(), output)
+    write_document((made if as_json else msgspec.json.format(made, indent=2)).decode())

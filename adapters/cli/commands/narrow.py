@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ..common import check_format, context_option, format_option, json_option, policy_option
+from ..output_file import output_option
 from ..terminal.output import say, say_json
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 @policy_option
 @format_option
 @context_option
+@output_option
 @json_option
 def narrow(
     trace: str,

@@ -9,6 +9,7 @@ import click
 
 from ..common import json_option, run_async, store_option
 from ..moments import Moment, amount, took
+from ..output_file import output_option
 from ..terminal.output import console, note, say_json
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ _PROMPT_ROOM = 20
     "--limit", type=click.IntRange(min=1), default=20, show_default=True, metavar="N", help="At most so many."
 )
 @store_option
+@output_option
 @json_option
 def runs(
     statuses: tuple[Any, ...],

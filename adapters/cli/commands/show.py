@@ -8,6 +8,7 @@ import click
 
 from ..common import json_option, run_async, store_option
 from ..moments import amount, took
+from ..output_file import output_option
 
 if TYPE_CHECKING:
     from proctor.supervisor.ports import RunInfo
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("run", metavar="RUN")
 @store_option
+@output_option
 @json_option
 def show(run: str, store: str | None, as_json: bool) -> None:
     """Show a stored run, event by event. RUN is an id, the beginning of one, or `last`."""

@@ -9,6 +9,7 @@ import click
 
 from ..common import json_option
 from ..exits import FINE, VIOLATED
+from ..output_file import output_option
 from ..terminal.output import console, say, say_json
 
 if TYPE_CHECKING:
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
 @click.command(name="test")
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
+@output_option
 @json_option
 def test(files: tuple[str, ...], as_json: bool) -> int:
     """Run the unit tests of policies: sessions given as lists of calls, with the decisions expected.

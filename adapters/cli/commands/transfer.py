@@ -8,7 +8,8 @@ from typing import IO, TYPE_CHECKING
 import click
 import msgspec
 
-from ..common import json_option, output_option, run_async, store_option
+from ..common import json_option, run_async, store_option
+from ..output_file import output_parameter, replaced
 from ..terminal.output import note, say, say_json
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 @click.command("export")
 @click.option("--session", metavar="ID", help="Of one session only.")
-@output_option
+@output_parameter
 @store_option
 @json_option
 def export(session: str | None, output: str | None, store: str | None, as_json: bool) -> None:
@@ -39,10 +40,10 @@ def export(session: str | None, output: str | None, store: str | None, as_json: 
         file.flush()
         return count
 
-    if output is None:
+    if output is None or output == "-":
         run_async(lambda: exported(sys.stdout.buffer))
         return
-    with open(output, "wb") as file:
+    with replaced(output) as file:
         count = run_async(lambda: exported(file))
     if as_json:
         say_json({"lines": count, "file": output})
