@@ -13,7 +13,8 @@ from ..kit.launch_options import policy_parts
 from ..kit.tasks import helpers
 from .downstream import Downstream
 from .names import Naming
-from .session import ProxySession
+from .protocol import named_keys
+from .session import KEYS, ProxySession
 from .upstream import Upstream
 
 
@@ -62,7 +63,7 @@ class McpProxyAdapter:
 
     def compile(self, policy: Policy) -> LaunchOptions:
         """Nothing is expressed beforehand; the list of tools is narrowed as the run goes on."""
-        return LaunchOptions(unexpressed=policy_parts(policy))
+        return LaunchOptions(options={KEYS: sorted(named_keys(policy))}, unexpressed=policy_parts(policy))
 
     @asynccontextmanager
     async def open(self, launch: Launch) -> AsyncIterator[Provider]:

@@ -6,16 +6,18 @@ from collections.abc import Callable
 from uuid import uuid4
 
 import anyio
+import msgspec
 import uvicorn
 from anyio.abc import TaskGroup, TaskStatus
 from mcp.server.streamable_http import StreamableHTTPServerTransport
 from mcp.server.transport_security import TransportSecurityMiddleware, TransportSecuritySettings
 from starlette.applications import Starlette
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse
 from starlette.routing import Route
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
+from ..kit.byte_lines import MAX_LINE_BYTES
 from ..kit.http_server import Server, listening, url_of
 from .downstream import Serve
 
@@ -74,6 +76,7 @@ class _Endpoint:
         self._security = TransportSecurityMiddleware(_LOCAL)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        receive = _bounded(receive)
         known = Request(scope).headers.get(_SESSION_HEADER)
         if known is None:
             await self._open(scope, receive, send)
@@ -90,6 +93,10 @@ class _Endpoint:
         stranger = await self._security.validate_request(request, is_post=request.method == "POST")
         if stranger is not None:  # before anything is started: the server behind is a process
             await stranger(scope, receive, send)
+            return
+        receive, hello = await _first_message(request, receive)
+        if not hello:
+            await _refused("a session begins with `initialize`", 400)(scope, receive, send)
             return
         session_id = uuid4().hex
         transport = StreamableHTTPServerTransport(mcp_session_id=session_id, security_settings=_LOCAL)
@@ -122,6 +129,36 @@ class _Endpoint:
             if not transport.is_terminated:
                 with anyio.CancelScope(shield=True):
                     await transport.terminate()
+
+
+async def _first_message(request: Request, receive: Receive) -> tuple[Receive, bool]:
+    """The body to be read again, and whether it asks for a session: what does not starts no server."""
+    if request.method != "POST":
+        return receive, False
+    try:
+        body = await Request(request.scope, receive).body()
+        message = msgspec.json.decode(body)
+    except (ClientDisconnect, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return receive, False
+    rest: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def again() -> Message:
+        return rest.pop() if rest else await receive()
+
+    return again, isinstance(message, dict) and message.get("method") == "initialize"
+
+
+def _bounded(receive: Receive) -> Receive:
+    """A request that is cut off where its body grows past what a message may have."""
+    left = MAX_LINE_BYTES
+
+    async def counted() -> Message:
+        nonlocal left
+        message = await receive()
+        left -= len(message.get("body", b""))
+        return message if left >= 0 else {"type": "http.disconnect"}
+
+    return counted
 
 
 def _refused(why: str, status: int) -> JSONResponse:

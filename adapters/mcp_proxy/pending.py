@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, TypeAlias
+from collections.abc import Iterator, Mapping
+from itertools import count
+from typing import Any
 
 import anyio
 from mcp.shared.message import MessageMetadata, ServerMessageMetadata
@@ -15,9 +16,13 @@ from .wire import RequestId
 
 
 class PendingRequest:
-    """A request that is only passed on."""
+    """A request that is only passed on: `id` is the client's own, `withdrawn` whether the client has cancelled it."""
 
-    __slots__ = ()
+    __slots__ = ("id", "withdrawn")
+
+    def __init__(self, id: RequestId) -> None:
+        self.id = id
+        self.withdrawn = False
 
 
 class Handshake(PendingRequest):
@@ -31,7 +36,8 @@ class Listing(PendingRequest):
 
     __slots__ = ("first",)
 
-    def __init__(self, *, first: bool) -> None:
+    def __init__(self, id: RequestId, *, first: bool) -> None:
+        super().__init__(id)
         self.first = first
 
 
@@ -40,23 +46,77 @@ class PendingCall(PendingRequest):
 
     __slots__ = ("call", "progress", "running", "scope")
 
-    def __init__(self, call: ToolCall, progress: RequestId | None) -> None:
+    def __init__(self, id: RequestId, call: ToolCall, progress: RequestId | None) -> None:
+        super().__init__(id)
         self.call = call
         self.progress = progress
         self.running = False
         self.scope = anyio.CancelScope()
 
 
-Pending: TypeAlias = dict[RequestId, PendingRequest]
+class Pending:
+    """What a client has asked for and has no answer to.
+
+    The server is asked under numbers of the proxy's own: servers read ids as their language does (2**53 + 1 is 2**53
+    in JavaScript), and answer what was cancelled when its id may be another request's already.
+    """
+
+    def __init__(self) -> None:
+        self._by_id: dict[RequestId, PendingRequest] = {}
+        self._by_number: dict[int, PendingRequest] = {}
+        self._numbers = count(1)
+
+    def __iter__(self) -> Iterator[PendingRequest]:
+        """Those the client waits for, and calls that it has withdrawn and the server works on still."""
+        return iter([*{id(asked): asked for asked in (*self._by_id.values(), *self._by_number.values())}.values()])
+
+    def has(self, request_id: Any) -> bool:
+        """Whether the client waits for an answer under this id."""
+        return request_id in self._by_id
+
+    def add(self, asked: PendingRequest) -> None:
+        """The client asks."""
+        self._by_id[asked.id] = asked
+
+    def passed_on(self, asked: PendingRequest) -> int:
+        """It goes to the server; gives the number it is asked under."""
+        number = next(self._numbers)
+        self._by_number[number] = asked
+        return number
+
+    def withdraw(self, request_id: Any) -> tuple[PendingRequest, int | None] | None:
+        """What the client cancels by its id, and the number the server knows it by, if it does; None if nothing."""
+        usable = isinstance(request_id, str | int) and not isinstance(request_id, bool)
+        asked = self._by_id.get(request_id) if usable else None
+        if asked is None:
+            return None
+        number = next((number for number, each in self._by_number.items() if each is asked), None)
+        if number is not None and not isinstance(asked, Handshake):
+            asked.withdrawn = True
+            del self._by_id[asked.id]
+        return asked, number
+
+    def answered(self, number: Any) -> PendingRequest | None:
+        """What the server answers; None for what it was not asked."""
+        asked = self._by_number.pop(number, None) if isinstance(number, int) else None
+        if asked is not None and not asked.withdrawn:
+            self._by_id.pop(asked.id, None)
+        return asked
+
+    def drop(self, asked: PendingRequest) -> None:
+        """Nobody waits for it any more."""
+        if self._by_id.get(asked.id) is asked:
+            del self._by_id[asked.id]
+        self._by_number = {number: each for number, each in self._by_number.items() if each is not asked}
 
 
 def asked_for(message: JSONRPCRequest) -> PendingRequest:
     """What a request that is no tool call asks for."""
     if message.method == "initialize":
-        return Handshake()
+        return Handshake(message.id)
     if message.method == "tools/list":
-        return Listing(first=not (message.params or {}).get("cursor"))
-    return PendingRequest()
+        return Listing(message.id, first=not (message.params or {}).get("cursor"))
+    return PendingRequest(message.id)
 
 
 def progress_token(params: Mapping[str, Any]) -> RequestId | None:
@@ -71,6 +131,6 @@ def about(message: Any, pending: Pending) -> MessageMetadata:
     token = (message.params or {}).get("progressToken")
     if token is None:
         return None
-    found = (key for key, asked in pending.items() if isinstance(asked, PendingCall) and asked.progress == token)
+    found = (asked.id for asked in pending if isinstance(asked, PendingCall) and asked.progress == token)
     request_id = next(found, None)
     return None if request_id is None else ServerMessageMetadata(related_request_id=request_id)

@@ -6,8 +6,17 @@ on what it did not judge: servers differ in how they read a `tools/call` whose i
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+import unicodedata
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Final
+
+import msgspec
+
+from proctor.policies.policy import Policy, members_of
+from proctor.policies.values.paths import keys_of
+
+from .wire import printable
 
 TOOL_CALL: Final = "tools/call"
 
@@ -40,13 +49,18 @@ NOTICES: Final = frozenset(
 )
 """The notifications a client sends."""
 
+_LONGEST_NAME: Final = 256
 _CALL_FIELDS: Final = frozenset({"_meta", "arguments", "name"})
 
 
-def call_problem(params: Mapping[str, Any]) -> str | None:
+def call_problem(params: Mapping[str, Any], keys: Collection[str] = ()) -> str | None:
     """Why the parameters of a tool call cannot be judged as what a server will read; None if they can.
 
     Some servers read keys without regard to case, and of two such keys the last (Go's encoding/json does).
+
+    Args:
+        params: those of the call.
+        keys: keys of inputs that the policy names.
     """
     if "task" in params:
         return "a tool call as a task cannot be held at the gate; call it without `task`"
@@ -56,13 +70,49 @@ def call_problem(params: Mapping[str, Any]) -> str | None:
     arguments = params.get("arguments")
     if not isinstance(params.get("name"), str) or not isinstance(arguments, dict | None):
         return "a tool call needs a `name` and, in `arguments`, an object"
-    return _ambiguous(arguments or {})
+    if _looks_otherwise(params["name"]):
+        return "the tool's name is none: it is empty, too long, or not spelt as it is compared"
+    return _ambiguous(arguments or {}, {key.casefold(): key for key in keys}, frozenset(keys))
 
 
-def _ambiguous(arguments: Mapping[str, Any]) -> str | None:
-    seen: dict[str, str] = {}
-    for key in arguments:
-        other = seen.setdefault(key.casefold(), key)
-        if other != key:
-            return f"the arguments `{other}` and `{key}` differ in case only; a server may take either for the other"
+def _looks_otherwise(name: str) -> bool:
+    """Whether a server could take the name for another: blanks around it, what does not show, other forms."""
+    shows = name.isprintable() and name == name.strip() and name == unicodedata.normalize("NFKC", name)
+    return not (shows and 0 < len(name) <= _LONGEST_NAME)
+
+
+def _ambiguous(value: Any, folded: Mapping[str, str], keys: Collection[str]) -> str | None:
+    """Why a value is not the same for every server, at any depth; `folded` are the policy's `keys` by their fold."""
+    rest = [value]
+    while rest:
+        each = rest.pop()
+        if isinstance(each, float) and not math.isfinite(each):
+            return "the arguments have a number that JSON does not have"
+        if isinstance(each, list):
+            rest += each
+        if not isinstance(each, dict):
+            continue
+        rest += each.values()
+        seen: dict[str, str] = {}
+        for key in each:
+            fold = key.casefold()
+            other = seen.setdefault(fold, key)
+            if other == key and key not in keys:
+                other = folded.get(fold, key)
+            if other != key:
+                either = f"`{printable(other)}` and `{printable(key)}`"
+                return f"the arguments {either} differ in case only; a server may take either for the other"
     return None
+
+
+def named_keys(policy: Policy) -> frozenset[str]:
+    """The keys of every path that a policy has, wherever it stands."""
+    return frozenset(key for member in members_of(policy) for key in _keys(msgspec.to_builtins(member)))
+
+
+def _keys(written: Any) -> Iterator[str]:
+    if isinstance(written, str):
+        yield from keys_of(written) if written.startswith("$") else ()
+    elif isinstance(written, Mapping | list | tuple):
+        for each in written.values() if isinstance(written, Mapping) else written:
+            yield from _keys(each)

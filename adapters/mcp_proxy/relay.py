@@ -21,7 +21,7 @@ from proctor.supervisor.ports import Gate
 
 from . import protocol, wire
 from .names import Naming
-from .pending import Handshake, Listing, Pending, PendingCall, about, asked_for, progress_token
+from .pending import Handshake, Listing, Pending, PendingCall, PendingRequest, about, asked_for, progress_token
 from .tool_list import ToolList
 from .visibility import Visibility
 
@@ -33,7 +33,8 @@ HANDSHAKE_S = 50.0
 class Desk(msgspec.Struct, frozen=True, kw_only=True):
     """What the connections of one run share.
 
-    `report` returns when an event was judged; `new_id` names calls; `warn` tells the operator.
+    `report` returns when an event was judged; `new_id` names calls; `warn` tells the operator; `keys` are those of
+    inputs that the policy names.
     """
 
     gate: Gate
@@ -42,6 +43,7 @@ class Desk(msgspec.Struct, frozen=True, kw_only=True):
     visibility: Visibility
     new_id: Callable[[], str]
     warn: Callable[[str], None]
+    keys: frozenset[str] = frozenset()
 
 
 class Relay:
@@ -59,7 +61,7 @@ class Relay:
         self._desk = desk
         self._from_client, self._to_client = client
         self._from_server, self._to_server = server
-        self._pending: Pending = {}
+        self._pending = Pending()
         self._asked_by_server: set[wire.RequestId] = set()
         self._tools = ToolList(desk.naming, desk.visibility)
         self._version: str | None = None
@@ -77,26 +79,27 @@ class Relay:
 
     async def wind_up(self) -> None:
         """Let the calls at the gate have their answers, then refuse what the server still works on."""
-        while any(isinstance(asked, PendingCall) and not asked.running for asked in self._pending.values()):
+        while any(isinstance(asked, PendingCall) and not asked.running for asked in self._pending):
             self._quiet = anyio.Event()
             await self._quiet.wait()
-        for request_id, asked in list(self._pending.items()):
-            self._pending.pop(request_id, None)
-            if isinstance(asked, PendingCall):
-                await self._tell(wire.refusal(request_id, tell_model_default(asked.call.name)))
+        for asked in self._pending:
+            self._pending.drop(asked)
+            if isinstance(asked, PendingCall) and not asked.withdrawn:
+                await self._tell(wire.refusal(asked.id, tell_model_default(asked.call.name)))
 
     async def answer_for_the_server(self, why: str) -> None:
         """Answer every open request with an error, as the server will not."""
-        for request_id, asked in list(self._pending.items()):
-            if isinstance(asked, PendingCall) and not asked.running:
-                asked.scope.cancel()
-                await self._tell(wire.refusal(request_id, why))
-            elif isinstance(asked, PendingCall):
-                await self._failed(asked, why)
-                await self._tell(wire.refusal(request_id, why))
-            else:
-                await self._tell(wire.failure(request_id, wire.INTERNAL_ERROR, why))
-        self._pending.clear()
+        for asked in self._pending:
+            self._pending.drop(asked)
+            if isinstance(asked, PendingCall):
+                if asked.running:
+                    await self._failed(asked, why)
+                else:
+                    asked.scope.cancel()
+                if not asked.withdrawn:
+                    await self._tell(wire.refusal(asked.id, why))
+            elif not asked.withdrawn:
+                await self._tell(wire.failure(asked.id, wire.INTERNAL_ERROR, why))
 
     async def _serve_client(self, tasks: TaskGroup) -> None:
         async for item in self._from_client:
@@ -126,7 +129,7 @@ class Relay:
             await self._tell(wire.failure(None, wire.INVALID_REQUEST, why))
 
     async def _asked(self, message: JSONRPCRequest, tasks: TaskGroup) -> None:
-        if message.id in self._pending:
+        if self._pending.has(message.id):
             why = f"the request id `{message.id}` is in use"
             await self._tell(wire.failure(message.id, wire.INVALID_REQUEST, why))
         elif message.method == protocol.TOOL_CALL:
@@ -141,25 +144,27 @@ class Relay:
             )
             await self._tell(wire.failure(message.id, wire.METHOD_NOT_FOUND, why))
         else:
-            asked = self._pending[message.id] = asked_for(message)
+            asked = asked_for(message)
+            self._pending.add(asked)
             if isinstance(asked, Handshake):
                 tasks.start_soon(self._expect, asked)
-            await self._pass_on(message)
+            await self._request(message, asked)
 
     async def _expect(self, handshake: Handshake) -> None:
         await anyio.sleep(HANDSHAKE_S)
-        if handshake in self._pending.values():
+        if handshake in self._pending:
             raise ProviderError(f"the MCP server did not answer `initialize` within {HANDSHAKE_S:g} seconds")
 
     async def _called(self, message: JSONRPCRequest, tasks: TaskGroup) -> None:
         params = message.params or {}
-        problem = protocol.call_problem(params)
+        problem = protocol.call_problem(params, self._desk.keys)
         if problem is not None:
             await self._tell(wire.failure(message.id, wire.INVALID_PARAMS, problem))
             return
         judged = self._desk.naming.judged(params["name"])
         call = ToolCall(id=self._desk.new_id(), name=judged, input=params.get("arguments") or {})
-        pending = self._pending[message.id] = PendingCall(call, progress_token(params))
+        pending = PendingCall(message.id, call, progress_token(params))
+        self._pending.add(pending)
         tasks.start_soon(self._gate, message, pending)
 
     async def _gate(self, message: JSONRPCRequest, pending: PendingCall) -> None:
@@ -171,7 +176,7 @@ class Relay:
                 await self._tell(refused)
         finally:
             if not pending.running:
-                self._pending.pop(message.id, None)
+                self._pending.drop(pending)
             self._quiet.set()
 
     async def _decided(self, message: JSONRPCRequest, pending: PendingCall) -> SessionMessage | None:
@@ -188,25 +193,29 @@ class Relay:
             params = {**(message.params or {}), "arguments": answer.input}
             message = message.model_copy(update={"params": params})
         pending.running = True
-        await self._pass_on(message)
+        await self._request(message, pending)
         return None
 
     async def _withdrawn(self, message: JSONRPCNotification) -> None:
-        request_id: Any = (message.params or {}).get("requestId")
-        asked = self._pending.get(request_id) if isinstance(request_id, str | int) else None
+        """The client cancels a request; a call that the server has may do its work still, so it stays open."""
+        params = message.params or {}
+        found = self._pending.withdraw(params.get("requestId"))
+        if found is None:
+            return  # answered already, or never asked
+        asked, number = found
         if isinstance(asked, PendingCall) and not asked.running:
             asked.scope.cancel()
-            return
-        if isinstance(asked, PendingCall):
-            del self._pending[request_id]
-            await self._failed(asked, "cancelled by the client")
-        await self._pass_on(message)
+        elif number is not None:
+            await self._pass_on(message.model_copy(update={"params": {**params, "requestId": number}}))
 
     async def _tell(self, item: SessionMessage) -> None:
         try:
             await self._to_client.send(item)
         except (anyio.ClosedResourceError, anyio.BrokenResourceError):
             return  # the client's end is dealt with where its messages are read
+
+    async def _request(self, message: JSONRPCRequest, asked: PendingRequest) -> None:
+        await self._pass_on(message.model_copy(update={"id": self._pending.passed_on(asked)}))
 
     async def _pass_on(self, message: Any) -> None:
         headers = {"mcp-protocol-version": self._version} if self._version else None
@@ -220,27 +229,36 @@ class Relay:
             if isinstance(item, Exception):
                 self._desk.warn(f"the MCP server wrote what is no message: {wire.unread(item)}")
                 continue
-            await self._tell(await self._said(item))
+            answer = await self._said(item)
+            if answer is not None:
+                await self._tell(answer)
         self._lost = True
         await self.answer_for_the_server(LOST)
         tasks.cancel_scope.cancel()
 
-    async def _said(self, item: SessionMessage) -> SessionMessage:
+    async def _said(self, item: SessionMessage) -> SessionMessage | None:
+        """What the client is told of a message of the server, if anything."""
         message = item.message
         if isinstance(message, JSONRPCRequest):
             self._asked_by_server.add(message.id)
         if not isinstance(message, JSONRPCResponse | JSONRPCError):
             return wire.outgoing(message, about(message, self._pending))
-        asked = self._pending.pop(message.id, None) if message.id is not None else None
+        asked = self._pending.answered(message.id)
+        if asked is None:
+            self._desk.warn("the MCP server answered what it was not asked; the answer is dropped")
+            return None
         if isinstance(asked, PendingCall):
             await self._outcome(asked, message)
         if isinstance(message, JSONRPCResponse):
-            if isinstance(asked, Handshake):
-                self._version = message.result.get("protocolVersion")
-                message = message.model_copy(update={"result": wire.greeting(message.result)})
-            elif isinstance(asked, Listing):
-                message = message.model_copy(update={"result": self._tools.page(message.result, first=asked.first)})
-        return wire.outgoing(message)
+            message = message.model_copy(update={"result": self._result(asked, message.result)})
+        return None if asked.withdrawn else wire.outgoing(message.model_copy(update={"id": asked.id}))
+
+    def _result(self, asked: PendingRequest, result: dict[str, Any]) -> dict[str, Any]:
+        """What a server returned, as its client gets it."""
+        if isinstance(asked, Handshake):
+            self._version = result.get("protocolVersion")
+            return wire.greeting(result)
+        return self._tools.page(result, first=asked.first) if isinstance(asked, Listing) else result
 
     async def _announce(self) -> None:
         seen = 0

@@ -23,6 +23,8 @@ from .visibility import Visibility
 from .wire import Incoming, Outgoing
 
 INTERRUPT_S = 3.0
+KEYS = "keys"
+"""The launch option with the keys of inputs that the policy names."""
 
 
 class ProxySession:
@@ -54,6 +56,7 @@ class ProxySession:
             visibility=Visibility(launch.narrow, offered),
             new_id=lambda: f"call-{next(numbers)}",
             warn=warn,
+            keys=frozenset(launch.options.options.get(KEYS, ())),
         )
 
     def events(self) -> AsyncIterator[Event]:

@@ -15,6 +15,10 @@ import anyio.lowlevel
 from mcp.shared.message import SessionMessage
 from mcp.types import jsonrpc_message_adapter
 
+from proctor.supervisor.errors import ProviderError
+
+from ..kit.byte_lines import MAX_LINE_BYTES
+
 _CHUNK: Final = 65536
 
 
@@ -27,12 +31,17 @@ class StdioClient:
         self._writing = anyio.Lock()
 
     async def __aiter__(self) -> AsyncIterator[SessionMessage | Exception]:
-        rest = b""
+        rest = bytearray()
         while chunk := await self._chunk():
-            *lines, rest = (rest + chunk).split(b"\n") if b"\n" in chunk else (rest + chunk,)
-            for line in lines:
-                if line.strip():
-                    yield _parsed(line)
+            rest += chunk
+            if b"\n" in chunk:
+                *lines, end = bytes(rest).split(b"\n")
+                rest = bytearray(end)
+                for line in lines:
+                    if line.strip():
+                        yield _parsed(line)
+            elif len(rest) > MAX_LINE_BYTES:
+                raise ProviderError(f"the client wrote a line of more than {MAX_LINE_BYTES:,} bytes")
 
     async def send(self, item: SessionMessage, /) -> None:
         """Write one message. Raises anyio.BrokenResourceError when the client is gone."""

@@ -44,6 +44,14 @@ def problems(path: str, where: Where = ()) -> Iterator[Complaint]:
         yield where, str(error)
 
 
+def keys_of(path: str) -> tuple[str, ...]:
+    """The keys that a path has; none if it is no path."""
+    try:
+        return tuple(argument for kind, argument in _parse(path) if kind == "key")
+    except _BadPathError:
+        return ()
+
+
 @lru_cache(maxsize=4096)
 def compile_path(path: str, loose: bool = False) -> PathFn:
     """The function from a document to the values at `path`; `loose` compares filters as a call's input."""

@@ -3,72 +3,13 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
-import urllib.error
-import urllib.request
 from pathlib import Path
 from typing import Any
 
 import pytest
-
-from proctor.supervisor.testing.patience import PATIENCE_S
+from proxy_processes import HELLO, READY, ProxyOverHttp, last_ping, post, talk
 
 pytest.importorskip("mcp", reason="needs the MCP library: pip install 'proctor[mcp]'")
-
-SERVER = Path(__file__).parents[1] / "adapters" / "mcp_proxy" / "quick_server.py"
-PROXY = "from proctor.adapters.cli import main; main()"
-POLICY = "{name: p, tool_rules: [{deny: [write], action: deny}]}"
-HELLO = {
-    "jsonrpc": "2.0",
-    "id": "hello",
-    "method": "initialize",
-    "params": {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}},
-}
-READY = {"jsonrpc": "2.0", "method": "notifications/initialized"}
-
-
-def command(folder: Path, *more: str, policy: str = POLICY) -> list[str]:
-    """A proxy before the server that writes files."""
-    (folder / "policy.yaml").write_text(policy)
-    options = ["--policy", str(folder / "policy.yaml"), "--store", str(folder / "store.db"), *more]
-    return [sys.executable, "-c", PROXY, "mcp", *options, "--", sys.executable, "-S", str(SERVER)]
-
-
-def talk(folder: Path, *lines: str, ids: tuple[int, ...] = ()) -> tuple[list[dict[str, Any]], str]:
-    """What the client is answered to these lines, after a handshake, and what the server was asked.
-
-    It hangs up when its last ping and the requests with `ids` are answered.
-    """
-    left: set[Any] = {"last", *ids}
-    log = folder / "asked.log"
-    sent = "".join(f"{line}\n" for line in (json.dumps(HELLO), json.dumps(READY), *lines, last_ping()))
-    with subprocess.Popen(
-        command(folder),
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-        env={"PATH": "/usr/bin:/bin", "QUICK_LOG": str(log)},
-    ) as proxy:
-        assert proxy.stdin is not None
-        assert proxy.stdout is not None
-        proxy.stdin.write(sent)
-        proxy.stdin.flush()
-        answers = []
-        for line in proxy.stdout:
-            answers.append(json.loads(line))
-            left.discard(answers[-1].get("id"))
-            if not left:
-                break
-        proxy.stdin.close()
-        proxy.wait(PATIENCE_S)
-    return answers, log.read_text()
-
-
-def last_ping() -> str:
-    """The request whose answer comes after everything before it was dealt with."""
-    return json.dumps({"jsonrpc": "2.0", "id": "last", "method": "ping"})
 
 
 def write(folder: Path, **message: Any) -> str:
@@ -157,7 +98,7 @@ def test_an_answer_that_nobody_asked_for_is_dropped(tmp_path: Path) -> None:
 @pytest.mark.parametrize("odd", [None, 1.5, True, {}], ids=str)
 def test_over_http_too(tmp_path: Path, odd: Any) -> None:
     """The same message, posted to a session."""
-    with proxy_over_http(tmp_path) as (url, log):
+    with ProxyOverHttp(tmp_path) as (url, log):
         session = post(url, HELLO)[1]["mcp-session-id"]
         post(url, READY, **{"mcp-session-id": session})
         post(url, json.loads(write(tmp_path, id=odd)), **{"mcp-session-id": session})
@@ -169,49 +110,8 @@ def test_over_http_too(tmp_path: Path, odd: Any) -> None:
 @pytest.mark.parametrize("header", [{"origin": "http://evil.example"}, {"host": "evil.example"}], ids=str)
 def test_a_page_of_another_origin_starts_no_server(tmp_path: Path, header: dict[str, str]) -> None:
     """DNS rebinding: origin and host are looked at before the server's process is started."""
-    with proxy_over_http(tmp_path) as (url, log):
+    with ProxyOverHttp(tmp_path) as (url, log):
         status, _ = post(url, HELLO, **header)
 
         assert status in (403, 421)
         assert not log.exists()
-
-
-class proxy_over_http:  # noqa: N801 - a context manager
-    """A proxy that listens on a free port; gives its URL and what its server was asked."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-
-    def __enter__(self) -> tuple[str, Path]:
-        log = self.folder / "asked.log"
-        self.process = subprocess.Popen(
-            command(self.folder, "--listen", "127.0.0.1:0"),
-            stdin=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-            env={"PATH": "/usr/bin:/bin", "QUICK_LOG": str(log)},
-        )
-        assert self.process.stderr is not None
-        for line in self.process.stderr:
-            if "listening on " in line:
-                return line.rpartition("listening on ")[2].strip(), log
-        raise AssertionError("the proxy did not start")
-
-    def __exit__(self, *_: object) -> None:
-        self.process.terminate()
-        assert self.process.stderr is not None
-        self.process.stderr.close()
-        self.process.wait(PATIENCE_S)
-
-
-def post(url: str, message: Any, **headers: str) -> tuple[int, dict[str, str]]:
-    """The status and headers of the answer."""
-    both = {"content-type": "application/json", "accept": "application/json, text/event-stream", **headers}
-    request = urllib.request.Request(url, json.dumps(message).encode(), both, method="POST")
-    try:
-        with urllib.request.urlopen(request, timeout=PATIENCE_S) as answer:
-            answer.read()
-            return answer.status, {key.lower(): value for key, value in answer.headers.items()}
-    except urllib.error.HTTPError as error:
-        with error:
-            return error.code, {}

@@ -1,0 +1,56 @@
+"""An MCP server that takes what it should not: ids as JavaScript's numbers, late answers to what was withdrawn.
+
+A tool whose name begins with `hold` is answered by the next call of `release`, whatever became of it, and every other
+one at once; `_test` in the name makes it fail. Each line that arrives is written down as it came.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+TEXT = [{"type": "text", "text": "done"}]
+
+
+def as_javascript(id: Any) -> Any:
+    """A request's id as a server written in JavaScript has it."""
+    return int(float(id)) if isinstance(id, int) else id
+
+
+def said(id: Any, result: dict[str, Any]) -> None:
+    """One answer."""
+    print(json.dumps({"jsonrpc": "2.0", "id": as_javascript(id), "result": result}), flush=True)
+
+
+def main() -> None:
+    """Answer until the client hangs up."""
+    held: list[tuple[Any, str]] = []
+    log = Path(os.environ["QUICK_LOG"])
+    for line in sys.stdin:
+        with log.open("a") as file:
+            file.write(line)
+        message = json.loads(line)
+        if "method" not in message or "id" not in message:
+            continue
+        id, params = message["id"], message.get("params") or {}
+        if message["method"] == "initialize":
+            about = {"name": "lenient", "version": "1"}
+            version = params["protocolVersion"]
+            said(id, {"protocolVersion": version, "capabilities": {"tools": {}}, "serverInfo": about})
+            print(json.dumps({"jsonrpc": "2.0", "id": 1, "method": "ping"}), flush=True)
+        elif message["method"] != "tools/call":
+            said(id, {})
+        elif params["name"].startswith("hold"):
+            held.append((id, params["name"]))
+        else:
+            ended = held if params["name"] == "release" else []
+            for each, name in [*ended, (id, params["name"])]:
+                said(each, {"content": TEXT, "isError": "_test" in name})
+            ended.clear()
+
+
+if __name__ == "__main__":
+    main()

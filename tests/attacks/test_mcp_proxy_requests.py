@@ -1,0 +1,232 @@
+"""What an MCP server is asked, and what it answers, is what `proctor mcp` judged: ids, names, arguments, bytes."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from proxy_processes import HELLO, LENIENT, READY, call, command, environment, error_code, talk
+
+from proctor.supervisor.testing.patience import PATIENCE_S
+
+pytest.importorskip("mcp", reason="needs the MCP library: pip install 'proctor[mcp]'")
+
+DEPLOY = "{name: p, on_violation: deny, rules: [{type: before, first: hold%s, then: deploy}]}"
+PATHS = (
+    "{name: p, on_violation: deny, tool_rules: [{deny: [{tool: save, where: [{path: $.to.path, regex: ^/etc}]}]}]}"
+)
+
+
+class Talk:
+    """A client that writes lines of its own before the server that takes what it should not."""
+
+    def __init__(self, folder: Path, policy: str) -> None:
+        self._folder = folder
+        self._process = subprocess.Popen(
+            command(folder, policy=policy, server=LENIENT),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env=environment(folder),
+            text=True,
+        )
+        self.answers: dict[Any, dict[str, Any]] = {}
+        self.send(json.dumps(HELLO), json.dumps(READY))
+        self.until("hello")
+
+    def send(self, *lines: str) -> None:
+        """Write lines."""
+        assert self._process.stdin is not None
+        self._process.stdin.write("".join(f"{line}\n" for line in lines))
+        self._process.stdin.flush()
+
+    def until(self, id: Any) -> dict[str, Any]:
+        """The answer to a request; those that come before it are kept."""
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            message: dict[str, Any] = json.loads(line)
+            if "method" not in message:
+                self.answers[message.get("id")] = message
+                if message.get("id") == id:
+                    return message
+        raise AssertionError("the proxy ended")
+
+    def call(self, tool: str, id: Any, **arguments: Any) -> bool:
+        """Whether a call succeeds."""
+        self.send(call(tool, id, **arguments))
+        answer = self.until(id)
+        return "result" in answer and not answer["result"].get("isError")
+
+    def held(self, tool: str, id: Any) -> None:
+        """Make a call that the server has and does not answer."""
+        before = self.asked().count('"hold')
+        self.send(call(tool, id))
+        number = 0
+        while self.asked().count('"hold') == before:
+            self.call("look", f"look-{id}-{number}")
+            number += 1
+
+    def withdraw(self, id: Any) -> None:
+        """Tell the proxy that a request is cancelled; it has seen so when this returns."""
+        params = {"requestId": id, "reason": "changed my mind"}
+        self.send(json.dumps({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params}))
+        self.call("look", f"seen-{id}")
+
+    def asked(self) -> str:
+        """Every line the server got."""
+        return (self._folder / "asked.log").read_text()
+
+    def end(self) -> None:
+        """Hang up."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.close()
+        self._process.stdout.close()
+        self._process.wait(PATIENCE_S)
+
+
+@pytest.fixture
+def talks(tmp_path: Path) -> Iterator[Any]:
+    """Makes clients under a policy; they hang up in the end."""
+    made: list[Talk] = []
+
+    def talk_under(policy: str) -> Talk:
+        made.append(Talk(tmp_path, policy))
+        return made[-1]
+
+    yield talk_under
+    for each in made:
+        each.end()
+
+
+def test_an_id_that_the_server_rounds_answers_no_other_call(talks: Any) -> None:
+    """JavaScript reads 2**53 + 1 as 2**53: one call's answer would be the other's evidence."""
+    talk = talks(DEPLOY % "")
+    talk.held("hold", 2**53)
+
+    assert talk.call("read", 2**53 + 1)
+    assert not talk.call("deploy", 3)
+    assert talk.call("release", 4)
+    assert talk.call("deploy", 5)
+
+
+def test_an_answer_to_a_withdrawn_call_is_none_to_the_next_call_of_its_id(talks: Any) -> None:
+    """A server may answer what was cancelled; a failing call under the same id would have succeeded."""
+    talk = talks(DEPLOY % "_test")
+    talk.held("hold", 7)
+    talk.withdraw(7)
+    talk.held("hold_test", 7)
+    talk.call("release", 8)
+
+    assert talk.answers[7]["result"]["isError"]
+    assert not talk.call("deploy", 9)
+
+
+def test_a_withdrawn_call_that_the_server_completes_has_completed(talks: Any) -> None:
+    """Withdrawing it would let any number run under a limit on completed calls."""
+    talk = talks("{name: p, on_violation: deny, rules: [{type: count, tool: hold, max: 1, of: completed}]}")
+    talk.held("hold", 1)
+    talk.withdraw(1)
+    talk.call("release", 2)
+    talk.send(call("hold", 3))
+
+    assert talk.until(3)["result"]["isError"]
+    assert talk.asked().count('"hold"') == 1
+
+
+@pytest.mark.parametrize("withdrawn", [True, 1.0, [1], {"id": 1}, None, "1"], ids=str)
+def test_a_withdrawal_of_no_request_withdraws_none(talks: Any, withdrawn: Any) -> None:
+    """`true` is not the id 1, and `"1"` is not either."""
+    talk = talks("{name: p, on_violation: deny, rules: [{type: count, tool: hold, max: 1, of: completed}]}")
+    talk.held("hold", 1)
+    talk.withdraw(withdrawn)
+    talk.call("release", 2)
+
+    assert "result" in talk.answers[1]
+
+
+def test_an_answer_that_is_a_request_too_is_passed_on_as_an_answer(talks: Any) -> None:
+    """The server has asked the client with the id 1; it would read the method before the result."""
+    talk = talks("{name: p, on_violation: deny, tool_rules: [{deny: [write]}]}")
+    both = {"id": 1, "result": {}, "method": "tools/call", "params": {"name": "write"}}
+    talk.send(*(json.dumps({"jsonrpc": "2.0", **both, "id": id}) for id in (1, "1", 1.0, True)))
+    talk.send(json.dumps({"jsonrpc": "2.0", **both, "error": {"code": 1, "message": "m"}}))
+
+    assert talk.call("read", 9)
+    assert "write" not in talk.asked()
+
+
+BIG = "9" * 400
+NUMBERS = ["NaN", "Infinity", "-Infinity", "1e400", "-1e400", f"{BIG}.0"]
+
+
+def test_numbers_that_json_does_not_have_never_reach_the_server(tmp_path: Path) -> None:
+    """They would go on as `null`, which is what a server may read as no limit at all."""
+    policy = "{name: p, tool_rules: [{allow: [{tool: pay, where: [{path: $.most, gte: 1}]}]}]}"
+    lines = [call("pay", n, most="@").replace('"@"', number) for n, number in enumerate(NUMBERS)]
+    lines += [call("pay", 10 + n, most=5, more=["@"]).replace('"@"', number) for n, number in enumerate(NUMBERS)]
+    lines.append(call("pay", 99, most=5))
+    answers, asked = talk(tmp_path, *lines, policy=policy, server=LENIENT, ids=(99,))
+
+    assert asked.count('"pay"') == 1
+    assert {error_code(answers, n) for n in range(6)} == {-32602}
+    assert {error_code(answers, 10 + n) for n in range(6)} == {-32602}
+
+
+def test_a_key_that_a_server_may_take_for_one_the_policy_names_is_refused(tmp_path: Path) -> None:
+    """Go's encoding/json fills `path` from `Path`, and an `s` from the long one, at every depth."""
+    inside = [{"Path": "/etc/x"}, {"path": "safe", "PATH": "/etc/x"}, {"more": [{"pAth": 1}]}]
+    lines = [call("save", n, to=arguments) for n, arguments in enumerate(inside)]
+    lines += [
+        call("save", 5, To={"path": "/etc/x"}),
+        call("save", 6, a={"\u017f": 1, "s": 2}),
+        call("save", 7, to={}),
+    ]
+    answers, asked = talk(tmp_path, *lines, policy=PATHS, server=LENIENT, ids=(7,))
+
+    assert asked.count('"save"') == 1
+    assert {error_code(answers, n) for n in (0, 1, 2, 5, 6)} == {-32602}
+
+
+ODD_NAMES = ["write ", " write", "write\n", "write\x00", "\u200bwrite", "ｗrite", "wri\u00adte", "", "w" * 1000]  # noqa: RUF001
+
+
+def test_a_name_that_a_server_may_take_for_another_is_refused(tmp_path: Path) -> None:
+    """By blanks around it, characters that do not show, or those that Unicode holds for the same."""
+    lines = [call(name, n) for n, name in enumerate(ODD_NAMES)]
+    answers, asked = talk(tmp_path, *lines, call("read", 99), server=LENIENT, ids=(99,))
+
+    assert asked.count("tools/call") == 1
+    assert {error_code(answers, n) for n in range(len(ODD_NAMES))} == {-32602}
+
+
+def test_lines_that_are_not_one_message_each_never_reach_the_server(tmp_path: Path) -> None:
+    """A byte-order mark, NUL, another encoding, two on a line; the connection goes on."""
+    denied = call("write", 7).encode()
+    ping = json.dumps({"jsonrpc": "2.0", "id": 8, "method": "ping"}).encode()
+    odd = [
+        b"\xef\xbb\xbf" + denied,
+        b"\x00" + denied,
+        denied + b"\x00",
+        denied.decode().encode("utf-16-le").replace(b"\n", b""),
+        ping + b"\r" + denied,
+        ping + b"\x0b" + denied,
+        b"\x1e" + denied,
+        denied.replace(b'"write"', b'"wr\xff\xfeite"'),
+        denied.replace(b'"write"', b'"wr\\ud800ite"'),
+        b"Content-Length: 9\r",
+        denied.replace(b'{"name"', b"/* */" + b'{"name"'),
+        denied.replace(b"tools/call", b"tools\\u002fcall"),
+        denied.replace(b'"method"', b'"meth\\u006fd"'),
+        b'{"a":' * 5000 + b"1" + b"}" * 5000,
+        b"[" * 200_000,
+    ]
+    answers, asked = talk(tmp_path, *odd, server=LENIENT)
+
+    assert "write" not in asked
+    assert "wr" not in asked.replace("write", "")
+    assert any(answer.get("id") == "last" for answer in answers)
