@@ -59,7 +59,6 @@ ROOMS = (
     "package",  # what `import proctor` gives: it is installed as the package `proctor` itself
     "cli",  # the command line
     "web",  # the operators' page and the HTTP API
-    "registry",  # adapters by the names the command line knows them by
     "matrix",  # what each adapter can do, as said and as shown
     "telemetry",  # runs as OpenTelemetry spans and metrics
     "claude_hook",  # a person's own Claude Code under policies
@@ -67,9 +66,7 @@ ROOMS = (
     "agents",  # the agents, one folder each
     "evaluate",  # recorded sessions judged under a policy, and reports of it
     "traces",  # recorded sessions of agents
-    "tool_names",  # what each client calls its tools
     "drawing",  # policies as SVG pictures
-    "audit",  # whether a record is what was written, and all of it
     "stores",  # stores
     "kit",  # what every adapter stands on, ours and those of third parties
 )

@@ -4,33 +4,33 @@ from .drawing import Picture, draw, draw_mermaid
 from .errors import EventError, PolicyError, PolicyViolationError, Problem, ProctorError
 from .language.conditions import Condition
 from .language.selectors import ToolWhere, VirtualTool
+from .monitor.answers.report import Report, RuleReport
 from .monitor.compiled import CompiledPolicy, compile_policy
-from .monitor.limits import LimitUse
 from .monitor.monitor import Monitor
-from .monitor.report import Report, RuleReport
+from .monitor.usage.limits import LimitUse
 from .policy import Allow, Approval, Deny, Limit, Limits, Policy, Price, Stack
 from .preflight import Findings, PreflightFinding, preflight
 from .reading import load_policies, parse_policies
 from .reading.migrating.migrate import migrate
 from .reading.schema import json_schema
-from .rules.after import After, Eventually
-from .rules.before import Before, ImmediatelyBefore
-from .rules.check import Check
-from .rules.check_context import CheckContext, PastCall, Refuse
-from .rules.circuit_breaker import CircuitBreaker
-from .rules.count import Count, MaxCalls
+from .rules.counting.circuit_breaker import CircuitBreaker
+from .rules.counting.count import Count, MaxCalls
+from .rules.counting.loop import Loop, MaxParallel
+from .rules.evidence.check import Check
+from .rules.evidence.check_context import CheckContext, PastCall, Refuse
+from .rules.evidence.precondition import Precondition
+from .rules.evidence.provenance import Provenance, Source
+from .rules.evidence.requirement import Requirement, Same
 from .rules.lists import Allowlist, Blocklist
-from .rules.loop import Loop, MaxParallel
 from .rules.nets.machine import NetState
 from .rules.nets.shorthand import NetLine
 from .rules.nets.written import Net, Transition
-from .rules.never_after import ForbidsAfter, NeverAfter
-from .rules.precondition import Precondition
-from .rules.provenance import Provenance, Source
+from .rules.order.after import After, Eventually
+from .rules.order.before import Before, ImmediatelyBefore
+from .rules.order.never_after import ForbidsAfter, NeverAfter
+from .rules.order.require import Require
+from .rules.order.sequence import ForbiddenSequence, Sequence
 from .rules.record import Rule
-from .rules.require import Require
-from .rules.requirement import Requirement, Same
-from .rules.sequence import ForbiddenSequence, Sequence
 from .stack.locks import Loosened, loosened
 from .stack.merge import merge_policies
 from .stream import events

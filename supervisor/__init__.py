@@ -11,8 +11,11 @@ from typing import TYPE_CHECKING
 from .lazily import lazily
 
 if TYPE_CHECKING:
-    from .active_runs import Statistics
-    from .api import cancel_for_approval, create_run, execute_run, run_once
+    from .api.active_runs import Statistics
+    from .api.handle import RunHandle
+    from .api.once import cancel_for_approval, create_run, execute_run, run_once
+    from .api.supervisor import Supervisor
+    from .api.sync import run_once_sync
     from .control.approvals import answer, pending
     from .control.kill_switch import KillOutcome, KillSwitch
     from .control.reaping import withdraw_created
@@ -28,7 +31,9 @@ if TYPE_CHECKING:
         StoreError,
         UsageError,
     )
-    from .facts import (
+    from .machine.boundary.result import PolicyReport, RunResult
+    from .ports.adapters import Adapter, Approver, GateAnswer, Launch, LaunchOptions, Provider, Publisher, Rung, Store
+    from .ports.facts import (
         ApprovalAnswer,
         ApprovalRequest,
         Owner,
@@ -38,27 +43,12 @@ if TYPE_CHECKING:
         StoredApproval,
         StoreSize,
     )
-    from .handle import RunHandle
-    from .machine.result import PolicyReport, RunResult
-    from .orders import AnswerGiven, Block, Cancel, Instruction
-    from .ports import (
-        Adapter,
-        Approver,
-        GateAnswer,
-        Launch,
-        LaunchOptions,
-        Provider,
-        Publisher,
-        Rung,
-        Store,
-    )
+    from .ports.orders import AnswerGiven, Block, Cancel, Instruction
     from .redaction import Redaction
-    from .retention import PruneReport, prune
     from .store.memory import MemoryStore
     from .store.paging import all_runs
-    from .supervisor import Supervisor
-    from .sync import run_once_sync
-    from .transfer import ImportReport, export_lines, import_lines
+    from .store.retention import PruneReport, prune
+    from .store.transfer import ImportReport, export_lines, import_lines
     from .watch.subscriptions import Subscription
 
 __all__ = [
@@ -122,8 +112,8 @@ __all__ = [
 __getattr__, __dir__ = lazily(
     __name__,
     {
-        "active_runs": "Statistics",
-        "api": "cancel_for_approval create_run execute_run run_once",
+        "api.active_runs": "Statistics",
+        "api.once": "cancel_for_approval create_run execute_run run_once",
         "control.approvals": "answer pending",
         "control.kill_switch": "KillOutcome KillSwitch",
         "control.reaping": "withdraw_created",
@@ -131,18 +121,18 @@ __getattr__, __dir__ = lazily(
             ApprovalError EventError PolicyError PolicyViolationError ProctorError ProviderError
             ProviderUnavailableError StartsBlockedError StoreError UsageError
         """,
-        "facts": "ApprovalAnswer ApprovalRequest Owner RunFilter RunInfo SessionInfo StoredApproval StoreSize",
-        "handle": "RunHandle",
-        "machine.result": "PolicyReport RunResult",
-        "orders": "AnswerGiven Block Cancel Instruction",
-        "ports": "Adapter Approver GateAnswer Launch LaunchOptions Provider Publisher Rung Store",
+        "ports.facts": "ApprovalAnswer ApprovalRequest Owner RunFilter RunInfo SessionInfo StoredApproval StoreSize",
+        "api.handle": "RunHandle",
+        "machine.boundary.result": "PolicyReport RunResult",
+        "ports.orders": "AnswerGiven Block Cancel Instruction",
+        "ports.adapters": "Adapter Approver GateAnswer Launch LaunchOptions Provider Publisher Rung Store",
         "redaction": "Redaction",
-        "retention": "PruneReport prune",
+        "store.retention": "PruneReport prune",
         "store.memory": "MemoryStore",
         "store.paging": "all_runs",
-        "supervisor": "Supervisor",
-        "sync": "run_once_sync",
-        "transfer": "ImportReport export_lines import_lines",
+        "api.supervisor": "Supervisor",
+        "api.sync": "run_once_sync",
+        "store.transfer": "ImportReport export_lines import_lines",
         "watch.subscriptions": "Subscription",
     },
 )
@@ -150,29 +140,18 @@ __getattr__, __dir__ = lazily(
 
 ROOMS = (
     "testing",  # what tests and authors of adapters and stores use
-    "sync",  # one run, from code that is not asynchronous
-    "api",  # one run, awaited
-    "supervisor",  # many runs
-    "handle",  # a run as its caller holds it
-    "active_runs",  # the runs that go on
-    "retention",  # how long the record is kept
-    "transfer",  # the record as lines of JSON, and back
+    "api",  # what callers use: one run, many runs, a run in hand
     "control",  # what people and other processes ask of runs
     "watch",  # those who look on
     "launch",  # from a request to a run that has started
     "run",  # the shell around one machine
     "machine",  # the machine of one run
     "store",  # how records are kept
-    "admission",  # room for runs
     "arguments",  # what callers pass, checked
     "log",  # where logs go
     "redaction",  # secrets taken out of what is recorded and shown
     "lazily",  # packages whose names are imported when they are used
     "ports",  # where the world comes in: adapters, stores, approvers, publishers
-    "store_port",  # the port to the record
-    "processes",  # processes as owners of runs
-    "orders",  # what people order and answer, on its way to owners of runs
-    "facts",  # what a store keeps beside events
     "errors",  # what can go wrong
 )
 """Top first: each imports only those below it."""

@@ -12,11 +12,11 @@ import psutil
 import pytest
 
 from proctor.adapters.agents.claude import ClaudeAdapter
-from proctor.adapters.kit import guardian
-from proctor.adapters.kit.process_tree import RUN_MARK
+from proctor.adapters.kit.processes import guardian
+from proctor.adapters.kit.processes.tree import RUN_MARK
 from proctor.policies.stream.calls import ToolCall
 from proctor.policies.stream.events import Event
-from proctor.supervisor.ports import Gate, GateAnswer, Launch
+from proctor.supervisor.ports.adapters import Gate, GateAnswer, Launch
 from proctor.supervisor.testing import wire
 from proctor.supervisor.testing.patience import PATIENCE_S
 

@@ -20,11 +20,11 @@ import psutil
 import pytest
 
 from proctor.adapters.agents.codex import CodexAdapter, session
-from proctor.adapters.kit.process_tree import RUN_MARK
+from proctor.adapters.kit.processes.tree import RUN_MARK
 from proctor.policies.stream.calls import ToolCall
 from proctor.policies.stream.events import Event, RunCompleted, TurnStarted
 from proctor.supervisor.errors import ProviderError
-from proctor.supervisor.ports import Gate, GateAnswer, Launch, Provider
+from proctor.supervisor.ports.adapters import Gate, GateAnswer, Launch, Provider
 from proctor.supervisor.run.cancel_ladder import walk
 from proctor.supervisor.run.clock import Clock
 from proctor.supervisor.testing.patience import PATIENCE_S

@@ -13,7 +13,7 @@ from proctor.policies import Policy, PolicyViolationError, load_policies
 from proctor.policies.policy import Limit
 from proctor.policies.stream.events import ToolApprovalGranted, ToolCallStarted
 from proctor.supervisor import RunResult, run_once
-from proctor.supervisor.ports import Adapter, ApprovalAnswer, ApprovalRequest
+from proctor.supervisor.ports.adapters import Adapter, ApprovalAnswer, ApprovalRequest
 
 EXAMPLE: Final = Path(__file__).parents[1] / "examples" / "coding_agent" / "policy.yaml"
 

@@ -120,6 +120,42 @@ def test_a_folder_lists_its_rooms(folder: Path) -> None:
     assert sorted(listing((folder / "__init__.py").read_text())) == rooms(folder)
 
 
+AT_MOST = 14
+"""How many entries a folder shows: about a dozen, so that a file is found from the listing."""
+
+
+def shown(folder: Path) -> list[str]:
+    """What a listing of the folder shows, data and pages included; its `__init__`, markers and caches aside."""
+    aside = ("__init__.py", "__pycache__", "py.typed")
+    entries = [path for path in folder.iterdir() if path.name not in aside and not path.name.startswith(".")]
+    return sorted(path.name for path in entries if path.is_file() or shown(path) or (path / "__init__.py").exists())
+
+
+def crowded(root: Path) -> dict[str, int]:
+    """The folders below that show more than they may, with how many entries they show."""
+    found = [folder for folder in (root, *root.rglob("*")) if folder.is_dir() and folder.name != "__pycache__"]
+    return {str(folder): len(shown(folder)) for folder in found if len(shown(folder)) > AT_MOST}
+
+
+@pytest.mark.parametrize("row", ROWS)
+def test_no_folder_shows_more_than_about_a_dozen_entries(row: str) -> None:
+    """Decision 0015: a folder that grows past the bound is split by what its files are for."""
+    assert crowded(ROOT / row) == {}
+
+
+def test_a_crowded_folder_is_found(tmp_path: Path) -> None:
+    """The guard above can fail: data files count, an `__init__` does not."""
+    inner = tmp_path / "inner"
+    inner.mkdir()
+    for number in range(AT_MOST):
+        (inner / f"room_{number}.py").touch()
+    (inner / "__init__.py").touch()
+
+    assert crowded(tmp_path) == {}
+    (inner / "record.yaml").touch()
+    assert crowded(tmp_path) == {str(inner): AT_MOST + 1}
+
+
 def test_imports_lead_down_the_listing() -> None:
     """Inside a folder a room imports only rooms listed below it; so there is no circle."""
     found: set[tuple[str, str, str]] = set()

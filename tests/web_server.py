@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import anyio
 
-from proctor.adapters.kit.http_server import listening, url_of
+from proctor.adapters.kit.wire.http_server import listening, url_of
 from proctor.adapters.stores import SQLiteStore
 from proctor.adapters.web.identities import Tokens, read_tokens
 from proctor.adapters.web.serving import serve

@@ -1,6 +1,7 @@
 """The agents, one folder each."""
 
 ROOMS = (
+    "registry",  # adapters by the names the command line knows them by
     "acp",  # AcpAdapter: any agent that speaks the Agent Client Protocol
     "amp",  # AmpAdapter: the Amp client
     "claude",  # ClaudeAdapter: Claude Code

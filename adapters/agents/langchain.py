@@ -11,7 +11,7 @@ from pydantic import BaseModel
 
 from proctor.policies.stream.marks import same_input
 
-from ..kit.jsonable import plain
+from ..kit.values.jsonable import plain
 from .loop import LoopGate, ToolRefused
 
 

@@ -36,10 +36,10 @@ from proctor.policies.stream.events import (
 )
 from proctor.policies.stream.marks import same_input
 from proctor.supervisor.errors import UsageError
-from proctor.supervisor.ports import Gate, GateAnswer, Launch, LaunchOptions, Provider, Rung
+from proctor.supervisor.ports.adapters import Gate, GateAnswer, Launch, LaunchOptions, Provider, Rung
 
 from ..kit.launch_options import policy_parts
-from ..tool_names import offering, recorded_tools
+from ..kit.tool_names import offering, recorded_tools
 from ..traces.errors import TraceError
 from ..traces.lines import open_lines
 

@@ -12,12 +12,9 @@ ROOMS = (
     "session",  # the machine of a session's latest run, and what carries out its commands
     "judge",  # a monitor for a client that asks its person itself
     "rules",  # policy files, read again when they change
-    "answers",  # what the client is told
     "record",  # the store, one session's record at a time
     "settings",  # the client's settings file
-    "asked",  # what the client tells a hook
-    "usage",  # what the client's log says was used
-    "log_lines",  # what one line of the client's log says was used
+    "messages",  # what the client tells and is told, and the usage in its log
     "knock",  # one hook as the client starts it; imports nothing of this package
 )
 """Top first: each imports only those below it."""

@@ -9,8 +9,8 @@ import os
 
 import psutil
 
-from proctor.supervisor.facts import CLIENT, Owner
-from proctor.supervisor.processes import as_owner
+from proctor.supervisor.ports.facts import CLIENT, Owner
+from proctor.supervisor.ports.processes import as_owner
 
 _LINE = "/claude_hook/knock.py "
 _SHELLS = frozenset(("ash", "bash", "dash", "fish", "sh", "zsh"))

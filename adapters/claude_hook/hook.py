@@ -22,16 +22,16 @@ from proctor.policies.stream.events import (
     at_ms,
 )
 from proctor.supervisor.errors import StartsBlockedError
-from proctor.supervisor.machine import commands, inputs
-from proctor.supervisor.ports import ApprovalAnswer, ApprovalRequest
+from proctor.supervisor.machine.boundary import commands, inputs
+from proctor.supervisor.ports.adapters import ApprovalAnswer, ApprovalRequest
 
 from ..kit.uncountable_limits import USAGE
-from . import usage
-from .answers import Answer
-from .asked import CAN_STOP, GATING, HookInput
+from .messages import usage
+from .messages.answers import Answer
+from .messages.input import CAN_STOP, GATING, HookInput
+from .messages.usage import UsageLog
 from .record import Record
 from .session import HookedSession
-from .usage import UsageLog
 
 BY = "claude-code"
 USAGE_NOTE = "usage"

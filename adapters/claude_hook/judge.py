@@ -8,9 +8,9 @@ from typing import Any
 
 from proctor.policies import CompiledPolicy, Decision, ToolCall
 from proctor.policies.monitor.monitor import Monitor
-from proctor.supervisor.machine.approval_events import granted
-from proctor.supervisor.machine.enforcement import started
-from proctor.supervisor.ports import ApprovalRequest
+from proctor.supervisor.machine.events.approvals import granted
+from proctor.supervisor.machine.events.enforcement import started
+from proctor.supervisor.ports.adapters import ApprovalRequest
 
 
 class AskingJudge:

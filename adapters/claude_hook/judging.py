@@ -11,12 +11,12 @@ import msgspec
 
 from proctor.policies import RunContext
 from proctor.supervisor.errors import StoreError, UsageError
-from proctor.supervisor.facts import Owner
-from proctor.supervisor.processes import is_gone
+from proctor.supervisor.ports.facts import Owner
+from proctor.supervisor.ports.processes import is_gone
 
-from .answers import Answer
-from .asked import HookInput, read_asked
 from .hook import Hook
+from .messages.answers import Answer
+from .messages.input import HookInput, read_asked
 from .record import LEASE_S, HookStore, Record
 from .rules import RuleFiles
 from .session import HookedSession

@@ -17,16 +17,16 @@ from typing import Any
 
 from proctor.policies.stream.events import Event
 from proctor.supervisor.errors import StoreError
-from proctor.supervisor.facts import Owner, RunInfo
-from proctor.supervisor.orders import Block
+from proctor.supervisor.ports.facts import Owner, RunInfo
+from proctor.supervisor.ports.orders import Block
 
-from ..stores.sqlite import claiming
-from ..stores.sqlite.desk import blocks
-from ..stores.sqlite.failures import store_error
-from ..stores.sqlite.opening import open_for_writing
-from ..stores.sqlite.queries import events_page, run_info, session_info
-from ..stores.sqlite.recording import Recorder
-from ..stores.sqlite.rows import Batch
+from ..stores.sqlite.file.failures import store_error
+from ..stores.sqlite.file.opening import open_for_writing
+from ..stores.sqlite.statements import claiming
+from ..stores.sqlite.statements.desk import blocks
+from ..stores.sqlite.statements.queries import events_page, run_info, session_info
+from ..stores.sqlite.statements.recording import Recorder
+from ..stores.sqlite.statements.rows import Batch
 
 BUSY_S = 10.0
 LEASE_S = 900.0

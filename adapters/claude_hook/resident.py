@@ -13,12 +13,12 @@ import threading
 import time
 from pathlib import Path
 
-from proctor.supervisor.facts import Owner
+from proctor.supervisor.ports.facts import Owner
 
-from .answers import said
 from .client import client_of
 from .judging import HookJudge
 from .knock import SOCKET
+from .messages.answers import said
 
 IDLE_S = 900.0
 """It ends when it was not asked for so many seconds; the next hook starts another."""

@@ -20,16 +20,16 @@ from proctor.policies.stream.events import (
     TurnEvent,
     at_ms,
 )
-from proctor.supervisor.machine import commands, inputs
-from proctor.supervisor.machine.judge import Judge
+from proctor.supervisor.machine.boundary import commands, inputs
+from proctor.supervisor.machine.boundary.judge import Judge
 from proctor.supervisor.machine.machine import RunMachine
 from proctor.supervisor.machine.run_state import Identity
-from proctor.supervisor.orders import Block
-from proctor.supervisor.processes import is_gone
+from proctor.supervisor.ports.orders import Block
+from proctor.supervisor.ports.processes import is_gone
 from proctor.supervisor.redaction import Redactor
 from proctor.supervisor.run.orphans import lost_error
 
-from ..kit.surroundings import home_of
+from ..kit.processes.surroundings import home_of
 from .judge import AskingJudge
 from .record import Record
 from .rules import Rules

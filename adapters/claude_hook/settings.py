@@ -17,7 +17,7 @@ from proctor.adapters.kit.whole_file import whole_file
 from proctor.policies import RunContext
 from proctor.supervisor.errors import UsageError
 
-from .asked import EVENTS
+from .messages.input import EVENTS
 
 TIMEOUT_S = 120
 """The client lets a call run when its hook takes longer; a hook ends itself long before."""

@@ -41,7 +41,7 @@ fail_on_option = click.option(
 
 def write_document(text: str) -> None:
     """A document to standard output, exactly; a terminal shows what does not print as its escape."""
-    from proctor.adapters.kit.printable import printable_lines
+    from proctor.adapters.kit.values.printable import printable_lines
 
     shown = printable_lines(text) if sys.stdout.isatty() else text
     sys.stdout.write(shown.rstrip("\n") + "\n")

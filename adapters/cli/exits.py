@@ -34,7 +34,7 @@ def report(error: BaseException, *, debug: bool) -> int:
     leaves = list(_leaves(error))
     shown = next((leaf for leaf in leaves if not isinstance(leaf, KeyboardInterrupt)), leaves[0])
     code, text = _told(shown)
-    from proctor.adapters.kit.printable import printable_lines
+    from proctor.adapters.kit.values.printable import printable_lines
 
     print(printable_lines(text), file=sys.stderr)
     return code

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from proctor.supervisor.ports import Store
+    from proctor.supervisor.ports.adapters import Store
 
 VARIABLE = "PROCTOR_STORE"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from unicodedata import east_asian_width
 
-from proctor.adapters.kit.printable import printable
+from proctor.adapters.kit.values.printable import printable
 from proctor.policies.errors import Problem
 
 _WIDEST = 100

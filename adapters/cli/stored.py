@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from proctor.supervisor.ports import RunInfo, Store
+    from proctor.supervisor.ports.adapters import RunInfo, Store
 
 _MANY = 100
 
@@ -33,7 +33,7 @@ async def run_named(store: Store, name: str) -> RunInfo:
 
 
 async def _beginning(store: Store, begins: str) -> list[RunInfo]:
-    from proctor.supervisor.ports import RunFilter
+    from proctor.supervisor.ports.adapters import RunFilter
 
     return await store.runs(limit=_MANY, where=RunFilter(begins=begins))
 

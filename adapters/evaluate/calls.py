@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from proctor.adapters.kit.printable import printable
+from proctor.adapters.kit.values.printable import printable
 from proctor.policies.stream.events import Event, ToolCallDenied, ToolCallFailed, ToolCallRequested, ToolCallStarted
 
 _LONGEST = 40

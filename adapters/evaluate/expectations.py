@@ -8,7 +8,7 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
-from proctor.adapters.tool_names import CLIENTS, tools_of
+from proctor.adapters.kit.tool_names import CLIENTS, tools_of
 from proctor.policies import CompiledPolicy, Policy, PolicyError, RunContext, compile_policy, merge_policies
 from proctor.policies.errors import Problem
 from proctor.policies.language.record import Amount, Name, Natural, Record

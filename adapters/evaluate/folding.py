@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from proctor.adapters.tool_names import recorded_tools
+from proctor.adapters.kit.tool_names import recorded_tools
 from proctor.policies.stream.calls import RunContext, ToolCall, Violation
 from proctor.policies.stream.events import (
     BudgetWarned,

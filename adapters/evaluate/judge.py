@@ -8,10 +8,10 @@ from typing import Any
 
 import msgspec
 
-from proctor.adapters.tool_names import recorded_tools
+from proctor.adapters.kit.tool_names import recorded_tools
 from proctor.adapters.traces import TraceSession
+from proctor.policies.monitor.answers.report import Report
 from proctor.policies.monitor.compiled import CompiledPolicy
-from proctor.policies.monitor.report import Report
 from proctor.policies.stream.calls import Decision, RunContext, ToolCall, Violation
 from proctor.policies.stream.events import (
     BudgetWarned,

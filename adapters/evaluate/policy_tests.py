@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 from rich.text import Text
 
-from proctor.adapters.kit.printable import printable
+from proctor.adapters.kit.values.printable import printable
 from proctor.adapters.traces.session import EventLog, TraceSession
 from proctor.policies import CompiledPolicy, RunContext
 from proctor.policies.stream.calls import input_digest
@@ -28,9 +28,9 @@ from proctor.policies.stream.events import (
 
 from .calls import call_lines
 from .expectations import ExpectedCall, PolicyTest
-from .failure import append_call, append_field, append_gap
 from .judge import judge_session
 from .records import DecisionRecord, SessionReport
+from .reports.failure import append_call, append_field, append_gap
 
 _START = datetime(2000, 1, 1, tzinfo=UTC)
 """When a session begins; only what passes from there matters."""

@@ -15,23 +15,23 @@ from typing import TYPE_CHECKING
 from proctor.supervisor.lazily import lazily
 
 if TYPE_CHECKING:
-    from .byte_lines import ByteLines, EndlessLineError
-    from .client_process import ClientProcess, start_client
     from .event_stream import EventStream
     from .gate import GateLink
-    from .jsonable import plain
-    from .jsonrpc import Peer, RpcClosedError, RpcError
     from .launch_options import allow_lists, denied, options_for, policy_parts, run_limits
     from .log import run_logger, trace_of
-    from .named_object import named_object
-    from .process_tree import ProcessTree, marked_environment, process_rungs
-    from .rpc_client import RpcClient
-    from .subprocesses import CommandResult, Subprocesses
+    from .processes.client import ClientProcess, start_client
+    from .processes.commands import CommandResult, Subprocesses
+    from .processes.rpc_client import RpcClient
+    from .processes.tree import ProcessTree, marked_environment, process_rungs
     from .task_provider import TaskProvider, at_work, provider_error
     from .tasks import helpers
     from .transcript import conversation, retold, text_of
     from .uncountable_limits import uncounted
     from .usage_figures import check_growth, dollars, tokens
+    from .values.jsonable import plain
+    from .values.named_object import named_object
+    from .wire.byte_lines import ByteLines, EndlessLineError
+    from .wire.jsonrpc import Peer, RpcClosedError, RpcError
 
 __all__ = [
     "ByteLines",
@@ -74,18 +74,18 @@ __all__ = [
 __getattr__, __dir__ = lazily(
     __name__,
     {
-        "byte_lines": "ByteLines EndlessLineError",
-        "client_process": "ClientProcess start_client",
+        "wire.byte_lines": "ByteLines EndlessLineError",
+        "processes.client": "ClientProcess start_client",
         "event_stream": "EventStream",
         "gate": "GateLink",
-        "jsonable": "plain",
-        "jsonrpc": "Peer RpcClosedError RpcError",
+        "values.jsonable": "plain",
+        "wire.jsonrpc": "Peer RpcClosedError RpcError",
         "launch_options": "allow_lists denied options_for policy_parts run_limits",
         "log": "run_logger trace_of",
-        "named_object": "named_object",
-        "process_tree": "ProcessTree marked_environment process_rungs",
-        "rpc_client": "RpcClient",
-        "subprocesses": "CommandResult Subprocesses",
+        "values.named_object": "named_object",
+        "processes.tree": "ProcessTree marked_environment process_rungs",
+        "processes.rpc_client": "RpcClient",
+        "processes.commands": "CommandResult Subprocesses",
         "task_provider": "TaskProvider at_work provider_error",
         "tasks": "helpers",
         "transcript": "conversation retold text_of",
@@ -95,27 +95,16 @@ __getattr__, __dir__ = lazily(
 )
 
 ROOMS = (
-    "printable",  # text of agents as a terminal may show it
-    "jsonable",  # values of a program as records hold them
-    "http_server",  # an HTTP server of this process
+    "tool_names",  # what each client calls its tools
+    "values",  # values by name, as records hold them, as a terminal shows them
     "launch_options",  # the parts of a policy by name
     "task_provider",  # a provider whose agent is a task of this process
-    "named_object",  # Python objects by name
-    "rpc_client",  # a provider's client that is spoken with in JSON-RPC on its pipes
-    "client_process",  # a provider's client: a process on three pipes, ended with everything it started
-    "jsonrpc",  # one end of a JSON-RPC conversation over lines of JSON
-    "byte_lines",  # lines out of a stream of bytes, bounded in memory
-    "remains",  # what a lost run left running
-    "subprocesses",  # shell commands that really run, bounded
-    "process_tree",  # ends whole process trees; the last rungs of the cancel ladder
-    "trace_context",  # the trace a run's processes are told of
-    "guarded",  # commands below a guardian, so that nothing they start can leave
-    "guardian",  # the program that adopts orphans and ends them
+    "processes",  # clients and commands as processes, ended with everything they started
+    "wire",  # lines, JSON-RPC and HTTP over pipes and sockets
     "gate",  # how the calls of a client reach the gate
     "log",  # where adapters log
     "event_stream",  # the events of an adapter whose work runs in tasks of its own
     "whole_file",  # a file that is written as a whole, or not at all
-    "surroundings",  # where a client works
     "tasks",  # helper tasks beside a body of code that must not notice them
     "transcript",  # a session's events as a model would be shown them
     "usage_figures",  # what a client says was used

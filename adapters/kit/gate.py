@@ -11,7 +11,7 @@ from proctor.policies.stream.calls import ToolCall, tell_model_default
 from proctor.policies.stream.events import Event, RunCompleted, ToolCallFailed
 from proctor.policies.stream.marks import same_input
 from proctor.supervisor.errors import ProviderError
-from proctor.supervisor.ports import GateAnswer, Launch
+from proctor.supervisor.ports.adapters import GateAnswer, Launch
 
 from .event_stream import EventStream
 from .log import run_logger, trace_of

@@ -11,7 +11,7 @@ from proctor.policies.rules.nets.shorthand import NetLine
 from proctor.policies.rules.nets.written import Net
 from proctor.policies.stack.clauses import Clause, clauses_of
 from proctor.policies.stack.limits import effective_limits
-from proctor.supervisor.ports import LaunchOptions
+from proctor.supervisor.ports.adapters import LaunchOptions
 
 
 def denied(policy: Policy) -> Iterator[tuple[str, tuple[str, ...]]]:

@@ -6,7 +6,7 @@ import traceback
 from typing import Any
 
 from proctor.supervisor.log import logger
-from proctor.supervisor.ports import Launch
+from proctor.supervisor.ports.adapters import Launch
 
 
 def run_logger(launch: Launch) -> Any:

@@ -12,12 +12,12 @@ import anyio
 from proctor.policies.stream.calls import ToolCall
 from proctor.policies.stream.events import Event
 from proctor.supervisor.errors import ProviderError, UsageError
-from proctor.supervisor.ports import GateAnswer, Launch, Rung
+from proctor.supervisor.ports.adapters import GateAnswer, Launch, Rung
 
 from .event_stream import EventStream
 from .gate import GateLink
-from .process_tree import process_rungs
-from .subprocesses import Subprocesses
+from .processes.commands import Subprocesses
+from .processes.tree import process_rungs
 from .tasks import helpers
 
 INTERRUPT_S = 5.0

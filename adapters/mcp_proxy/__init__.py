@@ -4,7 +4,6 @@ Importing this package needs no MCP library; using it needs `proctor[mcp]`. The 
 """
 
 ROOMS = (
-    "http",  # agents over streamable HTTP
     "serving",  # a run from its options
     "adapter",  # McpProxyAdapter
     "session",  # one run
@@ -12,7 +11,6 @@ ROOMS = (
     "relay",  # one connection
     "protocol",  # what the protocol lets a client say
     "pending",  # what a client has asked for and waits for
-    "stdio",  # the client on this process's pipes
     "tool_list",  # which tools a client was shown
     "names",  # what a tool is called in a policy; annotations
     "upstream",  # where the server is

@@ -7,11 +7,11 @@ from contextlib import asynccontextmanager
 
 from proctor.policies.policy import Policy
 from proctor.policies.stream.calls import Capabilities
-from proctor.supervisor.ports import Launch, LaunchOptions, Provider
+from proctor.supervisor.ports.adapters import Launch, LaunchOptions, Provider
 
 from ..kit.launch_options import policy_parts
 from ..kit.tasks import helpers
-from .downstream import Downstream
+from .downstream.connections import Downstream
 from .names import Naming
 from .protocol import named_keys
 from .session import KEYS, ProxySession

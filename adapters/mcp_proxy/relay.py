@@ -17,7 +17,7 @@ from mcp.types import JSONRPCError, JSONRPCNotification, JSONRPCRequest, JSONRPC
 from proctor.policies.stream.calls import ToolCall, tell_model_default
 from proctor.policies.stream.events import Event, ToolCallCompleted, ToolCallFailed
 from proctor.supervisor.errors import ProviderError
-from proctor.supervisor.ports import Gate
+from proctor.supervisor.ports.adapters import Gate
 
 from . import protocol, wire
 from .names import Naming

@@ -11,15 +11,15 @@ import msgspec
 
 from proctor.policies.policy import Policy
 from proctor.policies.stream.calls import RunContext
+from proctor.supervisor.api.handle import RunHandle
+from proctor.supervisor.api.supervisor import Supervisor
 from proctor.supervisor.errors import UsageError
-from proctor.supervisor.handle import RunHandle
 from proctor.supervisor.launch.launch import new_id
-from proctor.supervisor.ports import Store
-from proctor.supervisor.supervisor import Supervisor
+from proctor.supervisor.ports.adapters import Store
 
 from ..kit.uncountable_limits import USAGE, uncounted
 from .adapter import McpProxyAdapter
-from .downstream import Downstream
+from .downstream.connections import Downstream
 from .names import Naming, trusts, with_annotations
 from .upstream import Upstream, offered_tools
 

@@ -11,11 +11,11 @@ import anyio
 
 from proctor.policies.stream.events import ErrorOccurred, Event, RunCompleted
 from proctor.supervisor.errors import ProviderError
-from proctor.supervisor.ports import Launch, Rung
+from proctor.supervisor.ports.adapters import Launch, Rung
 
 from ..kit.event_stream import EventStream
-from ..kit.process_tree import ProcessTree, process_rungs
-from .downstream import Downstream
+from ..kit.processes.tree import ProcessTree, process_rungs
+from .downstream.connections import Downstream
 from .names import Naming
 from .relay import Desk, Relay
 from .upstream import Upstream

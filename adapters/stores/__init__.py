@@ -31,3 +31,10 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})
+
+
+ROOMS = (
+    "audit",  # whether a record is what was written, and all of it
+    "sqlite",  # one file, any number of processes on one machine
+)
+"""Top first: each imports only those below it."""

@@ -31,7 +31,7 @@ from proctor.policies.stream.events import (
     ToolCallStarted,
 )
 
-from ..kit.trace_context import carry_trace
+from ..kit.processes.trace_context import carry_trace
 from . import names
 from .attributes import content, name
 from .meters import Meters

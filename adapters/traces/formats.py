@@ -9,11 +9,14 @@ import msgspec
 
 from proctor.policies.stream.events import EVENT_TYPES
 
-from . import claude, codex, otel, own_events, sessions
+from . import own_events, sessions
+from .claude import log as claude
+from .codex import rollout as codex
 from .errors import TraceError
 from .lines import TraceLines, is_whole
+from .otel import genai as otel
+from .otel.spans import is_span
 from .session import TraceSession
-from .spans import is_span
 
 Reader: TypeAlias = Callable[[TraceLines], Iterator[TraceSession]]
 

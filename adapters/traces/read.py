@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO
 
-from .claude_files import without_subagents
+from .claude.files import without_subagents
 from .errors import TraceError
 from .formats import FORMATS, check_told, detect
 from .lines import open_lines

@@ -16,7 +16,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from proctor.supervisor.log import failure, logger
-from proctor.supervisor.ports import Store
+from proctor.supervisor.ports.adapters import Store
 
 from .api import OPERATIONS
 from .guard import ASSETS, Guard, refused

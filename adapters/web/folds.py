@@ -13,10 +13,10 @@ import anyio
 import anyio.to_thread
 
 from proctor.adapters.evaluate.folding import Explained, Recorded, Refold, recorded
-from proctor.policies.monitor.limits import LimitUse
+from proctor.policies.monitor.usage.limits import LimitUse
 from proctor.policies.stream.events import TERMINAL, Event, RunStarted
 from proctor.supervisor.errors import UsageError
-from proctor.supervisor.ports import RunInfo, Store
+from proctor.supervisor.ports.adapters import RunInfo, Store
 from proctor.supervisor.store.paging import closing
 
 REMEMBERED = 24

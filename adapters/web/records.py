@@ -12,8 +12,7 @@ from proctor.supervisor.control.approvals import answer
 from proctor.supervisor.control.kill_switch import KillSwitch
 from proctor.supervisor.control.reaping import reap_run
 from proctor.supervisor.errors import UsageError
-from proctor.supervisor.facts import NOT_OVER
-from proctor.supervisor.ports import (
+from proctor.supervisor.ports.adapters import (
     ApprovalAnswer,
     ApprovalRequest,
     Cancel,
@@ -22,11 +21,12 @@ from proctor.supervisor.ports import (
     Store,
     StoredApproval,
 )
+from proctor.supervisor.ports.facts import NOT_OVER
 from proctor.supervisor.redaction import Redactor
 from proctor.supervisor.store.paging import closing
 from proctor.supervisor.watch.subscriptions import Subscription, Subscriptions
 
-from ..kit.remains import end_remains
+from ..kit.processes.remains import end_remains
 from .folds import Folds
 from .identities import Identity
 

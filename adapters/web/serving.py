@@ -8,9 +8,9 @@ from collections.abc import Collection
 import anyio
 import uvicorn
 
-from proctor.supervisor.ports import Store
+from proctor.supervisor.ports.adapters import Store
 
-from ..kit.http_server import Server, url_of
+from ..kit.wire.http_server import Server, url_of
 from .app import application
 from .identities import Tokens
 

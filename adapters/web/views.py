@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from proctor.policies.monitor.limits import LimitUse
+from proctor.policies.monitor.usage.limits import LimitUse
 from proctor.policies.stream.calls import Usage, Violation
 
 from .identities import Role

@@ -5,10 +5,10 @@ from __future__ import annotations
 import importlib
 import inspect
 
+from proctor.adapters.agents.registry import ADAPTERS
+from proctor.adapters.kit.tool_names import CLIENTS
 from proctor.adapters.matrix.rows import matrix
 from proctor.adapters.matrix.tables import facts
-from proctor.adapters.registry import ADAPTERS
-from proctor.adapters.tool_names import CLIENTS
 from proctor.policies.stream.tools import PORTABLE, Tool
 
 from .docstrings import described

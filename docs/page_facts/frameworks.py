@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from proctor.adapters.tool_names.frameworks import CALLED, PLACES, needed
+from proctor.adapters.kit.tool_names.frameworks import CALLED, PLACES, needed
 from proctor.policies.stream.tools import PORTABLE
 
 from .markdown import code, codes, table

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from ..monitor.index import CompiledRule
 from ..monitor.monitor import Monitor
+from ..monitor.program.index import CompiledRule
 from ..rules.nets.machine import NetState
 from ..stream.calls import STRICTNESS
 from ..values.globs import is_plain

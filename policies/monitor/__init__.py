@@ -4,21 +4,16 @@ ROOMS = (
     "compiled",  # a policy ready to judge any number of sessions
     "monitor",  # one session judged call by call and event by event
     "snapshots",  # the state written down, and read back
-    "report",  # how each rule ended
-    "narrowing",  # which tools could be called next
+    "answers",  # what a monitor answers: decisions, visible tools, the report
     "clocks",  # what events and the passing of time do to limits
     "handlers",  # what each type of event does to the state
     "live_nets",  # nets that are added to a session while it lives
     "state",  # the state of all rules over one session, and how a call moves it
-    "decisions",  # from what the rules found about a call to one decision, and the steps that explain it
     "violations",  # of a rule, of a limit, and of what the monitor itself objects to
     "identity",  # whose id a call has
     "session",  # what is remembered of one session
     "program",  # a stack as machines, indexed by the tools they name
-    "index",  # compiled rules, and what calls of a tool mean to them
-    "limits",  # the eight limits
     "memory",  # what a session remembers for its rules
-    "usage",  # adding up token reports
-    "prices",  # what tokens cost
+    "usage",  # what a session uses, what it costs, and the limits on it
 )
 """Top first: each imports only those below it."""

@@ -9,12 +9,12 @@ from ..policy import Approval, Policy
 from ..rules.nets.machine import OnResults, Validators
 from ..stream.calls import RunContext
 from ..stream.tools import Tool
-from .index import CompiledRule
-from .limits import LimitJudge
 from .monitor import Monitor
-from .program import Program, program_of
+from .program.build import Program, program_of
+from .program.index import CompiledRule
 from .snapshots import read
 from .state import SessionState
+from .usage.limits import LimitJudge
 
 CLIENTS_REMEMBERED = 64
 """For how many clients a policy is kept with their tools."""

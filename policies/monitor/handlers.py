@@ -7,11 +7,11 @@ from typing import Any, TypeAlias
 
 from ..stream import events as ev
 from ..stream.calls import Violation
-from .limits import UNITS
 from .live_nets import net_joined, net_left, restore_nets
 from .memory import message_text
 from .session import HELD, LAPSED, REQUESTED, RUNNING, STARTED, UNDECIDED, CallInFlight, Grant, ParsedOutput, RuleName
 from .state import SessionState
+from .usage.limits import UNITS
 
 
 def run_started(on: SessionState, event: ev.RunStarted) -> list[Violation]:

@@ -16,7 +16,7 @@ from ..rules.machine import BOUND
 from ..stream.calls import UNREADABLE, RunContext, fingerprint
 from ..values.equality import is_number, number_of, unkeepable
 from ..values.regexes import Regex
-from .usage import TokenMeter
+from .usage.tokens import TokenMeter
 
 USER_TEXT_BOUND = 1_000_000
 """Characters of user messages kept, the latest; what was forgotten supports no value any more."""

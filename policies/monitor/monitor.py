@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from ..errors import EventError, wrong_type
-from ..rules.check import TOOL, CheckMachine
+from ..rules.evidence.check import TOOL, CheckMachine
 from ..rules.nets.machine import NetMachine
 from ..rules.nets.shorthand import NetLine
 from ..rules.nets.status import net_status
@@ -20,15 +20,15 @@ from ..rules.nets.written import Net
 from ..stream import events as ev
 from ..stream.calls import STRICTNESS, UNREADABLE, Decision, LimitWarning, ToolCall, Usage, Violation, check_input
 from . import clocks
-from .decisions import decision_on, explained
+from .answers.decisions import decision_on, explained
+from .answers.narrowing import narrow, refusing
+from .answers.report import Report, settle
 from .handlers import HANDLERS
-from .limits import LimitUse
 from .live_nets import add_net, remove_net
-from .narrowing import narrow, refusing
-from .report import Report, settle
 from .session import ALLOWED, HELD, NO_ANSWERS, REQUESTED, CallInFlight
 from .snapshots import write
 from .state import SessionState
+from .usage.limits import LimitUse
 from .violations import id_in_use, unreadable
 
 

@@ -21,10 +21,10 @@ from ..language.selectors import VirtualName
 from ..stream.calls import UNREADABLE, RunContext, Usage, fingerprint
 from ..stream.marks import is_mark_of, mark
 from ..values.equality import is_number, parsed_output, text_of
-from .index import NO_STEPS, Steps
-from .limits import LimitState
 from .memory import EMPTY, Memory, Returned, UserWords
-from .usage import TokenMeter
+from .program.index import NO_STEPS, Steps
+from .usage.limits import LimitState
+from .usage.tokens import TokenMeter
 
 FINISHED_KEPT = 65_536
 """The most finished calls of a run that are remembered by id; an older id counts as a new call."""

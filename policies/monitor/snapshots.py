@@ -11,10 +11,10 @@ from ..errors import EventError
 from ..stream.calls import UNREADABLE, RunContext
 from ..stream.marks import mark
 from ..values.equality import unkeepable
-from .index import Visits
 from .live_nets import add_net, read_net, remove_net
 from .memory import Returned
-from .program import Program
+from .program.build import Program
+from .program.index import Visits
 from .session import RUNNING, CallInFlight, RuleName, Session
 from .state import SessionState
 

@@ -13,11 +13,11 @@ from ..rules.nets.shorthand import NetLine
 from ..rules.nets.written import Net
 from ..stream.calls import RunContext, Violation, check_input, input_digest
 from .identity import CallIdentity, identify
-from .index import NO_STEPS, CompiledRule, Met, Steps, Visits
-from .limits import Exceeded
 from .memory import Memory, Returned
-from .program import Program
+from .program.build import Program
+from .program.index import NO_STEPS, CompiledRule, Met, Steps, Visits
 from .session import LAPSED, REQUESTED, CallInFlight, ParsedOutput, Session
+from .usage.limits import Exceeded
 from .violations import of_limit, of_rule, raised
 
 STEPS_KEPT = 128

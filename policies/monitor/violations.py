@@ -9,7 +9,7 @@ from typing import Any
 from ..rules.machine import Finding
 from ..stack.limits import LimitEntry
 from ..stream.calls import Action, Enforcement, ToolCall, Violation
-from .index import CompiledRule
+from .program.index import CompiledRule
 from .session import CallInFlight, Session
 
 

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from .after import After, Eventually
-from .before import Before, ImmediatelyBefore
-from .check import Check
-from .circuit_breaker import CircuitBreaker
-from .count import Count, MaxCalls
+from .counting.circuit_breaker import CircuitBreaker
+from .counting.count import Count, MaxCalls
+from .counting.loop import Loop, MaxParallel
+from .evidence.check import Check
+from .evidence.precondition import Precondition
+from .evidence.provenance import Provenance
 from .lists import Allowlist, Blocklist
-from .loop import Loop, MaxParallel
-from .never_after import ForbidsAfter, NeverAfter
-from .precondition import Precondition
-from .provenance import Provenance
+from .order.after import After, Eventually
+from .order.before import Before, ImmediatelyBefore
+from .order.never_after import ForbidsAfter, NeverAfter
+from .order.require import Require
+from .order.sequence import ForbiddenSequence, Sequence
 from .record import Rule
-from .require import Require
-from .sequence import ForbiddenSequence, Sequence
 
 WRITTEN: tuple[type[Rule], ...] = (
     Allowlist,
@@ -43,23 +43,12 @@ RULES: dict[str, type[Rule]] = {str(rule.__struct_config__.tag): rule for rule i
 __all__ = ["RULES", "Check", *sorted(rule.__name__ for rule in WRITTEN)]
 
 ROOMS = (
-    "after",  # `after` and `eventually`
-    "check",  # `check`
-    "check_context",  # what a `check` is told beside the call, and how it may answer
+    "evidence",  # what a call must stand on: `check`, `precondition`, `provenance`
+    "order",  # what comes before, after, or at all
     "keyed",  # `key`
-    "circuit_breaker",  # `circuit_breaker`
-    "loop",  # `loop` and `max_parallel`
-    "count",  # `count` and its other spelling `max_calls`
+    "counting",  # how often, and how many at once
     "nets",  # how nets are written
-    "never_after",  # `never_after` and `forbids_after`
-    "provenance",  # `provenance`
-    "require",  # `require`
     "lists",  # `allowlist` and `blocklist`
-    "sequence",  # `sequence` and `forbidden_sequence`
-    "precondition",  # `precondition`
-    "prior",  # the evidence behind a `prior` requirement
-    "requirement",  # what a precondition asks for
-    "before",  # `before` and `immediately_before`
     "approval",  # `human-approval` where a rule says what must come first
     "record",  # what every rule shares, and what it says of itself
     "machine",  # what judges a rule

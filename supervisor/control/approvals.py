@@ -9,9 +9,9 @@ import anyio
 import msgspec
 
 from ..errors import ApprovalError, StoreError
-from ..facts import NOT_OVER, ApprovalAnswer, ApprovalRequest, RunInfo, StoredApproval
-from ..machine.approval_events import answered
-from ..ports import Store
+from ..machine.events.approvals import answered
+from ..ports.adapters import Store
+from ..ports.facts import NOT_OVER, ApprovalAnswer, ApprovalRequest, RunInfo, StoredApproval
 from ..redaction import Redactor
 from ..store.refusals import how_closed
 

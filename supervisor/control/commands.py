@@ -9,9 +9,9 @@ from typing import Any
 import anyio
 
 from ..errors import StoreError
-from ..orders import Cancel, Instruction
-from ..ports import Store
-from ..run.isolation import contained
+from ..ports.adapters import Store
+from ..ports.orders import Cancel, Instruction
+from ..run.foreign.isolation import contained
 
 LONGEST_WAIT_S = 60.0
 PAUSE_S = 0.02

@@ -11,9 +11,9 @@ import msgspec
 
 from ..arguments import check_named, check_store, check_text
 from ..errors import UsageError
-from ..facts import NOT_OVER, Owner, RunFilter, RunInfo, RunStatus
-from ..orders import Block, Cancel, Lift
-from ..ports import Remains, Store
+from ..ports.adapters import Remains, Store
+from ..ports.facts import NOT_OVER, Owner, RunFilter, RunInfo, RunStatus
+from ..ports.orders import Block, Cancel, Lift
 from ..redaction import Redactor
 from ..run.orphans import end_lost, end_unowned
 from .reaping import passing_owner

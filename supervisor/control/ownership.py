@@ -12,10 +12,10 @@ from typing import Any
 import anyio
 
 from ..errors import StoreError
-from ..facts import Owner
-from ..ports import Remains, Store
-from ..processes import enter, leave
-from ..run.isolation import contained
+from ..ports.adapters import Remains, Store
+from ..ports.facts import Owner
+from ..ports.processes import enter, leave
+from ..run.foreign.isolation import contained
 from ..run.orphans import end_lost_runs
 
 LEASE_S = 30.0

@@ -7,9 +7,9 @@ from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 
 from ..errors import UsageError
-from ..facts import Owner, RunFilter, RunInfo, RunStatus
 from ..log import logger
-from ..ports import Remains, Store
+from ..ports.adapters import Remains, Store
+from ..ports.facts import Owner, RunFilter, RunInfo, RunStatus
 from ..run.orphans import end_lost, end_lost_runs, end_unowned
 from .ownership import Ownership
 

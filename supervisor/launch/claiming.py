@@ -11,9 +11,9 @@ import anyio.lowlevel
 import msgspec
 
 from ..errors import StartsBlockedError, StoreError, UsageError
-from ..facts import RunInfo
-from ..machine.inputs import Begin
-from ..ports import Store
+from ..machine.boundary.inputs import Begin
+from ..ports.adapters import Store
+from ..ports.facts import RunInfo
 from ..run.actor import RunActor
 from ..run.journal import ANSWER_S
 from ..run.orphans import end_lost_runs, remains_of, withdraw

@@ -19,10 +19,10 @@ from proctor.policies.stream.events import (
 )
 
 from ..errors import UsageError
-from ..machine.approval_events import standing_grants
-from ..machine.event_size import weight
-from ..machine.judge import Judge
-from ..ports import Store
+from ..machine.boundary.judge import Judge
+from ..machine.events.approvals import standing_grants
+from ..machine.events.sizes import weight
+from ..ports.adapters import Store
 from ..store.paging import closing
 
 TRANSCRIPT_BYTES = 64 * 1024 * 1024

@@ -13,11 +13,11 @@ from proctor.policies.stream.calls import Capabilities, RunContext
 from proctor.policies.stream.tools import portable
 
 from ..arguments import check_named, check_order
-from ..machine.inputs import Begin
-from ..machine.judge import Judge
+from ..machine.boundary.inputs import Begin
+from ..machine.boundary.judge import Judge
 from ..machine.machine import RunMachine
 from ..machine.run_state import Identity
-from ..ports import Adapter, GateAnswer, Launch, RunInfo
+from ..ports.adapters import Adapter, GateAnswer, Launch, RunInfo
 from ..run.actor import RunActor
 from ..run.services import Services
 from .history import Continuation, Continued, History, continued, read_history, read_transcript

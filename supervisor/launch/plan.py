@@ -11,7 +11,7 @@ from proctor.policies.policy import Policy, members_of
 from proctor.policies.rules.nets.machine import OnResults, Validators
 
 from ..errors import PolicyError, UsageError
-from ..ports import Adapter, LaunchOptions
+from ..ports.adapters import Adapter, LaunchOptions
 
 if TYPE_CHECKING:
     from proctor.policies.preflight.findings import PreflightFinding

@@ -28,18 +28,12 @@ ROOMS = (
     "ending",  # terminal events, and what the caller is owed
     "gate",  # the gate's side of the machine
     "held_calls",  # calls held for a person
-    "inputs",  # what happened
     "provider_events",  # the provider's side of the machine
-    "event_checks",  # what adapters hand over, checked
     "open_calls",  # calls that are not over
     "run_state",  # what the parts of the machine share
-    "approval_events",  # the records of an approval
-    "enforcement",  # what follows from a judgement, and its records
+    "events",  # events checked, sized and made
     "outbox",  # commands that wait for the record
-    "commands",  # what the machine wants done
-    "judge",  # what a run needs of the policies
-    "result",  # how a run ended, for its caller
+    "boundary",  # what goes in and what comes out
     "trust",  # what of a provider's stream is believed
-    "event_size",  # how large events are, and how much one carries
 )
 """Top first: each imports only those below it."""

@@ -6,10 +6,10 @@ import msgspec
 
 from proctor.policies.stream.events import Event
 
-from .commands import Finish, HurryRecord, RetryRecord
+from .boundary.commands import Finish, HurryRecord, RetryRecord
+from .boundary.inputs import Retried
+from .boundary.result import Outcome
 from .ending import end_without
-from .inputs import Retried
-from .result import Outcome
 from .run_state import Cause, RunState
 
 

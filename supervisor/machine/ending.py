@@ -12,11 +12,11 @@ from proctor.policies.stream.events import Event, RunCancelled, RunCompleted, Ru
 
 from ..errors import ProviderError
 from ..store.codec import ENDINGS
-from .event_size import within_bounds
-from .inputs import AdapterEnded
-from .judge import SettledReport
+from .boundary.inputs import AdapterEnded
+from .boundary.judge import SettledReport
+from .boundary.result import Outcome, PolicyReport, strictest
+from .events.sizes import within_bounds
 from .provider_events import ProviderEnd, ProviderEvents
-from .result import Outcome, PolicyReport, strictest
 from .run_state import Cause, RunState, because
 
 BROKEN = ("store", "fault", "lost")

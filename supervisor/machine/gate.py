@@ -12,10 +12,10 @@ from proctor.policies.policy import Approval
 from proctor.policies.stream.calls import Decision, ToolCall, Violation, tell_model_default
 from proctor.policies.stream.events import ErrorOccurred, ToolApprovalGranted, ToolCallFailed
 
-from ..ports import ApprovalAnswer, ApprovalRequest, GateAnswer
-from .commands import Answer, Command, RunChecks
-from .enforcement import denied, labelled, requested, started
-from .event_checks import NO_CALL, flaw_in
+from ..ports.adapters import ApprovalAnswer, ApprovalRequest, GateAnswer
+from .boundary.commands import Answer, Command, RunChecks
+from .events.checks import NO_CALL, flaw_in
+from .events.enforcement import denied, labelled, requested, started
 from .held_calls import HeldCalls
 from .open_calls import OpenCall, OpenCalls, Proposal
 from .run_state import RunState

@@ -11,10 +11,10 @@ from proctor.policies.policy import SCOPES, Approval
 from proctor.policies.stream.calls import Decision, input_digest
 from proctor.policies.stream.events import ToolApprovalGranted, at_ms
 
-from ..ports import ApprovalAnswer, ApprovalRequest
+from ..ports.adapters import ApprovalAnswer, ApprovalRequest
 from ..store.approvals import objection, same_input
-from . import approval_events as approvals
-from .commands import AskApproval, DropApproval
+from .boundary.commands import AskApproval, DropApproval
+from .events import approvals as approvals
 from .open_calls import Proposal
 from .run_state import RunState
 

@@ -31,18 +31,19 @@ from proctor.policies.stream.events import (
 )
 
 from ..errors import as_error
-from ..ports import ApprovalRequest
+from ..ports.adapters import ApprovalRequest
 from ..redaction import UNREDACTED, Redactor
-from . import approval_events as approvals
-from . import ending, inputs
+from . import ending
+from .boundary import inputs
+from .boundary.commands import ArmDeadline, CancelAdapter, Command, HurryRecord
+from .boundary.judge import Judge, Nets
+from .boundary.result import Outcome
 from .closing import Closing
-from .commands import ArmDeadline, CancelAdapter, Command, HurryRecord
+from .events import approvals as approvals
 from .gate import GateKeeper
-from .judge import Judge, Nets
 from .open_calls import OpenCall
 from .provider_events import ProviderEvents
 from .recall import grants_in, past_of, recall
-from .result import Outcome
 from .run_state import Cause, Identity, RunState, lost
 
 

@@ -10,7 +10,7 @@ import msgspec
 from proctor.policies.stream.calls import ToolCall, Violation
 from proctor.policies.stream.marks import same_input
 
-from ..ports import GateAnswer
+from ..ports.adapters import GateAnswer
 
 Stage: TypeAlias = Literal["requested", "waiting", "started"]
 """Reported by the provider; proposed at the gate and not decided; running."""

@@ -9,7 +9,7 @@ from typing import TypeAlias
 from proctor.policies.stream.events import Event
 
 from ..redaction import Redactor
-from .commands import Command
+from .boundary.commands import Command
 
 Late: TypeAlias = Callable[[], Command | None]
 """Makes a command when it is due, or None when it is not wanted any more."""

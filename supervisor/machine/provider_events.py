@@ -27,8 +27,8 @@ from proctor.policies.stream.events import (
     TurnStarted,
 )
 
-from .enforcement import input_changed
-from .event_checks import flaw_in, flaw_in_usage
+from .events.checks import flaw_in, flaw_in_usage
+from .events.enforcement import input_changed
 from .open_calls import OpenCalls
 from .run_state import RunState
 from .trust import believed

@@ -29,7 +29,7 @@ from proctor.policies.stream.events import (
 )
 
 from ..store.approvals import shown
-from . import approval_events as approvals
+from .events import approvals as approvals
 from .gate import GateKeeper
 from .open_calls import OpenCall, Stage
 from .provider_events import ProviderEvents

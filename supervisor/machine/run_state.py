@@ -13,12 +13,12 @@ from proctor.policies.stream.calls import ToolCall, Violation
 from proctor.policies.stream.events import Event, ToolCallStarted, ToolEvent, TurnEvent
 
 from ..errors import EventError
-from ..ports import ApprovalRequest
+from ..ports.adapters import ApprovalRequest
 from ..redaction import Redactor
-from . import approval_events as approvals
-from .enforcement import labelled, reach, violated, warned
-from .event_size import MOST_BYTES, weight, within_bounds
-from .judge import Judge
+from .boundary.judge import Judge
+from .events import approvals as approvals
+from .events.enforcement import labelled, reach, violated, warned
+from .events.sizes import MOST_BYTES, weight, within_bounds
 from .outbox import Outbox
 
 OfTurn = TypeVar("OfTurn", TurnEvent, ToolEvent, ToolCall)

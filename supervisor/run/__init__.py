@@ -2,7 +2,6 @@
 
 ROOMS = (
     "actor",  # the shell around one machine
-    "callouts",  # checks and approvers, asked
     "gate_waiters",  # those who wait at the gate
     "orphans",  # runs without a shell
     "kept_events",  # the latest events of a run, for its result
@@ -10,8 +9,7 @@ ROOMS = (
     "stored",  # whether a store gave back what it was given
     "provider_reader",  # reading a provider
     "cancel_ladder",  # ending a provider step by step
-    "apart",  # code of others that may be left behind
-    "isolation",  # code of others, whose cancels end only itself
+    "foreign",  # code of others, called so that it harms nothing but itself
     "latch",  # something that happens once
     "services",  # what many runs share
     "timers",  # deadlines of many runs

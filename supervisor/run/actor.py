@@ -14,8 +14,8 @@ from proctor.policies.stream.calls import ToolCall
 from proctor.policies.stream.events import Event, NetJoined, NetLeft
 
 from ..log import failure
-from ..machine import inputs
-from ..machine.commands import (
+from ..machine.boundary import inputs
+from ..machine.boundary.commands import (
     Answer,
     ArmDeadline,
     AskApproval,
@@ -27,14 +27,14 @@ from ..machine.commands import (
     RetryRecord,
     RunChecks,
 )
-from ..machine.judge import Nets
+from ..machine.boundary.judge import Nets
+from ..machine.boundary.result import Outcome, RunResult, conclude, log_line
 from ..machine.machine import RunMachine
-from ..machine.result import Outcome, RunResult, conclude, log_line
-from ..ports import Adapter, ApprovalAnswer, ApprovalRequest, GateAnswer, Launch
-from .apart import Apart
-from .callouts import Approvals, ask_checks
+from ..ports.adapters import Adapter, ApprovalAnswer, ApprovalRequest, GateAnswer, Launch
+from .foreign.apart import Apart
+from .foreign.callouts import Approvals, ask_checks
+from .foreign.isolation import contained
 from .gate_waiters import GateWaiters
-from .isolation import contained
 from .journal import ANSWER_S, Journal, silence
 from .kept_events import KeptEvents
 from .latch import Latch

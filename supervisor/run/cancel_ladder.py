@@ -7,9 +7,9 @@ from typing import Any
 
 import anyio
 
-from ..ports import Rung
-from .apart import Apart
+from ..ports.adapters import Rung
 from .clock import Clock
+from .foreign.apart import Apart
 from .latch import Latch
 
 

@@ -7,9 +7,9 @@ from typing import Any
 
 from proctor.policies.stream.calls import ToolCall, tell_model_default
 
-from ..machine import inputs
-from ..machine.event_checks import NO_CALL
-from ..ports import GateAnswer
+from ..machine.boundary import inputs
+from ..machine.events.checks import NO_CALL
+from ..ports.adapters import GateAnswer
 from .latch import Latch
 
 

@@ -11,9 +11,9 @@ from anyio.lowlevel import checkpoint
 from proctor.policies.stream.events import TERMINAL, Event
 
 from ..errors import StoreError, as_error
-from ..machine.event_size import weight
+from ..machine.events.sizes import weight
 from ..machine.machine import RunMachine
-from ..ports import Store
+from ..ports.adapters import Store
 from .stored import check_stored, same_but_seq
 
 ROOM = 1024

@@ -9,12 +9,12 @@ from proctor.policies.policy import Policy
 from proctor.policies.stream.events import Event
 
 from ..errors import OwnerLostError, StoreError
-from ..facts import Owner, RunInfo
-from ..machine import inputs
-from ..machine.judge import Judge
+from ..machine.boundary import inputs
+from ..machine.boundary.judge import Judge
 from ..machine.machine import RunMachine
 from ..machine.run_state import Identity
-from ..ports import Adapter, Remains, Store
+from ..ports.adapters import Adapter, Remains, Store
+from ..ports.facts import Owner, RunInfo
 
 _ALL = 2**63
 """Above every seq: what is past is not judged again, as the end of such a run settles nothing."""

@@ -9,10 +9,10 @@ from typing import Any
 from proctor.policies.stream.events import Event
 
 from ..errors import ProviderError, as_error
-from ..ports import Adapter, Launch, Provider, Rung
+from ..ports.adapters import Adapter, Launch, Provider, Rung
 from . import cancel_ladder as ladder
-from .apart import Apart
 from .clock import Clock
+from .foreign.apart import Apart
 from .latch import Latch
 
 TURN = 128

@@ -10,7 +10,7 @@ import msgspec
 
 from proctor.policies.stream.events import Event
 
-from ..ports import Approver, Store
+from ..ports.adapters import Approver, Store
 from ..redaction import Redactor
 from .clock import Clock
 from .timers import Timers

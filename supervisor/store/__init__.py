@@ -1,6 +1,8 @@
 """How records are kept: the codec, paging, the store in memory."""
 
 ROOMS = (
+    "retention",  # how long the record is kept
+    "transfer",  # the record as lines of JSON, and back
     "memory",  # a store in memory
     "desk",  # what people answer and order
     "records",  # events, and the lines of sessions and runs that follow from them

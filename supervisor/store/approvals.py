@@ -19,7 +19,7 @@ from proctor.policies.stream.events import (
     ToolApprovalRequested,
 )
 
-from ..facts import ApprovalAnswer, ApprovalRequest, ApprovalState, StoredApproval
+from ..ports.facts import ApprovalAnswer, ApprovalRequest, ApprovalState, StoredApproval
 
 
 def state_after(event: ApprovalEvent) -> ApprovalState:

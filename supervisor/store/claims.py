@@ -9,8 +9,8 @@ from msgspec.structs import replace
 
 from proctor.policies.stream.events import Event
 
-from ..facts import GOING_ON, Owner, RunInfo
-from ..processes import is_gone
+from ..ports.facts import GOING_ON, Owner, RunInfo
+from ..ports.processes import is_gone
 from . import refusals
 
 

@@ -20,7 +20,7 @@ from proctor.policies.stream.events import (
 )
 
 from ..errors import EventError, StoreError
-from ..facts import LogEntry, RunStatus
+from ..ports.facts import LogEntry, RunStatus
 
 Status: TypeAlias = Literal["completed", "failed", "cancelled"]
 

@@ -15,7 +15,7 @@ import msgspec
 from proctor.policies.stream.events import TERMINAL, Event, RecordPruned
 
 from ..errors import StoreError
-from ..facts import (
+from ..ports.facts import (
     ANY_RUN,
     ApprovalAnswer,
     LogEntry,
@@ -27,7 +27,7 @@ from ..facts import (
     StoredApproval,
     StoreSize,
 )
-from ..orders import Block, Cancel, Instruction, Lift
+from ..ports.orders import Block, Cancel, Instruction, Lift
 from . import refusals
 from .claims import Claims
 from .codec import from_record

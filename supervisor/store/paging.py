@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from typing import TypeVar
 
-from ..ports import RunInfo, Store
+from ..ports.adapters import RunInfo, Store
 
 T = TypeVar("T")
 _PAGE = 500

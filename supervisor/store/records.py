@@ -11,7 +11,7 @@ import msgspec
 
 from proctor.policies.stream.events import TERMINAL, ApprovalEvent, Event, RecordPruned, SessionEvent
 
-from ..facts import GOING_ON, LogEntry, RunInfo, SessionInfo
+from ..ports.facts import GOING_ON, LogEntry, RunInfo, SessionInfo
 from .chain import SIZE, head_below, links, root
 from .codec import NEWS, from_record, status_after, to_record
 from .tally import COUNTED, Tally

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..errors import StoreError
-from ..facts import ApprovalAnswer, Owner, StoredApproval
+from ..ports.facts import ApprovalAnswer, Owner, StoredApproval
 from .approvals import objection, same_input
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ..orders import label_text
-from ..ports import RunFilter, RunInfo
+from ..ports.adapters import RunFilter, RunInfo
+from ..ports.orders import label_text
 
 
 def meets(run: RunInfo, where: RunFilter) -> bool:

@@ -22,7 +22,7 @@ from proctor.policies.stream.events import (
     at_ms,
 )
 
-from ..ports import RunInfo
+from ..ports.adapters import RunInfo
 
 COUNTED = frozenset(
     (RunStarted, ToolCallStarted, PolicyViolated, TokenUsageUpdated, RunCompleted, RunFailed, RunCancelled)

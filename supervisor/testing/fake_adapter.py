@@ -20,7 +20,7 @@ from proctor.policies.stream.events import (
     ToolCallStarted,
 )
 
-from ..ports import GateAnswer, Launch, LaunchOptions, Provider, Rung
+from ..ports.adapters import GateAnswer, Launch, LaunchOptions, Provider, Rung
 from .steps import Ask, Crash, Pause, Step, Stop, Together
 
 

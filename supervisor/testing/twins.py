@@ -8,7 +8,7 @@ import anyio
 
 from proctor.policies.stream.events import Event
 
-from ..ports import ApprovalAnswer, ApprovalRequest
+from ..ports.adapters import ApprovalAnswer, ApprovalRequest
 
 
 class FakeApprover:

@@ -6,7 +6,7 @@ from collections import deque
 
 import anyio
 
-from ..ports import LogEntry
+from ..ports.adapters import LogEntry
 
 ROOM = 1024
 ROOM_BYTES = 8 * 1024 * 1024

@@ -12,7 +12,7 @@ import anyio
 
 from proctor.policies.stream.events import Event
 
-from ..ports import LogEntry, Store
+from ..ports.adapters import LogEntry, Store
 from ..store.paging import closing
 from .buffer import Buffer
 

@@ -8,7 +8,7 @@ from typing import Any
 from proctor.policies.stream.events import Event
 
 from ..log import failure
-from ..ports import Publisher
+from ..ports.adapters import Publisher
 
 
 class Publishers:

@@ -13,7 +13,7 @@ from proctor.policies.stream.events import Event
 
 from ..arguments import check_named
 from ..errors import UsageError
-from ..ports import Store
+from ..ports.adapters import Store
 from .buffer import ROOM, Buffer
 from .feed import Feed
 from .tracks import LogTrack, Placed, SessionTrack, Track

@@ -8,8 +8,8 @@ from proctor.policies.stream.events import TERMINAL, Event
 
 from ..arguments import check_cursor
 from ..errors import UsageError
-from ..facts import GOING_ON
-from ..ports import LogEntry, Place, Store
+from ..ports.adapters import LogEntry, Place, Store
+from ..ports.facts import GOING_ON
 from ..store.codec import event_of
 from ..store.paging import closing
 

@@ -21,7 +21,7 @@ from proctor.policies.stream.events import (
     ToolCallStarted,
     TurnStarted,
 )
-from proctor.supervisor.ports import GateAnswer
+from proctor.supervisor.ports.adapters import GateAnswer
 from proctor.supervisor.testing.adapters.conformance import AdapterConformance, Agent
 from proctor.supervisor.testing.adapters.driving import Drive
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import anyio
 import pytest
 
-from proctor.adapters.kit.byte_lines import ByteLines, EndlessLineError
-from proctor.adapters.kit.client_process import ClientProcess, start_client
+from proctor.adapters.kit.processes.client import ClientProcess, start_client
+from proctor.adapters.kit.wire.byte_lines import ByteLines, EndlessLineError
 from proctor.supervisor.errors import ProviderUnavailableError
 from proctor.supervisor.testing.patience import PATIENCE_S
 

@@ -8,7 +8,7 @@ from typing import Any
 import framework_bench
 import pytest
 
-from proctor.adapters.tool_names import CLIENTS, frameworks
+from proctor.adapters.kit.tool_names import CLIENTS, frameworks
 from proctor.policies import RunContext, ToolCall, compile_policy, merge_policies, parse_policies, preflight
 from proctor.policies.stream.tools import Tool
 from proctor.supervisor import run_once

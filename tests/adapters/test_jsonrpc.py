@@ -12,7 +12,7 @@ import anyio.abc
 import pytest
 from anyio.streams.stapled import StapledObjectStream
 
-from proctor.adapters.kit.jsonrpc import Peer, RpcClosedError, RpcError
+from proctor.adapters.kit.wire.jsonrpc import Peer, RpcClosedError, RpcError
 from proctor.supervisor.testing.patience import PATIENCE_S
 
 pytestmark = pytest.mark.anyio

@@ -16,7 +16,7 @@ from proctor.adapters.agents.pydantic_ai import options as pydantic_ai
 from proctor.adapters.kit import run_limits
 from proctor.adapters.mcp_proxy.adapter import McpProxyAdapter
 from proctor.policies import Policy, ToolCall, compile_policy, merge_policies, parse_policies
-from proctor.supervisor.ports import Adapter, LaunchOptions
+from proctor.supervisor.ports.adapters import Adapter, LaunchOptions
 
 
 def stack_of(*policies: dict[str, Any]) -> Policy:

@@ -14,8 +14,8 @@ import anyio.abc
 import psutil
 import pytest
 
-from proctor.adapters.kit import process_tree as processes
-from proctor.adapters.kit.process_tree import ProcessTree, marked_environment, process_rungs
+from proctor.adapters.kit.processes import tree as processes
+from proctor.adapters.kit.processes.tree import ProcessTree, marked_environment, process_rungs
 
 DEAF = "trap '' TERM HUP INT; "
 

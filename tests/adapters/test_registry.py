@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 import proctor.adapters
+from proctor.adapters.agents.registry import ADAPTERS, Entry, adapter_named
 from proctor.adapters.agents.scripted.adapter import ScriptedAdapter
-from proctor.adapters.registry import ADAPTERS, Entry, adapter_named
 from proctor.supervisor.errors import ProviderUnavailableError, UsageError
 
 

@@ -36,7 +36,7 @@ from proctor.policies.stream.events import (
     TurnStarted,
 )
 from proctor.supervisor.errors import UsageError
-from proctor.supervisor.ports import Adapter, GateAnswer
+from proctor.supervisor.ports.adapters import Adapter, GateAnswer
 from proctor.supervisor.testing.adapters.driving import Drive
 from proctor.supervisor.testing.patience import PATIENCE_S
 

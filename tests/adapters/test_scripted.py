@@ -20,7 +20,7 @@ from proctor.policies.stream.events import (
     ToolCallCompleted,
     ToolCallStarted,
 )
-from proctor.supervisor.ports import GateAnswer
+from proctor.supervisor.ports.adapters import GateAnswer
 from proctor.supervisor.testing.adapters.driving import Drive, Driven
 
 HELLO = """

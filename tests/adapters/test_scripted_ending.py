@@ -15,7 +15,7 @@ from proctor.adapters import ScriptedAdapter
 from proctor.policies.stream.calls import ToolCall
 from proctor.policies.stream.events import RunCompleted, RunFailed, ToolCallFailed
 from proctor.supervisor.errors import ProviderError
-from proctor.supervisor.ports import GateAnswer, Launch
+from proctor.supervisor.ports.adapters import GateAnswer, Launch
 from proctor.supervisor.testing.adapters.driving import Drive, Driven
 from proctor.supervisor.testing.patience import PATIENCE_S
 

@@ -10,7 +10,7 @@ import pytest
 from proctor.adapters import ScriptedAdapter
 from proctor.policies.policy import Deny, Limits, Policy
 from proctor.supervisor.errors import ProviderUnavailableError, UsageError
-from proctor.supervisor.ports import Adapter
+from proctor.supervisor.ports.adapters import Adapter
 
 HELLO = """
 steps:

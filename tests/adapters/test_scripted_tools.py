@@ -12,7 +12,7 @@ import pytest
 from proctor.adapters import ScriptedAdapter
 from proctor.policies.stream.calls import ToolCall
 from proctor.policies.stream.events import RunCompleted, ToolCallCompleted, ToolCallFailed
-from proctor.supervisor.ports import GateAnswer
+from proctor.supervisor.ports.adapters import GateAnswer
 from proctor.supervisor.testing.adapters.driving import Drive, Driven
 from proctor.supervisor.testing.patience import PATIENCE_S
 

@@ -14,7 +14,7 @@ from proctor.policies.policy import Allow, Deny, Policy
 from proctor.policies.stream.calls import ToolCall
 from proctor.policies.stream.events import RunCompleted, RunFailed, ToolCallCompleted, ToolCallFailed
 from proctor.supervisor.errors import ProviderUnavailableError, UsageError
-from proctor.supervisor.ports import Adapter, GateAnswer
+from proctor.supervisor.ports.adapters import Adapter, GateAnswer
 from proctor.supervisor.testing.adapters.driving import Drive, Driven
 from proctor.supervisor.testing.patience import PATIENCE_S
 

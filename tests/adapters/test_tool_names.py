@@ -15,11 +15,11 @@ from proctor.adapters.agents.amp import AmpAdapter
 from proctor.adapters.agents.claude import ClaudeAdapter
 from proctor.adapters.agents.codex import CodexAdapter
 from proctor.adapters.evaluate import judge_session
-from proctor.adapters.tool_names import CLIENTS, recorded_tools
+from proctor.adapters.kit.tool_names import CLIENTS, recorded_tools
 from proctor.adapters.traces import read_sessions
 from proctor.policies import compile_policy, encode_event, events, merge_policies, parse_policies, preflight
 from proctor.policies.stream.tools import PORTABLE, portable
-from proctor.supervisor.ports import Adapter
+from proctor.supervisor.ports.adapters import Adapter
 
 
 def refused(policy: dict[str, Any], path: Path) -> list[str]:

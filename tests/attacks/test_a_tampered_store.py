@@ -14,9 +14,9 @@ from typing import Any
 import anyio
 import pytest
 
-from proctor.adapters.audit.heads import Heads
-from proctor.adapters.audit.store_file import AuditReport, audited
 from proctor.adapters.stores import SQLiteStore
+from proctor.adapters.stores.audit.heads import Heads
+from proctor.adapters.stores.audit.store_file import AuditReport, audited
 from proctor.policies import Limits, Policy
 from proctor.supervisor import prune, run_once
 from proctor.supervisor.testing import Ask, FakeAdapter
@@ -279,7 +279,7 @@ def test_what_was_added_since_is_no_finding(path: Path) -> None:
 
 def test_a_flood_of_findings_is_counted_not_kept(path: Path, monkeypatch: Any) -> None:
     """A report stays of a size that can be read."""
-    monkeypatch.setattr("proctor.adapters.audit.verifying.MOST_FINDINGS", 3)
+    monkeypatch.setattr("proctor.adapters.stores.audit.verifying.MOST_FINDINGS", 3)
     sql(path, "UPDATE events SET digest = zeroblob(32)")
     report = audited(path)
     assert len(report.findings) == 3
@@ -292,7 +292,7 @@ def test_heads_that_were_changed_are_not_those_that_were_signed(path: Path, tmp_
     from cryptography.hazmat.primitives import serialization as form
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-    from proctor.adapters.audit.signing import check_signature, signed
+    from proctor.adapters.stores.audit.signing import check_signature, signed
     from proctor.supervisor import UsageError
 
     def keys(name: str) -> tuple[Path, Path]:

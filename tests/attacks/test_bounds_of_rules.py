@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from proctor.policies import Monitor, ToolCall, compile_policy, parse_policies
+from proctor.policies.rules.evidence.prior import COMBINATIONS
 from proctor.policies.rules.machine import BOUND
-from proctor.policies.rules.prior import COMBINATIONS
 from proctor.policies.stream import events as ev
 
 

@@ -14,8 +14,8 @@ import anyio.abc
 import psutil
 import pytest
 
-from proctor.adapters.kit.client_process import ClientProcess, start_client
-from proctor.adapters.kit.subprocesses import Subprocesses
+from proctor.adapters.kit.processes.client import ClientProcess, start_client
+from proctor.adapters.kit.processes.commands import Subprocesses
 from proctor.supervisor.testing.patience import PATIENCE_S
 
 pytestmark = [
@@ -118,7 +118,7 @@ def client_of(line: str, folder: Path) -> AbstractAsyncContextManager[ClientProc
 SUPERVISOR = """
 import anyio, sys
 from pathlib import Path
-from proctor.adapters.kit.subprocesses import Subprocesses
+from proctor.adapters.kit.processes.commands import Subprocesses
 
 async def main():
     await Subprocesses("run").run(["bash", "-c", sys.argv[1]], cwd=Path.cwd())

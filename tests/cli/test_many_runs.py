@@ -14,7 +14,7 @@ from proctor.adapters.cli.terminal.latest import Latest, following
 from proctor.adapters.stores import SQLiteStore
 from proctor.policies.stream.events import Event, MessageReceived, RunCompleted, RunStarted
 from proctor.supervisor import MemoryStore
-from proctor.supervisor.ports import Store
+from proctor.supervisor.ports.adapters import Store
 from proctor.supervisor.testing.patience import PATIENCE_S
 
 Cli = Any

@@ -12,7 +12,7 @@ import pytest
 from proctor.adapters.cli.moments import amount, took
 from proctor.adapters.stores import SQLiteStore
 from proctor.policies.stream.events import PolicyViolated, RunCompleted, RunStarted, ToolCallStarted
-from proctor.supervisor.ports import RunInfo
+from proctor.supervisor.ports.adapters import RunInfo
 
 Cli = Any
 AT = datetime(2026, 1, 2, 3, 4, tzinfo=UTC)

@@ -9,7 +9,7 @@ import pytest
 from page_blocks import ROOT, blocks, name_of
 from page_facts import pages, written
 
-from proctor.adapters.registry import ADAPTERS
+from proctor.adapters.agents.registry import ADAPTERS
 from proctor.policies import decode_event
 from proctor.policies.stream.events import EVENT_TYPES
 

@@ -19,10 +19,10 @@ PROGRAM = """
 import sys, time
 from contextlib import asynccontextmanager
 import anyio
-from proctor.adapters.cli.commands.run import supervised
+from proctor.adapters.cli.commands.agents.run import supervised
 from proctor.policies import Limits, Policy
 from proctor.policies.stream.events import MessageReceived
-from proctor.supervisor.ports import Rung
+from proctor.supervisor.ports.adapters import Rung
 from proctor.supervisor.run import apart
 from proctor.supervisor.testing import FakeAdapter
 

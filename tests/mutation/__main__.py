@@ -3,7 +3,7 @@
 python -m tests.mutation --minutes 10                  # of all areas, going on from where it stopped
 python -m tests.mutation gate limits --minutes 5       # of two
 python -m tests.mutation --again                       # those that survived, under all tests
-python -m tests.mutation --show 'policies/rules/count.py ...'   # one mutant, as a difference
+python -m tests.mutation --show 'policies/rules/counting/count.py ...'   # one mutant, as a difference
 """
 
 from __future__ import annotations

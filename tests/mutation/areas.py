@@ -57,27 +57,28 @@ AREAS: Final = {
     "gate": Area(
         (
             *("supervisor/machine/gate.py", "supervisor/machine/held_calls.py", "supervisor/machine/open_calls.py"),
-            *("supervisor/machine/approval_events.py", "supervisor/run/gate_waiters.py", "adapters/kit/gate.py"),
-            *("supervisor/machine/enforcement.py", "supervisor/machine/judge.py", "supervisor/run/callouts.py"),
+            *("supervisor/machine/events/approvals.py", "supervisor/run/gate_waiters.py", "adapters/kit/gate.py"),
+            *("supervisor/machine/events/enforcement.py", "supervisor/machine/boundary/judge.py"),
+            "supervisor/run/foreign/callouts.py",
         ),
         (*_RUNS, ("tests/adapters/agents/loop", "tests/adapters/agents/pydantic_ai")),
     ),
-    "machine": Area(("supervisor/machine/*.py",), _RUNS),
+    "machine": Area(("supervisor/machine/**/*.py",), _RUNS),
     "journal": Area(
         ("supervisor/run/journal.py", "supervisor/machine/outbox.py", "supervisor/run/services.py"), _RUNS
     ),
     "cancel": Area(
         (
             *("supervisor/run/cancel_ladder.py", "supervisor/run/actor.py", "supervisor/run/latch.py"),
-            *("supervisor/run/timers.py", "supervisor/run/isolation.py", "supervisor/run/provider_reader.py"),
+            *("supervisor/run/timers.py", "supervisor/run/foreign/isolation.py", "supervisor/run/provider_reader.py"),
         ),
         _RUNS,
     ),
     "limits": Area(
-        tuple(f"policies/monitor/{name}.py" for name in ("limits", "clocks", "usage", "prices", "decisions")),
+        ("policies/monitor/usage/*.py", "policies/monitor/clocks.py", "policies/monitor/answers/decisions.py"),
         (*_JUDGING, ("tests/supervisor/test_deadlines.py",)),
     ),
-    "rules": Area(("policies/rules/*.py", "policies/rules/nets/*.py"), _JUDGING),
+    "rules": Area(("policies/rules/**/*.py",), _JUDGING),
 }
 """By name. A file that is in several counts in the first."""
 

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, Literal, TypeAlias
 
-from proctor.adapters.kit.guarded import guarded
+from proctor.adapters.kit.processes.guarded import guarded
 
 from .areas import ROOT
 

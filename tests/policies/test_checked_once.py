@@ -10,7 +10,7 @@ import pytest
 
 from proctor.policies import Policy, PolicyError, compile_policy, merge_policies, parse_policies, preflight
 from proctor.policies.drawing import draw
-from proctor.policies.rules.require import Require
+from proctor.policies.rules.order.require import Require
 from proctor.policies.values.complaints import Complaint
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from proctor.policies import CompiledPolicy, Monitor, Policy, PolicyError, RunContext, ToolCall, compile_policy
 from proctor.policies.rules import Check
-from proctor.policies.rules.check_context import CheckContext, PastCall, Refuse
+from proctor.policies.rules.evidence.check_context import CheckContext, PastCall, Refuse
 from proctor.policies.rules.machine import BOUND
 from proctor.policies.stream import events as ev
 

@@ -6,10 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proctor.policies.policy import Allow, Deny, Policy
-from proctor.policies.rules.count import Count
+from proctor.policies.rules.counting.count import Count
 from proctor.policies.rules.nets.shorthand import NetLine
 from proctor.policies.rules.nets.written import Net
-from proctor.policies.rules.require import Require
+from proctor.policies.rules.order.require import Require
 from proctor.policies.stack.ids import RuleIds, rule_ids
 from proctor.policies.stack.merge import merge_policies
 

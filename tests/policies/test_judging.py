@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from proctor.policies import ToolCall, compile_policy, parse_policies
-from proctor.policies.monitor.index import MET_KEPT
+from proctor.policies.monitor.program.index import MET_KEPT
 from proctor.policies.monitor.state import STEPS_KEPT
 from proctor.policies.stream import events as ev
 from proctor.policies.stream.marks import MARK_LENGTH, mark

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from proctor.policies import Policy, merge_policies, parse_policies, preflight
-from proctor.policies.monitor.prices import PriceBook
+from proctor.policies.monitor.usage.prices import PriceBook
 from proctor.policies.stack.locks import loosened
 from proctor.policies.stack.price_tables import price_tables
 from proctor.policies.stream.events import TokenUsageUpdated

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from proctor.policies.errors import PolicyError
 from proctor.policies.policy import Allow, Approval, Deny, Limit, Limits, Policy, Price
-from proctor.policies.rules.count import Count
-from proctor.policies.rules.require import Require
+from proctor.policies.rules.counting.count import Count
+from proctor.policies.rules.order.require import Require
 from proctor.policies.stack.actions import effective_action
 from proctor.policies.stack.limits import effective_limits
 from proctor.policies.stack.locks import Loosened, loosened

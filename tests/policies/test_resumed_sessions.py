@@ -18,7 +18,7 @@ from proctor.policies import (
     parse_policies,
 )
 from proctor.policies.stream import events as ev
-from proctor.supervisor.machine.enforcement import violated
+from proctor.supervisor.machine.events.enforcement import violated
 
 
 def stack_of(*documents: dict[str, Any]) -> Any:

@@ -24,7 +24,7 @@ from proctor.policies.rules.nets.machine import NetState
 from proctor.policies.rules.nets.written import Net, Transition
 from proctor.policies.stream import events as ev
 from proctor.policies.stream.calls import input_digest
-from proctor.supervisor.machine.enforcement import violated
+from proctor.supervisor.machine.events.enforcement import violated
 
 from .engine import Engine
 from .nets import VALIDATED, valid

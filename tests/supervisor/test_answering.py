@@ -22,7 +22,7 @@ from proctor.policies.stream.events import (
 )
 from proctor.supervisor import ApprovalAnswer, MemoryStore, Supervisor, run_once
 from proctor.supervisor.control.approvals import answer, pending
-from proctor.supervisor.machine.approval_events import standing_grants
+from proctor.supervisor.machine.events.approvals import standing_grants
 from proctor.supervisor.testing import Ask, FakeAdapter, FakeApprover, Pause
 from proctor.supervisor.testing.patience import PATIENCE_S
 

@@ -30,9 +30,9 @@ from proctor.supervisor import (
     execute_run,
     run_once,
 )
-from proctor.supervisor.api import create_run
+from proctor.supervisor.api.once import create_run
 from proctor.supervisor.control import approvals as inbox
-from proctor.supervisor.orders import Cancel
+from proctor.supervisor.ports.orders import Cancel
 from proctor.supervisor.testing import Ask, FakeAdapter, FakeApprover, Pause, Together
 from proctor.supervisor.testing.patience import PATIENCE_S
 

@@ -19,8 +19,8 @@ from proctor.policies.stream.events import (
     ToolCallFailed,
     ToolCallRequested,
 )
-from proctor.supervisor.machine import inputs
-from proctor.supervisor.machine.commands import Answer, Command, RunChecks
+from proctor.supervisor.machine.boundary import inputs
+from proctor.supervisor.machine.boundary.commands import Answer, Command, RunChecks
 from proctor.supervisor.machine.machine import RunMachine
 from proctor.supervisor.machine.run_state import Identity
 

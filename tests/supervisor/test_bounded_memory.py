@@ -21,7 +21,7 @@ from proctor.policies.stream.events import (
 )
 from proctor.supervisor import MemoryStore, StoreError, Supervisor, run_once
 from proctor.supervisor.launch import history
-from proctor.supervisor.machine.event_size import MOST_BYTES, weight, within_bounds
+from proctor.supervisor.machine.events.sizes import MOST_BYTES, weight, within_bounds
 from proctor.supervisor.run.journal import ROOM_BYTES
 from proctor.supervisor.run.kept_events import KeptEvents
 from proctor.supervisor.store import codec

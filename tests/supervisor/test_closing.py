@@ -7,7 +7,7 @@ import pytest
 
 from proctor.policies.policy import Policy
 from proctor.supervisor import MemoryStore, Supervisor, UsageError
-from proctor.supervisor.ports import RunInfo
+from proctor.supervisor.ports.adapters import RunInfo
 from proctor.supervisor.testing import FakeAdapter
 
 pytestmark = pytest.mark.anyio

@@ -15,8 +15,8 @@ from proctor.policies.policy import Policy
 from proctor.policies.rules import Check
 from proctor.policies.stream.events import TERMINAL, Event, MessageReceived, RunFailed, ToolCallStarted
 from proctor.supervisor import MemoryStore, RunHandle, StoreError, Supervisor
-from proctor.supervisor.machine.inputs import Ticked
-from proctor.supervisor.ports import ApprovalRequest, Launch, Provider, Rung
+from proctor.supervisor.machine.boundary.inputs import Ticked
+from proctor.supervisor.ports.adapters import ApprovalRequest, Launch, Provider, Rung
 from proctor.supervisor.testing import Ask, FakeAdapter, Pause
 from proctor.supervisor.testing.patience import PATIENCE_S
 

@@ -11,7 +11,7 @@ from proctor.policies.policy import Limits, Policy
 from proctor.policies.stream.calls import Capabilities
 from proctor.policies.stream.events import RunStarted, SessionStarted, ToolCallStarted, TurnStarted
 from proctor.supervisor import MemoryStore, UsageError, execute_run, run_once
-from proctor.supervisor.api import create_run
+from proctor.supervisor.api.once import create_run
 from proctor.supervisor.testing import Ask, FakeAdapter
 
 pytestmark = pytest.mark.anyio

@@ -12,7 +12,7 @@ from proctor.policies.policy import Policy
 from proctor.policies.stream.calls import RunContext
 from proctor.policies.stream.events import Event, MessageReceived, RunCancelled, RunStarted
 from proctor.supervisor import MemoryStore, Supervisor, UsageError
-from proctor.supervisor.ports import Store
+from proctor.supervisor.ports.adapters import Store
 from proctor.supervisor.testing import FakeAdapter
 from proctor.supervisor.testing.patience import PATIENCE_S
 from proctor.supervisor.watch.subscriptions import Subscriptions

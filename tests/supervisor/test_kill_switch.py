@@ -25,8 +25,8 @@ from proctor.supervisor import (
     execute_run,
     run_once,
 )
-from proctor.supervisor.facts import Owner, RunInfo
-from proctor.supervisor.orders import Block, Cancel
+from proctor.supervisor.ports.facts import Owner, RunInfo
+from proctor.supervisor.ports.orders import Block, Cancel
 from proctor.supervisor.testing import FakeAdapter, Pause
 from proctor.supervisor.testing.patience import PATIENCE_S
 

@@ -28,11 +28,18 @@ from proctor.policies.stream.events import (
     ToolCallStarted,
 )
 from proctor.supervisor.errors import ProviderError, StoreError
-from proctor.supervisor.machine import inputs
-from proctor.supervisor.machine.commands import Answer, AskApproval, CancelAdapter, Command, Finish, RetryRecord
+from proctor.supervisor.machine.boundary import inputs
+from proctor.supervisor.machine.boundary.commands import (
+    Answer,
+    AskApproval,
+    CancelAdapter,
+    Command,
+    Finish,
+    RetryRecord,
+)
 from proctor.supervisor.machine.machine import RunMachine
 from proctor.supervisor.machine.run_state import Identity
-from proctor.supervisor.ports import ApprovalAnswer
+from proctor.supervisor.ports.adapters import ApprovalAnswer
 
 TOOLS = st.sampled_from(["read", "warned", "asked", "denied", "cancelled"])
 IDS = st.sampled_from([f"c{n}" for n in range(6)])

@@ -14,7 +14,7 @@ from proctor.policies.errors import PolicyViolationError
 from proctor.policies.policy import Limits, Policy
 from proctor.policies.stream.events import TERMINAL, Event, MessageReceived, RunCancelled
 from proctor.supervisor import MemoryStore, StoreError, Supervisor, run_once
-from proctor.supervisor.orders import Cancel, Instruction
+from proctor.supervisor.ports.orders import Cancel, Instruction
 from proctor.supervisor.run.journal import ANSWER_S
 from proctor.supervisor.testing import Ask, FakeAdapter, Pause
 from proctor.supervisor.testing.patience import PATIENCE_S

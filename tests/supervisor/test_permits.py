@@ -9,8 +9,8 @@ from typing import Any
 from proctor.policies import compile_policy, merge_policies, parse_policies
 from proctor.policies.stream.calls import RunContext, ToolCall
 from proctor.policies.stream.events import ToolCallCompleted
-from proctor.supervisor.machine import inputs
-from proctor.supervisor.machine.commands import Answer, Command
+from proctor.supervisor.machine.boundary import inputs
+from proctor.supervisor.machine.boundary.commands import Answer, Command
 from proctor.supervisor.machine.machine import RunMachine
 from proctor.supervisor.machine.run_state import Identity
 

@@ -9,12 +9,12 @@ import pytest
 
 from proctor.policies import Policy, PolicyError, RunContext, ToolCall, Usage, compile_policy
 from proctor.policies.rules import Check
-from proctor.policies.rules.check_context import CheckContext, Refuse
+from proctor.policies.rules.evidence.check_context import CheckContext, Refuse
 from proctor.policies.rules.nets.machine import NetState
 from proctor.policies.rules.nets.written import Transition
 from proctor.policies.stream.events import ErrorOccurred, NetJoined, NetLeft, PolicyViolated, TokenUsageUpdated
 from proctor.supervisor import Supervisor, UsageError, create_run, execute_run, run_once
-from proctor.supervisor.handle import RunHandle
+from proctor.supervisor.api.handle import RunHandle
 from proctor.supervisor.store.memory import MemoryStore
 from proctor.supervisor.testing import Ask, FakeAdapter, Step
 from proctor.supervisor.testing.patience import PATIENCE_S

@@ -17,8 +17,8 @@ from proctor.policies.policy import Policy
 from proctor.policies.rules import Check
 from proctor.policies.stream.events import TERMINAL, Event, MessageReceived, MessageStreamed, RunCompleted, RunFailed
 from proctor.supervisor import MemoryStore, StoreError, Supervisor, run_once
-from proctor.supervisor.orders import Cancel
-from proctor.supervisor.ports import Launch, Provider, Rung
+from proctor.supervisor.ports.adapters import Launch, Provider, Rung
+from proctor.supervisor.ports.orders import Cancel
 from proctor.supervisor.run.journal import ROOM
 from proctor.supervisor.run.provider_reader import TURN
 from proctor.supervisor.testing import Ask, Crash, FakeAdapter, Pause

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from proctor.policies.monitor.compiled import compile_policy
 from proctor.policies.policy import Approval, Deny, Limits, Policy
-from proctor.policies.rules.before import Before
+from proctor.policies.rules.order.before import Before
 from proctor.policies.stack.merge import merge_policies
 from proctor.policies.stream.calls import RunContext, ToolCall
 from proctor.policies.stream.events import (
@@ -29,11 +29,11 @@ from proctor.policies.stream.events import (
     ToolCallStarted,
     TurnCompleted,
 )
-from proctor.supervisor.machine import inputs
-from proctor.supervisor.machine.commands import Answer, AskApproval, CancelAdapter, Command
+from proctor.supervisor.machine.boundary import inputs
+from proctor.supervisor.machine.boundary.commands import Answer, AskApproval, CancelAdapter, Command
 from proctor.supervisor.machine.machine import RunMachine
 from proctor.supervisor.machine.run_state import Identity
-from proctor.supervisor.ports import ApprovalAnswer
+from proctor.supervisor.ports.adapters import ApprovalAnswer
 from proctor.supervisor.redaction import Redaction, Redactor
 
 POLICY = Policy(

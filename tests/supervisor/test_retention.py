@@ -31,7 +31,7 @@ from proctor.supervisor import (
     prune,
     run_once,
 )
-from proctor.supervisor.ports import Store
+from proctor.supervisor.ports.adapters import Store
 from proctor.supervisor.testing import FakeAdapter
 
 pytestmark = pytest.mark.anyio

@@ -11,7 +11,7 @@ from proctor.policies.stack.merge import merge_policies
 from proctor.policies.stream.calls import RunContext
 from proctor.policies.stream.events import Event
 from proctor.supervisor import MemoryStore
-from proctor.supervisor.machine import inputs
+from proctor.supervisor.machine.boundary import inputs
 from proctor.supervisor.machine.machine import RunMachine
 from proctor.supervisor.machine.run_state import Identity
 from proctor.supervisor.run.journal import Journal

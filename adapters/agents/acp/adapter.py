@@ -14,15 +14,15 @@ import msgspec
 from proctor.policies.policy import Policy
 from proctor.policies.stream.calls import Capabilities
 from proctor.supervisor.errors import ProviderError, ProviderUnavailableError, UsageError
-from proctor.supervisor.ports import Launch, LaunchOptions
+from proctor.supervisor.ports.adapters import Launch, LaunchOptions
 
-from ...kit.client_process import start_client
 from ...kit.launch_options import policy_parts
-from ...kit.remains import end_remains
-from ...kit.surroundings import home_of
+from ...kit.processes.client import start_client
+from ...kit.processes.remains import end_remains
+from ...kit.processes.surroundings import home_of
 from ...kit.tasks import helpers
-from ...tool_names import offering
-from ...tool_names.acp import TOOLS
+from ...kit.tool_names import offering
+from ...kit.tool_names.acp import TOOLS
 from .connection import Connection
 from .known_agents import AgentTraits, switched, traits_of
 from .opening import can_load, choose, greet, load_session, new_session, server_parameters

@@ -6,8 +6,8 @@ from typing import Final
 
 from proctor.supervisor.errors import ProviderError, ProviderUnavailableError
 
-from ...kit.jsonrpc import RpcError
-from ...kit.rpc_client import RpcClient
+from ...kit.processes.rpc_client import RpcClient
+from ...kit.wire.jsonrpc import RpcError
 
 AUTH_REQUIRED: Final = -32000
 

@@ -18,7 +18,7 @@ import msgspec
 from proctor.policies.stream.calls import ToolCall
 from proctor.policies.stream.events import Event, RunCompleted, RunFailed, ToolCallStarted, TurnStarted
 from proctor.supervisor.errors import ProviderError, UsageError
-from proctor.supervisor.ports import Adapter, GateAnswer, Launch
+from proctor.supervisor.ports.adapters import Adapter, GateAnswer, Launch
 
 BY_COMMAND: Final = "proctor-probe-command"
 BY_EDIT: Final = "proctor-probe-edit"

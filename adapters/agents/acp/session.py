@@ -17,14 +17,14 @@ from proctor.policies.stream.events import (
     SessionStarted,
 )
 from proctor.supervisor.errors import ProviderError
-from proctor.supervisor.ports import GateAnswer, Launch, Rung
+from proctor.supervisor.ports.adapters import GateAnswer, Launch, Rung
 
-from ...kit.client_process import LEAVE_S
 from ...kit.event_stream import EventStream
 from ...kit.gate import GateLink
-from ...kit.jsonrpc import METHOD_NOT_FOUND, RpcClosedError, RpcError
-from ...kit.process_tree import process_rungs
+from ...kit.processes.client import LEAVE_S
+from ...kit.processes.tree import process_rungs
 from ...kit.transcript import retold
+from ...kit.wire.jsonrpc import METHOD_NOT_FOUND, RpcClosedError, RpcError
 from . import permissions
 from .calls import KnownCall, parent_of
 from .connection import Connection

@@ -14,15 +14,15 @@ import msgspec
 from proctor.policies.policy import Policy
 from proctor.policies.stream.calls import Capabilities
 from proctor.supervisor.errors import ProviderUnavailableError, UsageError
-from proctor.supervisor.ports import Launch, LaunchOptions
+from proctor.supervisor.ports.adapters import Launch, LaunchOptions
 
-from ...kit.client_process import start_client
-from ...kit.remains import end_remains
-from ...kit.surroundings import home_of
+from ...kit.processes.client import start_client
+from ...kit.processes.remains import end_remains
+from ...kit.processes.surroundings import home_of
 from ...kit.tasks import helpers
+from ...kit.tool_names import offering
+from ...kit.tool_names.amp import TOOLS
 from ...kit.transcript import retold
-from ...tool_names import offering
-from ...tool_names.amp import TOOLS
 from .asking import Office, open_office
 from .options import COMPILES, check_settings, compile_options, settings_for
 from .session import AmpSession

@@ -10,11 +10,11 @@ from typing import Any, Final
 
 from proctor.policies.policy import Policy
 from proctor.supervisor.errors import UsageError
-from proctor.supervisor.ports import LaunchOptions
+from proctor.supervisor.ports.adapters import LaunchOptions
 
 from ...kit.launch_options import denied, options_for
-from ...tool_names import meant
-from ...tool_names.amp import TOOLS
+from ...kit.tool_names import meant
+from ...kit.tool_names.amp import TOOLS
 from .names import their_names
 
 COMPILES: Final = ("deny",)

@@ -8,13 +8,13 @@ from typing import Any, Final
 import msgspec
 
 from proctor.policies.stream.events import ErrorOccurred, Event
-from proctor.supervisor.ports import GateAnswer, Launch, Rung
+from proctor.supervisor.ports.adapters import GateAnswer, Launch, Rung
 
-from ...kit.byte_lines import MAX_LINE_BYTES, ByteLines, EndlessLineError
-from ...kit.client_process import ClientProcess
 from ...kit.event_stream import EventStream
 from ...kit.gate import GateLink
-from ...kit.process_tree import process_rungs
+from ...kit.processes.client import ClientProcess
+from ...kit.processes.tree import process_rungs
+from ...kit.wire.byte_lines import MAX_LINE_BYTES, ByteLines, EndlessLineError
 from .translation import Translator
 
 TERMINATE_S: Final = 3.0

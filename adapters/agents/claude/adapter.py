@@ -13,13 +13,13 @@ import anyio
 from proctor.policies.policy import Policy
 from proctor.policies.stream.calls import Capabilities
 from proctor.supervisor.errors import ProviderUnavailableError
-from proctor.supervisor.ports import Launch, LaunchOptions, Provider
+from proctor.supervisor.ports.adapters import Launch, LaunchOptions, Provider
 
-from ...kit.remains import end_remains
-from ...kit.surroundings import home_of
+from ...kit.processes.remains import end_remains
+from ...kit.processes.surroundings import home_of
 from ...kit.tasks import helpers
-from ...tool_names import offering
-from ...tool_names.claude import TOOLS
+from ...kit.tool_names import offering
+from ...kit.tool_names.claude import TOOLS
 from .credentials import can_sign_in
 from .names import at_the_gate
 from .options import COMPILES, compile_options, ways_round, with_defaults

@@ -14,7 +14,7 @@ from claude_agent_sdk import PermissionResultAllow, PermissionResultDeny
 
 from proctor.policies.stream.calls import ToolCall, tell_model_default
 from proctor.policies.stream.marks import same_input
-from proctor.supervisor.ports import GateAnswer, Launch
+from proctor.supervisor.ports.adapters import GateAnswer, Launch
 
 from ...kit.gate import GateLink
 from ...kit.log import run_logger, trace_of

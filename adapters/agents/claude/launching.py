@@ -15,9 +15,9 @@ from claude_agent_sdk import ClaudeAgentOptions, HookMatcher
 
 from proctor.policies.policy import Approval
 from proctor.supervisor.errors import UsageError
-from proctor.supervisor.ports import Launch
+from proctor.supervisor.ports.adapters import Launch
 
-from ...kit.guarded import guarded_program
+from ...kit.processes.guarded import guarded_program
 from .hooks import Hooks
 from .options import HOOK_MARGIN_S, brings_hooks
 

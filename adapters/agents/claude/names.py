@@ -8,8 +8,8 @@ from typing import Final
 
 from proctor.policies.values.globs import is_plain, matcher
 
-from ...tool_names import meant
-from ...tool_names.claude import TOOLS
+from ...kit.tool_names import meant
+from ...kit.tool_names.claude import TOOLS
 
 KNOWN: Final = frozenset(tool.name for tool in TOOLS if tool.name != "Task")
 """Built-in tools of the client, as it calls them at the gate."""

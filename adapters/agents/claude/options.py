@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from proctor.policies.policy import Allow, Approval, Policy
-from proctor.supervisor.ports import LaunchOptions
+from proctor.supervisor.ports.adapters import LaunchOptions
 
 from ...kit.launch_options import allow_lists, denied, options_for, run_limits
 from .names import KNOWN, at_the_gate, is_spellable, resolve

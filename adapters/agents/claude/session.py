@@ -17,16 +17,16 @@ from claude_agent_sdk import ClaudeSDKClient, CLIConnectionError
 
 from proctor.policies.stream.events import ErrorOccurred, Event, MessageStreamed
 from proctor.supervisor.errors import ProviderError
-from proctor.supervisor.ports import Launch, Rung
+from proctor.supervisor.ports.adapters import Launch, Rung
 
 from ...kit.event_stream import EventStream
 from ...kit.gate import GateLink
-from ...kit.guarded import GUARDS
 from ...kit.log import run_logger
-from ...kit.process_tree import RUN_MARK, ProcessTree, process_rungs
-from ...kit.surroundings import bash_for_commands
+from ...kit.processes.guarded import GUARDS
+from ...kit.processes.surroundings import bash_for_commands
+from ...kit.processes.trace_context import trace_environment
+from ...kit.processes.tree import RUN_MARK, ProcessTree, process_rungs
 from ...kit.tasks import helpers
-from ...kit.trace_context import trace_environment
 from ...kit.transcript import retold
 from .calls import CallBook, KnownCall, started
 from .failures import provider_error

@@ -13,13 +13,13 @@ import anyio.to_thread
 from proctor.policies.policy import Policy
 from proctor.policies.stream.calls import Capabilities
 from proctor.supervisor.errors import ProviderError, UsageError
-from proctor.supervisor.ports import Launch, LaunchOptions
+from proctor.supervisor.ports.adapters import Launch, LaunchOptions
 
-from ...kit.remains import end_remains
-from ...kit.surroundings import home_of
+from ...kit.processes.remains import end_remains
+from ...kit.processes.surroundings import home_of
 from ...kit.tasks import helpers
-from ...tool_names import offering
-from ...tool_names.codex import TOOLS
+from ...kit.tool_names import offering
+from ...kit.tool_names.codex import TOOLS
 from . import sandboxing, settings
 from .client import check_client, connect, find_client
 from .options import COMPILES, compile_options

@@ -13,11 +13,11 @@ import msgspec
 from proctor.policies.stream.calls import ToolCall
 from proctor.policies.stream.marks import same_input
 from proctor.supervisor.errors import ProviderError
-from proctor.supervisor.ports import GateAnswer, Launch
+from proctor.supervisor.ports.adapters import GateAnswer, Launch
 
 from ...kit.event_stream import EventStream
 from ...kit.gate import GateLink
-from ...kit.jsonrpc import METHOD_NOT_FOUND, RpcError
+from ...kit.wire.jsonrpc import METHOD_NOT_FOUND, RpcError
 from .items import CodexItem, leaves, tool_input, tool_name
 from .rollout import Rollouts, RunningCalls
 from .sandboxing import Bounds

@@ -22,10 +22,10 @@ import anyio
 
 from proctor.supervisor.errors import ProviderError, ProviderUnavailableError
 
-from ...kit.client_process import ClientProcess, start_client
-from ...kit.jsonrpc import METHOD_NOT_FOUND, OnGarbage, OnNotification, OnRequest, RpcError
-from ...kit.rpc_client import RpcClient
+from ...kit.processes.client import ClientProcess, start_client
+from ...kit.processes.rpc_client import RpcClient
 from ...kit.tasks import helpers
+from ...kit.wire.jsonrpc import METHOD_NOT_FOUND, OnGarbage, OnNotification, OnRequest, RpcError
 from .settings import home
 
 _PAUSE_S: Final = 0.01

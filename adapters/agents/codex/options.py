@@ -12,11 +12,11 @@ from typing import Any, Final
 from proctor.policies.policy import Policy
 from proctor.policies.stream.tools import PORTABLE
 from proctor.policies.values.globs import is_plain, matcher
-from proctor.supervisor.ports import LaunchOptions
+from proctor.supervisor.ports.adapters import LaunchOptions
 
 from ...kit.launch_options import allow_lists, denied, options_for
-from ...tool_names import meant
-from ...tool_names.codex import TOOLS
+from ...kit.tool_names import meant
+from ...kit.tool_names.codex import TOOLS
 from .items import SHELL, SPAWN_AGENT, VIEW_IMAGE, WEB_SEARCH
 
 COMPILES: Final = ("deny",)

@@ -12,10 +12,10 @@ import anyio.abc
 
 from proctor.policies.stream.events import ErrorOccurred, Event, RunCompleted, SessionStarted
 from proctor.supervisor.errors import ProviderError
-from proctor.supervisor.ports import Launch, Rung
+from proctor.supervisor.ports.adapters import Launch, Rung
 
 from ...kit.event_stream import EventStream
-from ...kit.process_tree import process_rungs
+from ...kit.processes.tree import process_rungs
 from ...kit.transcript import retold
 from .approvals import CANCEL, Questions
 from .client import Connection

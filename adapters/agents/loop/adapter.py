@@ -9,10 +9,10 @@ from typing import Any, Final, TypeAlias
 from proctor.policies.policy import Policy
 from proctor.policies.stream.calls import Capabilities
 from proctor.supervisor.errors import UsageError
-from proctor.supervisor.ports import Launch, LaunchOptions, Provider
+from proctor.supervisor.ports.adapters import Launch, LaunchOptions, Provider
 
 from ...kit.launch_options import policy_parts
-from ...kit.named_object import named_object
+from ...kit.values.named_object import named_object
 from .loop_gate import LoopGate
 from .running import looping
 

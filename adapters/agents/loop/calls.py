@@ -11,7 +11,7 @@ from proctor.policies.stream.calls import ToolCall
 from proctor.policies.stream.events import ToolCallCompleted, ToolCallFailed
 
 from ...kit.event_stream import EventStream
-from ...kit.jsonable import plain
+from ...kit.values.jsonable import plain
 
 _inside: ContextVar[tuple[tuple[object, str], ...]] = ContextVar("proctor_inside_calls", default=())
 """The calls whose tools run this code, outermost first, each with the run it is of: a tool may start a run."""

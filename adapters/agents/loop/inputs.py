@@ -8,7 +8,7 @@ from typing import Any
 
 from proctor.supervisor.errors import UsageError
 
-from ...kit.jsonable import plain
+from ...kit.values.jsonable import plain
 
 
 def with_objects(values: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:

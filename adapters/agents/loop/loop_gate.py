@@ -21,11 +21,11 @@ from proctor.policies.stream.events import (
     TurnStarted,
 )
 from proctor.supervisor.errors import UsageError
-from proctor.supervisor.ports import Launch
+from proctor.supervisor.ports.adapters import Launch
 
 from ...kit.event_stream import EventStream
-from ...kit.jsonable import is_finite, plain
 from ...kit.task_provider import TaskProvider
+from ...kit.values.jsonable import is_finite, plain
 from .calls import RunningCalls
 from .errors import ToolRefused
 from .tools import OnRefusal, asking

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from functools import partial
 
-from proctor.supervisor.ports import Launch, Provider
+from proctor.supervisor.ports.adapters import Launch, Provider
 
 from ...kit.event_stream import EventStream
 from ...kit.task_provider import TaskProvider, at_work

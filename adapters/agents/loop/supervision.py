@@ -10,12 +10,12 @@ import anyio
 
 from proctor.policies.policy import Policy
 from proctor.policies.stream.calls import Capabilities, RunContext
+from proctor.supervisor.api.handle import RunHandle
+from proctor.supervisor.api.supervisor import Supervisor
 from proctor.supervisor.errors import PolicyViolationError, UsageError
-from proctor.supervisor.handle import RunHandle
-from proctor.supervisor.machine.result import RunResult
-from proctor.supervisor.ports import Approver, Launch, LaunchOptions, Provider, Publisher, Store
+from proctor.supervisor.machine.boundary.result import RunResult
+from proctor.supervisor.ports.adapters import Approver, Launch, LaunchOptions, Provider, Publisher, Store
 from proctor.supervisor.store.memory import MemoryStore
-from proctor.supervisor.supervisor import Supervisor
 
 from ...kit.event_stream import EventStream
 from ...kit.launch_options import policy_parts

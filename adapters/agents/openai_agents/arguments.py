@@ -10,7 +10,7 @@ from typing import Any
 from agents import FunctionTool
 from agents.function_schema import FuncSchema, function_schema
 
-from ...kit.jsonable import is_finite, plain
+from ...kit.values.jsonable import is_finite, plain
 
 
 class UnreadableArgumentsError(ValueError):

@@ -13,8 +13,8 @@ from agents.tool import Tool
 
 from proctor.policies.stream import tools as portable
 
-from ...kit.jsonable import plain
-from ...tool_names.frameworks import OPENAI_AGENTS, own_tools
+from ...kit.tool_names.frameworks import OPENAI_AGENTS, own_tools
+from ...kit.values.jsonable import plain
 
 OnFailure = Callable[[Exception], None]
 GuardOf = Callable[[FunctionTool | None], ToolInputGuardrail[Any]]

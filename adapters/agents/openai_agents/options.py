@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from proctor.policies.policy import Policy
-from proctor.supervisor.ports import LaunchOptions
+from proctor.supervisor.ports.adapters import LaunchOptions
 
 from ...kit.launch_options import options_for, run_limits
 

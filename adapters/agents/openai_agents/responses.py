@@ -15,7 +15,7 @@ from proctor.policies.stream.events import (
     ToolCallStarted,
 )
 
-from ...kit.jsonable import plain
+from ...kit.values.jsonable import plain
 
 HOSTED = frozenset(("web_search", "file_search", "code_interpreter", "image_generation", "mcp"))
 """Calls that the model's provider has run when its response arrives."""

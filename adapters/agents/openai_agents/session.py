@@ -12,7 +12,7 @@ from agents.models import get_default_model
 
 from proctor.policies.stream.events import MessageStreamed
 from proctor.supervisor.errors import ProviderError
-from proctor.supervisor.ports import Launch
+from proctor.supervisor.ports.adapters import Launch
 
 from ..loop import LoopGate
 from ..loop.histories import Histories

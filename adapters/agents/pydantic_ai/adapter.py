@@ -12,12 +12,12 @@ from typing import Any, Final
 from proctor.policies.policy import Policy
 from proctor.policies.stream.calls import Capabilities
 from proctor.supervisor.errors import ProviderUnavailableError, UsageError
-from proctor.supervisor.ports import Launch, LaunchOptions, Provider
+from proctor.supervisor.ports.adapters import Launch, LaunchOptions, Provider
 
-from ...kit.named_object import named_object
-from ...kit.surroundings import home_of
-from ...tool_names import offering
-from ...tool_names.frameworks import PYDANTIC_AI, own_tools
+from ...kit.processes.surroundings import home_of
+from ...kit.tool_names import offering
+from ...kit.tool_names.frameworks import PYDANTIC_AI, own_tools
+from ...kit.values.named_object import named_object
 from ..loop.histories import Histories
 from ..loop.running import looping
 from .options import LIMITS, compile_options

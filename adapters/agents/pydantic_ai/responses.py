@@ -9,7 +9,7 @@ from pydantic_ai.messages import ModelResponse, NativeToolCallPart, NativeToolRe
 
 from proctor.policies.stream.events import Event, MessageReceived, ToolCallCompleted, ToolCallStarted
 
-from ...kit.jsonable import plain
+from ...kit.values.jsonable import plain
 
 
 def events_of(response: ModelResponse, turn: int) -> Iterator[Event]:

@@ -10,12 +10,12 @@ from pathlib import Path
 from proctor.policies.policy import Policy
 from proctor.policies.stream.calls import Capabilities
 from proctor.supervisor.errors import ProviderUnavailableError, UsageError
-from proctor.supervisor.ports import Launch, LaunchOptions, Provider
+from proctor.supervisor.ports.adapters import Launch, LaunchOptions, Provider
 
 from ...kit.event_stream import EventStream
 from ...kit.launch_options import policy_parts
-from ...kit.remains import end_remains
-from ...kit.subprocesses import Subprocesses
+from ...kit.processes.commands import Subprocesses
+from ...kit.processes.remains import end_remains
 from ...kit.task_provider import TaskProvider, at_work
 from .agent import ScriptedAgent
 from .reading import ScriptSource, read_script

@@ -25,7 +25,7 @@ from proctor.policies.stream.events import (
     TurnCompleted,
     TurnStarted,
 )
-from proctor.supervisor.ports import Gate, GateAnswer
+from proctor.supervisor.ports.adapters import Gate, GateAnswer
 
 from ...kit.event_stream import EventStream
 from .steps import Call, Fail, Output, Parallel, Say, Script, Silence, Step, Think, Tokens, Usage, User

@@ -14,7 +14,7 @@ import msgspec
 
 from proctor.supervisor.errors import UsageError
 
-from ...kit.subprocesses import Subprocesses
+from ...kit.processes.commands import Subprocesses
 
 Tool: TypeAlias = Callable[..., Any]
 """A sync or async function that takes the call's input as keyword arguments and returns its output."""

@@ -13,13 +13,13 @@ from proctor.policies.commands.parse import DYNAMIC
 from proctor.policies.policy import Allow, Policy, members_of
 from proctor.policies.stream.calls import Capabilities
 from proctor.supervisor.errors import ProviderUnavailableError, UsageError
-from proctor.supervisor.ports import Launch, LaunchOptions, Provider
+from proctor.supervisor.ports.adapters import Launch, LaunchOptions, Provider
 
 from ...kit.event_stream import EventStream
 from ...kit.launch_options import options_for
-from ...kit.remains import end_remains
-from ...kit.subprocesses import Subprocesses
-from ...kit.surroundings import home_of
+from ...kit.processes.commands import Subprocesses
+from ...kit.processes.remains import end_remains
+from ...kit.processes.surroundings import home_of
 from ...kit.task_provider import TaskProvider, at_work
 from .agent import ShellAgent
 

@@ -23,10 +23,10 @@ from proctor.policies.stream.events import (
     TurnStarted,
 )
 from proctor.policies.stream.marks import same_input
-from proctor.supervisor.ports import Gate, GateAnswer
+from proctor.supervisor.ports.adapters import Gate, GateAnswer
 
 from ...kit.event_stream import EventStream
-from ...kit.subprocesses import CommandResult, Subprocesses
+from ...kit.processes.commands import CommandResult, Subprocesses
 
 LINE_ID = "line"
 _INJECTED = re.compile(r"BASH_FUNC_.*|BASH_ENV|ENV|SHELLOPTS|BASHOPTS|PS4|PROMPT_COMMAND")

@@ -1,32 +1,11 @@
 """The commands, a file each."""
 
 ROOMS = (
-    "watch",  # `watch`
-    "adapters",  # `adapters`
-    "approvals",  # `approve` and `deny`
-    "audit",  # `audit head` and `audit verify`
-    "check",  # `check`
-    "demo",  # `demo`
-    "diff",  # `diff`
-    "eval",  # `eval`
-    "explain",  # `explain`
-    "graph",  # `graph`
-    "inbox",  # `approvals`
-    "init",  # `init`
-    "hook",  # `proctor hook`
-    "kill",  # `kill`
-    "mcp",  # `proctor mcp`
-    "migrate",  # `migrate` and `schema`
-    "narrow",  # `narrow`
-    "prune",  # `prune`
-    "reap",  # `reap`
-    "run",  # `run`
-    "runs",  # `runs`
-    "serve",  # `serve`
-    "show",  # `show`
-    "store",  # `store`
-    "tail",  # `tail`
-    "test",  # `test`
-    "transfer",  # `export` and `import`
+    "runs",  # stored and live runs: `explain`, `runs`, `serve`, `show`, `tail`, `watch`
+    "control",  # people's word on runs: `approvals`, `approve`, `deny`, `kill`, `reap`
+    "record",  # the record: `audit`, `export`, `import`, `prune`, `store`
+    "policies",  # policy files: `check`, `graph`, `init`, `migrate`, `schema`, `test`
+    "agents",  # agents under policies: `adapters`, `demo`, `hook`, `mcp`, `run`
+    "sessions",  # recorded sessions: `diff`, `eval`, `narrow`
 )
 """Top first: each imports only those below it."""

@@ -7,8 +7,8 @@ import sys
 
 import anyio
 
-from proctor.adapters.kit.printable import encoded, printable
-from proctor.supervisor.ports import ApprovalAnswer, ApprovalRequest
+from proctor.adapters.kit.values.printable import encoded, printable
+from proctor.supervisor.ports.adapters import ApprovalAnswer, ApprovalRequest
 
 
 class PromptApprover:

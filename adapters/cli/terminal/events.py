@@ -10,7 +10,7 @@ import msgspec
 from rich.text import Text
 
 from proctor.adapters.evaluate.calls import CallLine
-from proctor.adapters.kit.printable import printable
+from proctor.adapters.kit.values.printable import printable
 from proctor.policies.stack.limits import figure
 from proctor.policies.stream import events as ev
 from proctor.policies.stream.calls import rule_name

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
     from proctor.policies.stream.events import Event
-    from proctor.supervisor.ports import RunInfo, Store
+    from proctor.supervisor.ports.adapters import RunInfo, Store
 
 
 class Latest:

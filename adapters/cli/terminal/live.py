@@ -48,7 +48,7 @@ class Live:
 
     def _show(self, event: Event) -> None:
         if self._as_json:
-            from proctor.adapters.kit.printable import printable_json
+            from proctor.adapters.kit.values.printable import printable_json
             from proctor.policies import encode_event
 
             sys.stdout.write(printable_json(encode_event(event).decode()) + "\n")
@@ -61,7 +61,7 @@ class Live:
         sys.stdout.flush()
 
     def _name(self, event: Event) -> None:
-        from proctor.adapters.kit.printable import printable
+        from proctor.adapters.kit.values.printable import printable
 
         from .events import names_its_run
 
@@ -120,7 +120,7 @@ def _name(violation: Violation) -> str:
 
 
 def _fields(result: RunResult) -> Iterator[tuple[str, str]]:
-    from proctor.adapters.kit.printable import printable
+    from proctor.adapters.kit.values.printable import printable
 
     usage = result.usage
     yield "run", result.run_id

@@ -35,7 +35,7 @@ def _width(plain: bool) -> int | None:
 
 def say(text: str = "") -> None:
     """Text on standard output, a line or several."""
-    from proctor.adapters.kit.printable import printable_lines
+    from proctor.adapters.kit.values.printable import printable_lines
 
     sys.stdout.write(printable_lines(text) + "\n")
 
@@ -54,7 +54,7 @@ def say_hanging(out: Console, line: Text, indent: int) -> None:
 
 def say_json(value: Any) -> None:
     """One value as a line of JSON, written at once so that who reads along sees it."""
-    from proctor.adapters.kit.printable import encoded
+    from proctor.adapters.kit.values.printable import encoded
 
     sys.stdout.write(encoded(value) + "\n")
     sys.stdout.flush()
@@ -62,7 +62,7 @@ def say_json(value: Any) -> None:
 
 def note(text: str) -> None:
     """One line on standard error: what is not the answer itself."""
-    from proctor.adapters.kit.printable import printable_lines
+    from proctor.adapters.kit.values.printable import printable_lines
 
     print(printable_lines(text), file=sys.stderr)
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 
-from proctor.adapters.kit.printable import printable_lines
+from proctor.adapters.kit.values.printable import printable_lines
 
 
 class SafeConsole(Console):

@@ -27,24 +27,8 @@ def __dir__() -> list[str]:
 
 ROOMS = (
     "store",  # the Store itself
-    "log",  # the events of all sessions, in one order
-    "reading",  # connections that only read, in worker threads
-    "opening",  # look at a file before it is touched; connect
-    "writing",  # the one thread that writes, many appends a transaction
-    "pruning",  # a session's record removed, and the room it took given back
-    "claiming",  # who owns a run
-    "queries",  # what is asked of a file
-    "presence",  # whether what was written is still in the file of that name
-    "header",  # what the first bytes of a file say of it
-    "failures",  # an error of SQLite as one of ours
-    "recording",  # what one transaction writes
-    "desk",  # approvals, and what people answer and order
-    "owners",  # owners as rows, and whether each is still there
-    "rows",  # event rows, made where they are appended and inserted by one statement
-    "run_lines",  # what lists show of a run, in its row
+    "file",  # the file, opened, read and written
+    "statements",  # what is written in the tables, and asked of them
     "schema",  # the tables, and how an older file becomes a current one
-    "ordering",  # the step to events in one order, and to the columns of runs that lists show
-    "chaining",  # the step to records that are tied together
-    "wakeups",  # from the writer's thread back to the tasks that wait
 )
 """Top first: each imports only those below it."""

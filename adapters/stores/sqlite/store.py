@@ -14,7 +14,7 @@ import anyio.lowlevel
 
 from proctor.policies.stream.events import Event, RecordPruned
 from proctor.supervisor.errors import StoreError, UsageError
-from proctor.supervisor.facts import (
+from proctor.supervisor.ports.facts import (
     ANY_RUN,
     ApprovalAnswer,
     LogEntry,
@@ -26,15 +26,15 @@ from proctor.supervisor.facts import (
     StoredApproval,
     StoreSize,
 )
-from proctor.supervisor.orders import Block, Cancel, Instruction, Lift
+from proctor.supervisor.ports.orders import Block, Cancel, Instruction, Lift
 
-from . import claiming, desk, pruning, queries
-from .log import latest_place, log_page
-from .opening import open_for_writing
-from .reading import Readers
-from .rows import Batch
-from .wakeups import Bell
-from .writing import SQLiteWriter
+from .file.opening import open_for_writing
+from .file.reading import Readers
+from .file.wakeups import Bell
+from .file.writing import SQLiteWriter
+from .statements import claiming, desk, pruning, queries
+from .statements.log import latest_place, log_page
+from .statements.rows import Batch
 
 _BETWEEN_STEPS_S = 0.01
 _SYNCHRONOUS = ("FULL", "EXTRA", "NORMAL", "OFF")

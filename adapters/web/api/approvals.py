@@ -8,7 +8,7 @@ import msgspec
 from msgspec import structs
 
 from proctor.policies.policy import SCOPES, ApprovalScope
-from proctor.supervisor.ports import ApprovalAnswer, ApprovalRequest
+from proctor.supervisor.ports.adapters import ApprovalAnswer, ApprovalRequest
 
 from ..call_shown import call_shown
 from ..operations import Asked, Operation

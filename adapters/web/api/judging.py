@@ -7,7 +7,7 @@ import msgspec
 
 from proctor.adapters.drawing import draw_svg
 from proctor.adapters.evaluate.folding import Explained
-from proctor.adapters.kit.printable import printable_lines
+from proctor.adapters.kit.values.printable import printable_lines
 from proctor.policies.drawing import draw_mermaid
 
 from ..folds import Fold

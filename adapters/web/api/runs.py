@@ -9,8 +9,8 @@ from typing import Annotated, Any
 import msgspec
 
 from proctor.policies.stream.events import Event
-from proctor.supervisor.facts import RunStatus
-from proctor.supervisor.ports import RunFilter, RunInfo
+from proctor.supervisor.ports.adapters import RunFilter, RunInfo
+from proctor.supervisor.ports.facts import RunStatus
 
 from ..operations import Asked, Operation
 from ..views import EventList, RunLine, RunList

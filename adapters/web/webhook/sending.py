@@ -13,7 +13,7 @@ import httpx
 
 from proctor.supervisor.errors import StoreError
 from proctor.supervisor.log import logger
-from proctor.supervisor.ports import Store
+from proctor.supervisor.ports.adapters import Store
 from proctor.supervisor.watch.subscriptions import Subscription, Subscriptions
 
 from .cursor import CursorFile

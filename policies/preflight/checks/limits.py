@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ...monitor.prices import PriceBook
+from ...monitor.usage.prices import PriceBook
 from ...policy import Limits, Policy
 from ...stack.limits import LimitEntry, effective_limits, figure
 from ...stack.locks import loosened

@@ -19,7 +19,7 @@ from proctor.policies.stream.events import (
     TurnStarted,
 )
 from proctor.supervisor.errors import ProviderError
-from proctor.supervisor.ports import GateAnswer, Launch, Provider
+from proctor.supervisor.ports.adapters import GateAnswer, Launch, Provider
 
 from ..patience import PATIENCE_S
 from .checks import AdapterChecks, Agent, completed

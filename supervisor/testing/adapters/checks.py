@@ -15,7 +15,7 @@ import psutil
 
 from proctor.policies.stream.calls import ToolCall, Usage
 from proctor.policies.stream.events import TERMINAL, Event, TokenUsageUpdated, ToolCallCompleted, ToolCallStarted
-from proctor.supervisor.ports import Adapter
+from proctor.supervisor.ports.adapters import Adapter
 
 from ..patience import PATIENCE_S
 from .driving import Drive, Driven

@@ -10,7 +10,7 @@ import psutil
 
 from proctor.policies.stream.calls import ToolCall
 from proctor.policies.stream.events import Event, RunCompleted
-from proctor.supervisor.ports import GateAnswer
+from proctor.supervisor.ports.adapters import GateAnswer
 
 from ..patience import PATIENCE_S
 from .checks import POLL_S, AdapterChecks, Agent, completed, has_failed

@@ -12,7 +12,7 @@ import msgspec
 from proctor.policies.stream.calls import ToolCall, tell_model_default
 from proctor.policies.stream.events import Event, ToolOutcome
 from proctor.supervisor.errors import ProviderError
-from proctor.supervisor.ports import Adapter, GateAnswer, Launch, LaunchOptions, Provider
+from proctor.supervisor.ports.adapters import Adapter, GateAnswer, Launch, LaunchOptions, Provider
 
 Answering: TypeAlias = Callable[[ToolCall], Awaitable[GateAnswer]]
 Watching: TypeAlias = Callable[[Event], bool]

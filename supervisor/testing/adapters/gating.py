@@ -12,7 +12,7 @@ from proctor.policies.stream.events import (
     ToolCallStarted,
     TurnStarted,
 )
-from proctor.supervisor.ports import GateAnswer
+from proctor.supervisor.ports.adapters import GateAnswer
 
 from .checks import AdapterChecks, ends_once, has_failed, mentions, terminals, unasked
 from .driving import Driven

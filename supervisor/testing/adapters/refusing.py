@@ -6,7 +6,7 @@ import itertools
 from typing import Any
 
 from proctor.policies.stream.calls import ToolCall, tell_model_default
-from proctor.supervisor.ports import GateAnswer
+from proctor.supervisor.ports.adapters import GateAnswer
 
 from .checks import AdapterChecks, Agent, completed, ends_once, mentions, terminals
 from .driving import Answering, Driven

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from proctor.policies.stream.events import Event, RunCompleted, SessionStarted, TokenUsageUpdated, TurnStarted
-from proctor.supervisor.ports import Adapter
+from proctor.supervisor.ports.adapters import Adapter
 
 from .checks import AdapterChecks, ends_once, total
 

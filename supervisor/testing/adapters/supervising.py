@@ -11,9 +11,9 @@ from proctor.policies.language.conditions import Condition
 from proctor.policies.language.selectors import ToolWhere
 from proctor.policies.policy import Deny, Limit, Limits, Policy
 from proctor.policies.stream.events import ToolCallRequested, ToolCallStarted
-from proctor.supervisor.api import run_once
+from proctor.supervisor.api.once import run_once
 from proctor.supervisor.errors import ProviderError
-from proctor.supervisor.machine.result import RunResult
+from proctor.supervisor.machine.boundary.result import RunResult
 
 from ..patience import PATIENCE_S
 from .checks import AdapterChecks, Agent

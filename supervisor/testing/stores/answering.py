@@ -15,9 +15,9 @@ from proctor.policies.stream.events import (
     ToolApprovalGranted,
     ToolApprovalRequested,
 )
-from proctor.supervisor.facts import ApprovalAnswer, RunInfo
-from proctor.supervisor.orders import AnswerGiven, Block, Cancel, Lift
-from proctor.supervisor.ports import Store
+from proctor.supervisor.ports.adapters import Store
+from proctor.supervisor.ports.facts import ApprovalAnswer, RunInfo
+from proctor.supervisor.ports.orders import AnswerGiven, Block, Cancel, Lift
 
 from ..patience import PATIENCE_S
 from .checks import StoreChecks, kind_of_refusal, message, stored

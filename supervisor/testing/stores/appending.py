@@ -9,7 +9,7 @@ import anyio.lowlevel
 from msgspec.structs import replace
 
 from proctor.policies.stream.events import Event
-from proctor.supervisor.ports import Store
+from proctor.supervisor.ports.adapters import Store
 
 from ..patience import PATIENCE_S
 from .checks import StoreChecks, kind_of_refusal, message, stored, texts

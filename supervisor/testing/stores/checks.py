@@ -8,7 +8,7 @@ from typing import Any
 
 from proctor.policies.stream.events import Event, MessageReceived
 from proctor.supervisor.errors import StoreError
-from proctor.supervisor.ports import Store
+from proctor.supervisor.ports.adapters import Store
 
 
 async def stored(store: Store, session_id: str, *, after: int = 0, run_id: str | None = None) -> list[Event]:

@@ -7,8 +7,8 @@ from typing import Any
 import anyio
 
 from proctor.policies.stream.events import RunCompleted, RunStarted
-from proctor.supervisor.facts import Owner, RunInfo
-from proctor.supervisor.ports import Store
+from proctor.supervisor.ports.adapters import Store
+from proctor.supervisor.ports.facts import Owner, RunInfo
 
 from ..patience import PATIENCE_S
 from .checks import StoreChecks, kind_of_refusal, message, status_of, stored, texts

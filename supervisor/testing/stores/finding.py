@@ -10,7 +10,7 @@ import anyio
 import anyio.lowlevel
 
 from proctor.policies.stream.events import RunCancelled, RunCompleted, RunFailed, RunStarted, SessionStarted
-from proctor.supervisor.ports import RunInfo
+from proctor.supervisor.ports.adapters import RunInfo
 
 from .checks import StoreChecks, kind_of_refusal, message, status_of, stored
 

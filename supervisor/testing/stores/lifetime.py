@@ -10,7 +10,7 @@ import anyio.lowlevel
 
 from proctor.policies.stream.events import Event
 from proctor.supervisor.errors import StoreError
-from proctor.supervisor.ports import ApprovalAnswer, Cancel, Owner, RunInfo
+from proctor.supervisor.ports.adapters import ApprovalAnswer, Cancel, Owner, RunInfo
 
 from ..patience import PATIENCE_S
 from .checks import StoreChecks, kind_of_refusal, message, status_of, stored

@@ -15,7 +15,7 @@ from proctor.policies.stream.events import (
     TokenUsageUpdated,
     ToolCallStarted,
 )
-from proctor.supervisor.ports import RunFilter, RunInfo, Store
+from proctor.supervisor.ports.adapters import RunFilter, RunInfo, Store
 
 from .checks import StoreChecks, message
 

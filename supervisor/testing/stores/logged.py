@@ -9,7 +9,7 @@ import anyio
 import anyio.lowlevel
 
 from proctor.policies.stream.events import RunStarted
-from proctor.supervisor.ports import LogEntry, RunInfo, Store
+from proctor.supervisor.ports.adapters import LogEntry, RunInfo, Store
 from proctor.supervisor.store.codec import event_of
 
 from ..patience import PATIENCE_S

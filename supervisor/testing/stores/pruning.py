@@ -11,8 +11,8 @@ from proctor.policies.stream.events import (
     RunStarted,
     ToolApprovalRequested,
 )
-from proctor.supervisor.facts import RunInfo
-from proctor.supervisor.ports import Store
+from proctor.supervisor.ports.adapters import Store
+from proctor.supervisor.ports.facts import RunInfo
 
 from .checks import StoreChecks, message, stored
 

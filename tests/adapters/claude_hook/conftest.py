@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from hook_processes import HookProcesses, end_residents
 
-from proctor.adapters.claude_hook import usage
-from proctor.adapters.claude_hook.answers import Answer
 from proctor.adapters.claude_hook.judging import HookJudge, HookLine
+from proctor.adapters.claude_hook.messages import usage
+from proctor.adapters.claude_hook.messages.answers import Answer
 from proctor.adapters.claude_hook.record import store_id
 from proctor.adapters.claude_hook.settings import hooks, installed, settings_path
 from proctor.adapters.stores import SQLiteStore

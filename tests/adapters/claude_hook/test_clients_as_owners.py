@@ -17,8 +17,8 @@ from proctor.adapters.stores import SQLiteStore
 from proctor.policies.stream.events import TERMINAL, Event, RunCancelled, RunFailed
 from proctor.supervisor import KillSwitch, Owner, RunInfo, StoreError
 from proctor.supervisor.control.reaping import passing_owner, reap
-from proctor.supervisor.facts import CLIENT
-from proctor.supervisor.processes import as_owner
+from proctor.supervisor.ports.facts import CLIENT
+from proctor.supervisor.ports.processes import as_owner
 
 pytestmark = pytest.mark.anyio
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from proctor.adapters.claude_hook.answers import Answer
 from proctor.adapters.claude_hook.judging import HookJudge
+from proctor.adapters.claude_hook.messages.answers import Answer
 from proctor.adapters.claude_hook.settings import KNOCK, TIMEOUT_S
 from proctor.policies import EventError
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from proctor.adapters.claude_hook.asked import EVENTS
+from proctor.adapters.claude_hook.messages.input import EVENTS
 from proctor.adapters.claude_hook.settings import hooks, installed, removed
 from proctor.adapters.cli import main
 from proctor.policies import RunContext

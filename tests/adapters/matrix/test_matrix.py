@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from proctor.adapters.agents.registry import ADAPTERS
 from proctor.adapters.cli.app import app
 from proctor.adapters.matrix import markdown, matrix, missing
 from proctor.adapters.matrix.page import BEGIN, END, replaced
 from proctor.adapters.matrix.subjects import SUBJECTS, AdapterSubject
-from proctor.adapters.registry import ADAPTERS
 from proctor.supervisor.errors import UsageError
 
 DOCS = Path(__file__).parents[3] / "docs" / "agents"

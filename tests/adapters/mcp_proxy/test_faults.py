@@ -14,7 +14,7 @@ from mcp import MCPError
 from mcp.shared.message import SessionMessage
 from mcp.types import JSONRPCRequest
 
-from proctor.adapters.mcp_proxy.stdio import StdioClient
+from proctor.adapters.mcp_proxy.downstream.stdio import StdioClient
 from proctor.adapters.mcp_proxy.upstream import UrlUpstream
 from proctor.adapters.mcp_proxy.wire import output_of
 from proctor.supervisor import PolicyViolationError, ProviderError, ProviderUnavailableError, UsageError

@@ -10,7 +10,7 @@ import pytest
 from proctor.adapters.mcp_proxy.adapter import McpProxyAdapter
 from proctor.adapters.mcp_proxy.upstream import CommandUpstream
 from proctor.policies.stream.calls import Capabilities, ToolCall
-from proctor.supervisor.ports import GateAnswer
+from proctor.supervisor.ports.adapters import GateAnswer
 from proctor.supervisor.testing.adapters.evidence import Evidence
 
 DENY = "{name: p, on_violation: %s, tool_rules: [{deny: [write]}]}"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from proctor.adapters.stores import MemoryStore, SQLiteStore
-from proctor.supervisor.ports import Store
+from proctor.supervisor.ports.adapters import Store
 from proctor.supervisor.testing.stores.conformance import StoreConformance
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from proctor.adapters.stores import SQLiteStore
-from proctor.adapters.stores.sqlite.schema import MIGRATIONS
+from proctor.adapters.stores.sqlite.schema.tables import MIGRATIONS
 from proctor.policies.stream.events import Event, MessageReceived
 
 pytestmark = pytest.mark.anyio

@@ -13,7 +13,7 @@ import pytest
 
 from proctor.adapters.cli import main
 from proctor.adapters.stores import SQLiteStore
-from proctor.adapters.stores.sqlite.schema import SCHEMA_VERSION
+from proctor.adapters.stores.sqlite.schema.tables import SCHEMA_VERSION
 from proctor.policies import Policy, parse_policies
 from proctor.policies.stream.events import RunCancelled, RunCompleted, RunFailed
 from proctor.supervisor import ApprovalAnswer, ApprovalError, answer, execute_run, pending, run_once

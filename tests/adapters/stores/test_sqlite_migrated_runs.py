@@ -11,7 +11,7 @@ import anyio
 import msgspec
 
 from proctor.adapters.stores import SQLiteStore
-from proctor.adapters.stores.sqlite.schema import APPLICATION_ID, MIGRATIONS, take_step
+from proctor.adapters.stores.sqlite.schema.tables import APPLICATION_ID, MIGRATIONS, take_step
 from proctor.policies.stream.codec import encode_event
 from proctor.policies.stream.events import (
     Event,
@@ -23,7 +23,7 @@ from proctor.policies.stream.events import (
     ToolCallStarted,
     at_ms,
 )
-from proctor.supervisor.ports import RunInfo
+from proctor.supervisor.ports.adapters import RunInfo
 
 AT = datetime(2026, 1, 2, 3, 4, 5, 678000, tzinfo=UTC)
 

@@ -10,7 +10,7 @@ import anyio
 import pytest
 
 from proctor.adapters.stores import SQLiteStore
-from proctor.supervisor.orders import Cancel
+from proctor.supervisor.ports.orders import Cancel
 from proctor.supervisor.testing.patience import PATIENCE_S
 
 PROCESS = Path(__file__).with_name("appending_process.py")

@@ -149,7 +149,7 @@ async def test_an_agents_processes_are_told_of_their_run_and_of_no_other(tmp_pat
 def test_nothing_of_it_is_imported_where_nobody_asks_for_it() -> None:
     """Not by the supervisor, the command line, nor the adapters that are ours alone."""
     program = (
-        "import sys, proctor.supervisor.supervisor, proctor.adapters.cli.commands.run\n"
+        "import sys, proctor.supervisor.api.supervisor, proctor.adapters.cli.commands.agents.run\n"
         "import proctor.adapters.stores.sqlite, proctor.adapters.agents.claude.adapter\n"
         "print([name for name in sys.modules if name.startswith(('opentelemetry', 'proctor.adapters.telemetry'))])"
     )

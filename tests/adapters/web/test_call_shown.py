@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proctor.adapters.tool_names import acp, amp, claude, codex
+from proctor.adapters.kit.tool_names import acp, amp, claude, codex
 from proctor.adapters.web.call_shown import MOST_LINES, call_shown
 from proctor.adapters.web.views import CallShown
 from proctor.policies.stream.calls import ToolCall

@@ -22,7 +22,7 @@ from proctor.adapters.stores import SQLiteStore
 from proctor.adapters.web.webhook import Target, cursor_of, send, target_of
 from proctor.policies.stream import events as ev
 from proctor.supervisor.errors import UsageError
-from proctor.supervisor.ports import RunInfo, Store
+from proctor.supervisor.ports.adapters import RunInfo, Store
 
 SECRET = "a-secret-both-sides-know"
 pytestmark = pytest.mark.anyio

@@ -11,7 +11,7 @@ from proctor.policies import parse_policies
 from proctor.policies.stream.calls import ToolCall
 from proctor.policies.stream.events import ToolCallCompleted, ToolCallFailed, ToolCallStarted
 from proctor.supervisor import run_once
-from proctor.supervisor.ports import GateAnswer
+from proctor.supervisor.ports.adapters import GateAnswer
 
 pytestmark = pytest.mark.anyio
 

@@ -11,7 +11,7 @@ import anyio
 import pytest
 
 from proctor.policies.stream.calls import ToolCall
-from proctor.supervisor.ports import GateAnswer
+from proctor.supervisor.ports.adapters import GateAnswer
 from proctor.supervisor.testing.adapters.driving import Drive
 from proctor.supervisor.testing.patience import PATIENCE_S
 

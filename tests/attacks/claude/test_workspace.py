@@ -13,7 +13,7 @@ from proctor.policies.stream.calls import ToolCall
 from proctor.policies.stream.events import ErrorOccurred, ToolCallCompleted, ToolCallFailed, ToolCallStarted
 from proctor.supervisor import PolicyViolationError, run_once
 from proctor.supervisor.errors import ProviderError
-from proctor.supervisor.ports import GateAnswer
+from proctor.supervisor.ports.adapters import GateAnswer
 
 pytestmark = [pytest.mark.claude, pytest.mark.anyio]
 

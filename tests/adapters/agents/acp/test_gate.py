@@ -10,7 +10,7 @@ import pytest
 
 from proctor.policies.stream.calls import ToolCall
 from proctor.policies.stream.events import RunCompleted, ToolCallFailed, ToolCallStarted
-from proctor.supervisor.ports import GateAnswer
+from proctor.supervisor.ports.adapters import GateAnswer
 
 pytestmark = pytest.mark.anyio
 

@@ -21,7 +21,7 @@ from proctor.policies.stream.events import (
     ToolCallStarted,
 )
 from proctor.supervisor.errors import ProviderError
-from proctor.supervisor.ports import GateAnswer, Launch
+from proctor.supervisor.ports.adapters import GateAnswer, Launch
 from proctor.supervisor.testing.adapters.driving import Drive, Driven
 from proctor.supervisor.testing.patience import PATIENCE_S
 

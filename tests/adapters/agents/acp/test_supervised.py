@@ -10,7 +10,7 @@ import pytest
 from proctor.policies.policy import Deny, Limits, Policy
 from proctor.policies.stream.events import TERMINAL
 from proctor.supervisor import MemoryStore, PolicyViolationError, ProviderError, run_once
-from proctor.supervisor.ports import ApprovalAnswer, ApprovalRequest
+from proctor.supervisor.ports.adapters import ApprovalAnswer, ApprovalRequest
 from proctor.supervisor.testing.patience import PATIENCE_S
 
 pytestmark = pytest.mark.anyio

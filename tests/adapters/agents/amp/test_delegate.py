@@ -14,7 +14,7 @@ import pytest
 from proctor.adapters.agents.amp.asking import Office, open_office
 from proctor.adapters.agents.amp.names import their_names
 from proctor.adapters.agents.amp.options import settings_for
-from proctor.supervisor.ports import GateAnswer
+from proctor.supervisor.ports.adapters import GateAnswer
 from proctor.supervisor.testing.patience import PATIENCE_S
 
 pytestmark = pytest.mark.anyio

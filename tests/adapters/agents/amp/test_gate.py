@@ -13,7 +13,7 @@ from proctor.policies.stream.calls import ToolCall
 from proctor.policies.stream.events import RunCompleted, ToolCallFailed
 from proctor.supervisor import PolicyViolationError, run_once
 from proctor.supervisor.errors import UsageError
-from proctor.supervisor.ports import GateAnswer
+from proctor.supervisor.ports.adapters import GateAnswer
 
 pytestmark = pytest.mark.anyio
 

@@ -21,7 +21,7 @@ from proctor.policies.stream.events import (
     Unrecognized,
 )
 from proctor.supervisor.errors import ProviderError, ProviderUnavailableError, UsageError
-from proctor.supervisor.ports import GateAnswer, Launch
+from proctor.supervisor.ports.adapters import GateAnswer, Launch
 from proctor.supervisor.testing.patience import PATIENCE_S
 
 pytestmark = pytest.mark.anyio

@@ -15,7 +15,7 @@ import pytest
 
 from proctor.policies.stream.calls import ToolCall
 from proctor.policies.stream.events import RunFailed, ToolCallCompleted
-from proctor.supervisor.ports import GateAnswer
+from proctor.supervisor.ports.adapters import GateAnswer
 from proctor.supervisor.run.cancel_ladder import walk
 from proctor.supervisor.run.clock import Clock
 from proctor.supervisor.testing.patience import PATIENCE_S

@@ -11,7 +11,7 @@ import proctor.adapters.agents.claude
 from proctor.adapters.agents.claude import ClaudeAdapter
 from proctor.policies import merge_policies, parse_policies
 from proctor.supervisor.errors import ProviderUnavailableError
-from proctor.supervisor.ports import LaunchOptions
+from proctor.supervisor.ports.adapters import LaunchOptions
 
 
 def compiled(*policies: dict[str, Any], **own: Any) -> LaunchOptions:

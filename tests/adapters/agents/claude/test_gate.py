@@ -18,7 +18,7 @@ from proctor.policies.stream.events import (
     Unrecognized,
 )
 from proctor.supervisor.errors import ProviderError
-from proctor.supervisor.ports import GateAnswer
+from proctor.supervisor.ports.adapters import GateAnswer
 
 pytestmark = [pytest.mark.claude, pytest.mark.anyio]
 

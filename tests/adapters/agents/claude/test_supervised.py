@@ -20,9 +20,9 @@ from proctor.policies.stream.events import (
     ToolCallDenied,
     ToolCallStarted,
 )
-from proctor.supervisor.api import run_once
+from proctor.supervisor.api.once import run_once
+from proctor.supervisor.api.supervisor import Supervisor
 from proctor.supervisor.errors import ProviderError
-from proctor.supervisor.supervisor import Supervisor
 from proctor.supervisor.testing.patience import PATIENCE_S
 
 pytestmark = [pytest.mark.claude, pytest.mark.anyio]
@@ -137,7 +137,7 @@ APPROVE = """
 import sys, anyio
 from proctor.adapters.agents.scripted.adapter import ScriptedAdapter
 from proctor.adapters.stores import SQLiteStore
-from proctor.supervisor.supervisor import Supervisor
+from proctor.supervisor.api.supervisor import Supervisor
 
 async def main(path, approval_id):
     async with SQLiteStore(path) as store, Supervisor(store) as supervisor:

@@ -17,7 +17,7 @@ from proctor.policies.policy import Deny, Limits, Policy
 from proctor.policies.stream.calls import ToolCall
 from proctor.policies.stream.events import Event, MessageReceived, TokenUsageUpdated, ToolCallFailed, ToolCallStarted
 from proctor.supervisor import PolicyViolationError, run_once
-from proctor.supervisor.ports import GateAnswer
+from proctor.supervisor.ports.adapters import GateAnswer
 from proctor.supervisor.testing.patience import PATIENCE_S
 
 pytestmark = [

@@ -14,7 +14,7 @@ from proctor.policies.policy import Limits, Policy
 from proctor.policies.stream.calls import ToolCall
 from proctor.policies.stream.events import RunCancelled, ToolCallFailed
 from proctor.supervisor import MemoryStore, Supervisor
-from proctor.supervisor.ports import GateAnswer
+from proctor.supervisor.ports.adapters import GateAnswer
 from proctor.supervisor.testing.patience import PATIENCE_S
 
 pytestmark = [pytest.mark.anyio, pytest.mark.codex, pytest.mark.usefixtures("patient")]

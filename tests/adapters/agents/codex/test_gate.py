@@ -12,7 +12,7 @@ import pytest
 from proctor.policies.stream.calls import ToolCall
 from proctor.policies.stream.events import Event, RunCompleted, ToolCallCompleted, ToolCallFailed, ToolCallStarted
 from proctor.supervisor.errors import ProviderError
-from proctor.supervisor.ports import GateAnswer
+from proctor.supervisor.ports.adapters import GateAnswer
 
 pytestmark = [
     pytest.mark.anyio,

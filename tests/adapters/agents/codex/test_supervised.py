@@ -14,7 +14,7 @@ from proctor.policies.language.selectors import ToolWhere
 from proctor.policies.policy import Deny, Limit, Limits, Policy
 from proctor.policies.stream.events import TERMINAL, Event, TokenUsageUpdated, ToolCallDenied, TurnStarted
 from proctor.supervisor import MemoryStore, PolicyViolationError, ProviderError, Supervisor, run_once
-from proctor.supervisor.ports import ApprovalAnswer, ApprovalRequest
+from proctor.supervisor.ports.adapters import ApprovalAnswer, ApprovalRequest
 from proctor.supervisor.testing.patience import PATIENCE_S
 
 pytestmark = [

@@ -13,7 +13,7 @@ from proctor.policies import Deny, Limits, Policy, PolicyViolationError
 from proctor.policies.stream.events import ToolCallCompleted, ToolCallFailed, ToolCallStarted, TurnStarted
 from proctor.supervisor import Supervisor, run_once
 from proctor.supervisor.errors import ProviderError
-from proctor.supervisor.ports import ApprovalAnswer, ApprovalRequest
+from proctor.supervisor.ports.adapters import ApprovalAnswer, ApprovalRequest
 from proctor.supervisor.store.memory import MemoryStore
 from proctor.supervisor.testing.patience import PATIENCE_S
 

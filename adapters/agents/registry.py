@@ -1,0 +1,117 @@
+"""Adapters by the names the command line knows them by."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import inspect
+import os
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from proctor.supervisor.errors import ProviderUnavailableError, UsageError
+from proctor.supervisor.ports.adapters import Adapter
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """Where an adapter's class is, and the extra that installs what it needs; None needs nothing more."""
+
+    module: str
+    class_name: str
+    extra: str | None = None
+
+
+ADAPTERS: dict[str, Entry] = {
+    "acp": Entry("proctor.adapters.agents.acp", "AcpAdapter"),
+    "amp": Entry("proctor.adapters.agents.amp", "AmpAdapter"),
+    "claude": Entry("proctor.adapters.agents.claude", "ClaudeAdapter", "claude"),
+    "codex": Entry("proctor.adapters.agents.codex", "CodexAdapter", "codex"),
+    "function": Entry("proctor.adapters.agents.loop", "FunctionAdapter"),
+    "openai-agents": Entry("proctor.adapters.agents.openai_agents", "OpenAIAgentsAdapter", "openai-agents"),
+    "pydantic-ai": Entry("proctor.adapters.agents.pydantic_ai", "PydanticAIAdapter", "pydantic-ai"),
+    "replay": Entry("proctor.adapters.agents.replay", "ReplayAdapter"),
+    "scripted": Entry("proctor.adapters.agents.scripted.adapter", "ScriptedAdapter"),
+    "shell": Entry("proctor.adapters.agents.shell.adapter", "ShellAdapter"),
+}
+"""Every adapter that comes with this package."""
+
+ELSEWHERE = {
+    "opencode": "say `--adapter acp` and, behind the prompt, `-- opencode acp`",
+    "gemini": "say `--adapter acp` and, behind the prompt, `-- gemini --acp`",
+    "langchain": "its agents are supervised from Python, in a `supervise` block; `function` names one here",
+    "langgraph": "its agents are supervised from Python, in a `supervise` block; `function` names one here",
+    "claude-code": "did you mean `claude`?",
+    "bash": "did you mean `shell`?",
+}
+"""Agents that people look for under a name of their own, and how they are supervised."""
+
+_PLAIN: dict[str, tuple[Any, str]] = {
+    "None": (type(None), "nothing"),
+    "Path": (os.PathLike, "a path"),
+    "bool": (bool, "true or false"),
+    "float": ((int, float), "a number"),
+    "int": (int, "a whole number"),
+    "os.PathLike[str]": (os.PathLike, "a path"),
+    "str": (str, "text"),
+}
+"""Types of options that are checked before an adapter is made, and how they are told."""
+
+
+def adapter_named(name: str, **options: Any) -> Adapter:
+    """Make the adapter of that name with its own options.
+
+    Raises:
+        UsageError: there is no such adapter, or it does not take these options.
+        ProviderUnavailableError: what it needs is not installed; the message names the extra.
+    """
+    entry = ADAPTERS.get(name)
+    if entry is None:
+        near = difflib.get_close_matches(name, ADAPTERS, n=1)
+        known = ", ".join(f"`{adapter}`" for adapter in ADAPTERS)
+        hint = ELSEWHERE.get(name.lower()) or (f"did you mean `{near[0]}`?" if near else f"there are {known}")
+        raise UsageError(f"no adapter is called `{name}`; {hint}")
+    try:
+        made = getattr(importlib.import_module(entry.module), entry.class_name)
+    except ImportError as error:
+        raise _unavailable(name, entry, error) from error
+    _check_options(name, made, options)
+    try:
+        adapter: Adapter = made(**options)
+    except ImportError as error:
+        raise _unavailable(name, entry, error) from error
+    except TypeError as error:
+        raise UsageError(f"adapter `{name}`: {str(error).partition('() ')[2] or error}") from None
+    return adapter
+
+
+def _check_options(name: str, made: Callable[..., Adapter], options: Mapping[str, Any]) -> None:
+    known = inspect.signature(made).parameters
+    for option in options.keys() - known.keys():
+        near = difflib.get_close_matches(option, known, n=1)
+        hint = f"did you mean `{near[0]}`?" if near else f"it has {', '.join(f'`{one}`' for one in known)}"
+        raise UsageError(f"adapter `{name}` has no option `{option}`; {hint}")
+    for option, value in options.items():
+        wanted = [part.strip() for part in str(known[option].annotation).split("|")]
+        if _PLAIN.keys() >= set(wanted) and not any(_is(value, part) for part in wanted):
+            kinds = " or ".join(_PLAIN[part][1] for part in wanted if part != "None")
+            raise UsageError(f"option `{option}` of adapter `{name}` is {kinds}, not `{_shown(value)}`")
+    for option, parameter in known.items():
+        if parameter.default is parameter.empty and option not in options:
+            raise UsageError(f"adapter `{name}` needs its option `{option}`; say `--set {option}=...`")
+
+
+def _is(value: object, part: str) -> bool:
+    kind = _PLAIN[part][0]
+    return isinstance(value, kind) and (part == "bool" or not isinstance(value, bool))
+
+
+def _shown(value: object) -> str:
+    return value if isinstance(value, str) else msgspec.json.encode(value, enc_hook=repr).decode()
+
+
+def _unavailable(name: str, entry: Entry, error: ImportError) -> ProviderUnavailableError:
+    missing = f"`{error.name}` is missing" if error.name else str(error)
+    how = f"pip install 'proctor[{entry.extra}]'" if entry.extra else "reinstall proctor"
+    return ProviderUnavailableError(f"adapter `{name}` cannot be used: {missing}; {how}")

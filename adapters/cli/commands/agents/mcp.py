@@ -1,0 +1,116 @@
+"""`proctor mcp`: a policy-enforcing proxy before any MCP server. Standard output belongs to the protocol."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import click
+
+from ...common import context_option, json_option, policy_option, run_async, store_option
+
+if TYPE_CHECKING:
+    from proctor.adapters.mcp_proxy.downstream.connections import Downstream
+    from proctor.adapters.mcp_proxy.upstream import Upstream
+
+_LIBRARIES = ("mcp", "starlette", "uvicorn")
+
+
+@click.command("mcp")
+@policy_option
+@store_option
+@context_option
+@click.option("--server", metavar="NAME", help="Judge the tools as mcp__NAME__tool, as agents call them.")
+@click.option("--url", metavar="URL", help="A server reached over streamable HTTP, instead of COMMAND.")
+@click.option("--listen", metavar="HOST:PORT", help="Take agents over streamable HTTP on loopback, not on stdio.")
+@click.option("--trust-annotations", is_flag=True, help="Believe what the server says of its tools.")
+@click.argument("command", nargs=-1, type=click.UNPROCESSED)
+@json_option
+def mcp(
+    policies: tuple[str, ...],
+    store: str | None,
+    context: tuple[str, ...],
+    server: str | None,
+    url: str | None,
+    listen: str | None,
+    trust_annotations: bool,
+    command: tuple[str, ...],
+    as_json: bool,
+) -> None:
+    """Stand between agents and an MCP server, and enforce policies on its tools.
+
+    COMMAND starts the server: proctor mcp --policy FILE -- npx some-server. Standard output is the agent's;
+    what there is to say to people, or with --json to programs, is on standard error.
+    """
+    if bool(command) == bool(url):
+        raise click.UsageError("say either `-- COMMAND...` or `--url URL`")
+    from ...inputs import check_standard_input, read_context, read_policies
+    from ...places import opened
+
+    check_standard_input(*policies, None if listen else "-")
+    told = _told if as_json else _say
+    known, read = read_context(context), read_policies(policies)
+    _check_installed()
+    _hush("mcp")
+    from proctor.adapters.mcp_proxy.serving import Serving, serve
+
+    serving = Serving(
+        upstream=_upstream(command, url),
+        downstream=_downstream(listen, told),
+        policies=read,
+        context=known,
+        server=server,
+        trust_annotations=trust_annotations,
+    )
+
+    async def main() -> None:
+        async with opened(store) as kept:
+            await serve(kept, serving, warn=told)
+
+    run_async(main)
+
+
+def _check_installed() -> None:
+    from importlib.util import find_spec
+
+    from proctor.supervisor.errors import ProviderUnavailableError
+
+    if any(find_spec(name) is None for name in _LIBRARIES):
+        raise ProviderUnavailableError("the MCP library is not installed; pip install 'proctor[mcp]'")
+
+
+def _hush(library: str) -> None:
+    """Whatever goes wrong is said by the proxy in a line; the library would log it with a traceback."""
+    import logging
+
+    logger = logging.getLogger(library)
+    logger.addHandler(logging.NullHandler())
+    logger.propagate = False
+
+
+def _upstream(command: tuple[str, ...], url: str | None) -> Upstream:
+    from proctor.adapters.mcp_proxy.upstream import CommandUpstream, UrlUpstream
+
+    if url and not url.startswith(("http://", "https://")):
+        raise click.UsageError(f"`--url {url}` is not an address; say http://HOST/PATH or https://HOST/PATH")
+    return UrlUpstream(url) if url else CommandUpstream(command)
+
+
+def _downstream(listen: str | None, told: Callable[[str], None]) -> Downstream:
+    if listen is None:
+        from proctor.adapters.mcp_proxy.downstream.connections import StdioDownstream
+
+        return StdioDownstream()
+    from proctor.adapters.mcp_proxy.downstream.http import HttpDownstream
+
+    return HttpDownstream(listen, ready=lambda url: told(f"listening on {url}"))
+
+
+def _say(text: str) -> None:
+    click.echo(f"proctor: {text}", err=True)
+
+
+def _told(text: str) -> None:
+    import msgspec
+
+    click.echo(msgspec.json.encode({"message": text}), err=True)

@@ -1,0 +1,204 @@
+"""`run`: one supervised session, live."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from functools import partial
+from typing import TYPE_CHECKING
+
+import click
+
+from ...common import any_policy_option, context_option, fail_on_option, json_option, run_async, store_option
+from ...exits import FAILED, FINE, VIOLATED, report
+from ...terminal.output import note
+
+if TYPE_CHECKING:
+    from proctor.adapters.evaluate.records import FailOn
+    from proctor.policies import Policy, RunContext
+    from proctor.supervisor import Adapter, Publisher, RunHandle, RunResult
+    from proctor.supervisor.launch.history import Continuation
+
+    from ...terminal.live import Live
+
+
+@click.command()
+@click.argument("prompt", metavar="PROMPT")
+@click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="[-- COMMAND...]")
+@click.option(
+    "--adapter", required=True, metavar="NAME", help="Which agent: claude, codex, acp (opencode, gemini), ..."
+)
+@any_policy_option
+@click.option("--model", help="The model, if the agent lets one choose.")
+@click.option("--cwd", type=click.Path(exists=True, file_okay=False), help="The directory the agent works in.")
+@click.option("--set", "settings", metavar="KEY=VALUE", multiple=True, help="An option of the adapter's own.")
+@click.option("--session", metavar="ID", help="Continue this session.")
+@click.option(
+    "--continuation",
+    type=click.Choice(["auto", "native", "replay", "none"]),
+    default="auto",
+    help="How: by the agent's own resume, by replaying the transcript, or what fits.",
+)
+@click.option("--no-prompt", is_flag=True, help="Ask nobody here for approvals; `proctor approve` still answers.")
+@click.option("--otel", is_flag=True, help="Send spans and metrics by OTLP; OTEL_EXPORTER_OTLP_ENDPOINT says where.")
+@context_option
+@store_option
+@fail_on_option
+@json_option
+def run(
+    prompt: str,
+    command: tuple[str, ...],
+    adapter: str,
+    policies: tuple[str, ...],
+    model: str | None,
+    cwd: str | None,
+    settings: tuple[str, ...],
+    session: str | None,
+    continuation: Continuation,
+    no_prompt: bool,
+    otel: bool,
+    context: tuple[str, ...],
+    store: str | None,
+    fail_on: FailOn,
+    as_json: bool,
+) -> int:
+    """Give an agent PROMPT and supervise what it does, shown live and stored.
+
+    COMMAND starts an agent of the Agent Client Protocol, for the adapter acp.
+
+    Calls that wait for a person are asked about here when this is a terminal. Exit code 0: the run completed;
+    1: a policy refused the run, ended it, or refused a call (see --fail-on); 3: the agent failed, or somebody
+    ended the run. Ctrl-C ends the run in order and waits for it. When nobody reads the output any more the run goes
+    on to its end.
+
+    \b
+    proctor run --adapter claude --policy org.yaml "Fix the failing test"
+    proctor run --adapter shell --policy org.yaml "make test"
+    proctor run --adapter scripted --set script=agent.yaml --policy org.yaml Go
+    proctor run --adapter acp --policy org.yaml "Fix the failing test" -- opencode acp
+    """  # noqa: D301 - click's mark for lines that are kept as they are
+    from proctor.adapters.agents.registry import adapter_named
+
+    from ...inputs import check_standard_input, key_values, read_context, read_policies, read_prompt, with_command
+
+    check_standard_input(*policies, prompt)
+    options = with_command(adapter, command, key_values(settings, "--set"))
+    options |= {name: value for name, value in (("model", model), ("cwd", cwd)) if value is not None}
+    made = adapter_named(adapter, **options)
+    given = read_policies(policies) if policies else [_nothing_refused()]
+    about = read_context(context)
+    text = read_prompt(prompt)
+    asks = not no_prompt and not as_json and sys.stdin.isatty() and sys.stdout.isatty()
+    order = partial(
+        supervised, made, text, given, context=about, session_id=session, continuation=continuation, asks=asks
+    )
+    with _observed(otel) as observers:
+        return run_async(partial(order, store=store, as_json=as_json, fail_on=fail_on, observers=observers))
+
+
+@contextmanager
+def _observed(otel: bool) -> Iterator[list[Publisher]]:
+    """Who looks on besides the person here."""
+    if not otel:
+        yield []
+        return
+    from proctor.adapters.telemetry.exporting import exported
+
+    with exported() as observer:
+        yield [observer]
+
+
+def _nothing_refused() -> Policy:
+    """What a run is under when no file is named: everything is recorded."""
+    from proctor.policies import Policy
+
+    note("no `--policy` is given: everything is recorded, nothing is refused")
+    return Policy(name="no policy")
+
+
+async def supervised(
+    adapter: Adapter,
+    prompt: str,
+    policies: list[Policy],
+    *,
+    store: str | None,
+    as_json: bool,
+    context: RunContext | None = None,
+    session_id: str | None = None,
+    continuation: Continuation = "auto",
+    asks: bool = False,
+    fail_on: FailOn = "deny",
+    observers: Sequence[Publisher] = (),
+) -> int:
+    """Run, show, store; gives the exit code. Raises what the run raised when there is no result to show."""
+    from proctor.supervisor import Supervisor
+
+    from ...ending_signals import ended_by_signals, leave
+    from ...places import opened
+    from ...terminal.asking import PromptApprover
+    from ...terminal.live import Live
+
+    await adapter.prepare()
+    live = Live(as_json=as_json)
+    async with opened(store) as opened_store:
+        if session_id and not await opened_store.runs(limit=1, session_id=session_id):
+            note(f"there is no session `{session_id}` in the store; this run begins it")
+        supervisor = Supervisor(
+            opened_store, approver=PromptApprover() if asks else None, publishers=[live, *observers]
+        )
+        async with supervisor:
+            handle = await supervisor.start(
+                adapter,
+                prompt,
+                policies=policies,
+                context=context,
+                session_id=session_id,
+                continuation=continuation,
+            )
+            async with ended_by_signals(partial(_end, handle)):
+                await handle.wait_finished()
+    refusing_fails = adapter.capabilities.deny_ends_turn
+    try:
+        code = await _concluded(handle, live, as_json=as_json, fail_on=fail_on, refusing_fails=refusing_fails)
+    except Exception as error:
+        if handle.released:
+            raise
+        code = report(error, debug=False)
+    return code if handle.released else leave(code)  # an event loop waits for what does not end
+
+
+async def _end(handle: RunHandle) -> None:
+    if not handle.done:
+        await handle.cancel(reason="interrupted by the user")
+        with suppress(OSError):  # the terminal may be gone
+            note("ending the run ...")
+
+
+async def _concluded(handle: RunHandle, live: Live, *, as_json: bool, fail_on: FailOn, refusing_fails: bool) -> int:
+    """Show how it ended and give the exit code; `refusing_fails`: the agent fails when a call is refused."""
+    from proctor.adapters.evaluate.records import fails
+    from proctor.supervisor import PolicyViolationError, ProctorError
+
+    from ...terminal.live import summary
+
+    try:
+        result: RunResult = await handle.wait()
+    except PolicyViolationError as error:
+        if error.partial is None:
+            raise
+        summary(error.partial, live, as_json=as_json)
+        return VIOLATED if fails(("cancel",), fail_on) else FINE
+    except ProctorError as error:
+        partial: RunResult | None = getattr(error, "partial", None)
+        if partial is None:
+            raise
+        summary(partial, live, as_json=as_json)
+        if refusing_fails and fails((violation.action for violation in partial.policy.violations), fail_on):
+            return VIOLATED
+        raise
+    summary(result, live, as_json=as_json)
+    if result.status != "completed":
+        return FAILED
+    broken = fails((violation.action for violation in result.policy.violations), fail_on)
+    return VIOLATED if broken else FINE

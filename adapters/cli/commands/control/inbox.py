@@ -1,0 +1,119 @@
+"""`approvals`: the calls that wait for a person, and what becomes of them."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ...common import json_option, run_async, store_option
+from ...terminal.output import console, note, say, say_json
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from proctor.policies.stream.events import Event
+    from proctor.supervisor.ports.adapters import ApprovalRequest, Store
+
+
+@click.command()
+@click.option(
+    "--limit", type=click.IntRange(min=1), default=100, show_default=True, metavar="N", help="At most so many."
+)
+@click.option("--watch", "-w", is_flag=True, help="Go on: what comes, and what becomes of it, until Ctrl-C.")
+@store_option
+@json_option
+def approvals(limit: int, watch: bool, store: str | None, as_json: bool) -> None:
+    """List the calls that wait for a person, oldest first, with their whole input."""
+    from ...places import is_there, opened
+
+    inbox = _Inbox(as_json=as_json)
+
+    async def listed() -> None:
+        async with opened(store, must_exist=not watch) as opened_store:
+            cursor = str(await opened_store.place())
+            inbox.show([approval.request for approval in await opened_store.approvals(limit=limit + 1)], limit)
+            if watch:
+                await inbox.follow(opened_store, cursor)
+
+    try:
+        if watch or is_there(store):
+            run_async(listed)
+    except KeyboardInterrupt:
+        sys.stdout.flush()
+    if not (inbox.seen or as_json):
+        note("nothing waits for a person")
+
+
+class _Inbox:
+    """Shows requests, and how those that it has shown are closed."""
+
+    def __init__(self, *, as_json: bool) -> None:
+        self._as_json = as_json
+        self._open: dict[str, str] = {}
+        self._console = console()
+        self.seen = False
+
+    def show(self, found: list[ApprovalRequest], limit: int) -> None:
+        """The first of them, and that there are more."""
+        for request in found[:limit]:
+            self._ask(request)
+        if len(found) > limit:
+            note("more of them wait; `--limit` shows them")
+
+    async def follow(self, store: Store, cursor: str) -> None:
+        """What comes after that place."""
+        from proctor.supervisor.watch.subscriptions import Subscriptions
+
+        if not self.seen and not self._as_json:
+            note("nothing waits for a person yet")
+        async with Subscriptions(store).subscribe(after=cursor) as events:
+            async for event in events:
+                self._take(event)
+
+    def _take(self, event: Event) -> None:
+        from proctor.policies.stream.events import TERMINAL, ApprovalEvent, RunCancelled, ToolApprovalRequested
+        from proctor.supervisor.store.approvals import shown
+
+        if isinstance(event, ToolApprovalRequested):
+            if event.input_digest and not event.ran and event.approval_id not in self._open:
+                self._ask(shown(event))
+        elif isinstance(event, ApprovalEvent):
+            if self._open.pop(event.approval_id, None) is not None:
+                self._close(event.approval_id, event.type.removeprefix("tool_approval_"), event.by)
+        elif isinstance(event, TERMINAL) and not isinstance(event, RunCancelled):
+            for approval_id in [known for known, run_id in self._open.items() if run_id == event.run_id]:
+                del self._open[approval_id]
+                self._close(approval_id, "withdrawn", None)
+
+    def _ask(self, request: ApprovalRequest) -> None:
+        self.seen = True
+        self._open[request.approval_id] = request.run_id
+        if self._as_json:
+            say_json(request)
+        else:
+            _show(self._console, request)
+            sys.stdout.flush()
+
+    def _close(self, approval_id: str, state: str, by: str | None) -> None:
+        if self._as_json:
+            closed: dict[str, Any] = {"approval_id": approval_id, "state": state, "by": by}
+            say_json(closed)
+        else:
+            say(f"{approval_id}: {state}{f' by {by}' if by else ''}")
+            sys.stdout.flush()
+
+
+def _show(out: Console, request: ApprovalRequest) -> None:
+    from proctor.adapters.kit.values.printable import encoded, printable
+
+    out.print(request.approval_id, style="bold", soft_wrap=True)
+    out.print(f"  call     {printable(request.call.name)}")
+    for key, value in request.call.input.items():
+        out.print(f"             {printable(key)}: {encoded(value)}")
+    out.print(f"  asked by {printable(request.policy_name)} ({printable(request.violation_kind)})")
+    if request.reason:
+        out.print(f"  why      {printable(request.reason)}")
+    if request.expires_at:
+        out.print(f"  expires  {request.expires_at:%Y-%m-%d %H:%M:%S} UTC")

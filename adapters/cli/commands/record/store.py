@@ -1,0 +1,45 @@
+"""`store`: where the record is, and how much it holds."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+import msgspec
+
+from ...common import json_option, run_async, store_option
+from ...moments import room
+from ...terminal.output import note, say, say_json
+
+if TYPE_CHECKING:
+    from proctor.supervisor import StoreSize
+
+
+@click.command("store")
+@store_option
+@json_option
+def store_(store: str | None, as_json: bool) -> None:
+    """Say where the store is, how much it holds and how much room it takes."""
+    from ...places import is_there, opened, store_path
+
+    path = store_path(store)
+    if not is_there(store):
+        note(f"there is no store at `{path}`")
+        return
+
+    async def asked() -> tuple[StoreSize, int]:
+        async with opened(store, must_exist=True) as opened_store:
+            return await opened_store.size(), len(await opened_store.approvals(limit=100_000))
+
+    size, waiting = run_async(asked)
+    if as_json:
+        say_json({"path": str(path), **msgspec.structs.asdict(size), "approvals_waiting": waiting})
+        return
+    statuses = ", ".join(f"{count:,} {status}" for status, count in sorted(size.runs.items()))
+    free = f", {room(size.free_bytes)} of it free" if size.free_bytes else ""
+    say(f"store     {path}")
+    say(f"size      {room(size.bytes)}{free}")
+    say(f"sessions  {size.sessions:,}")
+    say(f"runs      {sum(size.runs.values()):,}{f': {statuses}' if statuses else ''}")
+    say(f"events    {size.events:,}")
+    say(f"waiting   {waiting:,} approvals")

@@ -1,0 +1,168 @@
+"""`runs`: the stored runs, newest first."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ...common import json_option, run_async, store_option
+from ...moments import Moment, amount, took
+from ...output_file import output_option
+from ...terminal.output import console, note, say_json
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from rich.text import Text
+
+    from proctor.supervisor.ports.adapters import RunFilter, RunInfo
+
+_STATUSES = ("created", "running", "lost", "completed", "failed", "cancelled")
+_PROMPT_ROOM = 20
+"""A prompt with less room than this beside its run goes below it."""
+
+
+@click.command()
+@click.option("--status", "statuses", multiple=True, type=click.Choice(_STATUSES), help="Those that are so.")
+@click.option("--session", metavar="ID", help="Those of one session.")
+@click.option("--tenant", metavar="NAME", help="Those of one tenant.")
+@click.option("--label", "labels", multiple=True, metavar="NAME=VALUE", help="Those with this label.")
+@click.option("--agent", metavar="NAME", help="Those of one agent, as the list names it.")
+@click.option(
+    "--since", type=Moment(), metavar="WHEN", help="Those that began at 2026-01-31T08:00 or 2h ago, or later."
+)
+@click.option("--until", type=Moment(), metavar="WHEN", help="Those that began before.")
+@click.option("--before", metavar="RUN", help="Those older than this one: the next page.")
+@click.option(
+    "--limit", type=click.IntRange(min=1), default=20, show_default=True, metavar="N", help="At most so many."
+)
+@store_option
+@output_option
+@json_option
+def runs(
+    statuses: tuple[Any, ...],
+    session: str | None,
+    tenant: str | None,
+    labels: tuple[str, ...],
+    agent: str | None,
+    since: datetime | None,
+    until: datetime | None,
+    before: str | None,
+    limit: int,
+    store: str | None,
+    as_json: bool,
+) -> None:
+    """List the stored runs, newest first: how they ended, how long they took, what they did and used."""
+    from proctor.supervisor.ports.adapters import RunFilter
+
+    where = RunFilter(
+        status=frozenset(statuses),
+        tenant=tenant,
+        labels=dict(_label(text) for text in labels),
+        provider=agent,
+        since=since,
+        until=until,
+    )
+    found, more = _found(store, where, session, before, limit)
+    if as_json:
+        for info in found:
+            say_json(_as_data(info))
+        return
+    if not found:
+        note("no runs")
+        return
+    out = console()
+    for line in _lines(found, out.width):
+        out.print(line, no_wrap=True, overflow="ignore", crop=False)
+    if more:
+        note(f"older ones: `--before {found[-1].run_id}`, or a larger `--limit`")
+
+
+def _label(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not (name and equals):
+        raise click.UsageError(f"`--label NAME=VALUE`: `{text}` is not a name with a value")
+    return name, value
+
+
+def _found(
+    store: str | None, where: RunFilter, session: str | None, before: str | None, limit: int
+) -> tuple[list[RunInfo], bool]:
+    """The runs, and whether there are more."""
+    from ...places import is_there, opened
+    from ...stored import run_named
+
+    async def listed() -> list[RunInfo]:
+        async with opened(store, must_exist=True) as opened_store:
+            than = (await run_named(opened_store, before)).run_id if before else None
+            return await opened_store.runs(limit=limit + 1, session_id=session, before=than, where=where)
+
+    found = run_async(listed) if is_there(store) else []
+    return found[:limit], len(found) > limit
+
+
+def _as_data(info: RunInfo) -> dict[str, Any]:
+    import msgspec
+
+    return {**msgspec.structs.asdict(info), "duration_ms": info.duration_ms}
+
+
+_COLUMNS: dict[str, Callable[[RunInfo], str]] = {
+    "run": lambda info: info.run_id,
+    "status": lambda info: info.status,
+    "agent": lambda info: info.provider,
+    "tenant": lambda info: info.tenant or "",
+    "started (UTC)": lambda info: f"{began:%Y-%m-%d %H:%M}" if (began := info.started_at or info.created_at) else "",
+    "took": lambda info: _took(info),
+    "calls": lambda info: str(info.calls or ""),
+    "violations": lambda info: str(info.violations or ""),
+    "tokens": lambda info: amount(info.usage.total_tokens) if info.usage.total_tokens else "",
+    "cost": lambda info: f"${info.usage.cost_usd:.2f}" if info.usage.cost_usd else "",
+}
+"""Each with what it says of a run; one that says nothing of any run is left out."""
+_LESS = ("calls", "tokens", "violations", "tenant", "cost", "took")
+"""What is left to `--json` and to wider terminals where a line has no room, the first of these first."""
+_RIGHT = frozenset(("took", "calls", "violations", "tokens", "cost"))
+
+
+def _took(info: RunInfo) -> str:
+    if info.status == "running" and info.started_at is not None:
+        return f"{took(max(0, round((datetime.now(UTC) - info.started_at).total_seconds() * 1000)))}.."
+    return took(info.duration_ms) if info.duration_ms is not None else ""
+
+
+def _lines(found: list[RunInfo], width: int) -> Iterator[Text]:
+    """What there is room for, whole; a prompt beside it, or below where there is no room, is cut to the width."""
+    from rich.text import Text
+
+    from proctor.adapters.kit.values.printable import printable
+
+    columns = [[title, *(printable(cell(info)) for info in found)] for title, cell in _COLUMNS.items()]
+    told = {column[0]: _aligned(column) for column in columns if any(column[1:])}
+    for name in _LESS:
+        if sum(len(column[0]) + 2 for column in told.values()) - 2 > width:
+            told.pop(name, None)
+    left = ["  ".join(cells) for cells in zip(*told.values(), strict=True)]
+    prompts = ["prompt", *(printable(str(info.spec.get("prompt", ""))) for info in found)]
+    beside = width - len(left[0]) - 2 >= _PROMPT_ROOM
+    for n, (line, prompt) in enumerate(zip(left, prompts, strict=True)):
+        style = "" if n else "bold"
+        shown = Text(prompt, style)
+        shown.truncate(max(width - (len(left[0]) + 2 if beside else 2), 10), overflow="ellipsis")
+        if beside:
+            yield Text(f"{line}  ", style) + shown
+        else:
+            yield Text(line.rstrip(), style)
+            if prompt:
+                yield Text("  ") + shown
+
+
+def _aligned(column: list[str]) -> list[str]:
+    from rich.cells import cell_len
+
+    widest = max(map(cell_len, column))
+    gaps = [" " * (widest - cell_len(cell)) for cell in column]
+    right = column[0] in _RIGHT
+    return [gap + cell if right else cell + gap for cell, gap in zip(column, gaps, strict=True)]

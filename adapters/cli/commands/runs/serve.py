@@ -1,0 +1,196 @@
+"""`serve`: the operator's web page and its HTTP API."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import socket
+import sys
+from collections.abc import Callable, Coroutine
+from contextlib import AsyncExitStack
+from functools import partial
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+import click
+
+from ...common import json_option, run_async, store_option
+from ...terminal.output import note, say, say_json
+
+if TYPE_CHECKING:
+    from anyio import CancelScope
+
+    from proctor.adapters.web.identities import Tokens
+    from proctor.adapters.web.webhook import Target
+    from proctor.supervisor.ports.adapters import Store
+
+_LIBRARIES = ("starlette", "uvicorn", "sse_starlette", "httpx", "tenacity")
+SECRET = "PROCTOR_WEBHOOK_SECRET"
+"""Names the variable that holds the webhook's secret."""
+DEFAULT = "127.0.0.1:8700"
+
+
+@click.command()
+@click.option(
+    "--listen", default=DEFAULT, show_default=True, metavar="HOST:PORT", help="Where; port 0 takes a free one."
+)
+@click.option("--anywhere", is_flag=True, help="Let HOST be one that other machines reach. Needs --tokens.")
+@click.option(
+    "--origin",
+    "origins",
+    multiple=True,
+    metavar="URL",
+    help="Another address that people reach this by, as behind a proxy: https://ops.example.",
+)
+@click.option("--tokens", metavar="FILE", help="Who may see, answer and stop: names, tokens, roles, in YAML.")
+@click.option("--webhook", metavar="URL", help="Send events there, signed with the secret in PROCTOR_WEBHOOK_SECRET.")
+@click.option(
+    "--webhook-type",
+    "types",
+    multiple=True,
+    metavar="TYPE",
+    help="Send events of this type. [default: approvals asked for, violations, ends of runs]",
+)
+@store_option
+@json_option
+def serve(
+    listen: str,
+    anywhere: bool,
+    origins: tuple[str, ...],
+    tokens: str | None,
+    webhook: str | None,
+    types: tuple[str, ...],
+    store: str | None,
+    as_json: bool,
+) -> None:
+    """Serve the operators' page and the HTTP API, until Ctrl-C.
+
+    On loopback, with a token that allows everything: the one in PROCTOR_WEB_TOKEN, else a new one, which stands in
+    the URL that is printed. With --tokens everybody has a token of their own, and it is their name that is recorded.
+    """
+    from ...own_tree import check_outside_runs
+
+    check_outside_runs("serve")
+    if anywhere and not tokens:
+        raise click.UsageError("`--anywhere` needs `--tokens FILE`: who acts from elsewhere has a name")
+    for origin in origins:
+        _check_origin(origin)
+    _check_installed()
+    from proctor.adapters.kit.wire.http_server import listening, url_of
+
+    known, made = _tokens(tokens)
+    target = _target(webhook, types)
+    listener = listening(
+        listen, why="whoever can connect could try; say `--anywhere` if you mean it", anywhere=anywhere
+    )
+    try:
+        url = f"{url_of(listener)}/"
+        shown = f"{url}#token={made}" if made else url
+        run_async(lambda: _served(listener, known, origins, store, shown, target, as_json=as_json))
+    finally:
+        listener.close()
+
+
+async def _served(
+    listener: socket.socket,
+    tokens: Tokens,
+    origins: tuple[str, ...],
+    store: str | None,
+    url: str,
+    target: Target | None,
+    *,
+    as_json: bool,
+) -> None:
+    import anyio
+
+    from proctor.adapters.web.serving import serve as serve_on
+
+    from ...places import VARIABLE, opened
+
+    async with opened(store, must_exist=bool(store or os.environ.get(VARIABLE))) as kept, AsyncExitStack() as stack:
+        sending = _sending(kept, target, store, stack)
+        if as_json:
+            say_json({"url": url})
+        else:
+            say(url)
+            sys.stdout.flush()
+            note("serving until Ctrl-C")
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(_until_signal, tasks.cancel_scope)
+            if sending is not None:
+                tasks.start_soon(sending)
+            await serve_on(kept, listener, tokens, origins)
+            tasks.cancel_scope.cancel()
+
+
+def _sending(
+    kept: Store, target: Target | None, store: str | None, stack: AsyncExitStack
+) -> Callable[[], Coroutine[Any, Any, None]] | None:
+    """What sends events, if anything does; raises UsageError while another process sends them there."""
+    if target is None:
+        return None
+    from proctor.adapters.web.webhook import cursor_of, send
+
+    from ...places import store_path
+
+    cursor = stack.enter_context(cursor_of(store_path(store), target.url))
+    _say_warnings()
+    return partial(send, kept, target, cursor)
+
+
+def _say_warnings() -> None:
+    """What could not be sent is said on standard error."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setLevel(logging.WARNING)
+    logging.getLogger("proctor").addHandler(handler)
+
+
+async def _until_signal(scope: CancelScope) -> None:
+    import anyio
+
+    with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+        async for _ in signals:
+            scope.cancel()
+
+
+def _tokens(file: str | None) -> tuple[Tokens, str | None]:
+    """The tokens that are good, and the one to print."""
+    from proctor.adapters.web.identities import from_environment, one_token, read_tokens
+
+    if file is not None:
+        return read_tokens(file), None
+    given = from_environment()
+    tokens, made = one_token(given)
+    return tokens, None if given else made
+
+
+def _target(url: str | None, types: tuple[str, ...]) -> Target | None:
+    if url is None:
+        if types:
+            raise click.UsageError("`--webhook-type` needs `--webhook URL`")
+        return None
+    from proctor.adapters.web.webhook import target_of
+
+    return target_of(url, os.environ.pop(SECRET, None), types)
+
+
+def _check_origin(origin: str) -> None:
+    parts = urlsplit(origin)
+    if (
+        parts.scheme not in ("http", "https")
+        or not parts.netloc
+        or parts.path.strip("/")
+        or parts.query
+        or parts.fragment
+    ):
+        raise click.UsageError(f"`--origin {origin}` is not an origin; say https://HOST or http://HOST:PORT")
+
+
+def _check_installed() -> None:
+    from importlib.util import find_spec
+
+    from proctor.supervisor.errors import UsageError
+
+    if any(find_spec(name) is None for name in _LIBRARIES):
+        raise UsageError("the web server is not installed; pip install 'proctor[web]'")

@@ -1,0 +1,56 @@
+"""`show`: the events of a stored run."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from ...common import json_option, run_async, store_option
+from ...moments import amount, took
+from ...output_file import output_option
+
+if TYPE_CHECKING:
+    from proctor.supervisor.ports.adapters import RunInfo
+
+
+@click.command()
+@click.argument("run", metavar="RUN")
+@store_option
+@output_option
+@json_option
+def show(run: str, store: str | None, as_json: bool) -> None:
+    """Show a stored run, event by event. RUN is an id, the beginning of one, or `last`."""
+    from proctor.supervisor.store.paging import closing
+
+    from ...places import opened
+    from ...stored import run_named
+    from ...terminal.live import Live
+
+    live = Live(as_json=as_json, numbered=True)
+
+    async def read() -> None:
+        async with opened(store, must_exist=True) as opened_store:
+            info = await run_named(opened_store, run)
+            count = 0
+            async with closing(opened_store.read(info.session_id, run_id=info.run_id)) as events:
+                async for event in events:
+                    live(event)
+                    count += 1
+                    if live.unread:
+                        return
+            if not as_json:
+                live.print(f"\n{_summary(info, count)}")
+
+    run_async(read)
+
+
+def _summary(info: RunInfo, count: int) -> str:
+    """How the run ended, what it did and used."""
+    parts = [info.status if info.duration_ms is None else f"{info.status} in {took(info.duration_ms)}"]
+    parts += [f"{count} events", f"{info.calls} calls ran", f"{info.violations} violations"]
+    if info.usage.total_tokens:
+        parts.append(f"{amount(info.usage.total_tokens)} tokens")
+    if info.usage.cost_usd:
+        parts.append(f"${info.usage.cost_usd:.4f}")
+    return f"{info.run_id}: {', '.join(parts)}, session {info.session_id}"

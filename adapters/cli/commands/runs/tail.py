@@ -1,0 +1,69 @@
+"""`tail`: the latest events, and those that come."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from ...common import json_option, run_async, store_option
+from ...terminal.output import note
+
+if TYPE_CHECKING:
+    from proctor.supervisor.ports.adapters import Store
+
+    from ...terminal.live import Live
+
+
+@click.command()
+@click.option("--follow", "-f", is_flag=True, help="Go on as events come, until Ctrl-C.")
+@click.option("--run", metavar="RUN", help="Of this run only; following ends with it.")
+@click.option(
+    "-n",
+    "--lines",
+    type=click.IntRange(min=0),
+    default=20,
+    show_default=True,
+    metavar="N",
+    help="So many from before.",
+)
+@store_option
+@json_option
+def tail(follow: bool, run: str | None, lines: int, store: str | None, as_json: bool) -> None:
+    """Show the latest events of all runs, whatever process they are in, under the run they are of."""
+    from ...places import is_there, opened
+    from ...terminal.live import Live
+
+    live = Live(as_json=as_json, clock=True, named=run is None)
+    if not is_there(store) and not follow and not run:
+        note("no runs")
+        return
+
+    async def read() -> None:
+        async with opened(store, must_exist=not follow) as opened_store:
+            await _tail(opened_store, live, run, lines, follow=follow)
+
+    try:
+        run_async(read)
+    except KeyboardInterrupt:
+        sys.stdout.flush()
+
+
+async def _tail(store: Store, live: Live, name: str | None, lines: int, *, follow: bool) -> None:
+    from proctor.supervisor.store.paging import closing
+
+    from ...stored import run_named
+    from ...terminal.latest import Latest, following
+
+    run = await run_named(store, name) if name else None
+    before = Latest(lines, live.shows)
+    for event in await (before.of_run(store, run) if run else before.of_all(store)):
+        live(event)
+    if not follow:
+        return
+    async with closing(following(store, run, before.cursor)) as events:
+        async for event in events:
+            live(event)
+            if live.unread:
+                return

@@ -1,0 +1,67 @@
+"""`narrow`: the tools that could be called after a trace."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import click
+
+from ...common import check_format, context_option, format_option, json_option, policy_option
+from ...output_file import output_option
+from ...terminal.output import say, say_json
+
+if TYPE_CHECKING:
+    from proctor.policies import Event
+
+
+@click.command()
+@click.argument("trace", metavar="TRACE")
+@click.option(
+    "--tools", metavar="A,B", help="The tools to ask about, with commas between. [default: those the session offers]"
+)
+@policy_option
+@format_option
+@context_option
+@output_option
+@json_option
+def narrow(
+    trace: str,
+    tools: str | None,
+    policies: tuple[str, ...],
+    format: str | None,
+    context: tuple[str, ...],
+    as_json: bool,
+) -> None:
+    """Print the tools the policy would let an agent call next, after what the trace holds.
+
+    Where a trace does not say what the session offers, the tools it called are asked about.
+    """
+    from proctor.adapters.evaluate.folding import observed
+    from proctor.adapters.traces import read_sessions
+
+    from ...inputs import check_standard_input, read_compiled, read_context
+
+    check_format(format)
+    check_standard_input(*policies, trace)
+    given = None if tools is None else [tool.strip() for tool in tools.split(",") if tool.strip()]
+    if given == []:
+        raise click.UsageError("`--tools` names no tool; say for example `--tools bash,read`")
+    compiled, about = read_compiled(policies), read_context(context)
+    for session in read_sessions([trace], format=format, stdin=sys.stdin.buffer):
+        asked = _offered(session.events) if given is None else given
+        visible = observed(compiled, session.events, about).narrow(asked)
+        if as_json:
+            say_json({"session": session.id, "tools": visible, "hidden": [t for t in asked if t not in visible]})
+        else:
+            say(f"{session.id}: {', '.join(visible) or 'none'}")
+
+
+def _offered(events: Sequence[Event]) -> list[str]:
+    """The tools that a session is said to offer, else those it called, in order."""
+    from proctor.policies.stream.events import RunStarted, ToolEvent
+
+    said = [event.tools for event in events if isinstance(event, RunStarted) and event.tools is not None]
+    called = [event.tool_name for event in events if isinstance(event, ToolEvent)]
+    return list(dict.fromkeys(said[-1] if said else called))

@@ -1,0 +1,95 @@
+"""What `diff` found, on a terminal and as JSON."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+import msgspec
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from proctor.adapters.kit.values.printable import printable
+
+from ..diff import DiffAnswer, SessionChange
+from ..whose import in_words
+
+_LABELS = {
+    "newly_refused": ("newly refused", "red"),
+    "newly_allowed": ("newly allowed", "green"),
+    "other_action": ("another action", "yellow"),
+    "other_rules": ("other rules", ""),
+}
+_encoder = msgspec.json.Encoder()
+
+
+class DiffTally:
+    """Sums up changes as they come; `changed` keeps at most `keep` sessions that are judged otherwise."""
+
+    def __init__(self, keep: int = 1000) -> None:
+        self.sessions = 0
+        self.differing = 0
+        self.now_failing = 0
+        self.now_passing = 0
+        self.calls: Counter[str] = Counter()
+        self.changed: list[SessionChange] = []
+        self._keep = keep
+
+    def add(self, change: SessionChange) -> None:
+        """Take one session into account."""
+        self.sessions += 1
+        self.differing += change.differs
+        self.now_failing += change.old_passed and not change.new_passed
+        self.now_passing += change.new_passed and not change.old_passed
+        self.calls.update(call.change for call in change.calls)
+        if change.differs and len(self.changed) < self._keep:
+            self.changed.append(change)
+
+
+def diff_json_line(change: SessionChange) -> str:
+    """One session's changes as one line of JSON, without the line's end."""
+    return _encoder.encode(change).decode()
+
+
+def diff_table(tally: DiffTally, *, calls_shown: int = 40) -> RenderableType:
+    """A table of the calls judged otherwise, at most `calls_shown`, and the sums."""
+    return Group(*_parts(tally, calls_shown))
+
+
+def _parts(tally: DiffTally, shown: int) -> Iterator[RenderableType]:
+    if tally.calls:
+        yield _calls(tally, shown)
+        more = tally.calls.total() - shown
+        if more > 0:
+            yield Text(f"... and {more} more")
+        yield Text()
+    for change, (label, style) in _LABELS.items():
+        if tally.calls[change]:
+            yield Text(f"{label}: {tally.calls[change]:,}", style)
+    yield Text(
+        f"sessions: {tally.sessions:,}, judged otherwise {tally.differing:,}, "
+        f"now failing {tally.now_failing:,}, now passing {tally.now_passing:,}",
+        "bold",
+    )
+
+
+def _calls(tally: DiffTally, shown: int) -> Table:
+    table = Table(box=None, pad_edge=False)
+    for heading, ratio in (("session", 2), ("call", 3), ("change", 1), ("old", 2), ("new", 2)):
+        table.add_column(heading, overflow="fold", ratio=ratio)
+    known = any(change.whose for change in tally.changed)
+    if known:
+        table.add_column("whose", overflow="fold", ratio=2)
+    rows = ((change, call) for change in tally.changed for call in change.calls)
+    for (change, call), _ in zip(rows, range(shown), strict=False):
+        label, style = _LABELS[call.change]
+        of = [printable(in_words(change.whose))] if known else []
+        cells = (printable(change.session), call.call, label, _answer(call.old), _answer(call.new), *of)
+        table.add_row(*(Text(cell, style if cell is label else "") for cell in cells))
+    return table
+
+
+def _answer(answer: DiffAnswer) -> str:
+    rules = ", ".join(printable(rule) for rule in answer.rules)
+    return f"{answer.action}: {rules}" if rules else answer.action

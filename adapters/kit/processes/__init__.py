@@ -1,0 +1,14 @@
+"""Processes of clients and of commands, ended with everything they started."""
+
+ROOMS = (
+    "rpc_client",  # a provider's client that is spoken with in JSON-RPC on its pipes
+    "client",  # a provider's client: a process on three pipes, ended with everything it started
+    "remains",  # what a lost run left running
+    "commands",  # shell commands that really run, bounded
+    "tree",  # ends whole process trees; the last rungs of the cancel ladder
+    "trace_context",  # the trace a run's processes are told of
+    "guarded",  # commands below a guardian, so that nothing they start can leave
+    "guardian",  # the program that adopts orphans and ends them
+    "surroundings",  # where a client works
+)
+"""Top first: each imports only those below it."""

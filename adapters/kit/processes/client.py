@@ -1,0 +1,151 @@
+"""A provider's client: a process on three pipes, ended with everything it started."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from subprocess import PIPE
+from typing import Final
+
+import anyio
+import anyio.abc
+import anyio.to_thread
+
+from proctor.supervisor.errors import ProviderError, ProviderUnavailableError
+
+from ..wire.byte_lines import BROKEN
+from .guarded import guarded
+from .surroundings import bash_for_commands
+from .tree import ProcessTree, marked_environment
+
+LEAVE_S: Final = 1.0
+"""Seconds a client has to leave by itself, once it has said its last or its input is closed."""
+_STDERR_LINES: Final = 20
+_STDERR_LINE_BYTES: Final = 4096
+
+
+class ClientProcess:
+    """A running client; `tree` has all its processes, for the cancel ladder.
+
+    Args:
+        process: the client, with three pipes.
+        name: how messages call it.
+        tree: its processes.
+        leaves: whether it ends by itself once its input is closed.
+    """
+
+    def __init__(self, process: anyio.abc.Process, *, name: str, tree: ProcessTree, leaves: bool) -> None:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stderr is not None
+        self.name = name
+        self.tree = tree
+        self.stdin = process.stdin
+        self.stdout = process.stdout
+        self._errors = process.stderr
+        self._process = process
+        self._leaves = leaves
+        self._last_words: deque[str] = deque(maxlen=_STDERR_LINES)
+
+    @property
+    def exit_code(self) -> int | None:
+        """What it ended with; None while it runs."""
+        return self._process.returncode
+
+    async def say(self, text: str) -> None:
+        """Give it all its input at once, and nothing more."""
+        try:
+            await self.stdin.send(text.encode())
+            await self.hang_up()
+        except BROKEN:
+            return
+
+    async def read_stderr(self) -> None:
+        """Keep its last words, so that it never waits for a reader."""
+        rest = b""
+        while True:
+            try:
+                chunk = await self._errors.receive()
+            except BROKEN:
+                return
+            *lines, rest = (rest + chunk).split(b"\n")
+            self._last_words.extend(line[-_STDERR_LINE_BYTES:].decode("utf-8", "replace") for line in lines)
+            rest = rest[-_STDERR_LINE_BYTES:]
+
+    async def left(self) -> None:
+        """Wait, not for long, until it has ended."""
+        with anyio.move_on_after(LEAVE_S):
+            await self._process.wait()
+
+    async def end_orphans(self) -> None:
+        """Once it has ended, end what it left: an orphan that holds its output keeps the stream open."""
+        await self._process.wait()
+        await self.tree.kill()
+
+    def gone(self, message: str) -> ProviderError:
+        """What to raise of a client that is no more, with its last words."""
+        words = "\n".join(self._last_words)
+        return ProviderError(message, details={"exit_code": self.exit_code, "stderr": words})
+
+    async def hang_up(self) -> None:
+        """Close its input, at which a well-behaved client ends by itself."""
+        await self.stdin.aclose()
+
+    async def end(self) -> None:
+        """End it and all it started, in bounded time, whatever happened before."""
+        with anyio.CancelScope(shield=True):
+            await anyio.to_thread.run_sync(self.tree.snapshot)
+            if self._leaves and self.exit_code is None:
+                with anyio.move_on_after(LEAVE_S):
+                    await self.hang_up()
+                    await self._process.wait()
+            await self.tree.kill()
+            await self._process.aclose()
+
+
+@asynccontextmanager
+async def start_client(
+    name: str,
+    command: Sequence[str],
+    *,
+    cwd: Path,
+    env: Mapping[str, str],
+    run_id: str,
+    leaves: bool = True,
+    advice: str = "",
+) -> AsyncIterator[ClientProcess]:
+    """Start a client, marked with its run; leaving ends it, see `ClientProcess`.
+
+    Args:
+        name: how messages call it.
+        command: the program and its arguments.
+        cwd: the folder it works in.
+        env: its whole environment, but for the mark.
+        run_id: the run it belongs to.
+        leaves: whether it ends by itself once its input is closed.
+        advice: what to do when it cannot be started.
+
+    Raises:
+        ProviderUnavailableError: it cannot be started.
+    """
+    try:
+        process = await anyio.open_process(
+            guarded(command, cwd=cwd, env=env),
+            stdin=PIPE,
+            stdout=PIPE,
+            stderr=PIPE,
+            cwd=cwd,
+            env={**marked_environment(run_id, env), **bash_for_commands(env)},
+            start_new_session=True,
+        )
+    except OSError as error:
+        more = f"; {advice}" if advice else ""
+        raise ProviderUnavailableError(f"{name} cannot be started: {error}{more}") from error
+    tree = ProcessTree(process.pid, run_id=run_id)
+    client = ClientProcess(process, name=name, tree=tree, leaves=leaves)
+    try:
+        yield client
+    finally:
+        await client.end()

@@ -1,0 +1,290 @@
+"""Ending a provider's processes for good: the part of the cancel ladder that all subprocess clients share.
+
+A tree is found by three marks, so that what left its process group, its session or its parents is still
+found: ancestry (remembered from every look, with creation times, so that a reused pid is never touched),
+the session its root leads, and the environment variable `PROCTOR_RUN` given at launch. On Linux the root is a
+guardian, whose children all orphans become (`guarded`), so that ancestry finds every one. Elsewhere what was
+never seen under its parents, left the root's session and cleared its environment is not found.
+
+Processes live on the real clock: waits here are real seconds, whatever clock the event loop runs on.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final, TypeVar
+
+import anyio
+import anyio.to_thread
+import psutil
+
+from proctor.supervisor.ports.adapters import Rung
+
+from .guarded import GUARDS
+from .trace_context import trace_environment
+
+RUN_MARK: Final = "PROCTOR_RUN"
+"""The environment variable that names the run a process belongs to."""
+CALL_MARK: Final = "PROCTOR_CALL"
+"""The same for one call of the run, where calls are processes of their own."""
+
+T = TypeVar("T")
+_POSIX: Final = os.name == "posix"
+_GONE = (psutil.NoSuchProcess, psutil.ZombieProcess)
+
+
+def marked_environment(
+    run_id: str, env: Mapping[str, str] | None = None, *, call_id: str | None = None
+) -> dict[str, str]:
+    """The environment to launch a provider with: marked with the run, and with its trace where there is one.
+
+    Args:
+        run_id: the run.
+        env: the environment to mark; this process's if not given.
+        call_id: the call that the process is started for, if it is one's.
+    """
+    return {**(os.environ if env is None else env), **_marks(run_id, call_id), **trace_environment(run_id)}
+
+
+def platform_notes() -> tuple[str, ...]:
+    """What this platform cannot do, for the evidence; empty where nothing is missing."""
+    notes = []
+    if not GUARDS:
+        notes.append(f"`{sys.platform}` does not adopt orphans: one without session and mark is not found")
+    if not _POSIX:
+        notes.append(f"`{sys.platform}` has no terminate signal: terminate ends processes at once")
+        notes.append(f"`{sys.platform}` has no sessions: orphans are found by environment only")
+    return tuple(notes)
+
+
+class ProcessTree:
+    """A process, or several, and everything that descends from them, remembered over time.
+
+    Args:
+        pid: the root process's id; start it with `start_new_session=True` so that its session marks it too.
+        run_id: the run its environment was marked with, see `marked_environment`.
+        call_id: the call its environment was also marked with; then only that call's processes are meant.
+    """
+
+    def __init__(self, pid: int | None = None, *, run_id: str | None = None, call_id: str | None = None) -> None:
+        self._marks = _marks(run_id, call_id)
+        self._roots: list[psutil.Process] = []
+        self._known: dict[psutil.Process, None] = {}
+        self._limiter: anyio.CapacityLimiter | None = None
+        if pid is not None:
+            self.add(pid)
+
+    def add(self, pid: int) -> None:
+        """Take one more root in. A pid that is gone is no error: its mark may still find what it left."""
+        try:
+            root = psutil.Process(pid)
+        except psutil.NoSuchProcess:
+            return
+        self._roots.append(root)
+        self._known[root] = None
+
+    def snapshot(self) -> list[int]:
+        """Look for the whole tree now and remember it; returns the pids that are alive, parents first."""
+        self._look()
+        return self.alive()
+
+    def alive(self) -> list[int]:
+        """The remembered processes that still run; a zombie does not."""
+        return [process.pid for process in self._known if _runs(process)]
+
+    async def terminate(self, grace_s: float) -> dict[str, Any]:
+        """Ask every process of the tree to end and wait `grace_s` seconds at most; returns evidence."""
+        deadline = time.monotonic() + grace_s
+        asked: dict[int, None] = {}
+        while fresh := [p for p in await self._looked() if p.pid not in asked]:
+            asked.update(dict.fromkeys(p.pid for p in fresh if _ask_to_end(p)))
+            await self._wait_until(deadline)
+            if time.monotonic() >= deadline or all(p.pid not in asked for p in fresh):
+                break
+        return self._evidence("terminated", asked)
+
+    async def kill(self, bound_s: float = 5.0) -> dict[str, Any]:
+        """Kill every process of the tree, what it starts meanwhile included; returns evidence.
+
+        Evidence names what was killed and, if the bound passed or the system refused, what survived.
+        """
+        deadline = time.monotonic() + bound_s
+        killed: dict[int, None] = {}
+        while True:
+            killed.update(dict.fromkeys(await self._in_thread(self._freeze_and_kill)))
+            await self._wait_until(deadline)
+            if time.monotonic() >= deadline or not await self._looked():
+                return self._evidence("killed", killed)
+
+    def _evidence(self, what: str, pids: Mapping[int, None]) -> dict[str, Any]:
+        evidence: dict[str, Any] = {what: list(pids)}
+        if left := self.alive():
+            evidence["survivors"] = left
+        if notes := platform_notes():
+            evidence["notes"] = list(notes)
+        return evidence
+
+    async def _in_thread(self, function: Callable[[], T]) -> T:
+        # a look reads every process of the machine: milliseconds the event loop must not lose
+        self._limiter = self._limiter or anyio.CapacityLimiter(1)
+        return await anyio.to_thread.run_sync(function, limiter=self._limiter)
+
+    async def _looked(self) -> list[psutil.Process]:
+        await self._in_thread(self._look)
+        return [process for process in self._known if _runs(process)]
+
+    async def _wait_until(self, deadline: float) -> None:
+        """Wait until none of the remembered runs. Never by `psutil.wait`, which would steal exit codes."""
+        pause = 0.002
+        while self.alive() and time.monotonic() < deadline:
+            await anyio.sleep(pause)
+            pause = min(pause * 1.5, 0.05)
+
+    def _look(self) -> None:
+        children: dict[int, list[psutil.Process]] = {}
+        marked: list[psutil.Process] = []
+        spared = _ourselves()
+        sessions = self._led_sessions()
+        for process in psutil.process_iter():
+            try:
+                children.setdefault(process.ppid(), []).append(process)
+                if process.pid not in spared and self._is_marked(process, sessions):
+                    marked.append(process)
+            except psutil.Error:
+                continue
+        self._known.update(dict.fromkeys(marked))
+        pending = [process for process in self._known if process.is_running()]
+        while pending:
+            found = [child for child in children.get(pending.pop(0).pid, ()) if child not in self._known]
+            self._known.update(dict.fromkeys(found))
+            pending.extend(found)
+
+    def _led_sessions(self) -> set[int]:
+        """The sessions roots lead, while the root exists: later the number may mean something else."""
+        return {root.pid for root in self._roots if root.is_running() and _session(root.pid) == root.pid}
+
+    def _is_marked(self, process: psutil.Process, sessions: set[int]) -> bool:
+        if sessions and _session(process.pid) in sessions:
+            return True
+        if not self._marks:
+            return False
+        try:
+            return self._marks.items() <= process.environ().items()
+        except (OSError, psutil.Error):
+            return False
+
+    def _freeze_and_kill(self) -> list[int]:
+        # a stopped process cannot fork: once a look finds nothing new to stop, the tree is complete
+        frozen: set[psutil.Process] = set()
+        while True:
+            self._look()
+            fresh = [p for p in self._known if p not in frozen and _runs(p)]
+            if not fresh:
+                break
+            frozen.update(fresh)
+            if _POSIX:
+                for process in fresh:
+                    _signal(process, signal.SIGSTOP)
+        return [process.pid for process in self._known if process in frozen and _kill(process)]
+
+
+def process_rungs(
+    tree: ProcessTree,
+    *,
+    close: Callable[[], Awaitable[None]] | None = None,
+    ended: Callable[[], Awaitable[None]] | None = None,
+    close_s: float = 2.0,
+    terminate_s: float = 2.0,
+    kill_s: float = 5.0,
+) -> list[Rung]:
+    """The last rungs of every subprocess client: close, terminate, kill.
+
+    Args:
+        tree: the client's processes; remembered once more before the first rung acts.
+        close: closes the client's input, so that a well-behaved client ends; left out, there is no such rung.
+        ended: called after the kill, to end the stream of events of a client whose pipes did not.
+        close_s: seconds the close may take.
+        terminate_s: seconds after which a terminate is given up.
+        kill_s: seconds after which a kill is given up.
+    """
+
+    async def do_close() -> dict[str, Any] | None:
+        seen = tree.snapshot()
+        if close is not None:
+            await close()
+        return {"seen": seen}
+
+    async def do_terminate() -> dict[str, Any]:
+        return await tree.terminate(terminate_s)
+
+    async def do_kill() -> dict[str, Any]:
+        try:
+            return await tree.kill(kill_s)
+        finally:
+            if ended is not None:
+                await ended()
+
+    rungs = [Rung(name="close", act=do_close, bound_s=close_s)] if close is not None else []
+    return [
+        *rungs,
+        Rung(name="terminate", act=do_terminate, bound_s=terminate_s + 1),
+        Rung(name="kill", act=do_kill, bound_s=kill_s + 1),
+    ]
+
+
+def _marks(run_id: str | None, call_id: str | None) -> dict[str, str]:
+    marks = {RUN_MARK: run_id, CALL_MARK: call_id}
+    return {name: value for name, value in marks.items() if value is not None}
+
+
+def _session(pid: int) -> int | None:
+    try:
+        return os.getsid(pid) if _POSIX else None
+    except OSError:
+        return None
+
+
+def _ourselves() -> set[int]:
+    """Our own process and its ancestors: never ended, whatever marks they carry."""
+    try:
+        own = psutil.Process()
+        return {own.pid, *(parent.pid for parent in own.parents())}
+    except psutil.Error:
+        return {os.getpid()}
+
+
+def _runs(process: psutil.Process) -> bool:
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except _GONE:
+        return False
+    except psutil.Error:
+        return True
+
+
+def _signal(process: psutil.Process, number: int) -> bool:
+    try:
+        process.send_signal(number)
+    except psutil.Error:
+        return False
+    return True
+
+
+def _ask_to_end(process: psutil.Process) -> bool:
+    if not _POSIX:
+        return _kill(process)
+    asked = _signal(process, signal.SIGTERM)
+    _signal(process, signal.SIGCONT)  # a stopped process would not hear it
+    return asked
+
+
+def _kill(process: psutil.Process) -> bool:
+    try:
+        process.kill()
+    except psutil.Error:
+        return False
+    return True

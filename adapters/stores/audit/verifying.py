@@ -1,0 +1,214 @@
+"""Records checked one after another: is each what was written, and is each that was written there?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from datetime import datetime
+from typing import Literal, NamedTuple
+
+import msgspec
+
+from proctor.policies.stream.events import at_ms
+from proctor.supervisor.ports.facts import GOING_ON
+from proctor.supervisor.store import chain
+
+from .heads import Head, Heads
+
+MOST_FINDINGS = 1000
+"""So many are told; the others are counted."""
+
+
+class StoredRecord(NamedTuple):
+    """A record as it is stored, and what its row says of it."""
+
+    position: int
+    session_id: str
+    seq: int
+    run_id: str
+    event_id: str | None
+    type: str
+    at: int | None
+    data: bytes
+    digest: bytes
+
+
+class Finding(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that is not as it was written (`integrity`) or not there any more (`completeness`)."""
+
+    about: Literal["integrity", "completeness"]
+    code: str
+    message: str
+    session_id: str = ""
+    seq: int = 0
+
+
+class Pruned(msgspec.Struct, frozen=True, kw_only=True):
+    """A session of which somebody removed the record, and said so in it."""
+
+    session_id: str
+    records: int
+    at: datetime | None = None
+
+
+class _Known(msgspec.Struct):
+    type: str
+    session_id: str = ""
+    run_id: str = ""
+    event_id: str = ""
+    seq: int = 0
+    at: datetime | None = None
+    events: int = 0
+    head: str = ""
+
+
+class _Session:
+    __slots__ = ("digest", "seq")
+
+    def __init__(self, session_id: str) -> None:
+        self.digest = chain.root(session_id)
+        self.seq = 0
+
+
+_decode = msgspec.json.Decoder(_Known).decode
+
+
+class Verifier:
+    """Takes the records of a store in the order in which they were stored; `anchor` are heads that were kept."""
+
+    def __init__(self, anchor: Heads | None = None) -> None:
+        self.records = 0
+        self.findings: list[Finding] = []
+        self.more = 0
+        self.pruned: list[Pruned] = []
+        self.ended: dict[str, str] = {}
+        self._sessions: dict[str, _Session] = {}
+        self._anchor = anchor
+        self._anchored = {head.session_id: head for head in anchor.sessions} if anchor else {}
+
+    def heads(self) -> Iterator[Head]:
+        """Where each session ends, in the order of their ids."""
+        for session_id, session in sorted(self._sessions.items()):
+            yield Head(session_id=session_id, seq=session.seq, digest=session.digest.hex())
+
+    def last_seq(self, session_id: str) -> int:
+        """The seq of a session's latest record, 0 when it has none."""
+        session = self._sessions.get(session_id)
+        return 0 if session is None else session.seq
+
+    def find(self, about: Literal["integrity", "completeness"], code: str, message: str, **place: object) -> None:
+        """Note something that is not as it should be."""
+        if len(self.findings) < MOST_FINDINGS:
+            self.findings.append(
+                msgspec.convert({"about": about, "code": code, "message": message, **place}, Finding)
+            )
+        else:
+            self.more += 1
+
+    def take(self, record: StoredRecord) -> None:
+        """The next record."""
+        self.records += 1
+        session = self._sessions.get(record.session_id)
+        if session is None:
+            session = self._sessions[record.session_id] = _Session(record.session_id)
+        known = self._read(record)
+        self._follow(session, record, known)
+        session.seq, session.digest = record.seq, bytes(record.digest)
+        self._hold_to_anchor(record)
+        if known is not None and record.type in ("run_completed", "run_failed", "run_cancelled"):
+            self.ended[record.run_id] = record.type
+
+    def finish(self) -> None:
+        """All were taken: what of the anchor was not met?"""
+        for head in self._anchored.values():
+            seq = self.last_seq(head.session_id)
+            place = {"session_id": head.session_id, "seq": head.seq}
+            if seq == 0:
+                self.find(
+                    "completeness", "session_missing", "the session is gone; it was there when anchored", **place
+                )
+            elif seq < head.seq:
+                self.find(
+                    "completeness",
+                    "cut_off",
+                    f"the record ends at {seq}; it went to {head.seq} when anchored",
+                    **place,
+                )
+
+    def _read(self, record: StoredRecord) -> _Known | None:
+        """What the record says it is, where that is what its row says."""
+        place = {"session_id": record.session_id, "seq": record.seq}
+        try:
+            known = _decode(record.data)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            self.find("integrity", "unreadable", "the record is no event", **place)
+            return None
+        said = {
+            "session": (known.session_id, record.session_id),
+            "seq": (known.seq, record.seq),
+            "run": (known.run_id, record.run_id),
+            "type": (known.type, record.type),
+            "event_id": (known.event_id, record.event_id or ""),
+            "time": (known.at and at_ms(known.at), record.at),
+        }
+        for name, (own, row) in said.items():
+            if own != row:
+                self.find("integrity", "moved", f"the record's own {name} is `{own}`, its row says `{row}`", **place)
+        return known
+
+    def _follow(self, session: _Session, record: StoredRecord, known: _Known | None) -> None:
+        """Check that the record follows the one before."""
+        place = {"session_id": record.session_id, "seq": record.seq}
+        before = session.digest
+        if record.seq <= session.seq:
+            self.find("integrity", "out_of_order", f"the record stands behind record {session.seq}", **place)
+            return
+        if record.seq > session.seq + 1:
+            if session.seq or known is None or known.type != "record_pruned":
+                first = session.seq + 1
+                gap = f"record {first} is" if first == record.seq - 1 else f"records {first} to {record.seq - 1} are"
+                self.find("completeness", "missing", f"{gap} missing before this one", **place)
+                return
+            self.pruned.append(Pruned(session_id=record.session_id, records=known.events, at=known.at))
+            before = _from_hex(known.head)
+            kept = self._anchored.get(record.session_id)
+            if kept is not None and kept.seq == record.seq - 1 and kept.digest != known.head:
+                self.find("integrity", "pruned_otherwise", "what was pruned is not what was anchored", **place)
+        if chain.link(before, record.data) != record.digest:
+            self.find(
+                "integrity", "changed", "this record, or the digest before it, is not what was written", **place
+            )
+
+    def _hold_to_anchor(self, record: StoredRecord) -> None:
+        head = self._anchored.get(record.session_id)
+        if head is not None and head.seq == record.seq and head.digest != bytes(record.digest).hex():
+            place = {"session_id": record.session_id, "seq": record.seq}
+            self.find("integrity", "rewritten", "the record up to here is not the one that was anchored", **place)
+
+
+def _from_hex(text: str) -> bytes:
+    try:
+        return bytes.fromhex(text)
+    except ValueError:
+        return b""
+
+
+def check_list(verifier: Verifier, runs: Iterable[tuple[str, str, str, int | None]]) -> None:
+    """Hold the list of runs (id, session, status, the seq at which it ended) to what the record says of them."""
+    statuses = {"run_completed": "completed", "run_failed": "failed", "run_cancelled": "cancelled"}
+    gone = {one.session_id for one in verifier.pruned}
+    for run_id, session_id, listed, ended_seq in runs:
+        status = statuses.get(verifier.ended.get(run_id, ""))
+        place = {"session_id": session_id, "seq": ended_seq or 0}
+        if session_id in gone or (status is None and listed in GOING_ON):
+            continue
+        if status is None:
+            verifier.find(
+                "completeness", "end_missing", f"run `{run_id}` has {listed}, and its end is not there", **place
+            )
+        elif status != listed:
+            verifier.find(
+                "integrity",
+                "list_changed",
+                f"run `{run_id}` is listed as {listed}; its record says {status}",
+                **place,
+            )

@@ -1,0 +1,12 @@
+"""The file: found, opened, read and written by threads of its own."""
+
+ROOMS = (
+    "reading",  # connections that only read, in worker threads
+    "opening",  # look at a file before it is touched; connect
+    "writing",  # the one thread that writes, many appends a transaction
+    "presence",  # whether what was written is still in the file of that name
+    "header",  # what the first bytes of a file say of it
+    "failures",  # an error of SQLite as one of ours
+    "wakeups",  # from the writer's thread back to the tasks that wait
+)
+"""Top first: each imports only those below it."""

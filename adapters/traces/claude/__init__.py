@@ -1,0 +1,8 @@
+"""Claude Code session logs."""
+
+ROOMS = (
+    "log",  # Claude Code session logs
+    "files",  # which files make up one Claude Code session
+    "records",  # the lines of a Claude Code session log
+)
+"""Top first: each imports only those below it."""

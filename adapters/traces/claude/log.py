@@ -1,0 +1,230 @@
+"""Claude Code session logs: `~/.claude/projects/<folder>/<session>.jsonl`, and its stream of JSON lines."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from heapq import merge
+from pathlib import Path
+from typing import Any
+
+from proctor.policies.stream.events import (
+    TokenUsageUpdated,
+    ToolCallCompleted,
+    ToolCallDenied,
+    ToolCallFailed,
+    ToolCallRequested,
+    ToolCallStarted,
+    Unrecognized,
+)
+
+from ..lines import TraceLines, open_lines
+from ..session import EventLog, TraceSession
+from ..values import message_kind, text_of, tool_input
+from .files import subagent_logs
+from .records import LoggedUsage, LogRecord, Message, as_asked, records
+
+_CALLS = ("tool_use", "server_tool_use", "mcp_tool_use")
+_REFUSED_BY_USER = "User rejected tool use"
+_NOT_A_MODEL = "<synthetic>"
+
+
+def read(lines: TraceLines) -> Iterator[TraceSession]:
+    """The sessions of one log, with those of the sub-agents they started. Raises TraceError."""
+    for session_records in _by_session(records(lines)):
+        path = Path(lines.name)
+        logs = [_read_log(log) for log in subagent_logs(path)] if path.is_file() else []
+        together = merge(session_records, *logs, key=lambda record: record.when) if logs else session_records
+        yield _session(list(together), lines.name)
+
+
+def _read_log(path: Path) -> list[LogRecord]:
+    with open_lines(str(path)) as lines:
+        return [record for record in records(lines) if record.message is not None]
+
+
+def _by_session(found: Iterable[LogRecord]) -> Iterator[list[LogRecord]]:
+    """Split where a line of another session begins a new conversation: several logs in one stream."""
+    held: list[LogRecord] = []
+    session_id = ""
+    for record in found:
+        fresh = record.session_id and session_id and record.session_id != session_id
+        if fresh and record.envelope.parent_uuid is None:
+            yield held
+            held = []
+        session_id = record.session_id or session_id
+        held.append(record)
+    if held:
+        yield held
+
+
+def _session(found: list[LogRecord], source: str) -> TraceSession:
+    session_id = next((record.session_id for record in found if record.session_id), Path(source).stem)
+    reader = _Reader(EventLog(session_id, "claude"), found)
+    for record in found:
+        reader.take(record)
+    models = (record.message.model for record in found if record.message and record.message.model)
+    model = next((name for name in models if name != _NOT_A_MODEL), None)
+    folder = next((record.envelope.cwd for record in found if record.envelope.cwd), None)
+    return TraceSession(
+        id=session_id,
+        source=source,
+        format="claude",
+        events=reader.log.events,
+        never_ran=reader.log.never_ran(),
+        metadata={name: value for name, value in (("model", model), ("workspace", folder)) if value},
+    )
+
+
+class _Reader:
+    """Turns the lines of one session into events, knowing all of them beforehand.
+
+    One model response is written as several lines with the same message id and, on each, the usage so far:
+    only the last of them is counted. A sub-agent's calls belong to the turn of the call that started it.
+    """
+
+    def __init__(self, log: EventLog, found: list[LogRecord]) -> None:
+        self.log = log
+        self._turns: dict[str, int] = {}
+        self._calls: dict[str, tuple[str, int]] = {}
+        self._asked_by: dict[str, list[str]] = {}
+        self._answers: Counter[str] = Counter()
+        self._usage_at = {
+            record.message.id: id(record)
+            for record in found
+            if record.message and record.message.id and record.message.usage
+        }
+        self._starters = dict(link for record in found for link in _agent_links(record))
+        self._refusals: dict[str, list[bool]] = {}
+        for record in found:
+            for call, refused in _verdicts(record):
+                self._refusals.setdefault(call, []).append(refused)
+
+    def take(self, record: LogRecord) -> None:
+        """Add the events of one line."""
+        if record.message is None:
+            self.log.add(Unrecognized, at=record.at, raw=record.raw or {})
+        elif record.envelope.type == "assistant":
+            self._response(record, record.message)
+        else:
+            self._sent(record, record.message)
+
+    def _response(self, record: LogRecord, message: Message) -> None:
+        if message.model == _NOT_A_MODEL:
+            content = text_of(message.content)
+            self.log.add(message_kind("system"), at=record.at, role="system", content=content)
+            return
+        parent = self._parent(record)
+        turn = self._turn(record, message, parent)
+        for block in message.blocks():
+            if block.get("type") in _CALLS:
+                self._call(record, block, turn, parent)
+            elif str(block.get("type", "")).endswith("tool_result"):
+                self._result(record, block)
+            elif block.get("type") == "text":
+                self.log.add(message_kind("assistant"), at=record.at, content=block.get("text"))
+        if message.usage and self._usage_at.get(message.id or "", id(record)) == id(record):
+            self._usage(record, message.usage, message.model)
+
+    def _sent(self, record: LogRecord, message: Message) -> None:
+        blocks = message.blocks()
+        results = [block for block in blocks if str(block.get("type", "")).endswith("tool_result")]
+        for block in results:
+            self._result(record, block)
+        texts = [block for block in blocks if block.get("type") == "text"]
+        if texts:
+            role = self._role(record, bool(results))
+            self.log.add(message_kind("user"), at=record.at, role=role, content=text_of(texts))
+
+    def _role(self, record: LogRecord, carries_results: bool) -> str:
+        """Who speaks in a line marked `user`: what the client put there is not the user's, and what a
+        sub-agent is asked was written by the model.
+        """
+        if record.is_subagent:
+            return "assistant"
+        line = record.envelope
+        own = carries_results or line.is_meta or line.is_summary or line.prompt_source == "system"
+        return "system" if own else "user"
+
+    def _parent(self, record: LogRecord) -> str | None:
+        return record.envelope.parent_call or self._starters.get(record.envelope.agent_id or "")
+
+    def _turn(self, record: LogRecord, message: Message, parent: str | None) -> int:
+        if record.is_subagent:
+            return self._calls[parent][1] if parent in self._calls else max(self.log.turn, 1)
+        key = message.id or record.envelope.uuid or str(id(record))
+        turn = self._turns.setdefault(key, len(self._turns) + 1)
+        self.log.enter_turn(turn, record.at)
+        return turn
+
+    def _call(self, record: LogRecord, block: dict[str, Any], turn: int, parent: str | None) -> None:
+        call_id, name = str(block.get("id", "")), str(block.get("name", ""))
+        responses = self._asked_by.setdefault(call_id, [])
+        response = (record.message.id if record.message else None) or ""
+        if response in responses:
+            return  # one response is written on several lines
+        responses.append(response)
+        self._calls[call_id] = name, turn
+        kind = ToolCallRequested if self._was_refused(call_id, len(responses)) else ToolCallStarted
+        self.log.add(
+            kind,
+            at=record.at,
+            tool_call_id=call_id,
+            tool_name=name,
+            turn=turn,
+            tool_input=as_asked(name, tool_input(block.get("input")), record.envelope.cwd),
+            parent_tool_call_id=parent,
+        )
+
+    def _result(self, record: LogRecord, block: dict[str, Any]) -> None:
+        call_id = str(block.get("tool_use_id", ""))
+        name, _ = self._calls.get(call_id, ("", 0))
+        fields: dict[str, Any] = {"at": record.at, "tool_call_id": call_id, "tool_name": name}
+        content = text_of(block.get("content"))
+        self._answers[call_id] += 1
+        if self._was_refused(call_id, self._answers[call_id]):
+            self.log.add(ToolCallDenied, **fields)
+        elif block.get("is_error"):
+            self.log.add(ToolCallFailed, **fields, error=content)
+        else:
+            self.log.add(ToolCallCompleted, **fields, tool_output=content)
+
+    def _was_refused(self, call_id: str, time: int) -> bool:
+        """Whether the call was not permitted, the so many-th time that its id was used."""
+        known = self._refusals.get(call_id, [])
+        return known[time - 1] if time <= len(known) else False
+
+    def _usage(self, record: LogRecord, usage: LoggedUsage, model: str | None) -> None:
+        read, written = usage.cache_read_input_tokens or 0, usage.cache_creation_input_tokens or 0
+        self.log.add(
+            TokenUsageUpdated,
+            at=record.at,
+            input_tokens=(usage.input_tokens or 0) + read + written,
+            output_tokens=usage.output_tokens or 0,
+            cache_read_tokens=read,
+            cache_write_tokens=written,
+            model=model,
+        )
+
+
+def _agent_links(record: LogRecord) -> Iterator[tuple[str, str]]:
+    """A sub-agent's id and the call that started it, as the line with that call's result has them."""
+    outcome = record.envelope.outcome
+    if record.message and isinstance(outcome, dict) and isinstance(outcome.get("agentId"), str):
+        yield from ((outcome["agentId"], call) for call in _answered(record.message))
+
+
+def _verdicts(record: LogRecord) -> Iterator[tuple[str, bool]]:
+    """The calls that a line has results of, and whether they were not permitted.
+
+    The client says so beside the result, where no tool can write.
+    """
+    permission = record.envelope.permission
+    rejected = isinstance(permission, dict) and permission.get("decision") == "reject"
+    refused = rejected or record.envelope.outcome == _REFUSED_BY_USER
+    if record.message:
+        yield from ((call, refused) for call in _answered(record.message))
+
+
+def _answered(message: Message) -> Iterator[str]:
+    yield from (str(block["tool_use_id"]) for block in message.blocks() if "tool_use_id" in block)

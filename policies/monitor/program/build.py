@@ -1,0 +1,241 @@
+"""A policy compiled: its rules as machines, indexed by the tools they name. Immutable, shared by runs.
+
+The stages, each on the whole policy: check, ids and actions, machines, index. The index is filled on the first
+sight of a tool's name and remembered, so an event visits only the rules that name its tool.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import msgspec
+
+from ...errors import PolicyError
+from ...language.facts import Directories
+from ...language.naming import NO_TOOLS, NamingKind, ToolTable
+from ...language.operands import OutputRef
+from ...language.predicates import compile_when
+from ...language.selectors import NameScope
+from ...policy import Allow, Approval, Deny, Policy, members_of
+from ...rules.evidence.check import CheckMachine
+from ...rules.evidence.provenance import ProvenanceMachine
+from ...rules.keyed import Keyed
+from ...rules.machine import Machine
+from ...rules.nets.machine import NetMachine, OnResults, Validators
+from ...rules.nets.shorthand import NetLine, net_of
+from ...rules.nets.written import Net
+from ...rules.record import Rule
+from ...stack.actions import effective_action
+from ...stack.check import checked_stack
+from ...stack.clauses import clauses_of, scope_of
+from ...stack.ids import net_name
+from ...stack.limits import effective_limits
+from ...stack.price_tables import price_tables
+from ...stream.calls import Action, RunContext
+from ...stream.tools import Tool
+from ...values.globs import matcher
+from ...values.paths import compile_path
+from ...values.regexes import Regex
+from ..memory import Returned, surroundings_of
+from ..usage.limits import LimitJudge
+from ..usage.prices import PriceBook
+from .index import CompiledRule, ToolPlan, Visits, visit_of
+
+TOOLS_REMEMBERED = 4_096
+"""How many tool names the index remembers; a model may invent any number."""
+
+
+class Program:
+    """A policy's rules as machines, indexed by the tools they name; shared by sessions, from any thread."""
+
+    def __init__(
+        self, policy: Policy, rules: tuple[CompiledRule, ...], limits: LimitJudge, tools: ToolTable = NO_TOOLS
+    ) -> None:
+        self.policy = policy
+        self.name = policy.name
+        self.rules = rules
+        self.by_number = {rule.number: rule for rule in rules}
+        self._named = {(rule.policy, id): rule for rule in rules for id in (f"{rule.policy}/{rule.id}", rule.id)}
+        self.limits = limits
+        self.tools = tools
+        self.approval = policy.approval or Approval()
+        tables = price_tables(policy)
+        self.prices = PriceBook(tables) if limits.needs_prices or tables else None
+        self.phrases = {p: Regex(p) for rule in rules for p in rule.machine.phrases}
+        self.keeps_words = any(_asks_user(rule.machine) for rule in rules)
+        refs = dict.fromkeys(ref for rule in rules for ref in rule.machine.outputs)
+        self.references = {ref: (matcher(ref.tools), compile_path(ref.path)) for ref in refs}
+        self.has_ordinals = any(rule.machine.ordinals for rule in rules)
+        self._plans: dict[NamingKind, ToolPlan] = {}
+        self._variants: dict[frozenset[int], Program] = {}
+
+    def named(self, policy: str, id: str) -> CompiledRule | None:
+        """The rule of that policy with that id, as it is called here or as it is in another stack."""
+        return self._named.get((policy, id)) or self._named.get((policy, id.removeprefix(f"{policy}/")))
+
+    def plan(self, kind: NamingKind) -> ToolPlan:
+        """The rules that calls of this kind concern."""
+        plan = self._plans.get(kind)
+        if plan is None:
+            if len(self._plans) >= TOOLS_REMEMBERED:
+                self._plans.clear()
+            plan = self._plans[kind] = self._planned(kind)
+        return plan
+
+    def _planned(self, kind: NamingKind) -> ToolPlan:
+        if not isinstance(kind, str | tuple):
+            raise TypeError(f"a tool's name is text, not a value of type `{type(kind).__name__}`")
+        names = self.tools.names(kind)
+        looked = [(rule, visit_of(rule, names)) for rule in self.rules]
+        looked = [(rule, visit) for rule, visit in looked if visit.maybe or rule.machine.every_call]
+        remembers = [(ref, path) for ref, (matches, path) in self.references.items() if names.any(matches)]
+        asks = any(visit.asks for _, visit in looked)
+        return ToolPlan(
+            visits=tuple(visit for _, visit in looked),
+            remembers=remembers,
+            fixed=None if asks else Visits([(rule, visit.mask) for rule, visit in looked], remembers),
+            met={},
+        )
+
+    def at(self, context: RunContext) -> Program:
+        """This policy without the rules whose `when` does not hold."""
+        if not any(rule.when is not None for rule in self.rules):
+            return self
+        document, facts = msgspec.to_builtins(context), _Nothing(surroundings_of(context))
+        absent = frozenset(
+            rule.number for rule in self.rules if rule.when is not None and not rule.when(document, facts)
+        )
+        if not absent:
+            return self
+        if absent not in self._variants:
+            kept = tuple(rule for rule in self.rules if rule.number not in absent)
+            self._variants[absent] = self._with(kept)
+        return self._variants[absent]
+
+    def with_net(self, net: str | NetLine | Net, **attached: Any) -> Program:
+        """This policy with one net more, as the last rule; with every member's names; a `map` line is refused."""
+        made = net_of(net)
+        _check_hooks([(net_name(net), hook) for hook in attached.values() if hook is not None])
+        if not isinstance(made, Net):
+            raise ValueError("a `map` line names tools, it is no net: add it to the policy")
+        scope = scope_of(members_of(self.policy))
+        action = effective_action(self.policy, made.action, self.policy)
+        number = 1 + max((rule.number for rule in self.rules), default=-1)
+        rule = _compiled_net(number, made.name, self.policy.name, action, made, NetMachine(made, scope, **attached))
+        return self._with((*self.rules, rule))
+
+    def with_rule(self, rule: CompiledRule) -> Program:
+        """This policy with a rule put back in its place."""
+        return self._with(tuple(sorted((*self.rules, rule), key=lambda each: each.number)))
+
+    def without(self, number: int) -> Program:
+        """This policy without one of its rules."""
+        return self._with(tuple(r for r in self.rules if r.number != number))
+
+    def for_tools(self, tools: Iterable[Tool]) -> Program:
+        """This program on a client whose tools these are."""
+        return Program(self.policy, self.rules, self.limits, ToolTable(tools))
+
+    def _with(self, rules: tuple[CompiledRule, ...]) -> Program:
+        return Program(self.policy, rules, self.limits, self.tools)
+
+
+class _Nothing:
+    """The facts behind a `when`: there is no call yet, and nothing was returned."""
+
+    input: Any = None
+
+    def __init__(self, surroundings: Directories) -> None:
+        self.surroundings = surroundings
+
+    def outputs(self, ref: OutputRef) -> Returned:
+        """Nothing."""
+        return Returned()
+
+
+def program_of(policy: Policy, tools: Iterable[Tool], validators: Validators, on_results: OnResults) -> Program:
+    """The program of a policy or a merged stack. Raises PolicyError, naming every problem."""
+    stack = checked_stack(policy)
+    _check_attached(stack, [*validators.items(), *on_results.items()])
+    rules = tuple(_machines(stack, validators, on_results))
+    limits = LimitJudge(effective_limits(stack), reject_unpriced=stack.unpriced == "reject")
+    return Program(stack, rules, limits, ToolTable(tools))
+
+
+def _machines(stack: Policy, validators: Validators, on_results: OnResults) -> Iterator[CompiledRule]:
+    for number, clause in enumerate(clauses_of(stack)):
+        record = clause.record
+        if isinstance(record, Net):
+            machine = NetMachine(record, clause.scope, validators.get(record.name), on_results.get(record.name))
+            yield _compiled_net(number, clause.id, clause.policy, clause.action, record, machine)
+        else:
+            judge = _machine_of(clause.id, record, clause.scope)
+            yield _compiled(number, clause.id, clause.policy, clause.action, record, judge)
+
+
+def _check_attached(stack: Policy, attached: Sequence[tuple[str, object]]) -> None:
+    """Raise PolicyError where something is attached to a net that the policy does not hold, or cannot be called."""
+    known = {made.name for net in stack.nets if isinstance(made := net_of(net), Net)}
+    if unknown := sorted({name for name, _ in attached} - known):
+        names = ", ".join(f"`{name}`" for name in unknown)
+        raise PolicyError(f"no net is called {names}, and a validator or result hook is attached to it")
+    _check_hooks(attached)
+
+
+def _check_hooks(attached: Sequence[tuple[str, object]]) -> None:
+    """Raise PolicyError for a validator or result hook, given with its net's name, that nobody could call."""
+    for name, hook in attached:
+        if not callable(hook) or inspect.iscoroutinefunction(hook):
+            kind = "an `async` function" if callable(hook) else f"a value of type `{type(hook).__name__}`"
+            raise PolicyError(f"the validator or result hook of `{name}` is {kind}, not a plain function")
+
+
+def _machine_of(id: str, clause: Rule | Allow | Deny, scope: NameScope) -> Machine:
+    machine = clause.compile(scope)
+    if isinstance(machine, CheckMachine):
+        machine.rule_id = id
+    return Keyed(machine, clause.key) if isinstance(clause, Rule) and clause.key is not None else machine
+
+
+def _when(clause: Any) -> Any:
+    return compile_when(clause.when) if clause.when else None
+
+
+def _compiled(
+    number: int, id: str, policy: str, action: Action, clause: Rule | Allow | Deny, machine: Machine
+) -> CompiledRule:
+    return CompiledRule(
+        number=number,
+        id=id,
+        kind=machine.kind,
+        policy=policy,
+        action=action,
+        machine=machine,
+        reason=clause.reason,
+        tell_model=clause.tell_model,
+        unpreventable=getattr(clause, "unpreventable", None),
+        description=clause.description,
+        when=_when(clause),
+    )
+
+
+def _compiled_net(number: int, id: str, policy: str, action: Action, net: Net, machine: NetMachine) -> CompiledRule:
+    return CompiledRule(
+        number=number,
+        id=id,
+        kind="net",
+        policy=policy,
+        action=action,
+        machine=machine,
+        reason=net.reason,
+        tell_model=net.tell_model,
+        description=net.description,
+        when=_when(net),
+    )
+
+
+def _asks_user(machine: Machine) -> bool:
+    inner = machine.inner if isinstance(machine, Keyed) else machine
+    return isinstance(inner, ProvenanceMachine) and inner.from_user

@@ -1,0 +1,136 @@
+"""Adding up token reports: deltas and cumulative ones, repeated ones, resumed threads."""
+
+from __future__ import annotations
+
+import msgspec
+
+from ...errors import EventError, wrong_type
+from ...stream.calls import Usage
+from ...stream.events import TokenUsageUpdated
+from ...values.equality import is_number
+from .prices import PriceBook
+
+REPORTS_KEPT = 1_024
+"""How many event ids of reports are remembered, so that the same report twice counts once."""
+
+_COUNTS = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "reasoning_tokens")
+
+
+class TokenMeter(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """Totals of the run and of the session; `model` is the run's, for reports that name none.
+
+    `reported` is what the thread's cumulative figure is known to be: the last cumulative report, plus the
+    deltas since; `paid` is how much of it of each kind that has a price of its own. `fresh` until the run's first
+    cumulative report, which may go on from the thread's figure or start anew.
+    """
+
+    model: str = ""
+    run: Usage = msgspec.field(default_factory=Usage)
+    session: Usage = msgspec.field(default_factory=Usage)
+    reported: Usage = msgspec.field(default_factory=Usage)
+    paid: tuple[int, ...] = (0, 0, 0, 0, 0)
+    fresh: bool = True
+    seen: list[str] = []
+    unpriced: list[str] = []
+    priced_by: list[str] = []
+
+    def new_run(self, model: str) -> None:
+        """A run begins: its totals are zero, the thread's figure stays as the baseline."""
+        self.model = model
+        self.run = Usage()
+        self.fresh = True
+        self.unpriced = []
+
+    def add(self, event: TokenUsageUpdated, prices: PriceBook | None) -> None:
+        """Count one report. `prices` is None where nobody asks what it costs.
+
+        Raises EventError for one that cannot be true, naming the field.
+        """
+        _check(event)
+        if event.event_id:
+            if event.event_id in self.seen:
+                return
+            self.seen.append(event.event_id)
+            del self.seen[:-REPORTS_KEPT]
+        delta = self._delta(event)
+        cost = self._cost(event, self._unpaid(event), prices)
+        for name in _COUNTS:
+            grown = getattr(delta, name)
+            for usage in (self.run, self.session, self.reported):
+                setattr(usage, name, getattr(usage, name) + grown)
+        for usage in (self.run, self.session, self.reported):
+            usage.cost_usd += cost
+
+    def _delta(self, event: TokenUsageUpdated) -> TokenUsageUpdated:
+        if event.scope == "delta":
+            return event
+        if self.fresh:
+            self.fresh = False
+            total = event.input_tokens + event.output_tokens
+            if total < self.reported.total_tokens - self.run.total_tokens:
+                # Lower than the thread was: this client counts each run from zero.
+                self.reported = msgspec.structs.replace(self.run)
+                self.paid = _kinds(self.run)
+        grown = {name: max(0, getattr(event, name) - getattr(self.reported, name)) for name in _COUNTS}
+        return msgspec.structs.replace(event, **grown)
+
+    def _cost(self, event: TokenUsageUpdated, unpaid: tuple[int, ...], prices: PriceBook | None) -> float:
+        if event.cost_usd is not None:
+            stated = event.cost_usd if event.scope == "delta" else event.cost_usd - self.reported.cost_usd
+            return max(0.0, stated)
+        if prices is None or not any(unpaid):
+            return 0.0
+        model = event.model or self.model
+        source = prices.source(model)
+        if source is None:
+            if (model or "unknown") not in self.unpriced:
+                self.unpriced.append(model or "unknown")
+            return 0.0
+        if source.id not in self.priced_by:
+            self.priced_by.append(source.id)
+        input, read, written, output, reasoning = unpaid
+        return source.usd(
+            TokenUsageUpdated(
+                input_tokens=input + read + written,
+                cache_read_tokens=read,
+                cache_write_tokens=written,
+                output_tokens=output + reasoning,
+                reasoning_tokens=reasoning,
+            )
+        )
+
+    def _unpaid(self, event: TokenUsageUpdated) -> tuple[int, ...]:
+        """What a report adds of each kind of token that has a price of its own.
+
+        Each kind by itself, so that a report whose parts contradict its sums or an earlier report is never priced
+        below what it says.
+        """
+        now = _kinds(event)
+        if event.scope == "delta":
+            self.paid = tuple(map(sum, zip(self.paid, now, strict=True)))
+            return now
+        paid, self.paid = self.paid, tuple(map(max, self.paid, now))
+        return tuple(after - before for after, before in zip(self.paid, paid, strict=True))
+
+
+def _kinds(usage: TokenUsageUpdated | Usage) -> tuple[int, ...]:
+    """Input that was not cached, read from the cache, written to it; output, and of it reasoning."""
+    read, written, reasoning = usage.cache_read_tokens, usage.cache_write_tokens, usage.reasoning_tokens
+    plain = max(0, usage.input_tokens - read - written), max(0, usage.output_tokens - reasoning)
+    return plain[0], read, written, plain[1], reasoning
+
+
+def _check(event: TokenUsageUpdated) -> None:
+    for name in _COUNTS:
+        count = getattr(event, name)
+        if type(count) is not int:
+            raise EventError(f"`{event.type}` event: `{name}`: {wrong_type('a whole number', count)}")
+        if count < 0:
+            raise EventError(f"`{event.type}` event: `{name}` is {count}, below zero")
+    cost = event.cost_usd
+    if cost is not None and not is_number(cost):
+        raise EventError(f"`{event.type}` event: `cost_usd`: {wrong_type('an amount in USD', cost)}")
+    if cost is not None and cost < 0:
+        raise EventError(f"`{event.type}` event: `cost_usd` is {cost}, below zero")
+    if event.scope not in ("delta", "cumulative"):
+        raise EventError(f"`{event.type}` event: `scope` is neither `delta` nor `cumulative`")

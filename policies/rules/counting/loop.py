@@ -1,0 +1,220 @@
+"""`loop` and `max_parallel`: an agent that repeats itself or crowds."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator
+from typing import Annotated, TypeAlias
+
+from msgspec import Meta
+
+from ...language.record import Natural, Positive
+from ...language.selectors import NameScope, Selector, selector_problems
+from ...values.complaints import Complaint
+from ..machine import BOUND, Ahead, Finding, JudgedCall, Machine, counted, slots_of
+from ..machine import RuleState as NoState
+from ..record import Drawing, Roles, Rule
+from ..wording import calls, names, times
+from .count import Count
+
+Window: TypeAlias = Annotated[int, Meta(ge=1, le=BOUND)]
+_TURNS_KEPT = 64
+"""How many responses have their calls counted; past them `max_parallel` refuses."""
+
+
+class Loop(Rule, tag="loop", frozen=True):
+    """The same call `threshold` times among the last `window` calls.
+
+    Attributes:
+        window: How many of the last calls are looked at.
+        threshold: How many equal ones are too many.
+        tool: The calls that are compared.
+    """
+
+    window: Window
+    threshold: Positive
+    tool: Selector = "*"
+
+    def problems(self) -> Iterator[Complaint]:
+        """What is wrong beyond the types."""
+        yield from super().problems()
+        yield from selector_problems(self.tool, ("tool",))
+        if self.threshold > self.window:
+            yield (
+                ("threshold",),
+                f"`threshold` {self.threshold} can never be reached in a window of {self.window}",
+            )
+
+    def compile(self, scope: NameScope) -> Machine:
+        """The machine that judges this rule."""
+        return LoopMachine(self, scope)
+
+    def roles(self) -> Roles:
+        """It may refuse its tool's calls."""
+        return Roles(restricts=(self.tool,))
+
+    def words(self) -> str:
+        """What it says."""
+        return f"{names(self.tool)} with one input fewer than {times(self.threshold)} in {calls(self.window)}"
+
+    def owes(self) -> None:
+        """Nothing."""
+
+    def outline(self) -> tuple[Rule, ...]:
+        """No call at all, where one is too many; else another input will do."""
+        return (Count(tool=self.tool, max=0),) if self.threshold == 1 else ()
+
+    def drawing(self) -> Drawing:
+        """Nothing; it is said in words."""
+        return ()
+
+
+class LoopState(NoState):
+    """The last calls by ordinal, those that may still be in the window."""
+
+    recent: list[tuple[int, str]] = []
+
+
+class LoopMachine(Machine):
+    """Remembers fingerprints of the calls in the window."""
+
+    kind = "loop"
+    state_type = LoopState
+    restricts = 1
+    ordinals = True
+
+    def __init__(self, rule: Loop, scope: NameScope) -> None:
+        self.slots = slots_of(scope, (rule.tool, False))
+        self.window = rule.window
+        self.threshold = rule.threshold
+
+    def judge(self, state: LoopState, call: JudgedCall, mask: int, now: int) -> Finding | None:
+        """Refuse the call that is one repetition too many."""
+        if not mask:
+            return None
+        oldest = now + 1 - self.window
+        mark = call.loose_fingerprint()
+        same = 1 + sum(1 for ordinal, seen in state.recent if ordinal > oldest and seen == mark)
+        if same < self.threshold:
+            return None
+        return Finding(
+            expected=f"fewer than {counted(self.threshold, 'equal call')} among the last {self.window}",
+            actual=f"`{call.name}` would come {counted(same, 'time')} with the same input",
+            details={"threshold": self.threshold, "window": self.window, "repeated": same},
+            suggestion="do something else: the same call gives the same answer",
+            cause="input",
+        )
+
+    def started(self, state: LoopState, call: JudgedCall, mask: int, now: int) -> None:
+        """Remember the call while it is in the window."""
+        oldest = now + 1 - self.window
+        drop = 0
+        for ordinal, _ in state.recent:
+            if ordinal > oldest:
+                break
+            drop += 1
+        del state.recent[:drop]
+        if mask:
+            state.recent.append((now + 1, call.loose_fingerprint()))
+
+    def seen_from(self, state: LoopState, now: int) -> Hashable:
+        """What is in the window, by its distance."""
+        return tuple((now - ordinal, mark) for ordinal, mark in state.recent if ordinal > now + 1 - self.window)
+
+    def closed(self, state: LoopState, sure: int, maybe: int, now: int, ahead: Ahead) -> bool:
+        """Not even one call is allowed."""
+        return bool(sure) and self.threshold == 1
+
+
+class MaxParallel(Rule, tag="max_parallel", frozen=True):
+    """At most `max` calls of one model response.
+
+    Attributes:
+        max: The most calls that may be made.
+        tool: The calls that are counted.
+    """
+
+    max: Natural
+    tool: Selector = "*"
+
+    def problems(self) -> Iterator[Complaint]:
+        """What is wrong beyond the types."""
+        yield from super().problems()
+        yield from selector_problems(self.tool, ("tool",))
+
+    def compile(self, scope: NameScope) -> Machine:
+        """The machine that judges this rule."""
+        return MaxParallelMachine(self, scope)
+
+    def roles(self) -> Roles:
+        """It may refuse its tool's calls."""
+        return Roles(restricts=(self.tool,))
+
+    def words(self) -> str:
+        """What it says."""
+        return f"{names(self.tool)} at most {times(self.max)} in one response"
+
+    def owes(self) -> None:
+        """Nothing."""
+
+    def outline(self) -> tuple[Rule, ...]:
+        """No call at all, where none may come; else the next response will do."""
+        return (Count(tool=self.tool, max=0),) if self.max == 0 else ()
+
+    def drawing(self) -> Drawing:
+        """Nothing; it is said in words."""
+        return ()
+
+
+class ParallelState(NoState):
+    """Calls of the last responses; `forgotten` is the last response whose calls are not counted any more."""
+
+    turns: dict[int, int] = {}
+    forgotten: int = 0
+
+
+class MaxParallelMachine(Machine):
+    """Counts the started calls of each of the last responses."""
+
+    kind = "max_parallel"
+    state_type = ParallelState
+    restricts = 1
+
+    def __init__(self, rule: MaxParallel, scope: NameScope) -> None:
+        self.slots = slots_of(scope, (rule.tool, False))
+        self.max = rule.max
+
+    def judge(self, state: ParallelState, call: JudgedCall, mask: int, now: int) -> Finding | None:
+        """Refuse the call beyond the maximum."""
+        used = state.turns.get(call.turn, 0)
+        if call.turn <= state.forgotten and call.turn not in state.turns:
+            return Finding(
+                expected=f"a call of one of the last {_TURNS_KEPT} responses",
+                actual=f"how many calls response {call.turn} has is forgotten",
+                details={"max": self.max, "turn": call.turn},
+                cause="step",
+            )
+        if used < self.max:
+            return None
+        return Finding(
+            expected=f"at most {counted(self.max, 'call')} in one response",
+            actual=f"`{call.name}` would be call number {used + 1} in response {call.turn}",
+            details={"max": self.max, "used": used, "turn": call.turn},
+            suggestion="ask for it in the next response",
+            cause="step",
+        )
+
+    def started(self, state: ParallelState, call: JudgedCall, mask: int, now: int) -> None:
+        """One call more of its response."""
+        state.turns[call.turn] = state.turns.get(call.turn, 0) + 1
+        while len(state.turns) > _TURNS_KEPT:
+            oldest = next(iter(state.turns))
+            del state.turns[oldest]
+            state.forgotten = max(state.forgotten, oldest)
+
+    def seen_from(self, state: ParallelState, now: int) -> Hashable:
+        """The last response's calls: those of others are done with, or as good as."""
+        return min(state.turns[max(state.turns)], self.max) if state.turns else 0
+
+    def closed(self, state: ParallelState, sure: int, maybe: int, now: int, ahead: Ahead) -> bool:
+        """Not even one call is allowed."""
+        return bool(sure) and self.max == 0

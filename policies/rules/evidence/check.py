@@ -1,0 +1,193 @@
+"""`check`: a rule written in Python. Not part of policy files."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable, Iterator
+from functools import partial
+from inspect import Parameter
+from typing import Any, TypeAlias
+
+import msgspec
+
+from ...language.conditions import when_problems
+from ...language.selectors import NameScope, Selector, selector_problems
+from ...stream.calls import ToolCall
+from ...values.complaints import Complaint
+from ..machine import BOUND, Finding, JudgeCall, JudgedCall, Machine, RuleState, Spend, ToolReturn, counted, slots_of
+from ..record import Drawing, Roles, Rule
+from ..wording import names
+from .check_context import CheckAnswer, CheckContext, PastCall, Refuse
+
+TOOL, ANY = 1, 2
+_EXPECTED = "the check to agree"
+CheckFunction: TypeAlias = (
+    Callable[[ToolCall], CheckAnswer | Awaitable[CheckAnswer]]
+    | Callable[[ToolCall, CheckContext], CheckAnswer | Awaitable[CheckAnswer]]
+)
+
+
+class Check(Rule, tag="check", frozen=True):
+    """Asks a callable about each call of `tool`, with its context if it takes two arguments; one that raises denies.
+
+    An `async def` runs outside the monitor: its answers are handed to `propose(call, checks={id: answer})`.
+
+    Attributes:
+        check: The callable; see "Rules in Python".
+        tool: The calls it is asked about.
+    """
+
+    check: CheckFunction
+    tool: Selector = "*"
+
+    def problems(self) -> Iterator[Complaint]:
+        """What is wrong beyond the types."""
+        yield from when_problems(self.when)
+        yield from selector_problems(self.tool, ("tool",))
+        if callable(self.check) and _takes(self.check) is None:
+            yield ("check",), "takes the call, or the call and its context, and nothing else it needs"
+        if self.key is not None:
+            yield ("key",), "a `check` rule has no `key`: it keeps no state"
+
+    def compile(self, scope: NameScope) -> Machine:
+        """The machine that judges this rule."""
+        return CheckMachine(self, scope)
+
+    def roles(self) -> Roles:
+        """It may refuse its tool's calls."""
+        return Roles(restricts=(self.tool,))
+
+    def words(self) -> str:
+        """What it says."""
+        return f"{names(self.tool)} as a function says"
+
+    def owes(self) -> None:
+        """Nothing."""
+
+    def outline(self) -> tuple[Rule, ...]:
+        """Nobody knows what the callable will say."""
+        return ()
+
+    def drawing(self) -> Drawing:
+        """Nothing; it is said in words."""
+        return ()
+
+
+def _takes(check: Callable[..., Any]) -> int | None:
+    """How many arguments a check is given, 1 or 2; None if it can be given neither."""
+    try:
+        signature = inspect.signature(check)
+    except (TypeError, ValueError):  # written in C
+        return 1
+    kinds = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
+    places = [p for p in signature.parameters.values() if p.kind in kinds]
+    wants = sum(p.default is p.empty for p in places) > 1 or [p.name for p in places[1:2]] == ["context"]
+    number = 2 if wants else 1
+    try:
+        signature.bind(*range(number))
+    except TypeError:
+        return None
+    return number
+
+
+class CheckState(RuleState):
+    """The session's calls, for a check that is told of them."""
+
+    calls: list[PastCall] = []
+
+
+class CheckMachine(Machine):
+    """A callable as a rule; `rule_id` is set by the compiler."""
+
+    kind = "check"
+    state_type = CheckState
+    restricts = TOOL
+    rule_id = ""
+
+    def __init__(self, rule: Check, scope: NameScope) -> None:
+        self.check: Callable[..., Any] = rule.check
+        self.is_async = any(map(inspect.iscoroutinefunction, (rule.check, type(rule.check).__call__)))
+        self._told = _takes(rule.check) == 2
+        self.slots = slots_of(scope, (rule.tool, False), *([("*", True)] if self._told else []))
+        self.outcomes = ANY if self._told else 0
+
+    def judging(self, mask: int) -> JudgeCall | None:
+        """Only the tool is ever refused."""
+        return self.judge if mask & TOOL else None
+
+    def spending(self, mask: int) -> Spend | None:
+        """Only a check that is told of calls remembers them."""
+        return self.started if self._told else None
+
+    def asking(self, state: CheckState, call: JudgedCall) -> Callable[[ToolCall], Any]:
+        """What answers for a call: of the call alone, its context bound."""
+        if not self._told:
+            return self.check
+        usage = msgspec.structs.replace(call.usage)
+        context = CheckContext(calls=tuple(state.calls), usage=usage, run=call.context, turn=call.turn)
+        return partial(_asked_with, self.check, context)
+
+    def judge(self, state: CheckState, call: JudgedCall, mask: int, now: int) -> Finding | None:
+        """Refuse what the callable refuses."""
+        if len(state.calls) >= BOUND:
+            return Finding("a session that a check can be told of", f"it has {counted(BOUND, 'call')}")
+        if not self.is_async:
+            asked = ToolCall(id=call.id, name=call.name, input=call.input, turn=call.turn)
+            return self._finding(self.asking(state, call)(asked))
+        if call.observed and self.rule_id not in call.answers:
+            return None
+        answer = call.answers.get(self.rule_id, "the check was not asked")
+        if isinstance(answer, BaseException):
+            raise answer
+        return self._finding(answer)
+
+    def _finding(self, answer: Any) -> Finding | None:
+        if answer is None or answer is True:
+            return None
+        if inspect.isawaitable(answer):
+            if inspect.iscoroutine(answer):
+                answer.close()
+            raise TypeError("the check returned something to be awaited: write it with `async def`")
+        if isinstance(answer, Refuse):
+            action = "cancel" if answer.action == "halt" else answer.action
+            why = answer.reason or "the check refused"
+            return Finding(_EXPECTED, why, action=action, reason=answer.reason, tell_model=answer.tell_model)
+        return Finding(_EXPECTED, answer if isinstance(answer, str) else "the check refused")
+
+    def started(self, state: CheckState, call: JudgedCall, mask: int, now: int) -> None:
+        """Remember the call."""
+        self._note(state, PastCall(id=call.id, name=call.name, input=call.input, turn=call.turn))
+
+    def completed(self, state: CheckState, call: JudgedCall, mask: int, output: ToolReturn) -> None:
+        """Remember what it returned."""
+        self._ended(state, call, "completed", output.value)
+
+    def failed(self, state: CheckState, call: JudgedCall, mask: int) -> Finding | None:
+        """Remember that it failed."""
+        self._ended(state, call, "failed")
+        return None
+
+    def denied(self, state: CheckState, call: JudgedCall, mask: int) -> Finding | None:
+        """Remember that it never ran."""
+        past = PastCall(id=call.id, name=call.name, input=call.input, turn=call.turn, status="denied")
+        self._note(state, past)
+        return None
+
+    def _note(self, state: CheckState, call: PastCall) -> None:
+        if len(state.calls) < BOUND:
+            state.calls.append(call)
+
+    def _ended(self, state: CheckState, call: JudgedCall, status: str, output: Any = None) -> None:
+        for n in reversed(range(len(state.calls))):
+            past = state.calls[n]
+            if past.id == call.id and past.status == "running":
+                state.calls[n] = msgspec.structs.replace(past, status=status, output=output)
+                return
+
+    def describe(self, state: CheckState) -> str:
+        """How many calls it knows of."""
+        return counted(len(state.calls), "call") if self._told else ""
+
+
+def _asked_with(check: Callable[..., Any], context: CheckContext, call: ToolCall) -> Any:
+    return check(call, context)

@@ -1,0 +1,225 @@
+"""`after` and `eventually`: calls that must follow in time."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator
+
+from ...language.record import Positive
+from ...language.selectors import NameScope, Selector, selector_problems
+from ...values.complaints import Complaint
+from ..lists import keyless_problems
+from ..machine import Ahead, Finding, JudgedCall, Machine, counted, listed, slots_of
+from ..machine import RuleState as NoState
+from ..record import LARGEST, Link, Note, Owed, Roles, Rule
+from ..wording import calls, names
+from .require import Require
+
+TRIGGER, THEN = 1, 2
+
+
+class After(Rule, tag="after", frozen=True):
+    """Each `trigger` must be answered by `then` within `within` calls.
+
+    Attributes:
+        trigger: The calls that must be answered.
+        then: The calls that answer.
+        within: How many calls may come before the answer, it included.
+    """
+
+    trigger: Selector
+    then: Selector
+    within: Positive = 1
+
+    def problems(self) -> Iterator[Complaint]:
+        """What is wrong beyond the types."""
+        yield from super().problems()
+        yield from selector_problems(self.trigger, ("trigger",))
+        yield from selector_problems(self.then, ("then",))
+
+    def compile(self, scope: NameScope) -> Machine:
+        """The machine that judges this rule."""
+        return AfterMachine(self, scope)
+
+    def roles(self) -> Roles:
+        """The trigger is what it restricts."""
+        return Roles(restricts=(self.trigger,), others=(self.then,))
+
+    def words(self) -> str:
+        """What it says."""
+        when = "right after" if self.within == 1 else f"within {self.within} calls after"
+        return f"{names(self.then)} {when} {names(self.trigger)}"
+
+    def owes(self) -> Owed | None:
+        """An answer, once there was a trigger."""
+        return Owed(self.then, after=self.trigger)
+
+    def outline(self) -> tuple[Rule, ...]:
+        """Itself, if the answer is due soon."""
+        return (self,) if self.key is None and self.within <= LARGEST else ()
+
+    def drawing(self) -> tuple[Link, ...]:
+        """From the trigger to the answer."""
+        word = "then next" if self.within == 1 else f"then within {self.within} calls"
+        return (Link(word, (self.trigger,), self.then),)
+
+
+class Eventually(Rule, tag="eventually", frozen=True):
+    """One of the first `within` calls must be `tool`.
+
+    Attributes:
+        tool: The call that must come.
+        within: By which call, counted from 1.
+    """
+
+    tool: Selector
+    within: Positive
+
+    def problems(self) -> Iterator[Complaint]:
+        """What is wrong beyond the types."""
+        yield from keyless_problems(self)
+        yield from self.argument_problems()
+        yield from selector_problems(self.tool, ("tool",))
+
+    def compile(self, scope: NameScope) -> Machine:
+        """The machine that judges this rule."""
+        return EventuallyMachine(self, scope)
+
+    def roles(self) -> Roles:
+        """It restricts no call by its name."""
+        return Roles(others=(self.tool,))
+
+    def words(self) -> str:
+        """What it says."""
+        return f"{names(self.tool)} {'as' if self.within == 1 else 'within'} the first {calls(self.within)}"
+
+    def owes(self) -> Owed | None:
+        """The call."""
+        return Owed(self.tool)
+
+    def outline(self) -> tuple[Rule, ...]:
+        """Itself, if the call is due soon; else that it must come."""
+        return (self,) if self.within <= LARGEST else (Require(tool=self.tool),)
+
+    def drawing(self) -> tuple[Note, ...]:
+        """In the tool's node."""
+        return (Note(self.tool, f"within the first {self.within} calls"),)
+
+
+class AfterState(NoState):
+    """By which ordinals the open triggers must be answered, earliest first."""
+
+    due: list[int] = []
+
+
+class AfterMachine(Machine):
+    """One answer serves every open trigger; a trigger that went unanswered is closed by its violation."""
+
+    kind = "after"
+    state_type = AfterState
+    restricts = TRIGGER
+    ordinals = True
+
+    def __init__(self, rule: After, scope: NameScope) -> None:
+        self.slots = slots_of(scope, (rule.trigger, False), (rule.then, True))
+        self.within = rule.within
+
+    def judge(self, state: AfterState, call: JudgedCall, mask: int, now: int) -> Finding | None:
+        """Refuse the call that leaves the earliest trigger unanswered."""
+        if mask & THEN or not state.due or state.due[0] > now + 1:
+            return None
+        return self._unanswered(f"`{call.name}` came instead of")
+
+    def started(self, state: AfterState, call: JudgedCall, mask: int, now: int) -> None:
+        """An answer closes every trigger, a trigger opens one."""
+        if mask & THEN:
+            state.due = []
+        else:
+            while state.due and state.due[0] <= now + 1:
+                state.due.pop(0)
+        if mask & TRIGGER:
+            state.due.append(now + 1 + self.within)
+
+    def due(self, state: AfterState, now: int) -> int | None:
+        """When the earliest trigger must be answered."""
+        return max(state.due[0], now + 1) if state.due else None
+
+    def seen_from(self, state: AfterState, now: int) -> Hashable:
+        """How many calls are left for the earliest answer; the answer serves the others too."""
+        return max(0, state.due[0] - now) if state.due else None
+
+    def settle(self, state: AfterState) -> Finding | None:
+        """Violated if a trigger is open."""
+        return self._unanswered("the session ended without") if state.due else None
+
+    def _unanswered(self, what: str) -> Finding:
+        trigger, then = (listed(slot.names) for slot in self.slots)
+        return Finding(
+            expected=f"{then} within {counted(self.within, 'call')} after {trigger}",
+            actual=f"{what} {then}",
+            details={"within": self.within, "then": list(self.slots[1].names)},
+            suggestion=f"call {then} next",
+            cause="step",
+        )
+
+    def closed(self, state: AfterState, sure: int, maybe: int, now: int, ahead: Ahead) -> bool:
+        """The next call must be the answer, and this tool is none."""
+        return bool(state.due) and state.due[0] <= now + 1 and not maybe & THEN
+
+
+class EventuallyState(NoState):
+    """Whether the tool came, or its time has passed."""
+
+    called: bool = False
+    passed: bool = False
+
+
+class EventuallyMachine(Machine):
+    """Due at the last call that could still be the tool."""
+
+    kind = "eventually"
+    state_type = EventuallyState
+    always_exercised = True
+    ordinals = True
+
+    def __init__(self, rule: Eventually, scope: NameScope) -> None:
+        self.slots = slots_of(scope, (rule.tool, True))
+        self.within = rule.within
+
+    def judge(self, state: EventuallyState, call: JudgedCall, mask: int, now: int) -> Finding | None:
+        """Refuse another tool as the last call that could be it."""
+        if state.called or state.passed or mask or now + 1 < self.within:
+            return None
+        return self._finding(f"`{call.name}` would be call number {now + 1} without")
+
+    def started(self, state: EventuallyState, call: JudgedCall, mask: int, now: int) -> None:
+        """The tool has come, or its time has passed."""
+        if mask:
+            state.called = True
+        elif now + 1 >= self.within:
+            state.passed = True
+
+    def due(self, state: EventuallyState, now: int) -> int | None:
+        """The last call that could be the tool."""
+        return None if state.called or state.passed else max(self.within, now + 1)
+
+    def seen_from(self, state: EventuallyState, now: int) -> Hashable:
+        """How many calls are left, as long as that matters."""
+        return (state.called, state.passed) if state.called or state.passed else max(0, self.within - now)
+
+    def settle(self, state: EventuallyState) -> Finding | None:
+        """Violated if it never came; one that came too late has been reported."""
+        return None if state.called or state.passed else self._finding("the session ended without")
+
+    def _finding(self, what: str) -> Finding:
+        names = listed(self.slots[0].names)
+        return Finding(
+            f"{names} within the first {counted(self.within, 'call')}",
+            f"{what} {names}",
+            {"within": self.within},
+            f"call {names} now",
+            cause="step",
+        )
+
+    def closed(self, state: EventuallyState, sure: int, maybe: int, now: int, ahead: Ahead) -> bool:
+        """The next call must be the tool, and this is another."""
+        return not (state.called or state.passed) and now + 1 >= self.within and not maybe

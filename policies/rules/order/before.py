@@ -1,0 +1,216 @@
+"""`before` and `immediately_before`: a call that needs another one ahead of it."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator
+from typing import Literal
+
+import msgspec
+
+from ...language.selectors import NameScope, Selector, selector_problems
+from ...values.complaints import Complaint
+from ..approval import PERSON, approval_of, asks_person, calls_in
+from ..machine import Ahead, Finding, JudgeCall, JudgedCall, Machine, Spend, ToolReturn, listed, slots_of
+from ..machine import RuleState as NoState
+from ..record import Fact, Link, Roles, Rule
+from ..wording import names
+
+FIRST, THEN = 1, 2
+
+
+class Before(Rule, tag="before", frozen=True):
+    """`then` only after `first`; once satisfied, always satisfied.
+
+    Attributes:
+        first: The calls that must have come; `human-approval` is a person's approval of the very call.
+        then: The calls that need it.
+        first_must: What the first must have done: `completed`, or only `started`.
+    """
+
+    first: Selector
+    then: Selector
+    first_must: Literal["started", "completed"] = "completed"
+
+    def problems(self) -> Iterator[Complaint]:
+        """What is wrong beyond the types."""
+        yield from super().problems()
+        yield from selector_problems(self.first, ("first",), person=True)
+        yield from selector_problems(self.then, ("then",))
+
+    def compile(self, scope: NameScope) -> Machine:
+        """The machine that judges this rule."""
+        return BeforeMachine(self, scope)
+
+    def roles(self) -> Roles:
+        """`first` is evidence for `then`."""
+        return Roles(restricts=(self.then,), evidence=(calls_in(self.first),))
+
+    def words(self) -> str:
+        """What it says."""
+        return f"{names(self.first)} before {names(self.then)}"
+
+    def owes(self) -> None:
+        """Nothing."""
+
+    def outline(self) -> tuple[Rule, ...]:
+        """The same of all values of the key together."""
+        return (self if self.key is None else msgspec.structs.replace(self, key=None),)
+
+    def drawing(self) -> tuple[Link, ...]:
+        """From `first` to `then`."""
+        return (Link("before", _drawn(self.first), self.then),)
+
+
+class ImmediatelyBefore(Rule, tag="immediately_before", frozen=True):
+    """`then` only right after `first`, no other counted call between.
+
+    Attributes:
+        first: The calls that must come right before; `human-approval` as in `before`.
+        then: The calls that need it.
+    """
+
+    first: Selector
+    then: Selector
+
+    def problems(self) -> Iterator[Complaint]:
+        """What is wrong beyond the types."""
+        yield from super().problems()
+        yield from selector_problems(self.first, ("first",), person=True)
+        yield from selector_problems(self.then, ("then",))
+
+    def compile(self, scope: NameScope) -> Machine:
+        """The machine that judges this rule."""
+        return ImmediatelyBeforeMachine(self, scope)
+
+    def roles(self) -> Roles:
+        """`first` is evidence for `then`."""
+        return Roles(restricts=(self.then,), evidence=(calls_in(self.first),))
+
+    def words(self) -> str:
+        """What it says."""
+        return f"{names(self.first)} right before {names(self.then)}"
+
+    def owes(self) -> None:
+        """Nothing."""
+
+    def outline(self) -> tuple[Rule, ...]:
+        """Itself; with a key, calls of other values may stand between."""
+        return (self,) if self.key is None else (Before(first=self.first, then=self.then, first_must="started"),)
+
+    def drawing(self) -> tuple[Link, ...]:
+        """From `first` to `then`."""
+        return (Link("right before", _drawn(self.first), self.then),)
+
+
+def _drawn(first: Selector) -> tuple[Selector | Fact, ...]:
+    """What a picture shows before the tool."""
+    calls = (calls_in(first),) if calls_in(first) else ()
+    return (*calls, Fact(PERSON)) if asks_person(first) else calls
+
+
+class BeforeState(NoState):
+    """Whether `first` has come."""
+
+    satisfied: bool = False
+
+
+class BeforeMachine(Machine):
+    """Looks only whether `first` has come; a list in `first` is satisfied by any of its tools."""
+
+    kind = "before"
+    state_type = BeforeState
+    restricts = THEN
+
+    def __init__(self, rule: Before, scope: NameScope) -> None:
+        self.slots = slots_of(scope, (calls_in(rule.first), True), (rule.then, False))
+        self._asks = asks_person(rule.first)
+        self.on_start = rule.first_must == "started"
+        self.outcomes = 0 if self.on_start else FIRST
+
+    def judging(self, mask: int) -> JudgeCall | None:
+        """Only `then` is ever refused."""
+        return self.judge if mask & THEN else None
+
+    def spending(self, mask: int) -> Spend | None:
+        """Only a `first` that has come when it starts changes anything."""
+        return self.started if self.on_start and mask & FIRST else None
+
+    def judge(self, state: BeforeState, call: JudgedCall, mask: int, now: int) -> Finding | None:
+        """Refuse `then` while `first` has not come."""
+        if state.satisfied or not mask & THEN:
+            return None
+        names = listed(self.slots[0].names)
+        if self._asks:
+            return approval_of(call, names)
+        how = "called" if self.on_start else "completed"
+        return Finding(
+            expected=f"{names} before `{call.name}`",
+            actual=f"`{call.name}` was asked for, but {names} never {how}",
+            details={"first": list(self.slots[0].names)},
+            suggestion=f"call {names} before `{call.name}`",
+            cause="step",
+        )
+
+    def started(self, state: BeforeState, call: JudgedCall, mask: int, now: int) -> None:
+        """`first` has come."""
+        if self.on_start and mask & FIRST:
+            state.satisfied = True
+
+    def completed(self, state: BeforeState, call: JudgedCall, mask: int, output: ToolReturn) -> None:
+        """`first` has come and succeeded."""
+        if not self.on_start and mask & FIRST:
+            state.satisfied = True
+
+    def closed(self, state: BeforeState, sure: int, maybe: int, now: int, ahead: Ahead) -> bool:
+        """`first` has not come."""
+        return bool(sure & THEN) and not state.satisfied and not self._asks
+
+
+class AdjacentState(NoState):
+    """The ordinal of the last call of `first`; 0 before there was one."""
+
+    last_first: int = 0
+
+
+class ImmediatelyBeforeMachine(Machine):
+    """Compares the ordinal of the last `first` with the call now."""
+
+    kind = "immediately_before"
+    state_type = AdjacentState
+    restricts = THEN
+    ordinals = True
+
+    def __init__(self, rule: ImmediatelyBefore, scope: NameScope) -> None:
+        self.slots = slots_of(scope, (calls_in(rule.first), True), (rule.then, False))
+        self._asks = asks_person(rule.first)
+
+    def seen_from(self, state: AdjacentState, now: int) -> Hashable:
+        """Whether the last call was `first`."""
+        return self._ready(state, now)
+
+    def _ready(self, state: AdjacentState, now: int) -> bool:
+        return now > 0 and state.last_first == now
+
+    def judge(self, state: AdjacentState, call: JudgedCall, mask: int, now: int) -> Finding | None:
+        """Refuse `then` unless the previous call is `first`."""
+        if not mask & THEN or self._ready(state, now):
+            return None
+        names = listed(self.slots[0].names)
+        if self._asks:
+            return approval_of(call, names)
+        return Finding(
+            expected=f"{names} right before `{call.name}`",
+            actual="another call came last" if now else "no call came before",
+            details={"first": list(self.slots[0].names)},
+            suggestion=f"call {names} and then `{call.name}`, with nothing between",
+            cause="step",
+        )
+
+    def started(self, state: AdjacentState, call: JudgedCall, mask: int, now: int) -> None:
+        """Remember where `first` stands."""
+        if mask & FIRST:
+            state.last_first = now + 1
+
+    def closed(self, state: AdjacentState, sure: int, maybe: int, now: int, ahead: Ahead) -> bool:
+        """The last call is not `first`."""
+        return bool(sure & THEN) and not self._ready(state, now) and not self._asks

@@ -1,0 +1,256 @@
+"""`sequence` and `forbidden_sequence`: several calls in an order that is wanted, or that must not happen."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Hashable, Iterator
+from typing import Literal
+
+from ...language.record import Name
+from ...language.selectors import NameScope, Selector, Slot, ToolWhere, VirtualName, selector_problems
+from ...values.complaints import Complaint
+from ..machine import Ahead, Finding, JudgedCall, Machine, slots_of
+from ..machine import RuleState as NoState
+from ..record import Drawing, Link, Note, Roles, Rule
+from ..wording import chain
+
+Tools = tuple[Name | ToolWhere | tuple[Name | ToolWhere, ...], ...]
+
+
+class Sequence(Rule, tag="sequence", frozen=True):
+    """The tools in this order: no member before its predecessor; `strict`: and nothing else between.
+
+    Attributes:
+        tools: The members, in their order.
+        strict: Nothing else may come between them.
+    """
+
+    tools: Tools
+    strict: bool = False
+
+    def problems(self) -> Iterator[Complaint]:
+        """What is wrong beyond the types."""
+        yield from super().problems()
+        yield from _member_problems(self.tools, "tools")
+
+    def compile(self, scope: NameScope) -> Machine:
+        """The machine that judges this rule."""
+        return SequenceMachine(self, scope)
+
+    def roles(self) -> Roles:
+        """It may refuse its members."""
+        return Roles(restricts=self.tools)
+
+    def unjudged(self) -> tuple[Selector, ...]:
+        """Each member proves to the next that it came."""
+        return tuple(self.tools)
+
+    def words(self) -> str:
+        """What it says."""
+        return f"in order {chain(self.tools)}"
+
+    def owes(self) -> None:
+        """Nothing, as long as none of it was begun."""
+
+    def outline(self) -> tuple[Rule, ...]:
+        """Itself; with a key, other values' calls may stand between."""
+        return (self if self.key is None else Sequence(tools=self.tools),)
+
+    def drawing(self) -> Drawing:
+        """From member to member."""
+        return _links(self.tools, "then next" if self.strict else "then", forbidden=False)
+
+
+class ForbiddenSequence(Rule, tag="forbidden_sequence", frozen=True):
+    """The tools in this order must not happen: next to each other (`strict`), or with gaps (`any`).
+
+    Attributes:
+        sequence: The members, in their order.
+        adjacency: `strict`: right after each other; `any`: with other calls between.
+    """
+
+    sequence: Tools
+    adjacency: Literal["strict", "any"] = "strict"
+
+    def problems(self) -> Iterator[Complaint]:
+        """What is wrong beyond the types."""
+        yield from super().problems()
+        yield from _member_problems(self.sequence, "sequence")
+
+    def compile(self, scope: NameScope) -> Machine:
+        """The machine that judges this rule."""
+        return ForbiddenSequenceMachine(self, scope)
+
+    def roles(self) -> Roles:
+        """It may refuse the last member."""
+        return Roles(restricts=self.sequence[-1:], others=self.sequence[:-1])
+
+    def words(self) -> str:
+        """What it says."""
+        return f"never {chain(self.sequence)}"
+
+    def owes(self) -> None:
+        """Nothing."""
+
+    def outline(self) -> tuple[Rule, ...]:
+        """Itself; with a key, another value will do, unless one call is the whole sequence."""
+        if self.key is not None:
+            return (ForbiddenSequence(sequence=self.sequence),) if len(self.sequence) == 1 else ()
+        return (self,)
+
+    def drawing(self) -> Drawing:
+        """From member to member; the last must not follow."""
+        return _links(self.sequence, "then next" if self.adjacency == "strict" else "then later", forbidden=True)
+
+
+def _member_problems(members: Tools, field: str) -> Iterator[Complaint]:
+    if not members:
+        yield (field,), "names no tool"
+    for n, member in enumerate(members):
+        yield from selector_problems(member, (field, n))
+
+
+def _links(members: Tools, word: str, *, forbidden: bool) -> Drawing:
+    if len(members) == 1:
+        return (Note(members[0], "never" if forbidden else "in order"),)
+    last = len(members) - 1
+    return tuple(
+        Link(f"{word} ({n}/{last})" if last > 1 else word, (first,), then, forbidden and n == last)
+        for n, (first, then) in enumerate(itertools.pairwise(members), 1)
+    )
+
+
+class SequenceState(NoState):
+    """How many members have come, in order."""
+
+    reached: int = 0
+
+
+class SequenceMachine(Machine):
+    """Goes through the members once; after the last one everything may come again.
+
+    A call with several names must be no step ahead under any of them: the slots stand first for all names
+    together, then for each name alone.
+    """
+
+    kind = "sequence"
+    state_type = SequenceState
+
+    def __init__(self, rule: Sequence, scope: NameScope) -> None:
+        self.length = len(rule.tools)
+        self.slots = slots_of(scope, *((tool, False) for tool in rule.tools))
+        self._views = [0]
+        if scope.virtual_names:
+            self._views = [self._view(rule, scope, own=True, virtual_names=())]
+            self._views += [self._view(rule, scope, own=False, virtual_names=(v,)) for v in scope.virtual_names]
+        self.strict = self.ordinals = rule.strict
+        self.restricts = (1 << self.length) - 1
+
+    def _view(self, rule: Sequence, scope: NameScope, *, own: bool, virtual_names: tuple[VirtualName, ...]) -> int:
+        """Add the slots of one name; returns where they begin."""
+        at = len(self.slots)
+        made = (Slot(t, scope, permits=False, own=own, virtual_names=virtual_names) for t in rule.tools)
+        self.slots = (*self.slots, *made)
+        return at
+
+    def judge(self, state: SequenceState, call: JudgedCall, mask: int, now: int) -> Finding | None:
+        """Refuse a member whose predecessor has not come; strict, anything but the next member."""
+        reached = state.reached
+        if reached == self.length:
+            return None
+        if self._inside(state) and not mask & (1 << reached):
+            return self._finding(state, f"`{call.name}` came between")
+        if mask and self._ahead(reached, mask, mask):
+            return self._finding(state, f"`{call.name}` came first")
+        return None
+
+    def _ahead(self, reached: int, sure: int, maybe: int) -> bool:
+        """Whether some name can only be a member too early: one that is neither the next nor has come already."""
+        come = (2 << reached) - 1
+        return any((sure >> at) & self.restricts and not (maybe >> at) & come for at in self._views)
+
+    def _inside(self, state: SequenceState) -> bool:
+        return self.strict and 0 < state.reached < self.length
+
+    def _finding(self, state: SequenceState, actual: str) -> Finding:
+        names = [" or ".join(slot.names) for slot in self.slots[: self.length]]
+        awaited = names[state.reached]
+        return Finding(
+            expected=" -> ".join(names) + (", with nothing between" if self.strict else ""),
+            actual=f"{actual} while `{awaited}` was awaited",
+            details={"sequence": names, "reached": state.reached},
+            suggestion=f"call `{awaited}` next",
+            cause="step",
+        )
+
+    def started(self, state: SequenceState, call: JudgedCall, mask: int, now: int) -> None:
+        """The awaited member has come."""
+        if state.reached < self.length and mask & (1 << state.reached):
+            state.reached += 1
+
+    def due(self, state: SequenceState, now: int) -> int | None:
+        """Strict and under way: the next call, whatever it is."""
+        return now + 1 if self._inside(state) else None
+
+    def settle(self, state: SequenceState) -> Finding | None:
+        """Violated if it was begun and not finished."""
+        return self._finding(state, "the session ended") if 0 < state.reached < self.length else None
+
+    def closed(self, state: SequenceState, sure: int, maybe: int, now: int, ahead: Ahead) -> bool:
+        """The tool can only be a member too early, or strict and under way, is not the next."""
+        if state.reached == self.length:
+            return False
+        if self._inside(state) and not maybe & (1 << state.reached):
+            return True
+        return self._ahead(state.reached, sure, maybe)
+
+
+class ForbiddenState(NoState):
+    """Which prefixes the calls so far end with (bit n: n+1 members matched), and the last call's ordinal."""
+
+    prefixes: int = 0
+    at: int = 0
+
+
+class ForbiddenSequenceMachine(Machine):
+    """All prefixes are followed at once (shift-and), so a repeated beginning hides nothing."""
+
+    kind = "forbidden_sequence"
+    state_type = ForbiddenState
+
+    def __init__(self, rule: ForbiddenSequence, scope: NameScope) -> None:
+        self.slots = slots_of(scope, *((tool, False) for tool in rule.sequence))
+        self.strict = self.ordinals = rule.adjacency == "strict"
+        self.last = 1 << (len(self.slots) - 1)
+        self.restricts = self.last
+
+    def _prefixes(self, state: ForbiddenState, now: int) -> int:
+        return 0 if self.strict and state.at != now else state.prefixes
+
+    def seen_from(self, state: ForbiddenState, now: int) -> Hashable:
+        """The prefixes that the next call may continue."""
+        return self._prefixes(state, now)
+
+    def judge(self, state: ForbiddenState, call: JudgedCall, mask: int, now: int) -> Finding | None:
+        """Refuse the call that completes the sequence."""
+        if not ((self._prefixes(state, now) << 1) | 1) & mask & self.last:
+            return None
+        names = [" or ".join(slot.names) for slot in self.slots]
+        gaps = "" if self.strict else ", with other calls between or not"
+        return Finding(
+            expected=f"never {' -> '.join(names)}{gaps}",
+            actual=f"`{call.name}` would complete {' -> '.join(names)}",
+            details={"sequence": names},
+            suggestion=f"do not follow `{names[0]}` with `{call.name}`" if len(names) > 1 else "",
+        )
+
+    def started(self, state: ForbiddenState, call: JudgedCall, mask: int, now: int) -> None:
+        """Lengthen the prefixes that the call continues."""
+        before = self._prefixes(state, now)
+        longer = ((before << 1) | 1) & mask
+        state.prefixes = longer if self.strict else before | longer
+        state.at = now + 1
+
+    def closed(self, state: ForbiddenState, sure: int, maybe: int, now: int, ahead: Ahead) -> bool:
+        """Any call of the tool would complete the sequence."""
+        return bool(((self._prefixes(state, now) << 1) | 1) & sure & self.last)

@@ -1,0 +1,11 @@
+"""What callers use: one run, many runs, a run in hand."""
+
+ROOMS = (
+    "sync",  # one run, from code that is not asynchronous
+    "once",  # one run, awaited
+    "supervisor",  # many runs
+    "handle",  # a run as its caller holds it
+    "active_runs",  # the runs that go on
+    "admission",  # room for runs
+)
+"""Top first: each imports only those below it."""

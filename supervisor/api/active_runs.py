@@ -1,0 +1,163 @@
+"""The runs that go on in one supervisor: found, counted, ended, and handed their mail."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import anyio
+import msgspec
+
+from ..control.approvals import requested_at
+from ..control.commands import concerns
+from ..launch.claiming import Claimed
+from ..machine.boundary.inputs import CancelAsked
+from ..ports.facts import ApprovalAnswer, ApprovalRequest
+from ..ports.orders import AnswerGiven, Cancel, Instruction
+from ..run.actor import RunActor
+
+
+class Statistics(msgspec.Struct, frozen=True, kw_only=True):
+    """How many runs, calls and observers, since the supervisor was opened.
+
+    Attributes:
+        running: Runs that go on.
+        started: Runs that were started.
+        completed: Runs that completed.
+        failed: Runs that failed.
+        cancelled: Runs that were cancelled.
+        refused: Runs that a policy cancelled.
+        approvals: Calls that wait for a person now.
+        subscribers: How many subscriptions are open.
+        publishers_dropped: How many publishers raised and are handed nothing more.
+    """
+
+    running: int = 0
+    started: int = 0
+    completed: int = 0
+    failed: int = 0
+    cancelled: int = 0
+    refused: int = 0
+    approvals: int = 0
+    subscribers: int = 0
+    publishers_dropped: int = 0
+
+
+class Running(msgspec.Struct, frozen=True, kw_only=True):
+    """A run that goes on; `after` is the latest instruction when it was created."""
+
+    actor: RunActor
+    run_id: str
+    session_id: str
+    context: dict[str, Any]
+    after: int
+
+    @classmethod
+    def of(cls, run: Claimed) -> Running:
+        """A run that was claimed and is about to begin."""
+        context = run.begin.metadata.get("context", {})
+        info = run.info
+        return cls(actor=run.actor, run_id=info.run_id, session_id=info.session_id, context=context, after=info.after)
+
+    def cancel(self, reason: str, approval: ApprovalRequest | None = None) -> None:
+        """Order the run to end, for `approval` where that is the reason."""
+        by: Any = "user" if approval is None else "approval"
+        self.actor.cancel(CancelAsked(now_ms=self.actor.now_ms(), reason=reason, by=by, approval=approval))
+
+    def deliver(self, instruction: Instruction) -> None:
+        """Take an instruction, if it concerns this run."""
+        if isinstance(instruction, AnswerGiven):
+            if instruction.run_id == self.run_id:
+                self.actor.answer(instruction.approval_id, instruction.answer)
+        elif isinstance(instruction, Cancel) and concerns(
+            instruction, run_id=self.run_id, session_id=self.session_id, context=self.context, after=self.after
+        ):
+            self.cancel(instruction.reason or "cancelled", instruction.approval)
+
+
+class ActiveRuns:
+    """Runs by id, and what became of those that are over."""
+
+    def __init__(self) -> None:
+        self._running: dict[str, Running] = {}
+        self._idle: anyio.Event | None = None
+        self._counts = {"started": 0, "completed": 0, "failed": 0, "cancelled": 0, "refused": 0}
+
+    def __iter__(self) -> Iterator[Running]:
+        return iter(list(self._running.values()))
+
+    def __len__(self) -> int:
+        return len(self._running)
+
+    def add(self, running: Running) -> None:
+        """A run starts."""
+        self._running[running.run_id] = running
+        self._counts["started"] += 1
+
+    def remove(self, running: Running) -> None:
+        """A run is over; it is counted by how it ended."""
+        del self._running[running.run_id]
+        outcome = running.actor.outcome
+        if outcome is not None:
+            self._counts["refused" if outcome.refused else outcome.status] += 1
+        if not self._running and self._idle is not None:
+            self._idle.set()
+
+    async def drained(self) -> None:
+        """Wait until no run goes on."""
+        while self._running:
+            self._idle = anyio.Event()
+            await self._idle.wait()
+
+    async def drained_for_sure(self) -> None:
+        """Wait for every run to end, also when this task is cancelled again while it waits: no shield of ours
+        holds off asyncio's own `Task.cancel`.
+        """
+        interrupted: BaseException | None = None
+        while self._running:
+            try:
+                with anyio.CancelScope(shield=True):
+                    await self.drained()
+            except anyio.get_cancelled_exc_class() as error:
+                interrupted = error
+        if interrupted is not None:
+            raise interrupted
+
+    def cancel_all(self, reason: str) -> None:
+        """Order every run to end."""
+        for running in self:
+            running.cancel(reason)
+
+    def deliver(self, instruction: Instruction) -> None:
+        """Hand an instruction to the runs it concerns."""
+        for running in self:
+            running.deliver(instruction)
+
+    def requests(self) -> list[ApprovalRequest]:
+        """The calls held for a person, oldest first."""
+        return sorted((request for running in self for request in running.actor.requests), key=requested_at)
+
+    def answer(self, approval_id: str, given: ApprovalAnswer) -> None:
+        """Answer a held call, where one of these runs holds it."""
+        for running in self:
+            if any(request.approval_id == approval_id for request in running.actor.requests):
+                running.actor.answer(approval_id, given)
+
+    def statistics(self, *, subscribers: int, publishers_dropped: int) -> Statistics:
+        """The counts."""
+        return Statistics(
+            running=len(self._running),
+            approvals=sum(len(running.actor.requests) for running in self),
+            subscribers=subscribers,
+            publishers_dropped=publishers_dropped,
+            **self._counts,
+        )
+
+
+def why_left(error: BaseException | None) -> str:
+    """Why a supervisor ends its runs, as their record has it."""
+    if error is None:
+        return "the supervisor is closing"
+    if isinstance(error, anyio.get_cancelled_exc_class()):
+        return "its caller was cancelled"
+    return f"its caller failed: {type(error).__name__}"

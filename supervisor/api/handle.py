@@ -1,0 +1,87 @@
+"""A run that was started, as its caller holds it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from anyio.lowlevel import checkpoint
+
+from proctor.policies.rules.nets.shorthand import NetLine
+from proctor.policies.rules.nets.written import Net
+from proctor.policies.stack.ids import net_name
+from proctor.policies.stream.events import NetJoined, NetLeft
+
+from ..arguments import check_text
+from ..machine.boundary.inputs import CancelAsked
+from ..machine.boundary.result import RunResult
+from ..ports.adapters import ApprovalRequest
+from ..run.actor import RunActor
+
+
+class RunHandle:
+    """One run, as whoever started it holds it."""
+
+    __slots__ = ("_actor", "run_id", "session_id")
+
+    def __init__(self, actor: RunActor, *, run_id: str, session_id: str) -> None:
+        self._actor = actor
+        self.run_id = run_id
+        self.session_id = session_id
+
+    @property
+    def done(self) -> bool:
+        """Whether the run is over."""
+        return self._actor.finished.is_set()
+
+    @property
+    def released(self) -> bool:
+        """False where the agent did not let go and was left behind: an event loop that is to end will wait for it."""
+        return self._actor.released
+
+    async def cancel(self, *, reason: str = "user") -> None:
+        """Order the run to end; `wait` says how it did."""
+        check_text(reason=reason)
+        self._actor.cancel(CancelAsked(now_ms=self._actor.now_ms(), reason=reason))
+        await checkpoint()
+
+    async def cancel_for_approval(self, request: ApprovalRequest) -> None:
+        """Order the run to end, and record that this call is to be approved before a later run."""
+        self._actor.cancel(
+            CancelAsked(now_ms=self._actor.now_ms(), reason="waiting for approval", by="approval", approval=request)
+        )
+        await checkpoint()
+
+    def add_net(self, net: str | NetLine | Net, **attached: Any) -> None:
+        """Judge this run by one net more from now on; one that was removed goes on where it was.
+
+        `validate` and `on_result` may be attached. Raises ValueError for anything that is not a net, and where one of
+        that name is active. It is on record as `net_joined`: what the attached callables do is not.
+        """
+        self._actor.nets.add_net(net, **attached)
+        written: Any = net if isinstance(net, str) else msgspec.to_builtins(net)
+        given = tuple(sorted(name for name, function in attached.items() if function is not None))
+        self._actor.record_net(NetJoined(name=net_name(net), net=written, attached=given))
+
+    def remove_net(self, name: str) -> None:
+        """Judge this run without a net from now on; it keeps its state. Raises KeyError if no net has the name."""
+        self._actor.nets.remove_net(name)
+        self._actor.record_net(NetLeft(name=name))
+
+    def status(self) -> str:
+        """Where the run's nets stand and what each lets through now, in words that a prompt can carry."""
+        return self._actor.nets.status()
+
+    async def wait_finished(self) -> None:
+        """Wait until the run is over, however it ended."""
+        await self._actor.finished.wait()
+
+    async def wait(self) -> RunResult:
+        """The result, once the run is over.
+
+        Raises PolicyViolationError when a policy cancelled it, StoreError when it could not be recorded,
+        else the provider's own error, with the policy report as its `policy`; each has the result so far as
+        its `partial`.
+        """
+        await self._actor.finished.wait()
+        return self._actor.result()

@@ -1,0 +1,251 @@
+"""One run, awaited."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import anyio
+import msgspec
+
+from proctor.policies.policy import Policy
+from proctor.policies.rules.nets.machine import OnResults, Validators
+from proctor.policies.stream.calls import RunContext, ToolCall, input_digest
+
+from ..arguments import check_store
+from ..errors import UsageError
+from ..launch.history import Continuation
+from ..launch.launch import new_id, run_info
+from ..machine.boundary.result import RunResult
+from ..ports.adapters import Adapter, Approver, Publisher, Store
+from ..ports.facts import GOING_ON, ApprovalRequest
+from ..ports.orders import Cancel
+from ..redaction import Redaction, Redactor
+from ..store.memory import MemoryStore
+from .handle import RunHandle
+from .supervisor import Supervisor
+
+LOOK_AGAIN_S = 0.5
+
+
+async def run_once(
+    adapter: Adapter,
+    prompt: str,
+    *,
+    policies: Sequence[Policy] | None = None,
+    policy: Policy | None = None,
+    store: Store | None = None,
+    context: RunContext | None = None,
+    approver: Approver | None = None,
+    publishers: Sequence[Publisher] = (),
+    session_id: str | None = None,
+    run_id: str | None = None,
+    continuation: Continuation = "auto",
+    metadata: Mapping[str, Any] | None = None,
+    validators: Validators | None = None,
+    on_results: OnResults | None = None,
+    redaction: Redaction | None = None,
+) -> RunResult:
+    """Run a prompt under policies and give the result.
+
+    Without an approver and without a store nobody can answer a request for approval: such a call is refused at once,
+    and preflight says so. Of a run that has begun, an error has the result so far as its `partial`.
+
+    Args:
+        adapter: the agent.
+        prompt: what it is to do.
+        policies: the policies, merged left to right.
+        policy: one policy, where `policies` is not given.
+        store: where the run is recorded; in memory if not given.
+        context: who runs what; what rules name in `when`.
+        approver: answers held calls in this process.
+        publishers: are handed every stored event.
+        session_id: the session to go on with; a new one if not given.
+        run_id: the run's id; a new one if not given.
+        continuation: how a session goes on: `native` (the agent's own resume), `replay`, `none`; `auto`: what fits.
+        metadata: anything to record with the run.
+        validators: callables that are asked about calls under a net, by the net's name.
+        on_results: callables that are told what such calls returned, by the net's name.
+        redaction: what is taken out of the record as a secret; the usual patterns if not given.
+
+    Raises:
+        PolicyViolationError: preflight refuses, or a policy cancels the run.
+        PolicyError, UsageError: an argument makes no sense.
+        StoreError: it cannot be recorded.
+        ProviderError: the agent's client failed; an error of the provider's own comes out unchanged.
+    """
+    answerable = approver is not None or store is not None
+    store = MemoryStore() if store is None else store
+    supervisor = Supervisor(
+        store, approver=approver, publishers=publishers, answerable=answerable, redaction=redaction
+    )
+    async with supervisor:
+        handle = await supervisor.start(
+            adapter,
+            prompt,
+            policies=policies,
+            policy=policy,
+            context=context,
+            session_id=session_id,
+            run_id=run_id,
+            continuation=continuation,
+            metadata=metadata,
+            validators=validators,
+            on_results=on_results,
+        )
+        await handle.wait_finished()
+    return await handle.wait()
+
+
+async def create_run(
+    store: Store,
+    prompt: str,
+    *,
+    run_id: str | None = None,
+    session_id: str | None = None,
+    context: RunContext | None = None,
+    metadata: Mapping[str, Any] | None = None,
+) -> str:
+    """Record a run for `execute_run` to start; returns its id.
+
+    Args:
+        store: where it is recorded.
+        prompt: what the agent is to do.
+        run_id: its id; a new one if not given.
+        session_id: the session to go on with; a new one if not given.
+        context: who runs what.
+        metadata: anything to record with the run.
+
+    Raises:
+        StoreError: the id is taken, or it cannot be recorded.
+    """
+    check_store(store)
+    info = run_info(prompt, run_id=run_id, session_id=session_id, context=context, metadata=metadata)
+    await store.create_run(msgspec.structs.replace(info, created_at=datetime.now(UTC)))
+    return info.run_id
+
+
+async def execute_run(
+    store: Store,
+    adapter: Adapter,
+    run_id: str,
+    *,
+    policies: Sequence[Policy] | None = None,
+    policy: Policy | None = None,
+    continuation: Continuation = "auto",
+    context: RunContext | None = None,
+    approver: Approver | None = None,
+    publishers: Sequence[Publisher] = (),
+    validators: Validators | None = None,
+    on_results: OnResults | None = None,
+    redaction: Redaction | None = None,
+) -> RunResult:
+    """Run what `create_run` recorded and give the result.
+
+    Args:
+        store: where it was recorded.
+        adapter: the agent.
+        run_id: the run.
+        policies: the policies, merged left to right.
+        policy: one policy, where `policies` is not given.
+        continuation: how its session goes on, as for `run_once`.
+        context: who runs what; what rules name in `when`.
+        approver: answers held calls in this process.
+        publishers: are handed every stored event.
+        validators: callables that are asked about calls under a net, by the net's name.
+        on_results: callables that are told what such calls returned, by the net's name.
+        redaction: what is taken out of the record as a secret; the usual patterns if not given.
+
+    Raises:
+        UsageError: there is no such run, it was started before, or an argument makes no sense.
+        PolicyViolationError, PolicyError, StoreError, ProviderError: as `run_once`.
+    """
+    async with Supervisor(store, approver=approver, publishers=publishers, redaction=redaction) as supervisor:
+        handle = await supervisor.execute(
+            adapter,
+            run_id,
+            policies=policies,
+            policy=policy,
+            continuation=continuation,
+            context=context,
+            validators=validators,
+            on_results=on_results,
+        )
+        await handle.wait_finished()
+    return await handle.wait()
+
+
+async def cancel_for_approval(
+    store: Store,
+    target: Adapter | RunHandle,
+    run_id: str,
+    request: ApprovalRequest | Mapping[str, Any],
+    *,
+    timeout_s: float = 60,
+) -> ApprovalRequest:
+    """End a run so that a call can be approved first; the run may be any process's.
+
+    Once approved, a run of the same session (`continuation` is `replay` where the provider cannot resume) may make
+    that call, once, with that input.
+
+    Args:
+        store: where the run is.
+        target: the run's handle where this process has it, else its adapter.
+        run_id: the run.
+        request: the request, or a mapping with `tool_name`, `tool_call_id`, `tool_input`, `policy_name` and
+            `violation_kind`.
+        timeout_s: seconds to wait for the run's end.
+
+    Returns:
+        What was recorded as requested.
+
+    Raises:
+        UsageError: there is no such run, it does not go on, or it did not end in time.
+    """
+    check_store(store)
+    run = await store.run(run_id)
+    if run is None:
+        raise UsageError(f"there is no run `{run_id}`")
+    if run.status not in GOING_ON:
+        raise UsageError(f"run `{run_id}` does not go on: it is {run.status}")
+    wanted = Redactor().redact(_request(request, run_id, run.session_id), run.session_id)
+    if isinstance(target, RunHandle):
+        await target.cancel_for_approval(wanted)
+    else:
+        order = Cancel(scope="run", value=run_id, by="caller", reason="waiting for approval", approval=wanted)
+        await store.instruct(msgspec.structs.replace(order, at=datetime.now(UTC)))
+    token = 0
+    with anyio.move_on_after(timeout_s):
+        while True:
+            token = await store.wait(token, LOOK_AGAIN_S)
+            now = await store.run(run_id)
+            if now is None or now.status not in GOING_ON:
+                return wanted
+    raise UsageError(f"run `{run_id}` did not end within {timeout_s:g} seconds; no supervisor seems to own it")
+
+
+def _request(given: ApprovalRequest | Mapping[str, Any], run_id: str, session_id: str) -> ApprovalRequest:
+    if isinstance(given, ApprovalRequest):
+        return msgspec.structs.replace(
+            given, approval_id=f"{run_id}.{new_id('resume')}", run_id=run_id, session_id=session_id
+        )
+    try:
+        call = ToolCall(
+            id=str(given["tool_call_id"]),
+            name=str(given["tool_name"]),
+            input=dict(given.get("tool_input", {})),
+        )
+    except KeyError as missing:
+        raise UsageError(f"the request for approval lacks {missing}") from None
+    except (TypeError, ValueError):
+        raise UsageError("the request for approval, and its `tool_input`, are mappings") from None
+    return ApprovalRequest(
+        approval_id=f"{run_id}.{new_id('resume')}",
+        run_id=run_id,
+        session_id=session_id,
+        call=call,
+        input_digest=input_digest(call.input),
+        policy_name=str(given.get("policy_name", "")),
+        violation_kind=str(given.get("violation_kind", "")),
+    )

@@ -1,0 +1,305 @@
+"""Many runs at once: started, watched, answered and ended from here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Any
+
+import anyio
+import msgspec
+from anyio.abc import TaskGroup
+
+from proctor.policies.policy import Policy
+from proctor.policies.rules.nets.machine import OnResults, Validators
+from proctor.policies.stream.calls import RunContext
+from proctor.policies.stream.events import Event
+
+from ..arguments import check_adapter, check_named, check_observers, check_store, check_text
+from ..control import approvals as inbox
+from ..control.commands import CommandReader
+from ..control.kill_switch import KillSwitch
+from ..control.ownership import Ownership
+from ..errors import StoreError, UsageError
+from ..launch.claiming import claimed
+from ..launch.history import Continuation, check_continuation
+from ..launch.launch import Order, run_info
+from ..launch.plan import NetHooks, Plan, Plans, hooks_given, policies_given
+from ..log import logger
+from ..machine.boundary.inputs import Begin
+from ..ports.adapters import Adapter, Approver, Publisher, Store
+from ..ports.facts import ApprovalAnswer, ApprovalRequest, Owner
+from ..redaction import Redaction, Redactor
+from ..run.clock import Clock
+from ..run.orphans import remains_of
+from ..run.services import Services
+from ..run.timers import Timers
+from ..watch.publishers import Publishers
+from ..watch.subscriptions import Subscription, Subscriptions
+from .active_runs import ActiveRuns, Running, Statistics, why_left
+from .admission import Admission
+from .handle import RunHandle
+
+
+class Supervisor:
+    """Owns runs. Leaving it normally waits for them; leaving it with an error or a cancel ends them first.
+
+    Args:
+        store: where runs are recorded.
+        max_running: how many runs go on at once; `start` waits for its turn.
+        approver: answers held calls in this process.
+        publishers: are handed every stored event.
+        answerable: whether anybody can answer a held call: the approver, this supervisor's `approve`, or another
+            process by way of the store. Where nobody can, a call that asks for an approval is refused at once.
+        redaction: which secrets are taken out of the record, the logs and what approvers are shown; what
+            PROCTOR_REDACTION says unless it is given.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        max_running: int = 100,
+        approver: Approver | None = None,
+        publishers: Sequence[Publisher] = (),
+        answerable: bool = True,
+        redaction: Redaction | None = None,
+    ) -> None:
+        check_store(store)
+        check_observers(approver, publishers)
+        if isinstance(max_running, bool) or not isinstance(max_running, int) or max_running < 1:
+            raise UsageError(f"max_running is {max_running!r}; say how many runs may go on at once, from 1")
+        self._store = store
+        self._approver = approver
+        self._redactor = Redactor(redaction)
+        self._log = logger(self._redactor)
+        self._publishers = Publishers(publishers, self._log)
+        self.switch = KillSwitch(store, redactor=self._redactor)  # ends runs of the whole store, and blocks starts
+        self._runs = ActiveRuns()
+        self._reader = CommandReader(store, self._runs.deliver, self._log)
+        self._ownership = Ownership(store, self._log, registered=self._listen)
+        self._admission = Admission(max_running)
+        self._answerable = answerable
+        self._plans = Plans(answerable=answerable)
+        self._subscriptions = Subscriptions(store)
+        self._tasks: TaskGroup | None = None
+        self._services: Services | None = None
+        self._closing = False
+
+    async def __aenter__(self) -> Supervisor:
+        if self._tasks is not None:
+            raise UsageError("a supervisor is opened once; make another one")
+        clock = Clock()
+        timers = Timers(clock)
+        self._services = Services(
+            store=self._store,
+            clock=clock,
+            timers=timers,
+            publish=self._publish,
+            approver=self._approver,
+            answerable=self._answerable,
+            redactor=self._redactor,
+            reaping=self._ownership.reaping,
+            log=self._log,
+        )
+        self._tasks = await anyio.create_task_group().__aenter__()
+        self._tasks.start_soon(timers.run)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._tasks is not None
+        self._closing = True
+        reason = why_left(error)
+        try:
+            if error is None:
+                await self._runs.drained()
+        except anyio.get_cancelled_exc_class() as cancel:
+            reason = why_left(cancel)
+            raise
+        finally:
+            try:
+                self._runs.cancel_all(reason)
+                await self._runs.drained_for_sure()
+            finally:
+                self._subscriptions.close()
+                self._tasks.cancel_scope.cancel()
+                try:
+                    await self._ownership.leave()
+                finally:
+                    await self._tasks.__aexit__(None, None, None)
+
+    async def start(
+        self,
+        adapter: Adapter,
+        prompt: str,
+        *,
+        policies: Sequence[Policy] | None = None,
+        policy: Policy | None = None,
+        session_id: str | None = None,
+        run_id: str | None = None,
+        context: RunContext | None = None,
+        continuation: Continuation = "auto",
+        metadata: Mapping[str, Any] | None = None,
+        validators: Validators | None = None,
+        on_results: OnResults | None = None,
+    ) -> RunHandle:
+        """Start a run and return once it has started; waits while `max_running` others are running.
+
+        `validators` and `on_results` are attached to the policies' nets, by their names.
+
+        Raises PolicyViolationError when preflight refuses (the adapter is not started), PolicyError or
+        UsageError for arguments that make no sense, StoreError when the run cannot be recorded.
+        """
+        plan = self._plan(adapter, policies, policy, continuation, hooks_given(validators, on_results))
+        info = run_info(
+            prompt,
+            run_id=run_id,
+            session_id=session_id,
+            provider=adapter.name,
+            context=context,
+            metadata=metadata,
+        )
+        order = Order(adapter=adapter, plan=plan, info=info, context=context, continuation=continuation)
+        return await self._start(order, created=False)
+
+    async def execute(
+        self,
+        adapter: Adapter,
+        run_id: str,
+        *,
+        policies: Sequence[Policy] | None = None,
+        policy: Policy | None = None,
+        context: RunContext | None = None,
+        continuation: Continuation = "auto",
+        validators: Validators | None = None,
+        on_results: OnResults | None = None,
+    ) -> RunHandle:
+        """Start a run that was created before (see `create_run`).
+
+        Raises UsageError for one that is not there or was started before; else as `start` does.
+        """
+        plan = self._plan(adapter, policies, policy, continuation, hooks_given(validators, on_results))
+        info = await self._store.run(run_id)
+        if info is None:
+            raise UsageError(f"there is no run `{run_id}`; create it first")
+        if info.status != "created":
+            raise UsageError(f"run `{run_id}` was started before: it is {info.status}")
+        order = Order(adapter=adapter, plan=plan, info=info, context=context, continuation=continuation)
+        return await self._start(order, created=True)
+
+    async def approve(
+        self, approval_id: str, *, by: str, reason: str | None = None, input_digest: str | None = None, **who: Any
+    ) -> None:
+        """Grant a held call for the input it was asked with; `who` are more fields of `ApprovalAnswer`. Raises
+        ApprovalError when that does not count.
+        """
+        given = ApprovalAnswer(granted=True, by=by, reason=reason, input_digest=input_digest, **who)
+        await self._answer(approval_id, given)
+
+    async def deny(self, approval_id: str, *, by: str, reason: str | None = None, tell: str | None = None) -> None:
+        """Refuse a held call: `reason` is for the record, `tell` is what the model is told. Raises UsageError when it
+        is not open.
+        """
+        check_text(tell=tell or "")
+        await self._answer(approval_id, ApprovalAnswer(granted=False, by=by, reason=reason, tell_model=tell))
+
+    def approvals(self) -> list[ApprovalRequest]:
+        """The calls that are held here for a person, oldest first."""
+        return self._runs.requests()
+
+    async def cancel_all(self, reason: str = "all runs were cancelled") -> None:
+        """End every run of this supervisor and wait until all have ended."""
+        check_text(reason=reason)
+        ending = list(self._runs)
+        self._runs.cancel_all(reason)
+        for running in ending:
+            await running.actor.finished.wait()
+
+    def subscribe(
+        self,
+        *,
+        session_id: str | None = None,
+        run_id: str | None = None,
+        tenant: str | None = None,
+        after: int | str = 0,
+    ) -> Subscription:
+        """Events, to be entered: `async with supervisor.subscribe(...) as events`, then `async for`.
+
+        Of a session or a run: those stored with seq > `after`, then those to come. Of a run: until its end. Of a
+        tenant, or of neither: of all its runs, or of every run in the store, those stored after `after`: the `cursor`
+        of another such subscription, "start", or from the moment it is entered. Whichever process runs what; each
+        event once, those of a session in their order. `events.cursor` is where to go on from, after the last event
+        that was handed over. Entering raises UsageError for a run or a place there is not.
+        """
+        return self._subscriptions.subscribe(session_id=session_id, run_id=run_id, tenant=tenant, after=after)
+
+    def statistics(self) -> Statistics:
+        """How many runs, approvals and observers there are, and were."""
+        dropped = self._publishers.dropped
+        return self._runs.statistics(subscribers=self._subscriptions.subscribers, publishers_dropped=dropped)
+
+    def _plan(self, adapter: Adapter, policies: object, policy: object, continuation: str, hooks: NetHooks) -> Plan:
+        self._check_open()
+        check_adapter(adapter)
+        given = policies_given(policies, policy)
+        check_continuation(continuation, can_resume=adapter.capabilities.resume, provider=adapter.name)
+        return self._plans.get(adapter, given, hooks)
+
+    def _check_open(self) -> None:
+        if self._services is None or self._closing:
+            raise UsageError("the supervisor is not open; use `async with`")
+
+    async def _start(self, order: Order, *, created: bool) -> RunHandle:
+        session_id = order.info.session_id
+        await self._admission.take(session_id)
+        try:
+            self._check_open()
+            self._ownership.remains = remains_of(order.adapter) or self._ownership.remains
+            owner = await self._ownership.owner()
+            return await self._begin(msgspec.structs.replace(order, epoch=owner.epoch), created=created)
+        except BaseException as error:
+            self._admission.give_back(session_id)
+            if isinstance(error, StoreError):
+                self._check_open()  # a store lets no owner claim who has left
+            raise
+
+    def _listen(self, owner: Owner) -> None:
+        """This supervisor owns runs from now on: it hears what is ordered."""
+        assert self._tasks is not None
+        self._tasks.start_soon(self._ownership.keep)
+        self._tasks.start_soon(self._reader.run, owner.after)
+
+    async def _begin(self, order: Order, *, created: bool) -> RunHandle:
+        assert self._services is not None
+        assert self._tasks is not None
+        with self._reader.gathering() as ordered:
+            async with claimed(order, self._services, created=created) as run:
+                missed = await self._store.instructions(after=run.info.after) if created else ordered
+                self._check_open()
+            running = Running.of(run)
+            self._runs.add(running)
+            for instruction in (*missed, *ordered):
+                running.deliver(instruction)
+        self._log.info("run.started", run_id=running.run_id, session_id=running.session_id)
+        self._tasks.start_soon(self._own, running, run.begin)
+        return RunHandle(run.actor, run_id=running.run_id, session_id=running.session_id)
+
+    async def _own(self, running: Running, begin: Begin) -> None:
+        try:
+            await running.actor.run(begin)
+        finally:
+            self._runs.remove(running)
+            self._admission.give_back(running.session_id)
+
+    async def _answer(self, approval_id: str, given: ApprovalAnswer) -> None:
+        check_text(approval_id=approval_id, by=given.by)
+        check_named(by=given.by)
+        approval = await inbox.take(self._store, approval_id, given, self._redactor)
+        self._runs.answer(approval_id, given)
+        await inbox.taken_up(self._store, approval)
+
+    def _publish(self, events: list[Event]) -> None:
+        self._subscriptions.publish(events)
+        self._publishers.publish(events)

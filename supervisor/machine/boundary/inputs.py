@@ -1,0 +1,143 @@
+"""What happens to a run. Every input carries the moment, in milliseconds since the epoch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal, TypeAlias
+
+import msgspec
+
+from proctor.policies.stream.calls import ToolCall
+from proctor.policies.stream.events import Event, NetJoined, NetLeft, ToolCallStarted
+
+from ...ports.adapters import ApprovalAnswer, ApprovalRequest
+
+
+class _Input(msgspec.Struct, frozen=True, kw_only=True):
+    now_ms: int
+
+
+class Begin(_Input, frozen=True, kw_only=True):
+    """The run starts; `first` is false when the session had runs before, `prompt` None where none was seen."""
+
+    prompt: str | None
+    first: bool = True
+    model: str | None = None
+    tools: tuple[str, ...] | None = None
+    metadata: dict[str, Any] = {}
+
+
+class Reported(_Input, frozen=True, kw_only=True, gc=False):
+    """The provider reported an event."""
+
+    event: Event
+
+
+class RanOtherwise(_Input, frozen=True, kw_only=True):
+    """A call that was let through ran with another input, changed by somebody who may not: `event` is what ran."""
+
+    event: ToolCallStarted
+
+
+class Proposed(_Input, frozen=True, kw_only=True):
+    """The gate holds a call; `key` names this proposal and is never used again."""
+
+    key: int
+    call: ToolCall
+
+
+class Checked(_Input, frozen=True, kw_only=True):
+    """The asynchronous checks of a proposal have answered; one that raised is its exception."""
+
+    key: int
+    answers: Mapping[str, Any]
+
+
+class Withdrawn(_Input, frozen=True, kw_only=True):
+    """Whoever waited for the gate's answer went away; the call will not run."""
+
+    key: int
+    call_id: str
+
+
+class Answered(_Input, frozen=True, kw_only=True):
+    """Somebody answered a held call; `tool_input` is its exact input, from who has it besides the record."""
+
+    approval_id: str
+    answer: ApprovalAnswer
+    tool_input: dict[str, Any] | None = None
+
+
+class Ticked(_Input, frozen=True, kw_only=True):
+    """Time went by."""
+
+
+class CancelAsked(_Input, frozen=True, kw_only=True):
+    """A person or the caller wants the run to end.
+
+    `approval` is what is recorded as asked when the run ends so that a call can be approved first, and run
+    by a later run.
+    """
+
+    reason: str
+    by: Literal["user", "caller", "approval"] = "user"
+    approval: ApprovalRequest | None = None
+
+
+class OwnerLost(_Input, frozen=True, kw_only=True):
+    """The supervisor that ran this is gone; whoever sees it ends the run."""
+
+    error: Exception
+
+
+class NetsChanged(_Input, frozen=True, kw_only=True):
+    """A net has joined or left the judge: it is to be on record."""
+
+    event: NetJoined | NetLeft
+
+
+class AdapterEnded(_Input, frozen=True, kw_only=True):
+    """The provider is gone: `error` is what its client raised, `evidence` what the cancel ladder saw."""
+
+    error: BaseException | None = None
+    evidence: dict[str, Any] = {}
+
+
+class Stored(_Input, frozen=True, kw_only=True):
+    """So many of the events recorded, from the first on, are durable."""
+
+    count: int
+
+
+class StoreFailed(_Input, frozen=True, kw_only=True):
+    """The record cannot be written."""
+
+    error: Exception
+
+
+class Retried(_Input, frozen=True, kw_only=True):
+    """What came of `RetryRecord`: everything is stored; or all but the end and what is `refused`, which cannot
+    be recorded; or the store has failed again (`error`).
+    """
+
+    refused: Exception | None = None
+    error: Exception | None = None
+
+
+Input: TypeAlias = (
+    Begin
+    | Reported
+    | RanOtherwise
+    | Proposed
+    | Checked
+    | Withdrawn
+    | Answered
+    | Ticked
+    | CancelAsked
+    | OwnerLost
+    | NetsChanged
+    | AdapterEnded
+    | Stored
+    | StoreFailed
+    | Retried
+)

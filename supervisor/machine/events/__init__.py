@@ -1,0 +1,9 @@
+"""Events as the machine checks, sizes and makes them."""
+
+ROOMS = (
+    "checks",  # what adapters hand over, checked
+    "approvals",  # the records of an approval
+    "enforcement",  # what follows from a judgement, and its records
+    "sizes",  # how large events are, and how much one carries
+)
+"""Top first: each imports only those below it."""

@@ -1,0 +1,10 @@
+"""Where the world comes in: adapters, stores, approvers, publishers, and the records that cross."""
+
+ROOMS = (
+    "adapters",  # where the world comes in: adapters, stores, approvers, publishers
+    "store",  # the port to the record
+    "processes",  # processes as owners of runs
+    "orders",  # what people order and answer, on its way to owners of runs
+    "facts",  # what a store keeps beside events
+)
+"""Top first: each imports only those below it."""

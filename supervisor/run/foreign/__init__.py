@@ -1,0 +1,8 @@
+"""Code of others, called so that it harms nothing but itself."""
+
+ROOMS = (
+    "callouts",  # checks and approvers, asked
+    "apart",  # code of others that may be left behind
+    "isolation",  # code of others, whose cancels end only itself
+)
+"""Top first: each imports only those below it."""

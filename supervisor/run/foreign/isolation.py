@@ -1,0 +1,57 @@
+"""Code of others, called so that whatever it raises ends nothing but itself."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+import anyio
+
+from ...errors import as_error
+
+T = TypeVar("T")
+
+
+class SelfCancelledError(RuntimeError):
+    """Code of others ended with a cancel that nobody had ordered."""
+
+
+async def contained(call: Callable[[], Awaitable[T]]) -> T:
+    """Call code of others and give what it gives.
+
+    Raises what it raises, as an Exception whatever it was: a cancel of its own making (SelfCancelledError),
+    KeyboardInterrupt and SystemExit are errors of that code. Only a cancel of whoever waits here goes through.
+    """
+    given: list[T] = []
+    raised: list[Exception] = []
+
+    async def guarded() -> None:
+        try:
+            given.append(await call())
+        except BaseException as error:
+            raised.append(own_error(error))
+
+    # A group of its own: on asyncio, a task that ends with a cancel nobody ordered ends its whole group.
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(guarded)
+    if raised:
+        raise raised[0]
+    if not given:
+        raise SelfCancelledError("it was cancelled by its own code")
+    return given[0]
+
+
+def own_error(raised: BaseException) -> Exception:
+    """What code of others raised in this very task, as an error of its own. Raises a cancel of whoever waits here."""
+    if not _is_cancel(raised):
+        return as_error(raised)
+    if anyio.current_effective_deadline() == -math.inf:
+        raise raised
+    return SelfCancelledError("it was cancelled by its own code")
+
+
+def _is_cancel(error: BaseException) -> bool:
+    if isinstance(error, BaseExceptionGroup):
+        return any(_is_cancel(one) for one in error.exceptions)
+    return isinstance(error, anyio.get_cancelled_exc_class())

@@ -1,0 +1,181 @@
+"""The record as lines of JSON, and back: every event byte for byte, under its own number."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Iterable
+from typing import Any
+
+import msgspec
+
+from proctor.policies.errors import EventError
+from proctor.policies.stream.codec import decode_event
+from proctor.policies.stream.events import Event
+
+from ..arguments import check_store
+from ..errors import StoreError, UsageError
+from ..ports.adapters import Store
+from ..ports.facts import RunInfo
+from ..redaction import Redactor
+from .paging import all_runs, closing
+
+FORMAT = "proctor record 1"
+_BATCH = 500
+_encode = msgspec.json.Encoder().encode
+
+
+class _Head(msgspec.Struct, frozen=True):
+    format: str
+    store: str = ""
+
+
+class _Run(msgspec.Struct, frozen=True, kw_only=True):
+    """A run as it was created; all else of it follows from its events."""
+
+    run_id: str
+    session_id: str
+    provider: str = ""
+    created_at: Any = None
+    spec: dict[str, Any] = {}
+
+
+class _Line(msgspec.Struct, frozen=True):
+    run: RunInfo | None = None
+    event: msgspec.Raw = msgspec.Raw()
+
+
+_head = msgspec.json.Decoder(_Head).decode
+_line = msgspec.json.Decoder(_Line).decode
+
+
+class ImportReport(msgspec.Struct, kw_only=True):
+    """What an import did.
+
+    Attributes:
+        runs: How many runs were stored.
+        events: How many events were stored.
+        already_there: How many events were there already.
+    """
+
+    runs: int = 0
+    events: int = 0
+    already_there: int = 0
+
+
+async def export_lines(store: Store, *, session_id: str | None = None) -> AsyncGenerator[bytes, None]:
+    """The record of a store, or of one session, as lines: what it is, the runs in the order they were created, the
+    events in the order they were stored. What is stored meanwhile may be left out. Secrets are taken out of what runs
+    were created with: a run that waits to be started is not moved exactly.
+
+    Args:
+        store: the store whose record it is.
+        session_id: of this session only.
+    """
+    check_store(store)
+    redactor = Redactor()
+    place = await store.place()
+    yield _encode(_Head(format=FORMAT, store=str(place))) + b"\n"
+    async with closing(all_runs(store, session_id=session_id)) as newest_first:
+        run_ids = [run.run_id async for run in newest_first]
+    for run_id in reversed(run_ids):
+        run = await store.run(run_id)
+        if run is not None:
+            fields = {name: getattr(run, name) for name in _Run.__struct_fields__}
+            yield b'{"run":' + _encode(redactor.redact(_Run(**fields), run.session_id)) + b"}\n"
+    async with closing(store.log()) as entries:
+        async for entry in entries:
+            if entry.position > place.position:
+                return
+            if session_id in (None, entry.session_id):
+                yield b'{"event":' + entry.data + b"}\n"
+
+
+async def import_lines(store: Store, lines: Iterable[bytes]) -> ImportReport:
+    """Store what `export_lines` gave. What is there already is left as it is, so an import that broke off can be done
+    again.
+
+    Args:
+        store: where it is to be.
+        lines: the lines, the first of which says what they are.
+
+    Raises:
+        UsageError: the lines are something else.
+        StoreError: a session of that id has another record (`conflict`), or it cannot be stored.
+    """
+    check_store(store)
+    importing = _Import(store)
+    for number, line in enumerate(lines, 1):
+        try:
+            if number == 1:
+                if _head(line).format != FORMAT:
+                    raise UsageError(f"line 1: this is no `{FORMAT}`; `proctor export` writes one")
+            elif line.strip():
+                await importing.take(_line(line))
+        except (msgspec.DecodeError, EventError, UnicodeDecodeError) as error:
+            raise UsageError(f"line {number}: {error}") from None
+    await importing.flush()
+    return importing.report
+
+
+class _Import:
+    """Appends events in batches, in their order, under their own numbers."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._batch: list[Event] = []
+        self._there: dict[str, int] = {}
+        self.report = ImportReport()
+
+    async def take(self, line: _Line) -> None:
+        """Take one line."""
+        if line.run is not None:
+            await self._create(line.run)
+        if data := bytes(line.event):
+            event = decode_event(data)
+            if event.seq > await self._last_seq(event.session_id):
+                self._batch.append(event)
+            else:
+                self.report.already_there += 1
+                if event.seq == self._there[event.session_id]:
+                    await self._compare(event)
+            if len(self._batch) >= _BATCH:
+                await self.flush()
+
+    async def flush(self) -> None:
+        """Store what was taken."""
+        batch, self._batch = self._batch, []
+        for event, stored in zip(batch, await self._store.append(batch) if batch else (), strict=True):
+            if stored.seq != event.seq:
+                raise _conflict(event)
+        self.report.events += len(batch)
+
+    async def _create(self, run: RunInfo) -> None:
+        try:
+            await self._store.create_run(run)
+        except StoreError as error:
+            if error.kind != "run_exists":
+                raise
+            known = await self._store.run(run.run_id)
+            if known is None or known.session_id != run.session_id:
+                raise
+        else:
+            self.report.runs += 1
+
+    async def _last_seq(self, session_id: str) -> int:
+        if session_id not in self._there:
+            self._there[session_id] = await self._store.last_seq(session_id)
+        return self._there[session_id]
+
+    async def _compare(self, event: Event) -> None:
+        """The last event of a session that is there already says whether it is the same record."""
+        async with closing(self._store.read(event.session_id, newest_first=True)) as events:
+            async for stored in events:
+                if stored.seq == event.seq and stored != event:
+                    raise _conflict(event)
+                return
+
+
+def _conflict(event: Event) -> StoreError:
+    return StoreError(
+        f"event {event.seq} of session `{event.session_id}` is another one here; import into a store of its own",
+        kind="conflict",
+    )
