@@ -19,15 +19,23 @@ def logger(redactor: Redactor | None = None, **bound: Any) -> Any:
 
 
 class _Redacted:
-    """Another logger, told what has no secrets left in it."""
+    """Another logger, told what has no secrets left in it; one that raises hurts no run."""
 
     def __init__(self, log: Any, redactor: Redactor) -> None:
         self._log = log
         self._redactor = redactor
 
     def __getattr__(self, level: str) -> Any:
-        tell, redact = getattr(self._log, level), self._redactor.redact
-        return lambda event, **fields: tell(redact(event), **redact(fields, str(fields.get("session_id", ""))))
+        redact = self._redactor.redact
+
+        def tell(event: str, **fields: Any) -> None:
+            shown = redact(fields, str(fields.get("session_id", "")))
+            try:
+                getattr(self._log, level)(redact(event), **shown)
+            except Exception:  # of the program's own processors
+                logging.getLogger("proctor").exception("%s could not be logged", event)
+
+        return tell
 
 
 def _logger(bound: dict[str, Any]) -> Any:

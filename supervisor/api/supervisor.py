@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from types import TracebackType
 from typing import Any
 
@@ -31,6 +32,7 @@ from ..ports.adapters import Adapter, Approver, Publisher, Store
 from ..ports.facts import ApprovalAnswer, ApprovalRequest, Owner
 from ..redaction import Redaction, Redactor
 from ..run.clock import Clock
+from ..run.foreign.apart import spawn
 from ..run.orphans import remains_of
 from ..run.services import Services
 from ..run.timers import Timers
@@ -283,7 +285,7 @@ class Supervisor:
             for instruction in (*missed, *ordered):
                 running.deliver(instruction)
         self._log.info("run.started", run_id=running.run_id, session_id=running.session_id)
-        self._tasks.start_soon(self._own, running, run.begin)
+        spawn(partial(self._own, running, run.begin))
         return RunHandle(run.actor, run_id=running.run_id, session_id=running.session_id)
 
     async def _own(self, running: Running, begin: Begin) -> None:

@@ -57,8 +57,10 @@ class CommandReader:
             self._gathering.remove(gathered)
 
     async def _wait(self) -> None:
-        self._token = await self._store.wait(self._token, LONGEST_WAIT_S)
-        for instruction in await self._store.instructions(after=self._after):
+        token = await self._store.wait(self._token, LONGEST_WAIT_S)
+        instructions = await self._store.instructions(after=self._after)
+        self._token = token  # only now: what could not be read is not waited for again
+        for instruction in instructions:
             self._after = instruction.number
             for gathered in self._gathering:
                 gathered.append(instruction)

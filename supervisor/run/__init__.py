@@ -9,6 +9,7 @@ ROOMS = (
     "stored",  # whether a store gave back what it was given
     "provider_reader",  # reading a provider
     "cancel_ladder",  # ending a provider step by step
+    "errands",  # what a run has done beside the reading of its agent
     "foreign",  # code of others, called so that it harms nothing but itself
     "latch",  # something that happens once
     "services",  # what many runs share

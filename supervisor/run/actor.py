@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+from functools import partial
 from typing import Any
 
-import anyio
 import msgspec
-from anyio.abc import TaskGroup
 from anyio.lowlevel import checkpoint
 
 from proctor.policies.stream.calls import ToolCall
@@ -31,6 +29,7 @@ from ..machine.boundary.judge import Nets
 from ..machine.boundary.result import Outcome, RunResult, conclude, log_line
 from ..machine.machine import RunMachine
 from ..ports.adapters import Adapter, ApprovalAnswer, ApprovalRequest, GateAnswer, Launch
+from .errands import Errands
 from .foreign.apart import Apart
 from .foreign.callouts import Approvals, ask_checks
 from .foreign.isolation import contained
@@ -55,6 +54,7 @@ class RunActor:
         "_alarm",
         "_approvals",
         "_early",
+        "_errands",
         "_events",
         "_journal",
         "_launch",
@@ -64,7 +64,6 @@ class RunActor:
         "_reader",
         "_services",
         "_silence",
-        "_tasks",
         "_waiters",
         "finished",
     )
@@ -88,8 +87,8 @@ class RunActor:
         self._silence = services.timers.alarm(self._store_silent) if adapter.capabilities.gate != "all" else None
         self._waiters = GateWaiters(self._feed, self.now_ms)
         self._approvals = Approvals(services.approver, self._log_failure) if services.approver is not None else None
-        self._early: list[inputs.CancelAsked | inputs.NetsChanged] = []
-        self._tasks: TaskGroup | None = None
+        self._early: tuple[inputs.CancelAsked | inputs.NetsChanged, ...] = ()
+        self._errands = Errands(self._break)
         self._outcome: Outcome | None = None
         self._over = Latch()
         self._events = KeptEvents()
@@ -97,17 +96,12 @@ class RunActor:
 
     async def run(self, begin: inputs.Begin) -> None:
         """Supervise to the end, whatever happens; never raises, and is ended by `cancel` only."""
-        error: Exception | None = None
         try:
             await self._live(begin)
-        except Exception as raised:  # an error of ours must not leave a run that nobody can wait for
-            self._log_failure("run.broken", raised)
-            error = raised
+        except Exception as raised:
+            self._break(raised)
         finally:
-            if self._outcome is None:
-                self._outcome = self._machine.torn_down(
-                    error or RuntimeError("the run was torn down before it could end")
-                )
+            self._over_with(RuntimeError("the run was torn down before it could end"))
             self._alarm.set(None)
             if self._silence is not None:
                 self._silence.set(None)
@@ -161,14 +155,14 @@ class RunActor:
         self._soon(inputs.NetsChanged(now_ms=self.now_ms(), event=event))
 
     def _soon(self, input: inputs.CancelAsked | inputs.NetsChanged) -> None:
-        if self._tasks is None:
-            self._early.append(input)
-        else:
+        if self._machine.begun:
             self._feed(input)
+        else:
+            self._early = (*self._early, input)
 
     def answer(self, approval_id: str, answer: ApprovalAnswer) -> None:
         """Answer a held call; one that is not held any more, or not yet, is left alone."""
-        if self._tasks is not None:
+        if self._machine.begun:
             self._feed(inputs.Answered(now_ms=self.now_ms(), approval_id=approval_id, answer=answer))
 
     async def gate(self, call: ToolCall) -> GateAnswer:
@@ -176,20 +170,29 @@ class RunActor:
         return await self._waiters.hold(call)
 
     async def _live(self, begin: inputs.Begin) -> None:
-        async with anyio.create_task_group() as tasks:
-            tasks.cancel_scope.shield = True
-            self._tasks = tasks
-            self._feed(begin)
-            for input in self._early:
-                self._feed(input)
-            await self._journal.drained()
-            error = None
-            if not self._machine.cancelling:
-                error = await self._reader.run(self._launch)
-            evidence = {"rungs": self._reader.rungs} if self._reader.rungs else {}
-            self._feed(inputs.AdapterEnded(now_ms=self.now_ms(), error=error, evidence=evidence))
-            await self._over.wait()
-            tasks.cancel_scope.cancel()
+        self._feed(begin)
+        for input in self._early:
+            self._feed(input)
+        await self._journal.drained()
+        error = None
+        if not self._machine.cancelling:
+            error = await self._reader.run(self._launch)
+        evidence = {"rungs": self._reader.rungs} if self._reader.rungs else {}
+        self._feed(inputs.AdapterEnded(now_ms=self.now_ms(), error=error, evidence=evidence))
+        await self._over.wait()
+        await self._errands.end()
+
+    def _break(self, error: Exception) -> None:
+        """An error of ours must not leave an agent that nobody stops, nor a run that nobody can wait for."""
+        self._over_with(error)
+        self._journal.give_up(error)
+        self._reader.abandon()
+        self._over.set()
+        self._log_failure("run.broken", error)
+
+    def _over_with(self, error: Exception) -> None:
+        if self._outcome is None:
+            self._outcome = self._machine.torn_down(error)
 
     def _take(self, event: Event) -> bool:
         self._feed(inputs.Reported(now_ms=self._services.clock.now_ms(), event=event))
@@ -201,9 +204,9 @@ class RunActor:
 
     def _feed(self, input: inputs.Input) -> None:
         commands = self._machine.handle(input)
-        if self._journal.idle and self._tasks is not None and self._machine.unwritten:
+        if self._journal.idle and self._machine.unwritten:
             self._journal.idle = False
-            self._tasks.start_soon(self._flush)
+            self._errands.start(self._flush)
         for command in commands:
             self._carry_out(command)
 
@@ -212,30 +215,30 @@ class RunActor:
         self._feed(inputs.Stored(now_ms=self.now_ms(), count=count))
 
     def _carry_out(self, command: Command) -> None:
-        assert self._tasks is not None
+        start = self._errands.start
         match command:
             case ArmDeadline():
                 self._alarm.set(command.at_ms)
             case Answer():
                 self._give(command)
             case RunChecks():
-                self._tasks.start_soon(self._check, command)
+                start(partial(self._check, command))
             case AskApproval():
                 self._log("approval.requested", command.request.call, id=command.request.approval_id)
                 if self._approvals is not None:
-                    self._tasks.start_soon(self._ask, command.request, self._approvals)
+                    start(partial(self._ask, command.request, self._approvals))
             case DropApproval():
                 if self._approvals is not None:
                     self._approvals.drop(command.approval_id)
             case HurryRecord():
-                self._tasks.start_soon(self._hurry)
+                start(self._hurry)
             case RetryRecord():
-                self._tasks.start_soon(self._retry)
+                start(self._retry)
             case CancelAdapter():
                 self._log("run.cancelling", reason=command.reason)
-                self._tasks.start_soon(self._reader.cancel, self._services.clock)
+                start(partial(self._reader.cancel, self._services.clock))
             case Finish():
-                self._outcome = command.outcome
+                self._outcome = self._outcome or command.outcome
                 level, fields = log_line(command.outcome)
                 getattr(self._services.log, level)("run.finished", **self._ids, **fields)
                 self._over.set()
@@ -247,8 +250,7 @@ class RunActor:
 
     async def _flush(self) -> None:
         self._expect_answer()
-        with suppress(Exception):  # the machine knows how it failed
-            await contained(self._journal.flush)
+        await self._journal.flush()
         if self._silence is not None:
             self._silence.set(None)
 

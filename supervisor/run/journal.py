@@ -104,6 +104,11 @@ class Journal:
                 return silent
         return None
 
+    def give_up(self, error: Exception) -> None:
+        """Nothing more is to be written: whoever waits goes on."""
+        self.failure = error
+        self._wake()
+
     async def flush(self) -> None:
         """Write until nothing more comes, or until the store fails: then `failure` says how, and it is never
         `idle` again. Raises nothing of the store's but a cancel.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Sequence
 
 from proctor.policies.stream.events import Event
@@ -16,10 +15,11 @@ class KeptEvents:
     has it.
     """
 
-    __slots__ = ("_batches", "_bytes", "_count", "before")
+    __slots__ = ("_batches", "_bytes", "_count", "_gone", "before")
 
     def __init__(self) -> None:
-        self._batches: deque[tuple[Sequence[Event], int]] = deque()
+        self._batches: list[tuple[Sequence[Event], int]] = []  # a deque takes 0.7 KiB of each idle run
+        self._gone = 0
         self._bytes = 0
         self._count = 0
         self.before = 0
@@ -29,17 +29,25 @@ class KeptEvents:
         self._batches.append((events, size))
         self._count += len(events)
         self._bytes += size
-        while len(self._batches) > 1 and (self._bytes > MOST_BYTES or self._count - len(self._batches[0][0]) >= MOST):
-            gone, its_size = self._batches.popleft()
+        while len(self._batches) > self._gone + 1 and self._too_much():
+            gone, its_size = self._batches[self._gone]
+            self._batches[self._gone] = (), 0
+            self._gone += 1
             self._count -= len(gone)
             self._bytes -= its_size
             self.before += len(gone)
+        if self._gone > len(self._batches) // 2:  # many at a time
+            del self._batches[: self._gone]
+            self._gone = 0
+
+    def _too_much(self) -> bool:
+        return self._bytes > MOST_BYTES or self._count - len(self._batches[self._gone][0]) >= MOST
 
     def latest(self) -> tuple[Event, ...]:
         """Those that are kept, oldest first."""
         kept = [event for events, _ in self._batches for event in events]
         self.before += max(len(kept) - MOST, 0)
         latest = kept[-MOST:]
-        self._batches = deque([(latest, self._bytes)])
+        self._batches, self._gone = [(latest, self._bytes)], 0
         self._count = len(latest)
         return tuple(latest)

@@ -95,10 +95,15 @@ class ProviderReader:
         finally:
             if not self._ended.is_set():
                 self.rungs.append({"rung": "abandon"})
-                self._abandoned = True
-                self._client.cancel()
-                self._ended.set()
+                self.abandon()
             self._walking.set()
+
+    def abandon(self) -> None:
+        """Cancel the client and wait no longer than that takes."""
+        if self._ended is not None and self._client is not None:
+            self._abandoned = True
+            self._client.cancel()
+            self._ended.set()
 
     def _ladder(self) -> Sequence[Rung]:
         try:

@@ -7,7 +7,7 @@ swallows every cancel waits for good.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from contextvars import copy_context
 from typing import Any, Generic, TypeVar
 
@@ -21,33 +21,44 @@ T = TypeVar("T")
 
 RELEASE_S = 5.0
 """So long may code take to end once it was cancelled."""
-_left: set[Any] = set()
-"""What was told to end and has not: asyncio itself does not keep its tasks."""
+_tasks: set[Any] = set()
+"""Those that go on: asyncio itself does not keep its tasks."""
+
+
+def spawn(run: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    """Run a coroutine function in a task outside every group; it contains what it raises. No scope cancels it.
+
+    Lighter than a task of a group, which costs anyio two KiB on asyncio: there is one for each idle run.
+    """
+    if current_async_library() == "trio":
+        from trio.lowlevel import spawn_system_task
+
+        spawn_system_task(run, context=copy_context())
+    else:
+        task = asyncio.get_running_loop().create_task(run())
+        _tasks.add(task)
+        task.add_done_callback(_tasks.discard)
 
 
 class Apart(Generic[T]):
-    """Calls something at once; `done` is set when it has ended, with its `result` or `error`."""
+    """Calls something at once; `done` is set when it has ended, with its `result` or `error`, and `over` called."""
 
-    __slots__ = ("_call", "_scope", "_task", "done", "error", "result")
+    __slots__ = ("_call", "_over", "_scope", "done", "error", "result")
 
-    def __init__(self, call: Callable[[], Awaitable[T]]) -> None:
+    def __init__(
+        self, call: Callable[[], Awaitable[T]], *, over: Callable[[Apart[T]], None] = lambda _: None
+    ) -> None:
         self._call = call
+        self._over = over
         self._scope = anyio.CancelScope()
         self.done = Latch()
         self.result: T | None = None
         self.error: Exception | None = None
-        self._task: Any = None
-        if current_async_library() == "trio":
-            from trio.lowlevel import spawn_system_task
-
-            spawn_system_task(self._run, name=repr(call), context=copy_context())
-        else:
-            self._task = asyncio.get_running_loop().create_task(self._run())
+        spawn(self._run)
 
     def cancel(self) -> None:
         """Tell it to end."""
         if not self.done.is_set():
-            _left.add(self)
             self._scope.cancel()
 
     async def released(self, within_s: float) -> bool:
@@ -67,5 +78,5 @@ class Apart(Generic[T]):
         except BaseException as raised:
             self.error = own_error(raised)
         finally:
-            _left.discard(self)
             self.done.set()
+            self._over(self)
