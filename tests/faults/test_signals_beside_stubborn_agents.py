@@ -23,7 +23,7 @@ from proctor.adapters.cli.commands.agents.run import supervised
 from proctor.policies import Limits, Policy
 from proctor.policies.stream.events import MessageReceived
 from proctor.supervisor.ports.adapters import Rung
-from proctor.supervisor.run import apart
+from proctor.supervisor.run.foreign import apart
 from proctor.supervisor.testing import FakeAdapter
 
 apart.RELEASE_S = 0.1
