@@ -2,7 +2,8 @@
 
 python -m tests.mutation --minutes 10                  # of all areas, going on from where it stopped
 python -m tests.mutation gate limits --minutes 5       # of two
-python -m tests.mutation --again                       # those that survived, under all tests
+python -m tests.mutation --again                       # those that survived
+python -m tests.mutation --again --under tests/policies/test_differential.py      # and under which tests
 python -m tests.mutation --show 'policies/rules/counting/count.py ...'   # one mutant, as a difference
 """
 
@@ -15,15 +16,15 @@ import random
 import sys
 import tempfile
 import time
+from collections import Counter
+from datetime import date
 from pathlib import Path
 
 from .areas import AREAS, ROOT, area_of_modules
-from .arena import Arena, Fate, can_contain, seconds_of
+from .arena import Arena, can_contain
 from .mutants import Mutant, mutants
 from .results import PAGE, RESULTS, Result, equivalent, page_with, read_results, write_results
-
-QUICK = 3
-"""Lists of tests that a mutant meets at first; most are noticed by them in seconds."""
+from .trials import Trials, reach_of
 
 
 def main() -> int:
@@ -39,49 +40,47 @@ def main() -> int:
     present = {each.name for each in found}
     results = {n: r for n, r in read_results(given.results).items() if n in present or r.area not in areas}
     same = equivalent()
-    random.Random(given.seed).shuffle(found)
+    found = _in_turn(found, owners, random.Random(given.seed))
     survived = {n for n, r in results.items() if r.fate == "survived" and n not in same}
-    chosen = [each for each in found if (each.name in survived if given.again else each.name not in results)]
+    chosen = [each for each in found if given.only in each.name]
+    chosen = [each for each in chosen if (each.name in survived if given.again else each.name not in results)]
     with tempfile.TemporaryDirectory(prefix="proctor-mutants-") as folder:
-        runner = _Runner(Arena(Path(folder)), owners, quick=None if given.again else QUICK)
+        arena = Arena(Path(folder))
+        trials = Trials(arena, None, tests=given.under) if given.under else Trials(arena, reach_of(arena))
+        for each in found:
+            if each.name in results and results[each.name].by:
+                trials.learn(each, results[each.name].by)
         last = time.monotonic() + given.minutes * 60
         for mutant in chosen:
             if time.monotonic() > last:
                 break
-            fate = runner.fate(mutant)
-            results[mutant.name] = Result(owners[mutant.file], mutant.name, fate)
+            answer = trials.answer(mutant)
+            results[mutant.name] = Result(owners[mutant.file], mutant.name, answer.fate, answer.by)
             write_results(results.values(), given.results)
-            if fate == "survived" and mutant.name not in same:
+            if answer.fate == "survived" and mutant.name not in same:
                 print(f"SURVIVED {mutant.file}:{mutant.line} {mutant.name}", flush=True)
+        trials.close()
     if given.results == RESULTS:
-        PAGE.write_text(page_with(PAGE.read_text(), results.values()))
+        PAGE.write_text(page_with(PAGE.read_text(), results.values(), same, f"{date.today():%Y-%m-%d}"))
     left = [n for n, r in results.items() if r.fate == "survived" and n not in same]
     print(f"{len(results)} of {len(found)} run, {len(left)} survived")
     return 1 if left else 0
 
 
-class _Runner:
-    """Runs mutants under the tests of their areas, until some notice: under the `quick` lists of them, or all."""
-
-    def __init__(self, arena: Arena, owners: dict[str, str], *, quick: int | None) -> None:
-        self._quick = quick
-        self._arena = arena
-        self._owners = owners
-        self._limits: dict[tuple[str, ...], float] = {}
-
-    def fate(self, mutant: Mutant) -> Fate:
-        area = AREAS[self._owners[mutant.file]]
-        for tests in area.tests[: self._quick]:
-            if tests not in self._limits:
-                self._limits[tests] = 20 + 2 * seconds_of(self._arena, tests)
-            fate = self._arena.fate(mutant.file, mutant.text(), tests, self._limits[tests])
-            if fate != "survived":
-                return fate
-        return "survived"
-
-
 def _mutants(module: str) -> list[Mutant]:
     return list(mutants(module, (ROOT / module).read_text()))
+
+
+def _in_turn(found: list[Mutant], owners: dict[str, str], order: random.Random) -> list[Mutant]:
+    """One of each area after another, drawn by chance: however many are run, they are a sample of every area."""
+    order.shuffle(found)
+    drawn: Counter[str] = Counter()
+    turns: dict[str, int] = {}
+    for each in found:
+        area = owners[each.file]
+        turns[each.name] = drawn[area]
+        drawn[area] += 1
+    return sorted(found, key=lambda each: turns[each.name])
 
 
 def _show(found: list[Mutant], name: str) -> int:
@@ -98,7 +97,9 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("areas", nargs="*", choices=[*AREAS, []], help="all of them if none is named")
     parser.add_argument("--minutes", type=float, default=10, help="no mutant is begun after that")
     parser.add_argument("--seed", type=int, default=1, help="the order in which they are taken")
-    parser.add_argument("--again", action="store_true", help="those that survived, under all tests of their areas")
+    parser.add_argument("--again", action="store_true", help="those that survived")
+    parser.add_argument("--only", metavar="TEXT", default="", help="those whose name contains this")
+    parser.add_argument("--under", metavar="PATH", nargs="+", help="under all of these tests")
     parser.add_argument("--results", type=Path, default=RESULTS, help="where results are kept")
     parser.add_argument("--show", metavar="NAME", help="show the mutants whose name contains this")
     return parser.parse_args()

@@ -1,33 +1,28 @@
-"""Where one mutant runs at a time: a copy of the product, and a process namespace that ends with the run."""
+"""A copy of the product in which one module at a time is another, and the process namespace its tests run in."""
 
 from __future__ import annotations
 
 import os
 import shutil
-import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final, Literal, TypeAlias
+from typing import Final
 
 from proctor.adapters.kit.processes.guarded import guarded
 
 from .areas import ROOT
 
-Fate: TypeAlias = Literal["killed", "hung", "survived"]
-
 FOLDERS: Final = ("policies", "supervisor", "adapters")
-_CONTAINED: Final = ("unshare", "-rpf", "--mount-proc", "--kill-child")
-_NOT_NEEDED: Final = ("cacheprovider", "langsmith_plugin")
-_PYTEST: Final = ("-m", "pytest", "-q", "-x", "--tb=no", "-rN", *(f"-pno:{name}" for name in _NOT_NEEDED))
-_MEMORY_BYTES: Final = 4 << 30
+CONTAINED: Final = ("unshare", "-rpf", "--mount-proc", "--kill-child")
+_NOT_NEEDED: Final = ("cacheprovider", "langsmith_plugin", "xdist")
+_PYTEST: Final = ("-m", "pytest", "-q", "-x", "--tb=no", "-rN", "-o", "addopts=--import-mode=importlib")
 
 
 class Arena:
-    """A copy of the product in which one module at a time is another.
+    """A copy of the product.
 
     A mutant of the process tree ends every process that it can see: in a namespace of its own that is itself.
     """
@@ -39,27 +34,42 @@ class Arena:
         for name in FOLDERS:
             shutil.copytree(ROOT / name, self._package / name, ignore=ignored)
         shutil.copy(ROOT / "adapters" / "package" / "__init__.py", self._package)
-        self._environment = {**os.environ, "PYTHONPATH": str(folder), "CI": "true"}
+        temporary = folder / "tmp"
+        temporary.mkdir()
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+        self._environment = kept | {"PYTHONPATH": str(folder), "CI": "true", "TMPDIR": str(temporary)}
         self._edits = 0
 
-    def passes(self, tests: Sequence[str], limit_s: float) -> bool:
-        """Whether the tests pass on the product as it stands in the arena; also writes its byte code."""
-        return self._run(tests, limit_s) == "survived"
+    def path(self, module: str) -> Path:
+        """Where the copy of a module is, given its path in the repository."""
+        return self._package / module
 
-    def fate(self, module: str, text: str, tests: Sequence[str], limit_s: float) -> Fate:
-        """What becomes of a mutant under these tests.
+    def pytest(self, *arguments: str, env: dict[str, str], pipes: Sequence[int] = ()) -> subprocess.Popen[bytes]:
+        """Start pytest over the copy, in a process namespace that ends with it and with us.
 
         Args:
-            module: the path of its module in the repository.
-            text: the module's text with the change.
-            tests: in their order.
-            limit_s: seconds of processor time they may take, and twice as many by the clock.
+            arguments: in addition to ours.
+            env: variables in addition to ours.
+            pipes: descriptors that it inherits.
         """
-        with self._edited(self._package / module, text):
-            return self._run(tests, limit_s)
+        environment = self._environment | env
+        plugins = [f"-pno:{name}" for name in _NOT_NEEDED]
+        inner = [*CONTAINED, sys.executable, *_PYTEST, *plugins, *arguments]
+        return subprocess.Popen(
+            guarded(inner, cwd=ROOT, env=environment),
+            cwd=ROOT,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=None if "PROCTOR_MUTANTS_LOUD" in os.environ else subprocess.DEVNULL,
+            stderr=None if "PROCTOR_MUTANTS_LOUD" in os.environ else subprocess.DEVNULL,
+            start_new_session=True,
+            pass_fds=tuple(pipes),
+        )
 
     @contextmanager
-    def _edited(self, path: Path, text: str) -> Iterator[None]:
+    def edited(self, module: str, text: str) -> Iterator[None]:
+        """The copy with another text for one module: what is imported from now on is that."""
+        path = self.path(module)
         kept, stat = path.read_bytes(), path.stat()
         self._edits += 1
         path.write_text(text)
@@ -70,39 +80,8 @@ class Arena:
             path.write_bytes(kept)
             os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
 
-    def _run(self, tests: Sequence[str], limit_s: float) -> Fate:
-        environment = self._environment | ({"PYTHONDONTWRITEBYTECODE": "1"} if self._edits else {})
-        limited = f'ulimit -t {int(limit_s)} -v {_MEMORY_BYTES >> 10}; exec "$@"'
-        inner = ["sh", "-c", limited, "sh", sys.executable, *_PYTEST, *tests]
-        command = guarded([*_CONTAINED, *inner], cwd=ROOT, env=environment)  # it ends with us
-        with subprocess.Popen(
-            command,
-            cwd=ROOT,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        ) as running:
-            try:
-                code = running.wait(limit_s * 2)
-            except subprocess.TimeoutExpired:
-                running.kill()  # and with it the namespace
-                return "hung"
-        if code in (-signal.SIGXCPU, 128 + signal.SIGXCPU, -signal.SIGKILL, 128 + signal.SIGKILL):
-            return "hung"
-        return "survived" if code == 0 else "killed"
-
 
 def can_contain() -> bool:
     """Whether this machine lets us make process namespaces."""
-    found = shutil.which(_CONTAINED[0])
-    return found is not None and subprocess.run([*_CONTAINED, "true"], check=False).returncode == 0
-
-
-def seconds_of(arena: Arena, tests: Sequence[str]) -> float:
-    """How long the tests take on the product itself, by the clock. Raises RuntimeError if they fail there."""
-    start = time.monotonic()
-    if not arena.passes(tests, 600):
-        raise RuntimeError(f"these fail without a mutant: {' '.join(tests)}")
-    return time.monotonic() - start
+    found = shutil.which(CONTAINED[0])
+    return found is not None and subprocess.run([*CONTAINED, "true"], check=False).returncode == 0

@@ -43,10 +43,21 @@ class Mutant(msgspec.Struct, frozen=True):
         again = f" #{self.again + 1}" if self.again else ""
         return f"{self.file} {self.where}: {self.was} -> {self.now}{again}"
 
+    @property
+    def lines(self) -> range:
+        """The lines of what is changed; of a condition alone, where that is turned round or never holds."""
+        node = self.change[1]
+        end = node.test if isinstance(node, ast.If) else node
+        return range(self.line, (getattr(end, "end_lineno", None) or self.line) + 1)
+
+    def trees(self) -> tuple[ast.Module, ast.Module]:
+        """The module's syntax tree, and the same with the change."""
+        tree, old, new = self.change
+        return tree, ast.fix_missing_locations(_Replacing(old, new).visit(tree))
+
     def text(self) -> str:
         """The module's text with the change."""
-        tree, old, new = self.change
-        return ast.unparse(ast.fix_missing_locations(_Replacing(old, new).visit(tree)))
+        return ast.unparse(self.trees()[1])
 
 
 def mutants(file: str, text: str) -> Iterator[Mutant]:
@@ -128,7 +139,7 @@ def _of_expression(node: ast.expr) -> Iterator[ast.AST]:
     elif isinstance(node, ast.IfExp) and not isinstance(node.body, ast.JoinedStr):
         yield _changed(node, body=node.orelse, orelse=node.body)
     elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _CALLED:
-        yield _changed(node, func=ast.Name(_CALLED[node.func.id]))
+        yield _changed(node, func=ast.Name(_CALLED[node.func.id], ast.Load()))
     elif isinstance(node, ast.Constant):
         yield from _of_constant(node.value)
 

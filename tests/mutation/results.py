@@ -3,28 +3,29 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from pathlib import Path
 from typing import Final
 
 import msgspec
 import yaml
 
-from .areas import AREAS
-from .arena import Fate
+from .areas import AREAS, ROOT
+from .serving import Fate
 
-RESULTS: Final = Path(__file__).with_name("results.jsonl")
+RESULTS: Final = ROOT / ".mutants" / "results.jsonl"
 EQUIVALENT: Final = Path(__file__).with_name("equivalent.yaml")
-PAGE: Final = Path(__file__).parents[2] / "docs" / "mutants.md"
+PAGE: Final = ROOT / "docs" / "mutants.md"
 _BEGIN, _END = "<!-- results -->\n", "<!-- end of results -->"
 
 
 class Result(msgspec.Struct, frozen=True):
-    """One mutant, by its name, and its fate."""
+    """One mutant, by its name, its fate, and the test that noticed it."""
 
     area: str
     mutant: str
     fate: Fate
+    by: str = ""
 
 
 def read_results(path: Path = RESULTS) -> dict[str, Result]:
@@ -38,6 +39,7 @@ def read_results(path: Path = RESULTS) -> dict[str, Result]:
 def write_results(results: Iterable[Result], path: Path = RESULTS) -> None:
     """Keep these, sorted."""
     rows = sorted(results, key=lambda result: (list(AREAS).index(result.area), result.mutant))
+    path.parent.mkdir(exist_ok=True)
     path.write_bytes(b"".join(msgspec.json.encode(row) + b"\n" for row in rows))
 
 
@@ -49,22 +51,23 @@ def equivalent() -> dict[str, str]:
     return {each["mutant"]: each["because"] for each in found}
 
 
-def table(results: Iterable[Result]) -> str:
-    """How many of each area were run, and what became of them."""
-    same = equivalent()
+def table(results: Iterable[Result], same: Container[str]) -> str:
+    """How many of each area were run, and what became of them; `same` are those known to change nothing."""
     counts: dict[str, Counter[str]] = {name: Counter() for name in AREAS}
     for result in results:
         fate = "equivalent" if result.fate == "survived" and result.mutant in same else result.fate
         counts[result.area][fate] += 1
     counts["all"] = sum(counts.values(), Counter())
-    rows = ["| area | run | killed | hung | equivalent | survived |", "|---|---:|---:|---:|---:|---:|"]
+    rows = ["| area | run | killed | hung | equivalent | survived | noticed |", "|---|---:|---:|---:|---:|---:|---:|"]
     for name, count in counts.items():
         cells = (count.total(), *(count[fate] for fate in ("killed", "hung", "equivalent", "survived")))
-        rows.append(f"| {name} | {' | '.join(map(str, cells))} |")
+        noticed, all_that_can_be = count["killed"] + count["hung"], count.total() - count["equivalent"]
+        share = f"{100 * noticed / all_that_can_be:.1f} %" if all_that_can_be else "-"
+        rows.append(f"| {name} | {' | '.join(map(str, cells))} | {share} |")
     return "\n".join(rows) + "\n"
 
 
-def page_with(page: str, results: Iterable[Result]) -> str:
-    """The page with the table of these results in its place."""
+def page_with(page: str, results: Iterable[Result], same: Container[str], day: str) -> str:
+    """The page with the table of these results, as of a day, in its place."""
     before, rest = page.split(_BEGIN)
-    return f"{before}{_BEGIN}{table(results)}{_END}{rest.split(_END)[1]}"
+    return f"{before}{_BEGIN}As of {day}:\n\n{table(results, same)}{_END}{rest.split(_END)[1]}"

@@ -2,15 +2,34 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.mutation.areas import AREAS, ROOT, area_of_modules
-from tests.mutation.arena import Arena, can_contain
+from tests.mutation.areas import AREAS, QUICK, ROOT, area_of_modules, modules_of
+from tests.mutation.arena import CONTAINED, Arena, can_contain
 from tests.mutation.mutants import mutants
-from tests.mutation.results import PAGE, equivalent, page_with, read_results
+from tests.mutation.patching import changed_code, functions_below, put
+from tests.mutation.results import Result, page_with
+from tests.mutation.trials import Trials
 
+needs_namespaces = pytest.mark.skipif(not can_contain(), reason="needs Linux and `unshare` without privileges")
+MODULES = ("policies/monitor/usage/prices.py", "policies/monitor/usage/tokens.py")
+TESTS_OF_PRICES = (
+    "tests/policies/test_limits.py::test_the_users_table_prices_tokens_with_cached_and_reasoning_rates",
+    "tests/policies/test_limits.py::test_an_unknown_price_skips_the_limit_and_says_so",
+)
+PROGRAM = """
+import os, signal
+from tests.mutation.container import contained
+def work():
+    {work}
+    os._exit(0)
+print(contained(work, limit_s=1, scratch={scratch!r}))
+"""
 TEXT = '''
 from x import y
 NAMES: TypeAlias = "A | B"
@@ -54,37 +73,67 @@ def test_each_mutant_is_one_change_of_the_module() -> None:
 
 def test_every_module_of_an_area_is_there_and_so_are_its_tests() -> None:
     """A pattern that matches nothing would leave something out unseen."""
-    missing = [pattern for area in AREAS.values() for pattern in area.files if not list(ROOT.glob(pattern))]
-    missing += [
-        test for area in AREAS.values() for tests in area.tests for test in tests if not (ROOT / test).exists()
-    ]
+    missing = [pattern for area in AREAS.values() for pattern in area if not list(ROOT.glob(pattern))]
+    missing += [test for test in QUICK if test[0] != "-" and not (ROOT / test).exists()]
 
     assert missing == []
     assert set(area_of_modules().values()) == set(AREAS)
+    assert all(modules_of(area) for area in AREAS)
 
 
-def test_the_page_has_the_results() -> None:
-    """`python -m tests.mutation` writes them."""
-    page = PAGE.read_text()
+def test_a_function_that_exists_takes_a_mutant_in_and_what_runs_at_import_does_not() -> None:
+    """A closure made before, too; a default is of the import."""
+    text = "def make(limit=1):\n    def inside(n):\n        return n > limit\n    return inside\nmade = make()\n"
+    space: dict[str, Any] = {}
+    exec(compile(text, "m.py", "exec"), space)
+    by_change = {(each.was, each.now): each for each in mutants("m.py", text)}
+    codes = changed_code(*by_change["n > limit", "n >= limit"].trees(), "m.py")
 
-    assert page_with(page, read_results().values()) == page
+    assert codes is not None
+    assert put(codes, functions_below("m.py"))
+    assert (space["made"](1), space["make"](2)(2)) == (True, True)
+    assert changed_code(*by_change["1", "2"].trees(), "m.py") is None
 
 
-def test_what_is_called_equivalent_survived() -> None:
-    """A reason for what a test notices would be wrong."""
-    results = read_results()
+def test_the_page_has_counts_by_area_and_the_share_that_was_noticed() -> None:
+    """What is hung was noticed; what is known to change nothing is not counted."""
+    fates = (*["killed"] * 8, "hung", "survived")
+    results = [Result("gate", f"m{n}", fate, "") for n, fate in enumerate(fates)]
 
-    assert [name for name in equivalent() if name not in results or results[name].fate != "survived"] == []
+    page = page_with("a\n<!-- results -->\nold\n<!-- end of results -->\nb\n", results, {"m9": "why"}, "2026-01-02")
+
+    assert "| gate | 10 | 8 | 1 | 1 | 0 | 100.0 % |" in page
+    assert "2026-01-02" in page
+    assert "old" not in page
 
 
-@pytest.mark.skipif(not can_contain(), reason="needs Linux and `unshare` without privileges")
-def test_a_mutant_is_noticed_and_the_product_is_as_it_was_after_it(tmp_path: Path) -> None:
-    """A module without its one function, under its tests; then the same tests without the mutant; one without end."""
-    arena = Arena(tmp_path)
-    tests = ("tests/policies/test_ids.py",)
-    module = "policies/stack/ids.py"
-    broken = (ROOT / module).read_text() + "\nrule_ids = None\n"
+@needs_namespaces
+def test_mutants_are_noticed_one_after_another_and_none_is_left_for_the_next(tmp_path: Path) -> None:
+    """In functions that exist and, for a constant, in a module imported anew."""
+    made = {(each.was, each.now): each for name in MODULES for each in mutants(name, (ROOT / name).read_text())}
+    trials = Trials(Arena(tmp_path), None, tests=TESTS_OF_PRICES)
+    try:
+        noticed = trials.answer(made["usd / 1000000", "usd * 1000000"])
+        harmless = trials.answer(made["1000", "1001"])
+        at_import = trials.answer(made["'input_tokens'", "'input_tokens_'"])
+        failing = trials.failing(TESTS_OF_PRICES)
+    finally:
+        trials.close()
 
-    assert arena.fate(module, broken, tests, 60) == "killed"
-    assert arena.passes(tests, 60)
-    assert arena.fate(module, "while True: pass\n", tests, 2) == "hung"
+    assert (noticed.fate, noticed.by) == ("killed", TESTS_OF_PRICES[0])
+    assert (harmless.fate, at_import.fate) == ("survived", "killed")
+    assert failing == []
+
+
+@needs_namespaces
+@pytest.mark.parametrize(
+    ("work", "code"),
+    [("os._exit(7)", "7"), ("os.fork() or signal.pause(); os.kill(-1, 9)", "0"), ("signal.pause()", "None")],
+)
+def test_what_a_mutant_does_to_processes_stays_in_its_namespace(work: str, code: str, tmp_path: Path) -> None:
+    """It may end all that it sees, which is what it started, or never end."""
+    program = PROGRAM.format(work=work, scratch=str(tmp_path))
+
+    ended = subprocess.run([*CONTAINED, sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True)
+
+    assert ended.stdout == f"{code}\n", ended.stderr
