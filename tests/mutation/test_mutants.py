@@ -97,8 +97,8 @@ def test_a_function_that_exists_takes_a_mutant_in_and_what_runs_at_import_does_n
 
 def test_the_page_has_counts_by_area_and_the_share_that_was_noticed() -> None:
     """What is hung was noticed; what is known to change nothing is not counted."""
-    fates = (*["killed"] * 8, "hung", "survived")
-    results = [Result("gate", f"m{n}", fate, "") for n, fate in enumerate(fates)]
+    results = [Result("gate", f"m{n}", "killed") for n in range(8)]
+    results += [Result("gate", "m8", "hung"), Result("gate", "m9", "survived")]
 
     page = page_with("a\n<!-- results -->\nold\n<!-- end of results -->\nb\n", results, {"m9": "why"}, "2026-01-02")
 
