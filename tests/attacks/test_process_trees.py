@@ -44,6 +44,12 @@ def sleepers(seconds: int) -> list[int]:
     ]
 
 
+def seen(word: str) -> bool:
+    """Whether a process has the word in its command line, in one of many looks: one may miss what changes."""
+    lines = (process.info["cmdline"] or [] for _ in range(20) for process in psutil.process_iter(["cmdline"]))
+    return any(word in line for line in lines)
+
+
 async def until(holds: Callable[[], bool]) -> None:
     """Wait until something holds of real processes."""
     with anyio.fail_after(PATIENCE_S):
@@ -91,6 +97,43 @@ async def test_what_hides_without_end_is_ended(tmp_path: Path) -> None:
     await commands.end()
 
     assert sleepers(71003) == []
+
+
+HOPS = """
+import os, sys
+
+hops, then, *sessions = sys.argv[1:]
+for _ in range(int(hops)):  # each child goes on where its parent ends
+    if os.fork():
+        os._exit(0)
+    if sessions:
+        os.setsid()
+os.execvp("sleep", ["sleep", then])
+"""
+
+
+async def test_what_changes_its_process_is_not_taken_for_gone(tmp_path: Path) -> None:
+    """A list of the processes may show none of them; the last lives until the run ends."""
+    commands = Subprocesses("run")
+
+    await commands.run([sys.executable, "-c", HOPS, "300", "71006"], cwd=tmp_path)
+    await until(lambda: sleepers(71006) != [])
+    await commands.end()
+
+    assert sleepers(71006) == []
+
+
+@pytest.mark.parametrize("sessions", [[], ["each in a session of its own"]], ids=["one group", "own sessions"])
+async def test_what_changes_its_process_without_end_is_ended(tmp_path: Path, sessions: list[str]) -> None:
+    """It is gone before it is looked at, and has left nothing that would have marked the next one."""
+    commands = Subprocesses("run")
+    hopping = ["env", "-i", sys.executable, "-c", HOPS, "1000000000", "71007", *sessions]
+
+    await commands.run(hopping, cwd=tmp_path)
+    await until(lambda: seen("71007"))
+    await commands.end()
+
+    assert not seen("71007")
 
 
 @pytest.mark.parametrize("hiding", HIDING)

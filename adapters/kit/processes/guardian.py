@@ -12,10 +12,13 @@ import os
 import select
 import signal
 import sys
+import time
 
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
 POLL_S = 0.25
+PAUSE_S = 0.002
+END_S = 5.0
 NO_PIPE = -1
 
 
@@ -34,12 +37,12 @@ def main(status_fd: int, command: list[str]) -> int:
     status = None
     told = False
     while True:
-        status = _reap(child) if status is None else _reap(-1, status)
+        status, alone = _reap(child, status)
         if status is not None and not told and status_fd != NO_PIPE:
             told = _tell(status_fd, status)
         if (status is not None and status_fd == NO_PIPE) or os.getppid() != parent or _hung_up(status_fd):
             break
-        if status is not None and not descendants():
+        if alone:
             break
         if signal.SIGTERM in _sleep(waking) and status is None and status_fd == NO_PIPE:
             _send(child, signal.SIGTERM)  # a library that started us as its client asks the client to end
@@ -47,33 +50,40 @@ def main(status_fd: int, command: list[str]) -> int:
     return _repeat(status) if status is not None else 1
 
 
-def descendants() -> list[int]:
-    """The processes below this one that are no zombies."""
-    parents = {}
+def end_descendants() -> None:
+    """Stop all of them, until a look finds nothing new, and kill them then; again, until this process is alone.
+
+    What is left after `END_S` seconds is left behind: it hangs in the system and does not die of being killed, or
+    it moves to a new process and a new session faster than it is found.
+    """
+    deadline = time.monotonic() + END_S
+    while not _reap()[1] and time.monotonic() < deadline:
+        stopped: dict[int, int] = {}
+        while fresh := {pid: group for pid, group in _descendants().items() if pid not in stopped}:
+            stopped |= fresh
+            _send_all(fresh, signal.SIGSTOP)
+        _send_all(stopped, signal.SIGKILL)
+        time.sleep(PAUSE_S)
+
+
+def _descendants() -> dict[int, int]:
+    """The processes below this one that are no zombies, each with its group.
+
+    One that was started while this was looking may be missing.
+    """
+    found: dict[int, tuple[int, int, bytes]] = {}
     for name in os.listdir("/proc"):
         if name.isdigit():
             try:
                 with open(f"/proc/{name}/stat", "rb") as stat:
-                    state, parent = stat.read().rpartition(b")")[2].split()[:2]
+                    state, parent, group = stat.read().rpartition(b")")[2].split()[:3]
             except OSError:
                 continue
-            parents[int(name)] = (int(parent), state)
-    found = [os.getpid()]
-    for pid in found:
-        found.extend(other for other, (parent, _) in parents.items() if parent == pid)
-    return [pid for pid in found[1:] if parents[pid][1] != b"Z"]
-
-
-def end_descendants() -> None:
-    """Stop all of them, until a look finds nothing new, and kill them then."""
-    stopped: set[int] = set()
-    while fresh := set(descendants()) - stopped:
-        stopped |= fresh
-        for pid in fresh:
-            _send(pid, signal.SIGSTOP)
-    for pid in stopped:
-        _send(pid, signal.SIGKILL)
-    _reap(-1, 0)
+            found[int(name)] = (int(parent), int(group), state)
+    below = [os.getpid()]
+    for pid in below:
+        below.extend(other for other, (parent, _, _) in found.items() if parent == pid)
+    return {pid: found[pid][1] for pid in below[1:] if found[pid][2] != b"Z"}
 
 
 def _start(command: list[str], status_fd: int) -> int:
@@ -100,15 +110,19 @@ def _let_go_of_streams() -> None:
         os.dup2(null, number)
 
 
-def _reap(child: int, status: int | None = None) -> int | None:
-    """Take in what has ended; the status of the command, once it is known."""
+def _reap(child: int = 0, status: int | None = None) -> tuple[int | None, bool]:
+    """Take in what has ended: the status of the command, once it is known, and whether nothing is left below.
+
+    Only the system knows the latter at one moment. A list of the processes does not show one that was started
+    by another while the list was read, and whose parent had ended when it came to that.
+    """
     while True:
         try:
             pid, ended = os.waitpid(-1, os.WNOHANG)
         except ChildProcessError:
-            return status
+            return status, True
         if pid == 0:
-            return status
+            return status, False
         if pid == child:
             status = ended
 
@@ -143,9 +157,16 @@ def _repeat(status: int) -> int:
     return 128 - code
 
 
-def _send(pid: int, number: int) -> None:
+def _send_all(processes: dict[int, int], number: int) -> None:
+    """Send a signal to processes and their groups: a group gets it at one moment, whoever is born in it then."""
+    groups = set(processes.values()) - {0, os.getpgrp()}
+    for target in [*(-group for group in groups), *processes]:
+        _send(target, number)
+
+
+def _send(target: int, number: int) -> None:
     try:
-        os.kill(pid, number)
+        os.kill(target, number)
     except OSError:
         return
 

@@ -16,6 +16,7 @@ import signal
 import sys
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import Any, Final, TypeVar
 
 import anyio
@@ -24,6 +25,7 @@ import psutil
 
 from proctor.supervisor.ports.adapters import Rung
 
+from . import guardian
 from .guarded import GUARDS
 from .trace_context import trace_environment
 
@@ -33,6 +35,7 @@ CALL_MARK: Final = "PROCTOR_CALL"
 """The same for one call of the run, where calls are processes of their own."""
 
 T = TypeVar("T")
+_LOOK_AGAIN_S: Final = 0.2
 _POSIX: Final = os.name == "posix"
 _GONE = (psutil.NoSuchProcess, psutil.ZombieProcess)
 
@@ -112,11 +115,13 @@ class ProcessTree:
 
         Evidence names what was killed and, if the bound passed or the system refused, what survived.
         """
-        deadline = time.monotonic() + bound_s
+        start = time.monotonic()
+        deadline = start + bound_s
         killed: dict[int, None] = {}
         while True:
-            killed.update(dict.fromkeys(await self._in_thread(self._freeze_and_kill)))
-            await self._wait_until(deadline)
+            patient = time.monotonic() < start + bound_s / 2
+            killed.update(dict.fromkeys(await self._in_thread(partial(self._freeze_and_kill, patient))))
+            await self._wait_until(min(deadline, time.monotonic() + _LOOK_AGAIN_S))
             if time.monotonic() >= deadline or not await self._looked():
                 return self._evidence("killed", killed)
 
@@ -177,18 +182,29 @@ class ProcessTree:
         except (OSError, psutil.Error):
             return False
 
-    def _freeze_and_kill(self) -> list[int]:
-        # a stopped process cannot fork: once a look finds nothing new to stop, the tree is complete
+    def _freeze_and_kill(self, patient: bool) -> list[int]:
+        """One round: what was killed.
+
+        A stopped process cannot fork. So once a look finds nothing new to stop, the tree is complete, but for a
+        process that was started during the last look by one that ended then. A guardian, whose child that one
+        becomes, ends it and then itself: it is killed only when it has not done so in time.
+        """
         frozen: set[psutil.Process] = set()
+        spared: set[psutil.Process] = set()
         while True:
             self._look()
-            fresh = [p for p in self._known if p not in frozen and _runs(p)]
+            fresh = [p for p in self._known if p not in frozen and p not in spared and _runs(p)]
+            if patient:
+                spared.update(p for p in fresh if _is_guardian(p))
+                fresh = [p for p in fresh if p not in spared]
             if not fresh:
                 break
             frozen.update(fresh)
             if _POSIX:
                 for process in fresh:
                     _signal(process, signal.SIGSTOP)
+                for process in spared:
+                    _signal(process, signal.SIGCONT)  # whoever stopped it
         return [process.pid for process in self._known if process in frozen and _kill(process)]
 
 
@@ -264,6 +280,18 @@ def _runs(process: psutil.Process) -> bool:
         return False
     except psutil.Error:
         return True
+
+
+def _is_guardian(process: psutil.Process) -> bool:
+    """A guardian, and not its child that is about to become the command."""
+    try:
+        line = process.cmdline()
+        if guardian.__file__ not in line[:4]:
+            return False
+        parent = process.parent()
+        return parent is None or parent.cmdline() != line
+    except psutil.Error:
+        return False
 
 
 def _signal(process: psutil.Process, number: int) -> bool:
