@@ -127,7 +127,7 @@ async def test_what_changes_its_process_is_not_taken_for_gone(tmp_path: Path) ->
 async def test_what_changes_its_process_without_end_is_ended(tmp_path: Path, sessions: list[str]) -> None:
     """It is gone before it is looked at, and has left nothing that would have marked the next one."""
     commands = Subprocesses("run")
-    hopping = ["env", "-i", sys.executable, "-c", HOPS, "1000000000", "71007", *sessions]
+    hopping = ["env", "-i", sys.executable, "-c", HOPS, "20000", "71007", *sessions]
 
     await commands.run(hopping, cwd=tmp_path)
     await until(lambda: seen("71007"))

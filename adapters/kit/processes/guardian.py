@@ -18,7 +18,7 @@ PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
 POLL_S = 0.25
 PAUSE_S = 0.002
-END_S = 5.0
+END_S = 10.0
 NO_PIPE = -1
 
 
@@ -59,31 +59,35 @@ def end_descendants() -> None:
     deadline = time.monotonic() + END_S
     while not _reap()[1] and time.monotonic() < deadline:
         stopped: dict[int, int] = {}
-        while fresh := {pid: group for pid, group in _descendants().items() if pid not in stopped}:
+        while fresh := {pid: group for pid, group in _stopped().items() if pid not in stopped}:
             stopped |= fresh
-            _send_all(fresh, signal.SIGSTOP)
         _send_all(stopped, signal.SIGKILL)
         time.sleep(PAUSE_S)
 
 
-def _descendants() -> dict[int, int]:
-    """The processes below this one that are no zombies, each with its group.
+def _stopped() -> dict[int, int]:
+    """Stop the processes below this one; each that is no zombie with its group.
 
-    One that was started while this was looking may be missing.
+    One that was started while this was looking may be missing. The newest are looked at first, and a child is
+    stopped at once: one that lives only to start the next is gone a moment later.
     """
+    own = os.getpid()
     found: dict[int, tuple[int, int, bytes]] = {}
-    for name in os.listdir("/proc"):
-        if name.isdigit():
-            try:
-                with open(f"/proc/{name}/stat", "rb") as stat:
-                    state, parent, group = stat.read().rpartition(b")")[2].split()[:3]
-            except OSError:
-                continue
-            found[int(name)] = (int(parent), int(group), state)
-    below = [os.getpid()]
+    for pid in sorted((int(name) for name in os.listdir("/proc") if name.isdigit()), reverse=True):
+        try:
+            with open(f"/proc/{pid}/stat", "rb", buffering=0) as stat:
+                state, parent, group = stat.read(512).rpartition(b")")[2].split()[:3]
+        except OSError:
+            continue
+        found[pid] = (int(parent), int(group), state)
+        if int(parent) == own:
+            _send_all({pid: int(group)}, signal.SIGSTOP)
+    below = [own]
     for pid in below:
         below.extend(other for other, (parent, _, _) in found.items() if parent == pid)
-    return {pid: found[pid][1] for pid in below[1:] if found[pid][2] != b"Z"}
+    stopped = {pid: found[pid][1] for pid in below[1:] if found[pid][2] != b"Z"}
+    _send_all(stopped, signal.SIGSTOP)
+    return stopped
 
 
 def _start(command: list[str], status_fd: int) -> int:

@@ -187,16 +187,16 @@ class ProcessTree:
 
         A stopped process cannot fork. So once a look finds nothing new to stop, the tree is complete, but for a
         process that was started during the last look by one that ended then. A guardian, whose child that one
-        becomes, ends it and then itself: it is killed only when it has not done so in time.
+        becomes, ends it and then itself. A root that is one is never killed; another process that looks like one
+        only when it has not ended in time.
         """
         frozen: set[psutil.Process] = set()
         spared: set[psutil.Process] = set()
         while True:
             self._look()
             fresh = [p for p in self._known if p not in frozen and p not in spared and _runs(p)]
-            if patient:
-                spared.update(p for p in fresh if _is_guardian(p))
-                fresh = [p for p in fresh if p not in spared]
+            spared.update(p for p in fresh if (patient or p in self._roots) and _is_guardian(p))
+            fresh = [p for p in fresh if p not in spared]
             if not fresh:
                 break
             frozen.update(fresh)
