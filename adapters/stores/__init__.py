@@ -1,6 +1,7 @@
 """Stores: where the record of sessions is kept.
 
     sqlite      one file, durable, any number of processes on one machine
+    postgres    a PostgreSQL database, durable, any number of machines (extra `postgres`)
 
 `MemoryStore`, the one without a file, is the supervisor's own. Each is imported when it is used.
 """
@@ -12,9 +13,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from proctor.supervisor.store.memory import MemoryStore
 
+    from .postgres import PostgresStore
     from .sqlite import SQLiteStore
 
-__all__ = ["MemoryStore", "SQLiteStore"]
+__all__ = ["MemoryStore", "PostgresStore", "SQLiteStore"]
 
 
 def __getattr__(name: str) -> Any:
@@ -22,6 +24,10 @@ def __getattr__(name: str) -> Any:
         from proctor.supervisor.store.memory import MemoryStore
 
         return MemoryStore
+    if name == "PostgresStore":
+        from .postgres import PostgresStore
+
+        return PostgresStore
     if name == "SQLiteStore":
         from .sqlite import SQLiteStore
 
@@ -35,6 +41,7 @@ def __dir__() -> list[str]:
 
 ROOMS = (
     "audit",  # whether a record is what was written, and all of it
+    "postgres",  # a PostgreSQL database, any number of machines
     "sqlite",  # one file, any number of processes on one machine
 )
 """Top first: each imports only those below it."""

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 import pytest
+from postgres_server import needs_postgres, new_schema
 
+<<<<<<< HEAD
 from proctor.adapters.stores import MemoryStore, SQLiteStore
 from proctor.supervisor.ports.adapters import Store
+=======
+from proctor.adapters.stores import MemoryStore, PostgresStore, SQLiteStore
+from proctor.supervisor.ports import Store
+>>>>>>> 73ccf86 (A store in PostgreSQL: the suite of stores holds on asyncio and trio, positions are in the order of commits)
 from proctor.supervisor.testing.stores.conformance import StoreConformance
 
 
@@ -29,3 +36,19 @@ class TestSQLiteStore(StoreConformance):
 
     def open_store(self) -> AbstractAsyncContextManager[Store]:
         return SQLiteStore(self.path)
+
+
+@needs_postgres
+@pytest.mark.anyio
+class TestPostgresStore(StoreConformance):
+    durable = True
+    url: str
+    schema: str
+
+    @pytest.fixture(autouse=True)
+    def place(self) -> Iterator[None]:
+        with new_schema() as (self.url, self.schema):
+            yield
+
+    def open_store(self) -> AbstractAsyncContextManager[Store]:
+        return PostgresStore(self.url, schema=self.schema)

@@ -15,8 +15,10 @@ _N = len(FIGURES)
 _OPEN = "ended_seq IS NULL"
 
 
-class _Change(NamedTuple):
-    """One kind of change: {0} is the run's id, the other places are the values that `row` gives after it."""
+class Change(NamedTuple):
+    """One kind of change: {0} is the run's id, the other places are the values that `row` gives after it; {greater}
+    is the function that gives the greater of two.
+    """
 
     sets: str
     where: str
@@ -46,54 +48,57 @@ def _totals(template: str) -> str:
     return ", ".join(template.format(name=name, first=first, second=second) for name, first, second in places)
 
 
-_CHANGES: tuple[_Change, ...] = (
-    _Change(
-        "started_seq = {1}, started_ms = {2}, tenant = coalesce(tenant, {3}), labels = coalesce(labels, {4})",
-        "started_seq IS NULL",
-        _start,
-    ),
-    _Change("calls = calls + {1}, violations = violations + {2}", "TRUE", _counts),
-    _Change(_totals("{name} = max({name} + {first}, {second})"), _OPEN, _usage),
-    _Change(
+STARTED = Change(
+    "started_seq = {1}, started_ms = {2}, tenant = coalesce(tenant, {3}), labels = coalesce(labels, {4})",
+    "started_seq IS NULL",
+    _start,
+)
+FIGURED: tuple[Change, ...] = (
+    Change("calls = calls + {1}, violations = violations + {2}", "TRUE", _counts),
+    Change(_totals("{name} = {{greater}}({name} + {first}, {second})"), _OPEN, _usage),
+    Change(
         "ended_seq = {1}, ended_ms = {2}, "
         + ", ".join(f"{name} = coalesce({{{n}}}, {name})" for n, name in enumerate(FIGURES, 3)),
         _OPEN,
         _end,
     ),
 )
-COLUMNS = tuple(f"change_{n}" for n in range(len(_CHANGES)))
+"""Of nothing but figures."""
+CHANGES = (STARTED, *FIGURED)
+COLUMNS = tuple(f"change_{n}" for n in range(len(CHANGES)))
 """Of the view that takes a batch: each holds rows of one kind of change, as JSON."""
 
 
-def _of_many(change: _Change, column: str) -> str:
+def _of_many(change: Change, column: str) -> str:
     places = [f"json_extract(line.value, '$[{n}]')" for n in range(1 + 2 * _N)]
-    sets = change.sets.format(*places)
+    sets = change.sets.format(*places, greater="max")
     return (
         f"UPDATE runs SET {sets} FROM json_each(new.{column}) AS line WHERE run_id = {places[0]} AND {change.where}"
     )
 
 
-def _of_one(change: _Change) -> str:
+def _of_one(change: Change) -> str:
     places = [f"?{n + 1}" for n in range(1 + 2 * _N)]
-    return f"UPDATE runs SET {change.sets.format(*places)} WHERE run_id = ?1 AND {change.where}"
+    sets = change.sets.format(*places, greater="max")
+    return f"UPDATE runs SET {sets} WHERE run_id = ?1 AND {change.where}"
 
 
-UPDATES = ";\n".join(_of_many(change, column) for change, column in zip(_CHANGES, COLUMNS, strict=True))
+UPDATES = ";\n".join(_of_many(change, column) for change, column in zip(CHANGES, COLUMNS, strict=True))
 """What a trigger on that view does."""
 
 
 def changes(tallies: Mapping[str, Tally]) -> list[bytes]:
     """A value for each of `COLUMNS`."""
-    return [_encode(_rows(change, tallies)) for change in _CHANGES]
+    return [_encode(_rows(change, tallies)) for change in CHANGES]
 
 
 def apply_each(connection: sqlite3.Connection, tallies: Mapping[str, Tally]) -> None:
     """Make the same changes by statements of their own."""
-    for change in _CHANGES:
+    for change in CHANGES:
         connection.executemany(_of_one(change), _rows(change, tallies))
 
 
-def _rows(change: _Change, tallies: Mapping[str, Tally]) -> list[tuple[Any, ...]]:
+def _rows(change: Change, tallies: Mapping[str, Tally]) -> list[tuple[Any, ...]]:
     rows: Iterable[tuple[str, tuple[Any, ...] | None]] = ((run_id, change.row(t)) for run_id, t in tallies.items())
     return [(run_id, *row) for run_id, row in rows if row is not None]
 

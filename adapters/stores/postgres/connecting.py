@@ -1,0 +1,90 @@
+"""Connections to a store's database, and the name by which it is shown, without what is secret in its URL."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any, TypeAlias
+
+import psycopg
+from psycopg import sql
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+from proctor.supervisor.errors import UsageError
+
+from .texts import keep_any_text
+
+Connection: TypeAlias = psycopg.Connection[Any]
+
+_DEFAULTS: dict[str, Any] = {
+    "connect_timeout": 10,
+    "keepalives_idle": 5,
+    "keepalives_interval": 2,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 10_000,
+}
+"""So that a connection of which nothing is heard any more is given up within seconds; the URL may say otherwise."""
+_SETTINGS = (
+    "SET search_path = {schema}, pg_temp",
+    "SET TimeZone = 'UTC'",
+    "SET jit = off",
+    "SET idle_in_transaction_session_timeout = '5s'",  # whoever is stopped in mid-transaction lets go of its locks
+    "SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'",
+)
+_LONGEST_NAME = 63
+
+
+class Address:
+    """Where a store is: a database, a schema in it, who connects.
+
+    Args:
+        url: `postgresql://USER@HOST:PORT/DATABASE?...`, as libpq has it.
+        schema: the schema of the store's tables.
+
+    Raises:
+        UsageError: it is no such URL, or the schema's name is none.
+    """
+
+    def __init__(self, url: str, schema: str) -> None:
+        if not schema or "\0" in schema or len(schema.encode("utf-8", "replace")) > _LONGEST_NAME:
+            raise UsageError(f"`schema` is a name of at most {_LONGEST_NAME} bytes")
+        try:
+            given = conninfo_to_dict(url)
+            self._conninfo = make_conninfo(url, **{name: n for name, n in _DEFAULTS.items() if name not in given})
+        except psycopg.Error:  # its words repeat the URL, with the password in it
+            raise UsageError("the store's URL cannot be read; say `postgresql://USER@HOST/DATABASE`") from None
+        self.schema = schema
+        self.name = _shown(given)
+
+    def connect(self, application: str = "proctor") -> Connection:
+        """A connection in autocommit, for one thread at a time. Raises psycopg.Error."""
+        connection = psycopg.connect(
+            self._conninfo, autocommit=True, prepare_threshold=None, application_name=application
+        )
+        try:
+            keep_any_text(connection)
+            schema = sql.Identifier(self.schema)
+            with connection.pipeline():
+                for setting in _SETTINGS:
+                    connection.execute(sql.SQL(setting).format(schema=schema) if "{" in setting else setting)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+
+def _shown(given: Mapping[str, Any]) -> str:
+    """A URL of what is known, without passwords."""
+    host, port, user = (str(given.get(name) or "") for name in ("host", "port", "user"))
+    who = f"{user}@" if user else ""
+    if host.startswith("/"):
+        return f"postgresql://{who}/{given.get('dbname') or ''}?host={host}"
+    return f"postgresql://{who}{host}{f':{port}' if port else ''}/{given.get('dbname') or ''}"
+
+
+def cut(connection: Connection) -> None:
+    """Have whoever waits for the server on this connection wait no longer; from any thread."""
+    with suppress(Exception), socket.socket(fileno=os.dup(connection.fileno())) as copy:
+        copy.shutdown(socket.SHUT_RDWR)

