@@ -34,9 +34,10 @@ ROOMS = (
     "writing",  # the one thread that writes, many appends a transaction
     "pruning",  # a session's record removed, and how much room the rest takes
     "claiming",  # who owns a run
+    "desk",  # what people answer and order
     "queries",  # what is asked of a store
     "recording",  # what one transaction writes
-    "desk",  # approvals, and what people answer and order
+    "approval_rows",  # approvals as rows that follow from events
     "owners",  # owners as rows, and whether each is still there
     "rows",  # event rows, inserted by one statement
     "line",  # one connection, made anew when it is lost

@@ -1,70 +1,33 @@
-"""Approvals and instructions as rows: what events say of approvals, and what people answer and order.
-
-An approval's row has where its request stands among the events, and what became of it. Its number is the place of the
-request in the log.
-"""
+"""Approvals and instructions: what people answer and order, and what is asked of both."""
 
 from __future__ import annotations
 
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
-from proctor.policies.stream.events import ApprovalEvent, Event, RunCancelled, ToolApprovalRequested
+from proctor.policies.stream.events import ToolApprovalRequested
 from proctor.supervisor.facts import ApprovalAnswer, StoredApproval
 from proctor.supervisor.orders import AnswerGiven, Block, Instruction, Lift
-from proctor.supervisor.store.approvals import asks, shown, state_after
+from proctor.supervisor.store.approvals import shown
 from proctor.supervisor.store.codec import from_record
 from proctor.supervisor.store.refusals import check_answerable, no_approval
 
 from ..sqlite.rows import Batch
 from .connecting import Connection
+from .recording import Recorder
 from .schema import WAITING
-
-if TYPE_CHECKING:
-    from .recording import Recorder
 
 _COLUMNS = "number, session_id, approvals.seq, data, state, answer, answered_at, recorded"
 _FROM = """approvals JOIN sessions ON key = approvals.session_key
     JOIN events ON events.session_key = approvals.session_key AND events.seq = approvals.seq"""
-_ASKED = """INSERT INTO approvals (number, approval_id, session_key, seq, run_id, state, held, ran)
-    SELECT position, %s, session_key, seq, %s, 'requested', %s, %s FROM events WHERE session_key = %s AND seq = %s
-    ON CONFLICT (approval_id) DO NOTHING"""
-_CLOSED = """UPDATE approvals SET state = %(state)s, answered_at = %(at)s, recorded = true,
-    answer = CASE WHEN %(answer)s::bytea IS NULL THEN NULL
-        WHEN answer IS NULL OR state != %(state)s THEN %(answer)s ELSE answer END
-    WHERE approval_id = %(id)s"""
 _KEPT = "INSERT INTO instructions SELECT coalesce(max(number), 0) + 1, %s FROM instructions"
 _OF_THIS_TRANSACTION = "SELECT max(number) FROM instructions WHERE number > %s AND xmin = %s::text::xid"
 _encode = msgspec.json.Encoder().encode
 _answer = msgspec.json.Decoder(ApprovalAnswer).decode
 _instruction = msgspec.json.Decoder(Instruction).decode
-
-
-def note(recorder: Recorder, event: ApprovalEvent, session_key: int) -> None:
-    """Let an approval follow from an event that is being stored."""
-    if asks(event):
-        row = (event.approval_id, event.run_id, event.held, event.ran, session_key, event.seq)
-        recorder.write(_ASKED, row, in_order=True)
-    elif not isinstance(event, ToolApprovalRequested):
-        state = state_after(event)
-        answer = ApprovalAnswer(granted=state == "granted", by=event.by, reason=event.reason) if event.by else None
-        at = event.at and event.at.isoformat()
-        values = {"state": state, "at": at, "answer": answer and _encode(answer), "id": event.approval_id}
-        recorder.write(_CLOSED, values, in_order=True)
-
-
-def withdraw(recorder: Recorder, end: Event) -> None:
-    """The run is over: nobody needs to answer what it asked, unless it was ended to ask (see `outlives`)."""
-    unless = " AND held" if isinstance(end, RunCancelled) else ""
-    recorder.write(
-        "UPDATE approvals SET state = 'withdrawn', answered_at = %s, recorded = true"
-        f" WHERE run_id = %s AND {WAITING}{unless}",
-        (end.at and end.at.isoformat(), end.run_id),
-        in_order=True,
-    )
 
 
 def answer(

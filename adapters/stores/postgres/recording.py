@@ -19,7 +19,7 @@ from proctor.supervisor.store import chain, refusals
 from proctor.supervisor.store.codec import from_record, status_after
 
 from ..sqlite.rows import Batch
-from . import desk
+from . import approval_rows
 from .line import Line
 from .owners import find_owner
 from .rows import Rows, owner_columns, short_id
@@ -258,9 +258,11 @@ class Recorder:
         if event.run_id:
             self._note_run(event)
         if isinstance(event, ApprovalEvent):
-            desk.note(self, event, session.key)
+            statement = approval_rows.noted(event, session.key)
+            if statement is not None:
+                self.write(*statement, in_order=True)
         elif isinstance(event, TERMINAL):
-            desk.withdraw(self, event)
+            self.write(*approval_rows.withdrawn(event), in_order=True)
 
     def _note_run(self, event: Event) -> None:
         run = self._runs.get(event.run_id)
