@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,6 +13,8 @@ from proctor.policies.stream.events import MessageReceived, RunStarted, TokenUsa
 from proctor.supervisor.errors import StoreError, UsageError
 from proctor.supervisor.ports import RunFilter, RunInfo
 
+pytestmark = needs_postgres
+
 
 @pytest.fixture
 def place() -> Iterator[tuple[str, str]]:
@@ -22,7 +22,6 @@ def place() -> Iterator[tuple[str, str]]:
         yield found
 
 
-@needs_postgres
 @pytest.mark.anyio
 @pytest.mark.parametrize(
     "text", ["\0", "\\0", "\\\\0", "a\\", "%", "%s", "$1", "''", '"', "\ud800", "\\ud800", "_", "\x7f"]
@@ -45,7 +44,6 @@ async def test_runs_are_found_by_what_their_ids_begin_with_whatever_that_is(
         assert await store.run(text) is None
 
 
-@needs_postgres
 @pytest.mark.anyio
 async def test_an_event_id_of_any_length_counts_once(place: tuple[str, str]) -> None:
     """Also two long ones that begin alike."""
@@ -59,7 +57,6 @@ async def test_an_event_id_of_any_length_counts_once(place: tuple[str, str]) -> 
         assert await store.last_seq("s") == len(ids)
 
 
-@needs_postgres
 @pytest.mark.anyio
 async def test_an_id_that_no_index_holds_is_refused_alone(place: tuple[str, str]) -> None:
     """Of a session or a run; what else is written goes on."""
@@ -75,7 +72,6 @@ async def test_an_id_that_no_index_holds_is_refused_alone(place: tuple[str, str]
         assert await store.last_seq("s") == 1
 
 
-@needs_postgres
 @pytest.mark.anyio
 async def test_no_amount_of_tokens_keeps_a_record_from_being_stored(place: tuple[str, str]) -> None:
     """An agent may report whatever it likes, as often as it likes."""
@@ -91,7 +87,6 @@ async def test_no_amount_of_tokens_keeps_a_record_from_being_stored(place: tuple
         assert run.usage.input_tokens == pytest.approx(3e19)
 
 
-@needs_postgres
 @pytest.mark.anyio
 async def test_a_schema_has_a_name_that_the_server_keeps_whole(place: tuple[str, str]) -> None:
     """A longer one would be cut, and could be another store's; whatever else is in it, it is a name."""
@@ -109,15 +104,3 @@ async def test_a_schema_has_a_name_that_the_server_keeps_whole(place: tuple[str,
         assert (await store.last_seq("s"), await other.last_seq("s")) == (1, 0)
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute(sql.SQL("DROP SCHEMA {} CASCADE").format(sql.Identifier(odd)))
-
-
-def test_nothing_but_a_postgres_store_imports_its_driver() -> None:
-    """Not the supervisor, not the stores, not the command line."""
-    code = (
-        "import sys, proctor, proctor.supervisor, proctor.adapters, proctor.adapters.cli, proctor.adapters.stores;"
-        "from proctor.adapters.stores import SQLiteStore; SQLiteStore;"
-        "print([name for name in sys.modules if name.startswith(('psycopg', 'proctor.adapters.stores.postgres'))])"
-    )
-    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-
-    assert said.stdout == "[]\n"
