@@ -53,7 +53,7 @@ class Line:
         self._lock = threading.Lock()
         self._ended = threading.Event()
         # A name of its own, by which the server's half of a lost connection is found, and ended.
-        self._application = f"proctor {uuid.uuid4().hex}"
+        self.application = f"proctor {uuid.uuid4().hex}"
 
     @property
     def connection(self) -> Connection:
@@ -95,10 +95,10 @@ class Line:
     def _connect(self) -> None:
         if self._ended.is_set():
             raise StoreError("the store is closed", kind="closed")
-        connection = self._address.connect(self._application)
+        connection = self._address.connect(self.application)
         try:
             self._check(connection)
-            end_lost_halves(connection, self._application)
+            end_lost_halves(connection, self.application)
         except BaseException:
             connection.close()
             raise

@@ -150,7 +150,7 @@ class Recorder:
 
     def notify(self) -> None:
         """Tell whoever listens that something was stored. A hint: it may be lost."""
-        self._line.connection.execute("SELECT pg_notify(current_schema(), '')")
+        self._line.connection.execute("SELECT pg_notify(current_schema(), %s)", (self._line.application,))
 
     def _was_committed(self) -> bool:
         """What became of a transaction whose commit was sent and never answered."""

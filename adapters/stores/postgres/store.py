@@ -62,7 +62,7 @@ class PostgresStore:
         self._bell = Bell()
         line = Line(self._address, patience_s, self._check_same)
         self._writer = PostgresWriter(line, self.name, self._bell)
-        self._listener = Listener(self._address, self._bell)
+        self._listener = Listener(self._address, self._bell, line.application)
         self._readers = Readers(
             self._address, patience_s=patience_s, same=self._check_same, check=self._writer.check_process
         )
@@ -227,7 +227,8 @@ class PostgresStore:
         What other processes store is heard of at once, and seen within a second where the notice is lost.
         """
         self._check_open()
-        self._listener.begin()
+        if not self._listener.began:
+            await anyio.to_thread.run_sync(self._listener.begin)
         with self._bell.listening(token) as rung:
             if rung is None:
                 await anyio.lowlevel.checkpoint()
