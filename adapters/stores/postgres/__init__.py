@@ -29,21 +29,9 @@ def __dir__() -> list[str]:
 
 ROOMS = (
     "store",  # the Store itself
-    "reading",  # connections that only read, in worker threads
-    "listening",  # what other processes store, heard of from the server
-    "writing",  # the one thread that writes, many appends a transaction
-    "pruning",  # a session's record removed, and how much room the rest takes
-    "claiming",  # who owns a run
-    "desk",  # what people answer and order
-    "queries",  # what is asked of a store
-    "recording",  # what one transaction writes
-    "approval_rows",  # approvals as rows that follow from events
-    "owners",  # owners as rows, and whether each is still there
-    "rows",  # event rows, inserted by one statement
-    "line",  # one connection, made anew when it is lost
+    "server",  # what a store does with the server: write, read, listen
+    "statements",  # what is written in the tables, and asked of them
     "schema",  # the tables, and how an older store becomes a current one
-    "failures",  # an error of PostgreSQL as one of ours
-    "connecting",  # connections to a store's database
-    "texts",  # any text in a column, which cannot hold every character
+    "connection",  # one connection, made anew when it is lost
 )
 """Top first: each imports only those below it."""

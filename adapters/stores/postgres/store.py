@@ -14,7 +14,7 @@ import psycopg
 
 from proctor.policies.stream.events import Event, RecordPruned
 from proctor.supervisor.errors import StoreError
-from proctor.supervisor.facts import (
+from proctor.supervisor.ports.facts import (
     ANY_RUN,
     ApprovalAnswer,
     LogEntry,
@@ -26,18 +26,18 @@ from proctor.supervisor.facts import (
     StoredApproval,
     StoreSize,
 )
-from proctor.supervisor.orders import Block, Cancel, Instruction, Lift
+from proctor.supervisor.ports.orders import Block, Cancel, Instruction, Lift
 
-from ..sqlite.rows import Batch
-from ..sqlite.wakeups import Bell
-from . import claiming, desk, pruning, queries
-from .connecting import Address, Connection
-from .failures import store_error
-from .line import Line
-from .listening import Listener
-from .reading import Readers
+from ..sqlite.file.wakeups import Bell
+from ..sqlite.statements.rows import Batch
+from .connection.connecting import Address, Connection
+from .connection.failures import store_error
+from .connection.line import Line
 from .schema import bring_up_to_date, version_of
-from .writing import PostgresWriter
+from .server.listening import Listener
+from .server.reading import Readers
+from .server.writing import PostgresWriter
+from .statements import claiming, desk, pruning, queries
 
 
 class PostgresStore:

@@ -9,13 +9,8 @@ from pathlib import Path
 import pytest
 from postgres_server import needs_postgres, new_schema
 
-<<<<<<< HEAD
-from proctor.adapters.stores import MemoryStore, SQLiteStore
-from proctor.supervisor.ports.adapters import Store
-=======
 from proctor.adapters.stores import MemoryStore, PostgresStore, SQLiteStore
-from proctor.supervisor.ports import Store
->>>>>>> 73ccf86 (A store in PostgreSQL: the suite of stores holds on asyncio and trio, positions are in the order of commits)
+from proctor.supervisor.ports.adapters import Store
 from proctor.supervisor.testing.stores.conformance import StoreConformance
 
 

@@ -11,7 +11,7 @@ from postgres_server import needs_postgres, new_schema
 
 from proctor.adapters.stores import PostgresStore
 from proctor.policies.stream.events import MessageReceived
-from proctor.supervisor.orders import Cancel
+from proctor.supervisor.ports.orders import Cancel
 from proctor.supervisor.testing.patience import PATIENCE_S
 
 if TYPE_CHECKING:

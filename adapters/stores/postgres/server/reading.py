@@ -11,9 +11,9 @@ import psycopg
 
 from proctor.supervisor.errors import StoreError
 
-from .connecting import Address, Connection
-from .failures import store_error
-from .line import Line
+from ..connection.connecting import Address, Connection
+from ..connection.failures import store_error
+from ..connection.line import Line
 
 T = TypeVar("T")
 

@@ -9,14 +9,14 @@ from typing import Any, TypeAlias
 import msgspec
 from psycopg.types.json import Jsonb
 
-from proctor.supervisor.orders import label_text
+from proctor.supervisor.ports.orders import label_text
 from proctor.supervisor.store.chain import SIZE
 from proctor.supervisor.store.tally import FIGURES, Tally, ms_of, owners
 
-from ..sqlite import run_lines
-from ..sqlite.rows import Part
-from .connecting import Connection
-from .texts import kept
+from ...sqlite.statements import run_lines
+from ...sqlite.statements.rows import Part
+from ..connection.connecting import Connection
+from ..connection.texts import kept
 
 _MOST_BYTES = 64 * 1024 * 1024
 """Of the events in one statement, unless a single part has more."""

@@ -14,16 +14,16 @@ import psycopg
 
 from proctor.policies.stream.events import TERMINAL, ApprovalEvent, Event, RecordPruned, SessionEvent, at_ms
 from proctor.supervisor.errors import StoreError
-from proctor.supervisor.facts import GOING_ON, RunInfo
+from proctor.supervisor.ports.facts import GOING_ON, RunInfo
 from proctor.supervisor.store import chain, refusals
 from proctor.supervisor.store.codec import from_record, status_after
 
-from ..sqlite.rows import Batch
+from ...sqlite.statements.rows import Batch
+from ..connection.line import Line
+from ..schema import TAKE_TURN
 from . import approval_rows
-from .line import Line
 from .owners import find_owner
 from .rows import Rows, owner_columns, short_id
-from .schema import TAKE_TURN
 
 Values: TypeAlias = Sequence[Any] | Mapping[str, Any]
 _encode = msgspec.json.Encoder().encode

@@ -9,11 +9,11 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from proctor.supervisor.facts import Owner
-from proctor.supervisor.processes import is_gone
+from proctor.supervisor.ports.facts import Owner
+from proctor.supervisor.ports.processes import is_gone
 
-from .connecting import Connection
-from .schema import CLAIMED
+from ..connection.connecting import Connection
+from ..schema import CLAIMED
 
 OWNER_COLUMNS = (
     "owners.epoch, owner_id, host, machine, pid, started, (until IS NULL OR until <= clock_timestamp()) AS over"

@@ -9,16 +9,16 @@ import msgspec
 from msgspec.structs import replace
 
 from proctor.policies.stream.events import ToolApprovalRequested
-from proctor.supervisor.facts import ApprovalAnswer, StoredApproval
-from proctor.supervisor.orders import AnswerGiven, Block, Instruction, Lift
+from proctor.supervisor.ports.facts import ApprovalAnswer, StoredApproval
+from proctor.supervisor.ports.orders import AnswerGiven, Block, Instruction, Lift
 from proctor.supervisor.store.approvals import shown
 from proctor.supervisor.store.codec import from_record
 from proctor.supervisor.store.refusals import check_answerable, no_approval
 
-from ..sqlite.rows import Batch
-from .connecting import Connection
+from ...sqlite.statements.rows import Batch
+from ..connection.connecting import Connection
+from ..schema import WAITING
 from .recording import Recorder
-from .schema import WAITING
 
 _COLUMNS = "number, session_id, approvals.seq, data, state, answer, answered_at, recorded"
 _FROM = """approvals JOIN sessions ON key = approvals.session_key

@@ -10,9 +10,9 @@ from psycopg import sql
 
 from proctor.supervisor.errors import StoreError
 
-from ..sqlite.wakeups import Bell
-from .connecting import Address, Connection
-from .line import Line
+from ...sqlite.file.wakeups import Bell
+from ..connection.connecting import Address, Connection
+from ..connection.line import Line
 
 _LOOK_EVERY_S = 1.0
 _AGAIN_S = 0.5

@@ -11,10 +11,10 @@ from typing import Any, TypeAlias
 import msgspec
 
 from proctor.policies.stream.events import ApprovalEvent, Event, RunCancelled, ToolApprovalRequested
-from proctor.supervisor.facts import ApprovalAnswer
+from proctor.supervisor.ports.facts import ApprovalAnswer
 from proctor.supervisor.store.approvals import asks, state_after
 
-from .schema import WAITING
+from ..schema import WAITING
 
 Statement: TypeAlias = tuple[str, dict[str, Any]]
 

@@ -10,14 +10,14 @@ import msgspec
 
 from proctor.policies.stream.calls import Usage
 from proctor.policies.stream.events import Event, at_ms
-from proctor.supervisor.facts import LogEntry, Place, RunFilter, RunInfo, SessionInfo
+from proctor.supervisor.ports.facts import LogEntry, Place, RunFilter, RunInfo, SessionInfo
 from proctor.supervisor.store.codec import from_record
 from proctor.supervisor.store.tally import FIGURES, moment
 
-from .connecting import Connection
+from ..connection.connecting import Connection
+from ..schema import CLAIMED
 from .owners import OWNER_COLUMNS, gone_owners, owner_of
 from .rows import one_label
-from .schema import CLAIMED
 
 _PAGE_BYTES = 1024 * 1024
 _PAGE_ROWS = 512

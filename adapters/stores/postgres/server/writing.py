@@ -15,11 +15,11 @@ import psycopg
 
 from proctor.supervisor.errors import StoreError
 
-from ..sqlite.rows import Batch
-from ..sqlite.wakeups import Bell, Hop, current_hop, set_all
-from .failures import passes, store_error
-from .line import Line, tries
-from .recording import Recorder
+from ...sqlite.file.wakeups import Bell, Hop, current_hop, set_all
+from ...sqlite.statements.rows import Batch
+from ..connection.failures import passes, store_error
+from ..connection.line import Line, tries
+from ..statements.recording import Recorder
 
 T = TypeVar("T")
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from proctor.policies.stream.events import RecordPruned
-from proctor.supervisor.facts import StoreSize
+from proctor.supervisor.ports.facts import StoreSize
 
-from ..sqlite.rows import Batch
-from .connecting import Connection
+from ...sqlite.statements.rows import Batch
+from ..connection.connecting import Connection
 from .recording import Recorder
 
 _COUNTED = """SELECT (SELECT count(*) FROM runs WHERE session_key = %(key)s),

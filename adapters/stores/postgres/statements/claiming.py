@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from proctor.supervisor.facts import NOT_OVER, Owner, RunInfo
+from proctor.supervisor.ports.facts import NOT_OVER, Owner, RunInfo
 from proctor.supervisor.store import refusals
 
+from ..schema import CLAIMED
 from . import queries
 from .owners import LEASE_END, OWNER_COLUMNS, find_owner, owner_of
 from .recording import Recorder
-from .schema import CLAIMED
 
 _OTHERS = f"""SELECT runs.number, run_id, status, {OWNER_COLUMNS} FROM runs JOIN owners ON owners.epoch = runs.epoch
     WHERE session_key = (SELECT key FROM sessions WHERE session_id = %s) AND run_id != %s AND runs.{CLAIMED}"""
