@@ -11,7 +11,7 @@ from postgres_server import needs_postgres, new_schema
 from proctor.adapters.stores import PostgresStore
 from proctor.policies.stream.events import MessageReceived, RunStarted, TokenUsageUpdated
 from proctor.supervisor.errors import StoreError, UsageError
-from proctor.supervisor.ports import RunFilter, RunInfo
+from proctor.supervisor.ports.facts import RunFilter, RunInfo
 
 pytestmark = needs_postgres
 
