@@ -102,8 +102,10 @@ class Hook:
     def _proposed(self) -> Verdict:
         asked, session = self._asked, self._session
         call = ToolCall(id=asked.tool_use_id, name=asked.tool_name, input=asked.tool_input, turn=session.machine.turn)
-        refuses_on = session.cancelled and session.prompt_id == asked.prompt_id
-        if not self._goes_on and not refuses_on:
+        refused = session.refuses_on(asked.prompt_id)
+        if refused and self._goes_on:  # of a sub-agent, or of another client of the session, that goes on
+            return "deny", tell_model_default(call.name)
+        if not self._goes_on and not refused:
             if session.blocked(self._record) is not None:
                 self._blocked = True
                 return "deny", STARTS_BLOCKED

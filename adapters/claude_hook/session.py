@@ -44,8 +44,8 @@ _NEVER = Approval(timeout_s=10.0 * 365 * 24 * 3600)
 class HookedSession:
     """A session as its record has it, the client's id and the record's for it.
 
-    `judge` and `machine` are those of its latest run, which began at `run_at`; `runs` is their number, `prompt_id`
-    the client's name for what began it, `cancelled` whether it was; `called`: there was a call in this session.
+    `judge` and `machine` are those of its latest run, which began at `run_at`; `runs` is their number;
+    `called`: there was a call in this session.
     """
 
     def __init__(self, client_id: str, session_id: str, rules: Rules, past: Iterable[Event], folder: str) -> None:
@@ -57,10 +57,10 @@ class HookedSession:
         self.context = msgspec.structs.replace(rules.context, **known)
         self.judge = AskingJudge(rules.compiled, rules.compiled.monitor(self.context))
         self.runs = 0
-        self.prompt_id = ""
         self.run_at: datetime | None = None
-        self.cancelled = False
         self.called = False
+        self._prompt_id = ""
+        self._cancelled: set[str] = set()
         self._keys = 0
         self._turns = 0
         self._stored = 0
@@ -87,6 +87,12 @@ class HookedSession:
             now = at_ms(at)
             self.tell(inputs.OwnerLost(now_ms=now, error=lost_error(owner)), record)
             self.tell(inputs.AdapterEnded(now_ms=now), record)
+
+    def refuses_on(self, prompt_id: str) -> bool:
+        """Whether the run that this prompt of the client began was cancelled: nothing of it runs any more, whatever
+        was prompted since, by whom. A client that names no prompts is known by its latest run.
+        """
+        return prompt_id in self._cancelled
 
     def blocked(self, record: Record) -> Block | None:
         """The order that keeps runs of this session from starting, if there is one."""
@@ -151,10 +157,10 @@ class HookedSession:
                 self.called = self.called or isinstance(event, ToolEvent)
             elif isinstance(event, RunStarted):
                 self.runs = max(self.runs, int(event.run_id.rpartition("-")[2]))
-                self.prompt_id, self.run_at = str(event.metadata.get("prompt_id", "")), event.at
-                self.cancelled = False
+                self._prompt_id, self.run_at = str(event.metadata.get("prompt_id", "")), event.at
+                self._cancelled.discard("")
             elif isinstance(event, RunCancelled):
-                self.cancelled = True
+                self._cancelled.add(self._prompt_id)
 
 
 def _place(past: Iterable[Event], folder: str, given: RunContext) -> dict[str, Any]:

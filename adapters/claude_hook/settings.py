@@ -25,6 +25,8 @@ KNOCK = Path(__file__).with_name("knock.py")
 _REFUSING = ("PreToolUse", "UserPromptSubmit", "ConfigChange")
 _NEVER_SET = ("LD_PRELOAD", "LD_LIBRARY_PATH", "LD_AUDIT", "DYLD_INSERT_LIBRARIES", "BASH_ENV", "ENV")
 """Variables by which a settings file could put code of its own into a hook; Python's own are ignored as it is."""
+_GUARDS: dict[str, Any] = {"disableAllHooks": False, "disableSkillShellExecution": True}
+"""A skill's or a slash command's own shell commands ask no hook."""
 _OURS = ("/claude_hook/knock.py ", " -m proctor.adapters.claude_hook ")
 """What a line of ours has in it; the latter is how it was written once."""
 
@@ -61,7 +63,18 @@ def hooks(policies: Sequence[Path], store: Path, store_id: str, context: RunCont
 
 def managed(wanted: dict[str, Any]) -> dict[str, Any]:
     """Managed settings with these hooks: no others run, and no other settings put code of their own into these."""
-    return {"allowManagedHooksOnly": True, "env": dict.fromkeys(_NEVER_SET, ""), "hooks": wanted}
+    variables = dict.fromkeys(_NEVER_SET, "")
+    return {**_GUARDS, "allowManagedHooksOnly": True, "env": variables, "hooks": wanted}
+
+
+def unmanaged(wanted: dict[str, Any]) -> dict[str, Any]:
+    """Settings with these hooks, as `installed` writes them into a file that has none.
+
+    A project's own settings go before those its repository brings: they keep the hooks on, shell commands in skills
+    off, and variables empty that this process does not use.
+    """
+    variables = {name: "" for name in _NEVER_SET if not os.environ.get(name)}
+    return {**_GUARDS, "env": variables, "hooks": wanted}
 
 
 def settings_path(*, user: bool, folder: Path) -> Path:
@@ -73,15 +86,18 @@ def settings_path(*, user: bool, folder: Path) -> Path:
 
 
 def installed(path: Path, wanted: dict[str, Any]) -> bool:
-    """Put hooks into a settings file in place of our earlier ones; False when they were there as they are.
+    """Put hooks, and what guards them, into a settings file in place of our earlier ones; False when they were there
+    as they are.
 
     Raises UsageError when the file is no settings file, or cannot be written; then it is as it was.
     """
     now = _read(path)
+    put = unmanaged(wanted)
     kept = _without_ours(now.get("hooks", {}), path)
     for event, entries in wanted.items():
         kept[event] = [*kept.get(event, []), *entries]
-    then = {**now, "hooks": kept}
+    variables = {**put["env"], **_variables(now, path)}
+    then = {**now, **put, "env": variables, "hooks": kept}
     if then == now:
         return False
     _write(path, then)
@@ -89,14 +105,26 @@ def installed(path: Path, wanted: dict[str, Any]) -> bool:
 
 
 def removed(path: Path) -> bool:
-    """Take our hooks out of a settings file; False when there were none. Raises UsageError as `installed`."""
+    """Take our hooks, and what guards them, out of a settings file; False when there were none.
+
+    Raises UsageError as `installed`.
+    """
     now = _read(path)
     kept = _without_ours(now.get("hooks", {}), path)
     if kept == now.get("hooks", {}):
         return False
-    then = {**now, "hooks": kept} if kept else {key: value for key, value in now.items() if key != "hooks"}
-    _write(path, then)
+    variables = {name: value for name, value in _variables(now, path).items() if name not in _NEVER_SET or value}
+    then = {key: value for key, value in now.items() if key not in _GUARDS or value is not _GUARDS[key]}
+    then |= {"hooks": kept, "env": variables}
+    _write(path, {key: value for key, value in then.items() if value or key not in ("hooks", "env")})
     return True
+
+
+def _variables(settings: dict[str, Any], path: Path) -> dict[str, Any]:
+    found = settings.get("env", {})
+    if not isinstance(found, dict):
+        raise UsageError(f"`env` in `{path}` is not as Claude Code writes it; mend it first")
+    return found
 
 
 def _without_ours(hooks: Any, path: Path) -> dict[str, list[Any]]:

@@ -57,11 +57,11 @@ def settings(
     """Print the hooks as they stand in the client's settings; with --json on one line."""
     import msgspec
 
-    from proctor.adapters.claude_hook.settings import managed
+    from proctor.adapters.claude_hook.settings import managed, unmanaged
     from proctor.adapters.kit.values.printable import printable_json
 
     found = _wanted(policies, store, context)
-    wanted = managed(found) if as_managed else {"hooks": found}
+    wanted = managed(found) if as_managed else unmanaged(found)
     encoded = msgspec.json.encode(wanted)
     written = encoded if as_json else msgspec.json.format(encoded, indent=2)
     write_document(printable_json(written.decode()))

@@ -1,0 +1,204 @@
+"""No call gets past the hook of Claude Code by what becomes of its processes, its socket or its session."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sqlite3
+import subprocess
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hook_processes import HookProcesses, end_residents
+
+THREE = "{name: p, limits: {max_tool_calls: {max: 3, scope: session, action: deny}}}"
+
+
+@pytest.fixture
+def hooked(tmp_path: Path) -> Iterator[HookProcesses]:
+    """A hook under a policy that allows three calls."""
+    hooked = HookProcesses(tmp_path)
+    hooked.policy.write_text(THREE)
+    yield hooked
+    end_residents(hooked.store)
+
+
+def call(id: str, **fields: Any) -> dict[str, Any]:
+    """A call about to run."""
+    name = {"hook_event_name": "PreToolUse", "tool_name": "Bash", "tool_input": {"command": "ls"}}
+    return {"session_id": "s", "tool_use_id": id, **name, **fields}
+
+
+def allowed(hooked: HookProcesses, hook: bytes | dict[str, Any]) -> bool:
+    """Whether the client would go on; one that is refused is refused in a way the client heeds."""
+    ended = hooked.run(hook)
+    if ended.returncode == 0 and not ended.stdout:
+        return True
+    assert ended.returncode == 2 or b'"deny"' in ended.stdout
+    return False
+
+
+def test_hooks_at_once_share_one_budget(hooked: HookProcesses) -> None:
+    """Two clients of one session, sub-agents and parallel calls are so many processes at the same time."""
+    sent = [call(f"t{n}", agent_id=f"a{n % 3}", prompt_id=f"p{n % 2}") for n in range(10)]
+    with ThreadPoolExecutor(10) as pool:
+        passed = list(pool.map(lambda one: allowed(hooked, one), sent))
+
+    assert sum(passed) == 3
+
+
+def test_a_process_that_judges_and_is_killed_forgets_nothing(hooked: HookProcesses) -> None:
+    """Between two hooks, with its socket left behind."""
+    passed = []
+    for n in range(5):
+        passed.append(allowed(hooked, call(f"t{n}")))
+        end_residents(hooked.store)
+
+    assert passed == [True, True, True, False, False]
+
+
+def test_a_process_that_is_killed_while_it_judges_lets_no_more_through(hooked: HookProcesses) -> None:
+    """The hooks under way ask its successor; what had been recorded counts."""
+    sent = [call(f"t{n}") for n in range(12)]
+    with ThreadPoolExecutor(4) as pool:
+        asking = [pool.submit(allowed, hooked, one) for one in sent]
+        for each in asking:
+            each.result()
+            end_residents(hooked.store)
+        passed = [each.result() for each in asking]
+
+    assert sum(passed) <= 3
+
+
+def put_file(place: Path) -> None:
+    """A file where the socket is."""
+    (place / "socket").unlink()
+    (place / "socket").write_text("=")
+
+
+def put_folder(place: Path) -> None:
+    """A folder where the socket is."""
+    (place / "socket").unlink()
+    (place / "socket").mkdir()
+
+
+def put_link(place: Path) -> None:
+    """A link to nowhere where the socket is."""
+    (place / "socket").unlink()
+    (place / "socket").symlink_to(place / "nowhere")
+
+
+def take_lock(place: Path) -> None:
+    """The lock is gone, so that a second process may judge."""
+    (place / "lock").unlink()
+    (place / "socket").unlink()
+
+
+def link_place(place: Path) -> None:
+    """The socket's folder is a link to another."""
+    place.rename(place.with_name("elsewhere"))
+    place.symlink_to(place.with_name("elsewhere"))
+
+
+def file_place(place: Path) -> None:
+    """The socket's folder is a file."""
+    place.rename(place.with_name("elsewhere"))
+    place.write_text("")
+
+
+SPOILT = (put_file, put_folder, put_link, take_lock, link_place, file_place)
+
+
+@pytest.mark.parametrize("spoil", SPOILT, ids=lambda each: each.__name__)
+@pytest.mark.parametrize("killed", [False, True], ids=["alive", "killed"])
+def test_a_socket_that_was_tampered_with_lets_no_more_through(
+    hooked: HookProcesses, spoil: Any, killed: bool
+) -> None:
+    """Another process judges by the same record, or nobody does."""
+    first = allowed(hooked, call("t0"))
+    if killed:
+        end_residents(hooked.store)
+    spoil(hooked.place)
+    passed = [allowed(hooked, call(f"t{n}")) for n in range(1, 5)]
+
+    assert first
+    assert sum(passed) in (0, 2)
+
+
+def test_a_process_that_listens_and_says_nothing_is_no_answer(hooked: HookProcesses) -> None:
+    """It is stopped; the hook's own alarm ends it, and the line's exit code refuses."""
+    assert allowed(hooked, call("t0"))
+    for pid in hooked.residents():
+        os.kill(pid, signal.SIGSTOP)
+    line = " ".join(["timeout", "-s", "ALRM", "1", *hooked.command, "||", "exit 2"])
+    ended = subprocess.run(["sh", "-c", line], input=json.dumps(call("t1")).encode(), capture_output=True)
+
+    assert (ended.returncode, ended.stdout) == (2, b"")
+
+
+ODD = {
+    "a number that is none": b'{"a": NaN}',
+    "a number too large": b'{"a": 1e999}',
+    "half a letter": b'{"command": "\\ud800"}',
+    "no text": b'{"command": "\xff\xfe"}',
+    "nested without end": b'{"a": ' + b"[" * 50_000 + b"]" * 50_000 + b"}",
+    "a list": b"[]",
+    "cut off": b'{"command": "ls',
+}
+
+
+@pytest.mark.parametrize("written", ODD.values(), ids=ODD)
+def test_an_input_that_cannot_be_read_never_runs(hooked: HookProcesses, written: bytes) -> None:
+    """What the policy is about is not known."""
+    whole = json.dumps(call("t1", tool_input="@")).encode().replace(b'"@"', written)
+
+    assert not allowed(hooked, whole)
+
+
+def test_a_key_that_stands_twice_is_judged_as_the_client_reads_it(hooked: HookProcesses) -> None:
+    """Both take the last; the first is not what runs."""
+    hooked.policy.write_text(
+        "{name: p, on_violation: deny, tool_rules: [{deny: [{tool: bash, where: [{path: $.command, runs: rm}]}]}]}"
+    )
+    text = json.dumps(call("t1"))
+    last = text.replace('{"command": "ls"}', '{"command": "ls", "command": "rm x"}')
+    first = text.replace('{"command": "ls"}', '{"command": "rm x", "command": "ls"}').replace("t1", "t2")
+    named = text.replace('"tool_name": "Bash"', '"tool_name": "Read", "tool_name": "Bash"').replace('"ls"', '"rm x"')
+
+    assert not allowed(hooked, last.encode())
+    assert allowed(hooked, first.encode())
+    assert not allowed(hooked, named.replace("t1", "t3").encode())
+
+
+def test_an_id_of_another_agent_or_session_is_a_call_of_its_own(hooked: HookProcesses) -> None:
+    """A sub-agent's call under the id of one that runs is refused; another session counts for itself."""
+    assert allowed(hooked, call("t1"))
+    assert not allowed(hooked, call("t1", agent_id="sub"))
+    assert not allowed(hooked, call("t1", prompt_id="other"))
+    assert allowed(hooked, call("t1", session_id="other"))
+
+
+def test_a_prompt_that_was_cancelled_stays_so_after_the_next(hooked: HookProcesses) -> None:
+    """A sub-agent that goes on, or a second client of the session, runs nothing in the new prompt's name."""
+    hooked.policy.write_text("{name: p, tool_rules: [{deny: [Write]}]}")
+    prompt = {"session_id": "s", "hook_event_name": "UserPromptSubmit", "prompt": "go"}
+    hooked.run({**prompt, "prompt_id": "p1"})
+    cancelled = allowed(hooked, call("t1", prompt_id="p1", tool_name="Write"))
+    hooked.run({**prompt, "prompt_id": "p2"})
+    late = [allowed(hooked, call("t2", prompt_id="p1", agent_id="sub")), allowed(hooked, call("t3", prompt_id="p2"))]
+    end_residents(hooked.store)
+    later = [allowed(hooked, call("t4", prompt_id="p1")), allowed(hooked, call("t5", prompt_id="p2"))]
+    [started] = (
+        sqlite3.connect(hooked.store)
+        .execute("SELECT count(*) FROM events WHERE type = 'tool_call_started'")
+        .fetchone()
+    )
+
+    assert not cancelled
+    assert late == [False, True]
+    assert later == [False, True]
+    assert started == 2
