@@ -17,11 +17,11 @@ from proctor.policies.stream.events import (
     RunStarted,
     SessionStarted,
     ToolEvent,
-    TurnEvent,
     at_ms,
 )
 from proctor.supervisor.machine.boundary import commands, inputs
 from proctor.supervisor.machine.boundary.judge import Judge
+from proctor.supervisor.machine.events.past import Past
 from proctor.supervisor.machine.machine import RunMachine
 from proctor.supervisor.machine.run_state import Identity
 from proctor.supervisor.ports.orders import Block
@@ -62,7 +62,7 @@ class HookedSession:
         self._prompt_id = ""
         self._cancelled: set[str] = set()
         self._keys = 0
-        self._turns = 0
+        self._past = Past()
         self._stored = 0
         self._learn(past)
         self._redactor = Redactor()
@@ -105,7 +105,7 @@ class HookedSession:
     def begin_run(self, record: Record, at: datetime, metadata: dict[str, Any], prompt: str | None) -> list[Event]:
         """A run begins where the one before has ended; gives what was recorded."""
         self.runs += 1
-        identity = self._identity(self._turns, self.machine.seq)
+        identity = self._identity(self._past.turns, self.machine.seq)
         spec = {"asks": ASKS, **({"prompt": prompt} if prompt else {})}
         record.begin_run(identity.run_id, PROVIDER, at, self._redactor.redact(spec, self.session_id))
         told = {**metadata, **self.rules.told, "context": msgspec.to_builtins(self.context)}
@@ -152,10 +152,9 @@ class HookedSession:
 
     def _learn(self, events: Iterable[Event]) -> None:
         for event in events:
-            if isinstance(event, (TurnEvent, ToolEvent)):
-                self._turns = max(self._turns, event.turn)
-                self.called = self.called or isinstance(event, ToolEvent)
-            elif isinstance(event, RunStarted):
+            self._past.take(event)
+            self.called = self.called or isinstance(event, ToolEvent)
+            if isinstance(event, RunStarted):
                 self.runs = max(self.runs, int(event.run_id.rpartition("-")[2]))
                 self._prompt_id, self.run_at = str(event.metadata.get("prompt_id", "")), event.at
                 self._cancelled.discard("")

@@ -8,19 +8,15 @@ from typing import Literal, TypeAlias, get_args
 import msgspec
 
 from proctor.policies.stream.events import (
-    ApprovalEvent,
     Event,
     RecordPruned,
     SessionCreated,
     SessionEvent,
-    ToolApprovalGranted,
-    ToolEvent,
-    TurnEvent,
 )
 
 from ..errors import UsageError
 from ..machine.boundary.judge import Judge
-from ..machine.events.approvals import standing_grants
+from ..machine.events.past import Past
 from ..machine.events.sizes import weight
 from ..ports.adapters import Store
 from ..store.paging import closing
@@ -32,15 +28,11 @@ Continuation: TypeAlias = Literal["auto", "native", "replay", "none"]
 
 
 class History(msgspec.Struct, frozen=True, kw_only=True):
-    """A session's past: the `seq` of its last event, `turns` model responses, and the session id the provider itself
-    gave, by provider. `created` says that a run of it began.
-    """
+    """A session's past, and the session id the provider itself gave, by provider; `created`: a run of it began."""
 
-    last_seq: int = 0
+    past: Past
     created: bool = False
-    turns: int = 0
     provider_sessions: dict[str, str] = {}
-    grants: tuple[ToolApprovalGranted, ...] = ()
 
 
 class Continued(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,35 +46,24 @@ async def read_history(store: Store, session_id: str, judge: Judge) -> History:
     """Read a session and fold it into the judge: the state is then as if it had watched all along. Raises UsageError
     for a session whose record was pruned.
     """
-    last_seq = turns = 0
+    past = Past()
     created = False
     provider_sessions: dict[str, str] = {}
-    approvals: list[ApprovalEvent] = []
-    async with closing(store.read(session_id)) as past:
-        async for event in past:
+    async with closing(store.read(session_id)) as events:
+        async for event in events:
             judge.observe(event)
-            last_seq = event.seq
+            past.take(event)
             if isinstance(event, RecordPruned):
                 raise UsageError(
                     f"the record of session `{session_id}` was pruned: its limits and rules count what is gone; "
                     "start a session of its own"
                 )
-            if isinstance(event, (TurnEvent, ToolEvent)):
-                turns = max(turns, event.turn)
-            elif isinstance(event, SessionEvent):
+            if isinstance(event, SessionEvent):
                 created = created or isinstance(event, SessionCreated)
                 if event.provider_session_id:
                     provider_sessions[event.provider] = event.provider_session_id
-            elif isinstance(event, ApprovalEvent):
-                approvals.append(event)
     judge.warnings()  # those were handed over by the runs that came near their limits
-    return History(
-        last_seq=last_seq,
-        created=created,
-        turns=turns,
-        provider_sessions=provider_sessions,
-        grants=tuple(standing_grants(approvals)),
-    )
+    return History(past=past, created=created, provider_sessions=provider_sessions)
 
 
 async def read_transcript(store: Store, session_id: str) -> tuple[Event, ...]:
@@ -112,7 +93,7 @@ def continued(history: History, continuation: Continuation, *, can_resume: bool,
     Raises UsageError when only the provider's own will do and it does not have this session.
     """
     own = history.provider_sessions.get(provider)
-    if continuation == "none" or not history.last_seq:
+    if continuation == "none" or not history.past.last_seq:
         if continuation == "native":
             raise UsageError(f"there is no session of `{provider}` to resume")
         return Continued()

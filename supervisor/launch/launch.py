@@ -92,7 +92,7 @@ async def launched(order: Order, services: Services) -> tuple[RunActor, Begin]:
         _identity(info, adapter, can_do, history, context),
         judge,
         approval=plan.compiled.approval,
-        standing=history.grants,
+        standing=history.past.grants,
         model=can_do.model,
         notes=_notes(plan, can_do),
         answerable=services.answerable,
@@ -140,8 +140,8 @@ def _identity(
         session_id=info.session_id,
         provider=adapter.name,
         gates_all=can_do.gate == "all",
-        turns_before=history.turns,
-        events_before=history.last_seq,
+        turns_before=history.past.turns,
+        events_before=history.past.last_seq,
         user=context.user or None,
     )
 

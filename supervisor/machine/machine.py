@@ -43,7 +43,7 @@ from .events import approvals as approvals
 from .gate import GateKeeper
 from .open_calls import OpenCall
 from .provider_events import ProviderEvents
-from .recall import grants_in, past_of, recall
+from .recall import past_of, recall
 from .run_state import Cause, Identity, RunState, lost
 
 
@@ -54,7 +54,7 @@ class RunMachine:
         identity: who runs.
         judge: judges it.
         approval: how long a held call waits and what then.
-        standing: the grants an earlier run of the session left (see `approval_events.standing_grants`).
+        standing: the grants an earlier run of the session left (see `events.past`).
         model: the provider's, where it is known.
         notes: what else goes into the report's metadata.
         answerable: whether anybody can answer a request for approval; where nobody can, its call is refused.
@@ -112,7 +112,9 @@ class RunMachine:
         the run on is enough. A run that is not in the record is a new one: it is not `begun`. `settings` are
         those of the machine.
         """
-        machine = cls(past_of(identity, history), judge, standing=grants_in(history), **settings)
+        past = past_of(identity, history)
+        identity = msgspec.structs.replace(identity, turns_before=past.turns, events_before=past.last_seq)
+        machine = cls(identity, judge, standing=past.grants, **settings)
         for event in history:
             if event.seq > judged_to:
                 judge.observe(event)

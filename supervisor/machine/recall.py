@@ -23,32 +23,23 @@ from proctor.policies.stream.events import (
     ToolCallFailed,
     ToolCallRequested,
     ToolCallStarted,
-    ToolEvent,
-    TurnEvent,
     at_ms,
 )
 
 from ..store.approvals import shown
-from .events import approvals as approvals
+from .events.past import Past
 from .gate import GateKeeper
 from .open_calls import OpenCall, Stage
 from .provider_events import ProviderEvents
 from .run_state import Identity, RunState
 
 
-def past_of(identity: Identity, history: Sequence[Event]) -> Identity:
-    """The identity of a run whose session's past is this: what came before the run is counted."""
-    turns, seq = identity.turns_before, identity.events_before
+def past_of(identity: Identity, history: Sequence[Event]) -> Past:
+    """What a session's record counts for in this run."""
+    past = Past(of=identity.run_id, turns=identity.turns_before, last_seq=identity.events_before)
     for event in history:
-        seq = max(seq, event.seq)
-        if isinstance(event, (TurnEvent, ToolEvent)) and event.run_id != identity.run_id:
-            turns = max(turns, event.turn)
-    return msgspec.structs.replace(identity, turns_before=turns, events_before=seq)
-
-
-def grants_in(history: Sequence[Event]) -> list[ToolApprovalGranted]:
-    """The grants that were left for a later run of the session and are not used."""
-    return approvals.standing_grants(event for event in history if isinstance(event, ApprovalEvent))
+        past.take(event)
+    return past
 
 
 def recall(history: Sequence[Event], state: RunState, gate: GateKeeper, reports: ProviderEvents) -> None:

@@ -22,7 +22,7 @@ from proctor.policies.stream.events import (
 )
 from proctor.supervisor import ApprovalAnswer, MemoryStore, Supervisor, run_once
 from proctor.supervisor.control.approvals import answer, pending
-from proctor.supervisor.machine.events.approvals import standing_grants
+from proctor.supervisor.machine.events.past import Past
 from proctor.supervisor.testing import Ask, FakeAdapter, FakeApprover, Pause
 from proctor.supervisor.testing.patience import PATIENCE_S
 
@@ -178,7 +178,9 @@ async def test_what_ran_unheld_can_be_answered_for_the_record(over: bool, asking
     assert (request.tool_input, request.input_digest) == ({"command": "ls"}, input_digest({"command": "ls"}))
     assert (request.held, request.ran, waiting) == (False, True, [])
     assert (granted.by, granted.input_digest) == ("ana", None)
-    assert standing_grants([granted]) == []
+    past = Past()
+    past.take(granted)
+    assert past.grants == []
 
 
 @pytest.mark.trio

@@ -3,6 +3,7 @@
 ROOMS = (
     "checks",  # what adapters hand over, checked
     "approvals",  # the records of an approval
+    "past",  # what a session's past counts for in its next run
     "enforcement",  # what follows from a judgement, and its records
     "sizes",  # how large events are, and how much one carries
 )

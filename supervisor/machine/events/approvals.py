@@ -1,4 +1,4 @@
-"""The records of an approval: asked for, granted, refused, expired; and the grants an earlier run left behind."""
+"""The records of an approval: requested, granted, denied, expired."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from proctor.policies.policy import Approval
 from proctor.policies.rules.keyed import KEY_SHOWN
 from proctor.policies.stream.calls import ToolCall, Violation, input_digest
 from proctor.policies.stream.events import (
-    ApprovalEvent,
     ToolApprovalDenied,
     ToolApprovalExpired,
     ToolApprovalGranted,
@@ -111,24 +110,6 @@ def covered_by(violations: Iterable[Violation]) -> tuple[str, ...]:
 def expired(request: ApprovalRequest, *, reason: str, withdrawn: bool = False) -> ToolApprovalExpired:
     """The record that nobody answered while the call was held; `withdrawn` where that is because it is over."""
     return ToolApprovalExpired(**_about(request), reason=reason, withdrawn=withdrawn)
-
-
-def standing_grants(events: Iterable[ApprovalEvent]) -> list[ToolApprovalGranted]:
-    """The grants among a session's approval events that hold for a later run: those that cover the session, and those
-    that came after their run was over and are not used.
-
-    The latter are recorded without a run; using one records it once more with the run that used it.
-    """
-    open_grants: dict[str, ToolApprovalGranted] = {}
-    for event in events:
-        if isinstance(event, ToolApprovalGranted):
-            if event.scope == "session":
-                open_grants[event.approval_id] = event
-            elif event.run_id:
-                open_grants.pop(event.approval_id, None)
-            elif event.input_digest:
-                open_grants[event.approval_id] = event
-    return list(open_grants.values())
 
 
 def _about(request: ApprovalRequest) -> dict[str, Any]:
