@@ -1,5 +1,6 @@
 """Pure judgement: what a policy says, and what it answers to each event of a session."""
 
+from .budget import Budget
 from .drawing import Picture, draw, draw_mermaid
 from .errors import EventError, PolicyError, PolicyViolationError, Problem, ProctorError
 from .language.conditions import Condition
@@ -45,6 +46,7 @@ __all__ = [
     "Approval",
     "Before",
     "Blocklist",
+    "Budget",
     "Capabilities",
     "Check",
     "CheckContext",
@@ -124,6 +126,7 @@ ROOMS = (
     "stack",  # several policies merged left to right, and their clauses resolved once
     "reading",  # text -> policies, every problem at its place
     "policy",  # how a policy is written
+    "budget",  # a budget that many runs share, as it is written
     "rules",  # one family a file: its records and its machine
     "language",  # values, regular expressions, paths, conditions, tool names
     "commands",  # what a command line would run

@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal, TypeAlias, get_args
 import msgspec
 from msgspec import Meta
 
+from .budget import Budget
 from .language.conditions import Condition, when_problems
 from .language.record import Amount, Base, Name, Record
 from .language.selectors import NameScope, ToolWhere, VirtualTool, selector_problems
@@ -221,6 +222,7 @@ class Policy(Base, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown
         locked: No later policy of a stack may loosen it.
         enforcement: `required`: do not start on an agent that cannot hold every call; `best_effort` if not given.
         limits: Hard caps.
+        budgets: Amounts that runs share.
         tool_rules: Allow and deny lists.
         rules: Rules over the whole session.
         nets: Petri nets, whole or as one line of shorthand.
@@ -239,6 +241,7 @@ class Policy(Base, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown
     locked: bool = False
     enforcement: Literal["best_effort", "required"] | None = None
     limits: Limits = Limits()
+    budgets: Sequence[Budget] = ()
     tool_rules: Sequence[Allow | Deny] = ()
     rules: Sequence[Rule] = ()
     nets: Sequence[str | NetLine | Net] = ()

@@ -31,7 +31,7 @@ from .messages.answers import Answer
 from .messages.input import CAN_STOP, GATING, HookInput
 from .messages.usage import UsageLog
 from .record import Record
-from .session import HookedSession
+from .session import HookedSession, Told
 
 BY = "claude-code"
 USAGE_NOTE = "usage"
@@ -83,7 +83,10 @@ class Hook:
 
     def _tell(self, told: inputs.Input) -> None:
         """Tell the machine; a run that it cancels is over, as the client is told so."""
-        recorded, wanted = self._session.tell(told, self._record)
+        self._follow(self._session.tell(told, self._record))
+
+    def _follow(self, told: Told) -> None:
+        recorded, wanted = told
         self._recorded += recorded
         self._wanted += wanted
         if any(isinstance(command, commands.CancelAdapter) for command in wanted):
@@ -206,7 +209,7 @@ class Hook:
 
     def _begin(self, prompt: str | None) -> None:
         told: dict[str, Any] = {"prompt_id": self._asked.prompt_id, "cwd": self._asked.cwd}
-        self._recorded += self._session.begin_run(self._record, self._at, told, prompt)
+        self._follow(self._session.begin_run(self._record, self._at, told, prompt))
 
     def _complete(self, output: str | None) -> None:
         if self._goes_on:

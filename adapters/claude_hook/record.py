@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
@@ -18,11 +18,12 @@ from typing import Any
 from proctor.policies.stream.events import Event
 from proctor.supervisor.errors import StoreError
 from proctor.supervisor.ports.facts import Owner, RunInfo
+from proctor.supervisor.ports.ledger import Draw, Drawn
 from proctor.supervisor.ports.orders import Block
 
 from ..stores.sqlite.file.failures import store_error
 from ..stores.sqlite.file.opening import open_for_writing
-from ..stores.sqlite.statements import claiming
+from ..stores.sqlite.statements import budgets, claiming
 from ..stores.sqlite.statements.desk import blocks
 from ..stores.sqlite.statements.queries import events_page, run_info, session_info
 from ..stores.sqlite.statements.recording import Recorder
@@ -120,8 +121,19 @@ class Record:
         """Add to the record; durable when the record is left. Raises StoreError for a run that somebody else has
         claimed, to end it.
         """
-        epoch = self.owner.epoch if self.owner is not None and self.owner.is_client else 0
-        self._recorder.append(Batch(events), look_up=False, epoch=epoch)
+        self._recorder.append(Batch(events), look_up=False, epoch=self._epoch)
+
+    def reserve(self, run_id: str, draws: Sequence[Draw], now_ms: int) -> list[Drawn]:
+        """Draw on shared budgets; see `Store.reserve`."""
+        return budgets.reserve(self._recorder, run_id, draws, self._epoch, now_ms)
+
+    def settle(self, run_id: str, used: Mapping[str, float], now_ms: int) -> list[Drawn]:
+        """The run draws no more; see `Store.settle`."""
+        return budgets.settle(self._recorder, run_id, used, self._epoch, now_ms)
+
+    @property
+    def _epoch(self) -> int:
+        return self.owner.epoch if self.owner is not None and self.owner.is_client else 0
 
     def note(self, name: str) -> bytes | None:
         """What is kept under this name beside the record, if anything is."""

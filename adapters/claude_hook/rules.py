@@ -20,7 +20,9 @@ FileStates: TypeAlias = tuple[tuple[str, int, int, int], ...]
 
 
 class Rules(msgspec.Struct, frozen=True):
-    """One reading of the files; `limits` are the names of those that are set, `told` what each run's record keeps."""
+    """One reading of the files; `limits` are the names of those that are set, and of those of budgets, `told` what
+    each run's record keeps.
+    """
 
     policy: Policy
     compiled: CompiledPolicy
@@ -50,6 +52,7 @@ def _rules(files: Sequence[str], context: RunContext) -> Rules:
     policy = merge_policies([policy for file in files for policy in load_policies(file)])
     members = members_of(policy)
     limits = frozenset(name for member in members for name, _ in member.limits.given())
+    limits |= {budget.limit for member in members for budget in member.budgets}
     told: dict[str, Any] = {"policy": policy.name, "policies": written(members)}
     return Rules(policy, compile_policy(policy, tools=TOOLS), context, limits, told)
 

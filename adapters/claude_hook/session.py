@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+from collections import deque
 from collections.abc import Iterable
 from datetime import datetime
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 import msgspec
 
@@ -34,6 +35,8 @@ from .judge import AskingJudge
 from .record import Record
 from .rules import Rules
 
+Told: TypeAlias = tuple[list[Event], list[commands.Command]]
+"""What the machine recorded, and what it wants done."""
 PROVIDER = "claude"
 ASKS = "claude"
 """In a run's spec: who asks its person, so that nobody else's answer counts."""
@@ -67,7 +70,7 @@ class HookedSession:
         self._learn(past)
         self._redactor = Redactor()
         self.machine = RunMachine.resume(
-            self._identity(), self._judge, past, approval=_NEVER, redactor=self._redactor
+            self._identity(), self._judge, past, approval=_NEVER, budgets=self._judge.budgets, redactor=self._redactor
         )
 
     @property
@@ -102,39 +105,63 @@ class HookedSession:
         found = (b for b in record.blocks() if b.covers(run_id=run_id, session_id=self.session_id, **known))
         return next(found, None)
 
-    def begin_run(self, record: Record, at: datetime, metadata: dict[str, Any], prompt: str | None) -> list[Event]:
-        """A run begins where the one before has ended; gives what was recorded."""
+    def begin_run(self, record: Record, at: datetime, metadata: dict[str, Any], prompt: str | None) -> Told:
+        """A run begins where the one before has ended; gives what `tell` does."""
         self.runs += 1
         identity = self._identity(self._past.turns, self.machine.seq)
         spec = {"asks": ASKS, **({"prompt": prompt} if prompt else {})}
         record.begin_run(identity.run_id, PROVIDER, at, self._redactor.redact(spec, self.session_id))
         told = {**metadata, **self.rules.told, "context": msgspec.to_builtins(self.context)}
-        self.machine = RunMachine(identity, self._judge, approval=_NEVER, redactor=self._redactor)
+        budgets = self._judge.budgets
+        self.machine = RunMachine(identity, self._judge, approval=_NEVER, budgets=budgets, redactor=self._redactor)
         self._stored = 0
         now = round(at.timestamp() * 1000)
         begin = inputs.Begin(now_ms=now, prompt=prompt, first=self.runs == 1, metadata=told)
         named = inputs.Reported(now_ms=now, event=SessionStarted(provider_session_id=self.client_id))
-        return [event for told_one in (begin, named) for event in self.tell(told_one, record)[0]]
+        recorded, wanted = self.tell(begin, record)
+        if not self.machine.cancelling:
+            more = self.tell(named, record)
+            recorded, wanted = [*recorded, *more[0]], [*wanted, *more[1]]
+        return recorded, wanted
 
     def next_key(self) -> int:
         """The key of one more proposal: earlier ones may still wait for the person."""
         self._keys += 1
         return self._keys
 
-    def tell(self, told: inputs.Input, record: Record) -> tuple[list[Event], list[commands.Command]]:
+    def tell(self, told: inputs.Input, record: Record) -> Told:
         """Tell the machine; gives what it recorded and what it wants done.
 
         The record counts as durable here: nobody is answered before it is.
         """
-        wanted = [*self.machine.handle(told)]
+        wanted = self._handle(told, record)
         recorded: list[Event] = []
         while events := self.machine.take_record():
             record.append(events)
             recorded += events
             self._stored += len(events)
-            wanted += self.machine.handle(inputs.Stored(now_ms=told.now_ms, count=self._stored))
+            wanted += self._handle(inputs.Stored(now_ms=told.now_ms, count=self._stored), record)
         self._learn(recorded)
         return recorded, wanted
+
+    def _handle(self, told: inputs.Input, record: Record) -> list[commands.Command]:
+        """What the machine wants done, but that the budgets are asked: this is within a transaction, and they answer
+        at once.
+        """
+        wanted: list[commands.Command] = []
+        todo = deque(self.machine.handle(told))
+        now, run_id = told.now_ms, self._identity().run_id
+        while todo:
+            match todo.popleft():
+                case commands.Reserve(draws=draws):
+                    drawn = tuple(record.reserve(run_id, draws, now))
+                    todo += self.machine.handle(inputs.Reserved(now_ms=now, drawn=drawn))
+                case commands.Settle(used=used):
+                    drawn = tuple(record.settle(run_id, used, now))
+                    todo += self.machine.handle(inputs.Settled(now_ms=now, drawn=drawn))
+                case command:
+                    wanted.append(command)
+        return wanted
 
     @property
     def _judge(self) -> Judge:

@@ -39,6 +39,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "import": ("commands.record.transfer:import_", "Store what export wrote."),
     "kill": ("commands.control.kill:kill", "End runs, whatever process they are in."),
     "watch": ("commands.runs.watch:watch", "A live board of runs, limits and waiting calls."),
+    "budgets": ("commands.control.budgets:budgets", "What is used and left of budgets that runs share."),
     "audit": ("commands.record.audit:audit", "Whether the record is what was written, and all of it."),
     "reap": ("commands.control.reap:reap", "End runs whose supervisor is gone."),
     "serve": ("commands.runs.serve:serve", "Serve the operators' page and the HTTP API."),

@@ -51,6 +51,16 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "net_joined": {"name": "require backup before delete", "net": "require backup before delete"},
     "net_left": {"name": "require backup before delete"},
     "budget_warning": {"limit": "max_cost_usd", "used": 1.62, "max": 2.0, "fraction": 0.81},
+    "budget_reserved": {
+        "budget": "org/team-month",
+        "key": '$.labels.team="web"',
+        "counts": "cost_usd",
+        "asked_for": "start",
+        "used": 212.4,
+        "reserved": 6.0,
+        "max": 500.0,
+        "resets_at": datetime(2026, 4, 1, tzinfo=UTC),
+    },
     "tool_approval_requested": {
         **_APPROVAL,
         "violation_kind": "deny",

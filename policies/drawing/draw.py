@@ -8,6 +8,7 @@ from ..monitor.monitor import Monitor
 from ..policy import Policy
 from ..rules.nets.written import Net
 from ..rules.record import Rule
+from ..stack.budgets import budget_in_words, effective_budgets
 from ..stack.check import checked_stack
 from ..stack.clauses import Clause, clauses_of
 from ..stack.limits import effective_limits, figure
@@ -37,9 +38,11 @@ def draw(policy: Policy, monitor: Monitor | None = None) -> Picture:
 
 
 def _lines(stack: Policy, clauses: Iterable[Clause]) -> Iterator[str]:
-    """What is said in words: the limits, the lists, and what has no order."""
+    """What is said in words: the limits, the budgets, the lists, and what has no order."""
     for entry in effective_limits(stack):
         yield f"{entry.name}: {figure(entry.limit.max)} ({entry.action})"
+    for budget in effective_budgets(stack):
+        yield budget_in_words(budget)
     for clause in clauses:
         drawn = clause.record.drawing() if isinstance(clause.record, Rule) else isinstance(clause.record, Net)
         if not drawn:

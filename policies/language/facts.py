@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple, Protocol
 
+from ..stream.calls import RunContext
 from .operands import OutputRef
 
 
@@ -47,3 +48,34 @@ class Facts(Protocol):
     def outputs(self, ref: OutputRef) -> Remembered:
         """What earlier successful calls returned."""
         ...
+
+
+def surroundings_of(context: RunContext) -> Directories:
+    """Where a run works, as far as its context says."""
+    return Directories(context.workspace or None, context.home or None)
+
+
+class _Nothing:
+    """Nothing was remembered."""
+
+    full = False
+    empty = True
+
+    def has(self, value: Any, loose: bool) -> bool:
+        return False
+
+    def values(self) -> list[Any]:
+        return []
+
+
+class NoCall:
+    """The facts behind a `when`: there is no call yet, and nothing was returned."""
+
+    input: Any = None
+
+    def __init__(self, context: RunContext) -> None:
+        self.surroundings = surroundings_of(context)
+
+    def outputs(self, ref: OutputRef) -> Remembered:
+        """Nothing."""
+        return _Nothing()

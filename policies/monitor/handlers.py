@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
+import msgspec
+
 from ..stream import events as ev
 from ..stream.calls import Violation
 from .live_nets import net_joined, net_left, restore_nets
 from .memory import message_text
 from .session import HELD, LAPSED, REQUESTED, RUNNING, STARTED, UNDECIDED, CallInFlight, Grant, ParsedOutput, RuleName
 from .state import SessionState
+from .usage.budgets import finding_of
 from .usage.limits import UNITS
 
 
@@ -47,8 +50,13 @@ def turn(on: SessionState, event: ev.TurnEvent) -> list[Violation]:
 
 def usage(on: SessionState, event: ev.TokenUsageUpdated) -> list[Violation]:
     """Tokens were used."""
-    on.session.meter.add(event, on.program.prices)
-    return []
+    meter = on.session.meter
+    unpriced = len(meter.unpriced)
+    meter.add(event, on.program.prices)
+    if len(meter.unpriced) == unpriced:
+        return []
+    found = on.program.budgets.unpriced(meter.unpriced)
+    return [on.used_up(entry, finding, None) for entry, finding in found]
 
 
 def requested(on: SessionState, event: ev.ToolCallRequested) -> list[Violation]:
@@ -183,6 +191,22 @@ def warned(on: SessionState, event: ev.BudgetWarned) -> list[Violation]:
     return []
 
 
+def budget_reserved(on: SessionState, event: ev.BudgetReserved) -> list[Violation]:
+    """The store has answered what there is of a shared budget: a run that gets nothing does not start."""
+    entry = on.program.budgets.entry(event.budget)
+    if entry is None:
+        return []
+    on.session.budgets.take(event)
+    if event.granted:
+        return []
+    finding = finding_of(entry, event)
+    if entry.action == "warn" or event.asked_for == "usage":
+        return [on.used_up(entry, finding, None)]
+    if event.asked_for == "call":
+        return []  # it is judged next
+    return [on.used_up(entry, msgspec.structs.replace(finding, action="cancel"), None)]
+
+
 def _held(on: SessionState, event: ev.PolicyViolated) -> None:
     """The call that a person is asked for waits; where the record does not name it, the last one being judged."""
     id = event.tool_call_id
@@ -231,6 +255,7 @@ HANDLERS: dict[type[ev.Event], Handler | None] = {
     ev.ToolApprovalExpired: lapsed,
     ev.PolicyViolated: violated,
     ev.BudgetWarned: warned,
+    ev.BudgetReserved: budget_reserved,
     ev.NetJoined: net_joined,
     ev.NetLeft: net_left,
     ev.RunCompleted: ended,

@@ -8,7 +8,7 @@ from unicodedata import category
 
 import msgspec
 
-from ..language.facts import Directories
+from ..language.facts import surroundings_of
 from ..language.naming import ToolTable
 from ..language.operands import OutputRef
 from ..language.operators import flat
@@ -98,11 +98,6 @@ class UserWords(msgspec.Struct, kw_only=True, omit_defaults=True):
         """Whether a message contains the value, not inside a longer word or number."""
         folded = value.casefold()
         return any(_stands_in(text, folded) for text in self.texts)
-
-
-def surroundings_of(context: RunContext) -> Directories:
-    """Where a run works, as far as its context says."""
-    return Directories(context.workspace or None, context.home or None)
 
 
 class Memory:

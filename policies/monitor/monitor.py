@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from ..budget import BudgetClaim
 from ..errors import EventError, wrong_type
 from ..rules.evidence.check import TOOL, CheckMachine
 from ..rules.nets.machine import NetMachine
@@ -46,20 +47,37 @@ class Monitor:
 
     @property
     def metadata(self) -> dict[str, Any]:
-        """What the result should say of the judging itself: models without a price, prices used, nets ended."""
+        """What the result should say of the judging itself: models without a price, prices used, budgets
+        that nobody counts here, nets ended.
+        """
         on = self.state
         meter = on.session.meter
         found: dict[str, Any] = {}
         if meter.unpriced:
             found["unpriced"] = list(meter.unpriced)
             found["skipped_limits"] = ["max_cost_usd"]
+            if money := [e.id for e in on.program.budgets.entries if e.counts == "cost_usd"]:
+                found["skipped_budgets"] = money
         if meter.priced_by:
             found["prices"] = list(meter.priced_by)
+        known = on.session.budgets
+        if unseen := [c.budget for c in self.budgets if c.budget not in (*known.open, *known.shut)]:
+            found["uncounted_budgets"] = unseen
         nets = ((rule, rule.machine) for rule in on.rules.values())
         ended = [r.id for r, net in nets if isinstance(net, NetMachine) and net.ended(on.states[r.number])]
         if ended:
             found["ended_nets"] = ended
         return found
+
+    @property
+    def calls(self) -> int:
+        """How many calls this run has started so far, where a limit or a budget asks for it."""
+        return self.state.session.limits.calls
+
+    @property
+    def budgets(self) -> tuple[BudgetClaim, ...]:
+        """What the run draws on of budgets that it shares with others; what is left of them the store knows."""
+        return self.state.program.budgets.claims(self.state.context)
 
     def async_checks(self, call: ToolCall) -> list[tuple[str, Callable[[ToolCall], Any]]]:
         """The asynchronous checks that concern a call, by rule id: ask them, then propose with the answers."""

@@ -23,6 +23,7 @@ from ..stream.marks import is_mark_of, mark
 from ..values.equality import is_number, parsed_output, text_of
 from .memory import EMPTY, Memory, Returned, UserWords
 from .program.index import NO_STEPS, Steps
+from .usage.budgets import BudgetState
 from .usage.limits import LimitState
 from .usage.tokens import TokenMeter
 
@@ -191,6 +192,7 @@ class Session:
     broken: dict[str, str] = field(default_factory=dict)
     meter: TokenMeter = field(default_factory=TokenMeter)
     limits: LimitState = field(default_factory=LimitState)
+    budgets: BudgetState = field(default_factory=BudgetState)
     words: UserWords = field(default_factory=UserWords)
 
     def session_turn(self, turn: int) -> int:
@@ -213,6 +215,8 @@ class Session:
         self.finished, self.earlier, self.granted = {}, {}, {}
         self.clashing = EMPTY
         self.meter.new_run(model)
+        if self.budgets.open or self.budgets.shut:
+            self.budgets = BudgetState()
 
     def finish(self, call: CallInFlight, *, denied: bool = False) -> None:
         """A call is over; only its id and its mark stay."""

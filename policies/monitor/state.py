@@ -11,6 +11,7 @@ from ..language.operands import OutputRef
 from ..rules.machine import Finding
 from ..rules.nets.shorthand import NetLine
 from ..rules.nets.written import Net
+from ..stack.budgets import BudgetEntry
 from ..stream.calls import RunContext, Violation, check_input, input_digest
 from .identity import CallIdentity, identify
 from .memory import Memory, Returned
@@ -18,7 +19,7 @@ from .program.build import Program
 from .program.index import NO_STEPS, CompiledRule, Met, Steps, Visits
 from .session import LAPSED, REQUESTED, CallInFlight, ParsedOutput, Session
 from .usage.limits import Exceeded
-from .violations import of_limit, of_rule, raised
+from .violations import of_budget, of_limit, of_rule, raised
 
 STEPS_KEPT = 128
 """For how many tools a session remembers what their calls do; a model may invent any number."""
@@ -48,7 +49,7 @@ class SessionState:
         self.context = context
         self.tools = program.tools
         self.portable = bool(program.tools)
-        self.limited = bool(program.limits.entries)
+        self.limited = bool(program.limits.entries or program.budgets)
         self.clocked = program.limits.has_clocks
         self.session = Session()
         self.calls: dict[str, CallInFlight] = {}
@@ -205,7 +206,15 @@ class SessionState:
         if found and not repeat:
             reported = session.limits.reported
             found = [each for each in found if each.number not in reported]
-        return [self.exceeded(each, call) for each in found] if found else []
+        violations = [self.exceeded(each, call) for each in found] if found else []
+        if session.budgets.shut and repeat:
+            refusing = self.program.budgets.refusing(session.budgets)
+            violations += [self.used_up(entry, finding, call) for entry, finding in refusing]
+        return violations
+
+    def used_up(self, entry: BudgetEntry, finding: Finding, call: CallInFlight | None) -> Violation:
+        """Nothing can be reserved of a budget."""
+        return of_budget(self.program.name, entry, finding, call, self.session)
 
     def exceeded(self, exceeded: Exceeded, call: CallInFlight | None) -> Violation:
         """A limit is exceeded; from now on that is reported."""

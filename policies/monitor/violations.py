@@ -7,6 +7,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..rules.machine import Finding
+from ..stack.budgets import BudgetEntry
 from ..stack.limits import LimitEntry
 from ..stream.calls import Action, Enforcement, ToolCall, Violation
 from .program.index import CompiledRule
@@ -52,6 +53,28 @@ def of_limit(
         cause="budget",
         reason=entry.limit.reason,
         tell_model=entry.limit.tell_model,
+        tool_call_id=call.id if call else None,
+        tool_name=call.name if call else None,
+    )
+
+
+def of_budget(
+    stack: str, entry: BudgetEntry, finding: Finding, call: CallInFlight | None, session: Session
+) -> Violation:
+    """Nothing can be reserved of a shared budget; what the finding decides itself stands."""
+    action = finding.action or entry.action
+    return Violation(
+        policy=entry.policy,
+        stack=stack,
+        rule=entry.budget.name,
+        kind="budget",
+        action=action,
+        enforcement=_enforcement(action, call),
+        message=finding.actual,
+        details=_details(finding, call, session),
+        cause="budget",
+        reason=entry.budget.reason,
+        tell_model=entry.budget.tell_model,
         tool_call_id=call.id if call else None,
         tool_name=call.name if call else None,
     )

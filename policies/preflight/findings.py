@@ -22,6 +22,7 @@ class CodeMeaning(NamedTuple):
 
 
 CODES = {
+    "budget_effect": CodeMeaning("report", "what comes of a shared budget that is used up, on this adapter"),
     "cannot_gate": CodeMeaning("refuse", "`enforcement: required`, and the adapter does not hold every call"),
     "context_missing": CodeMeaning("refuse", "the run's context leaves out a field that a `when` asks for"),
     "dead_transition": CodeMeaning("refuse", "a transition of a net can never fire"),
@@ -50,8 +51,10 @@ CODES = {
     "unknown_input": CodeMeaning("report", "no tool of the agent has the input"),
     "unknown_model": CodeMeaning("report", "whether there is a price is only known later"),
     "unknown_tool": CodeMeaning("report", "the agent has no tool of the name"),
+    "uncounted_budget": CodeMeaning("report", "a shared budget of something that the adapter does not report"),
     "unpriced": CodeMeaning("refuse", "`unpriced: reject`, and no price is known"),
     "virtual_evidence": CodeMeaning("report", "a name found by search counts as evidence"),
+    "zero_budget": CodeMeaning("refuse", "a shared budget of nothing"),
     "zero_limit": CodeMeaning("refuse", "no tokens, no turns or no time"),
 }
 """Every code, with what comes of it by default."""

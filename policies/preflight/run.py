@@ -46,7 +46,7 @@ def findings_of(policy: Policy, capabilities: Capabilities | None, context: RunC
     return Findings(
         [
             *adapter_findings(stack, clauses, capabilities),
-            *context_findings(clauses, context),
+            *context_findings(stack, clauses, context),
             *limit_findings(stack, capabilities),
             *unknown_names(stack, clauses, capabilities),
             *allow_findings(clauses, kinds, systems),

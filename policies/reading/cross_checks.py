@@ -11,6 +11,13 @@ from ..values.complaints import Complaint
 from .fitting import place_of
 from .tree import ListNode, MapNode, Node, ProblemReport
 
+_NAMED = (
+    ("id", ("tool_rules", "rules"), ("id",)),
+    ("name", ("nets",), ("name", "line")),
+    ("name", ("budgets",), ("name",)),
+)
+"""What names the parts of a policy, where they stand, and under which keys."""
+
 
 def check_whole(node: MapNode, report: ProblemReport) -> None:
     """Report what is wrong between the parts of a policy, whatever is wrong within them."""
@@ -52,8 +59,8 @@ def _text(node: Node | None) -> str | None:
 
 
 def _check_ids(node: MapNode, report: ProblemReport) -> None:
-    """Report ids that two rules of one policy share, and names that two nets do, naming both places."""
-    for what, parts, keys in (("id", ("tool_rules", "rules"), ("id",)), ("name", ("nets",), ("name", "line"))):
+    """Report ids that two rules of one policy share, and names that two nets or budgets do, naming both places."""
+    for what, parts, keys in _NAMED:
         seen: dict[str, str] = {}
         for rule in (rule for part in parts for rule in getattr(node.entries.get(part), "items", ())):
             named = _named(rule, keys)

@@ -9,11 +9,13 @@ from typing import Any
 from ..language.record import Base
 from ..policy import Policy
 from ..rules import RULES
-from .dialects.durations import DURATIONS, PART
+from ..values.durations import PART
+from .dialects.durations import DURATIONS
 from .shapes import AnyRule, Choice, Items, Number, OfRecord, OneOf, Open, Shape, Table, Text, Truth, fields_of
 
 _FILLED = {"type": "string", "pattern": r"\S"}
 _LARGEST = 2**63 - 1
+_DURATION = {"type": "string", "pattern": rf"^\s*(?:{PART}\s*)+$"}
 _FIELD = re.compile(r"^    (\w+): (.*(?:\n {8}.*)*)", re.M)
 """A field in a docstring, with the lines that go on with it."""
 
@@ -23,6 +25,7 @@ def json_schema() -> dict[str, Any]:
     definitions: dict[str, Any] = {}
     policy = _of_record(Policy, definitions)
     definitions["Limits"]["properties"] |= {name: _duration(definitions) for name in DURATIONS}
+    definitions["Budget"]["properties"]["max_duration"] = _DURATION
     several = {
         "type": "object",
         "properties": {"policies": {"type": "array", "items": policy, "minItems": 1}},
@@ -41,9 +44,8 @@ def json_schema() -> dict[str, Any]:
 
 def _duration(definitions: dict[str, Any]) -> dict[str, Any]:
     """A duration with its unit, or a limit whose `max` is one."""
-    text = {"type": "string", "pattern": rf"^\s*(?:{PART}\s*)+$"}
     limit = definitions["Limit"]
-    return {"anyOf": [text, {**limit, "properties": {**limit["properties"], "max": text}}]}
+    return {"anyOf": [_DURATION, {**limit, "properties": {**limit["properties"], "max": _DURATION}}]}
 
 
 def _schema(shape: Shape, definitions: dict[str, Any]) -> dict[str, Any]:

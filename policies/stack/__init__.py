@@ -6,6 +6,7 @@ ROOMS = (
     "check",  # the stack a policy stands for, known to be sound
     "merge",  # several policies as one stack
     "locks",  # what policies say in vain because another one is locked
+    "budgets",  # the budgets that hold
     "limits",  # the limits that hold
     "actions",  # what a clause does to a call that breaks it
     "price_tables",  # what tokens cost, as the policies say

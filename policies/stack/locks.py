@@ -13,6 +13,7 @@ from ..rules.nets.written import Net
 from ..values.globs import matcher
 from .actions import strictness
 from .limits import figure, implies, limits_of
+from .price_tables import caps_cost
 
 
 class Loosened(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,7 +50,7 @@ def loosened(policy: Policy) -> list[Loosened]:
                 continue
             said = [*_prices(locked, other), *_names(locked, other)]
             if m > n:
-                said = [*_limits(locked, other, policy), *_words(locked, other), *said]
+                said = [*_limits(locked, other, policy), *_budgets(locked, other), *_words(locked, other), *said]
             found += [
                 Loosened(name=name, policy=other.name, given=given, locked_policy=locked.name, holds=holds)
                 for name, given, holds in said
@@ -64,6 +65,15 @@ def _limits(locked: Policy, other: Policy, stack: Policy) -> Iterator[tuple[str,
         ceiling = ceilings.get(entry.name)
         if ceiling is not None and implies(ceiling, entry) and not implies(entry, ceiling):
             yield entry.name, figure(entry.limit.max), figure(ceiling.limit.max)
+
+
+def _budgets(locked: Policy, other: Policy) -> Iterator[tuple[str, str, str]]:
+    """Budgets of the same name for more of the same: both hold."""
+    kept = {budget.name: budget for budget in locked.budgets}
+    for budget in other.budgets:
+        held = kept.get(budget.name)
+        if held is not None and held.limit == budget.limit and held.max < budget.max:
+            yield f"budgets.{budget.name}", figure(budget.max), figure(held.max)
 
 
 def _words(locked: Policy, other: Policy) -> Iterator[tuple[str, str, str]]:
@@ -91,7 +101,7 @@ def _prices(locked: Policy, other: Policy) -> Iterator[tuple[str, str, str]]:
         cheaper = next((held for _, held in known if _cheaper(price, held)), None)
         if cheaper is not None:
             yield f"prices.{model}", _shown(price), _shown(cheaper)
-        elif not known and locked.limits.max_cost_usd is not None:
+        elif not known and caps_cost(locked):
             yield f"prices.{model}", _shown(price), "the public price where that is higher"
 
 

@@ -42,6 +42,7 @@ def _stack(members: tuple[Policy, ...]) -> Stack:
         on_violation=strictest_stated(members),
         locked=all(member.locked for member in members),
         enforcement=_strict("required", (m.enforcement for m in members)),
+        budgets=tuple(budget for member in members for budget in member.budgets),
         tool_rules=tuple(rule for member in members for rule in member.tool_rules),
         rules=tuple(rule for member in members for rule in member.rules),
         nets=tuple(net for member in members for net in member.nets),

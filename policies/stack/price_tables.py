@@ -30,6 +30,11 @@ class PriceTables(msgspec.Struct, frozen=True):
         return bool(self.open) or any(table.prices for table in self.locked)
 
 
+def caps_cost(member: Policy) -> bool:
+    """Whether a limit or a budget of it is about money."""
+    return member.limits.max_cost_usd is not None or any(b.max_cost_usd is not None for b in member.budgets)
+
+
 def price_tables(policy: Policy) -> PriceTables:
     """The tables of a policy or a stack."""
     unlocked: dict[str, Price] = {}
@@ -37,8 +42,7 @@ def price_tables(policy: Policy) -> PriceTables:
     for member in members_of(policy):
         if not member.locked:
             unlocked |= member.prices
-        elif member.prices or member.limits.max_cost_usd is not None:
-            capped = member.limits.max_cost_usd is not None
-            locked.append(PriceTable(member.name, member.prices, capped))
+        elif member.prices or caps_cost(member):
+            locked.append(PriceTable(member.name, member.prices, caps_cost(member)))
     reject = any(member.locked and member.unpriced == "reject" for member in members_of(policy))
     return PriceTables(unlocked, tuple(locked), reject)

@@ -28,6 +28,7 @@ from .acts import TurnEvent as TurnEvent
 from .acts import TurnStarted as TurnStarted
 from .event import Event as Event
 from .outcomes import ApprovalEvent as ApprovalEvent
+from .outcomes import BudgetReserved as BudgetReserved
 from .outcomes import BudgetWarned as BudgetWarned
 from .outcomes import ErrorEvent as ErrorEvent
 from .outcomes import ErrorOccurred as ErrorOccurred

@@ -44,19 +44,51 @@ class PolicyViolated(Event, tag="policy_violation", frozen=True):
 
 
 class BudgetWarned(Event, tag="budget_warning", frozen=True):
-    """A limit has passed the fraction that its `warn_at` names; once a limit and run.
+    """A limit has passed the fraction that its `warn_at` names, once a limit and run; a budget that runs share, once
+    in its window, told by the run that took it past.
 
     Attributes:
-        limit: The limit's name.
+        limit: The limit's name, or the budget's: `policy/name`.
         used: How much is used: tokens, USD, milliseconds, calls or turns, as the limit counts.
         max: The limit, in the same unit.
         fraction: `used` divided by `max`.
+        key: Of a budget, whose it is: the values at its `per`.
+        resets_at: Of a budget, when its window starts again, UTC.
     """
 
     limit: str = ""
     used: float = 0
     max: float = 0
     fraction: float = 0
+    key: str = ""
+    resets_at: datetime | None = None
+
+
+class BudgetReserved(Event, tag="budget_reserved", frozen=True):
+    """What the store answered to a run that wants its share of a budget: the first time, and when that changes.
+
+    Attributes:
+        budget: The budget: `policy/name`.
+        key: Whose it is: the values at its `per`; "" where it is one for all runs.
+        counts: What it counts: `cost_usd`, `total_tokens`, `tool_calls`, `duration_ms` or `running`.
+        granted: Whether there was enough left.
+        asked_for: What the run wanted it for: to `start` (one that gets nothing does not), for a `call` that waits,
+            or for what comes after `usage`.
+        used: What all runs have used of it in this window: USD, tokens, calls or ms.
+        reserved: What is set aside for the runs that go on, this one included, in the same unit.
+        max: The budget, in the same unit.
+        resets_at: When its window starts again, UTC; null where that is not known ahead, or never.
+    """
+
+    budget: str = ""
+    key: str = ""
+    counts: str = ""
+    granted: bool = True
+    asked_for: str = ""
+    used: float = 0
+    reserved: float = 0
+    max: float = 0
+    resets_at: datetime | None = None
 
 
 class NetJoined(Event, tag="net_joined", frozen=True):

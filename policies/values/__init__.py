@@ -8,6 +8,7 @@ ROOMS = (
     "places",  # places in a file system by their text alone
     "equality",  # when two JSON values are the same, which comes first, and what text they hold
     "regexes",  # regular expressions in linear time
+    "durations",  # amounts of time as people write them
     "complaints",  # what a check of written text finds wrong, and where
 )
 """Top first: each imports only those below it."""

@@ -98,6 +98,7 @@ async def launched(order: Order, services: Services) -> tuple[RunActor, Begin]:
         answerable=services.answerable,
         warns=plan.warns,
         clocked=plan.compiled.limits.has_clocks,
+        budgets=judge.budgets,
         redactor=services.redactor,
     )
     begin = Begin(

@@ -99,6 +99,7 @@ def _unanswerable(stack: Policy) -> Iterator[PreflightFinding]:
     """For each policy what asks for an approval, where nobody can give one."""
     from proctor.policies.preflight.findings import PreflightFinding
     from proctor.policies.rules.nets.written import Net
+    from proctor.policies.stack.budgets import effective_budgets
     from proctor.policies.stack.clauses import clauses_of
     from proctor.policies.stack.limits import effective_limits
 
@@ -110,6 +111,9 @@ def _unanswerable(stack: Policy) -> Iterator[PreflightFinding]:
     for entry in effective_limits(stack):
         if entry.action == "request_approval":
             found.setdefault(entry.policy, []).append(entry.name)
+    for budget in effective_budgets(stack):
+        if budget.action == "request_approval":
+            found.setdefault(budget.policy, []).append(budget.budget.name)
     for policy, ids in found.items():
         named = ", ".join(f"`{id}`" for id in ids)
         yield PreflightFinding(

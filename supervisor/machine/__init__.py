@@ -27,6 +27,7 @@ ROOMS = (
     "closing",  # the end of the record
     "ending",  # terminal events, and what the caller is owed
     "gate",  # the gate's side of the machine
+    "budgets",  # what a run draws on of shared budgets
     "held_calls",  # calls held for a person
     "provider_events",  # the provider's side of the machine
     "open_calls",  # calls that are not over

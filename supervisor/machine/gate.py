@@ -14,6 +14,7 @@ from proctor.policies.stream.events import ErrorOccurred, ToolApprovalGranted, T
 
 from ..ports.adapters import ApprovalAnswer, ApprovalRequest, GateAnswer
 from .boundary.commands import Answer, Command, RunChecks
+from .budgets import Budgets
 from .events.checks import NO_CALL, flaw_in
 from .events.enforcement import denied, labelled, requested, started
 from .held_calls import HeldCalls
@@ -32,7 +33,7 @@ class GateKeeper:
     # permitted once the run is being cancelled.
     """
 
-    __slots__ = ("_answerable", "_by_key", "_on_timeout", "calls", "holding", "state")
+    __slots__ = ("_answerable", "_budgets", "_by_key", "_on_timeout", "calls", "holding", "state")
 
     def __init__(
         self,
@@ -41,9 +42,11 @@ class GateKeeper:
         standing: Iterable[ToolApprovalGranted] = (),
         *,
         answerable: bool = True,
+        budgets: Budgets | None = None,
     ) -> None:
         self.state = state
         self._answerable = answerable
+        self._budgets = budgets
         self.calls = OpenCalls()
         self.holding = HeldCalls(state, standing, approval)
         self._on_timeout = approval.on_timeout
@@ -81,7 +84,7 @@ class GateKeeper:
         """The asynchronous checks of a proposal have answered."""
         proposal = self._by_key.get(key)
         if proposal is not None and proposal.answer is None:
-            self._decide(proposal, answers)
+            self._reserve(proposal, answers)
 
     def answered(self, approval_id: str, answer: ApprovalAnswer, tool_input: dict[str, Any] | None = None) -> None:
         """Somebody answered a held call."""
@@ -136,7 +139,16 @@ class GateKeeper:
         if checks:
             self.state.outbox.at_once(RunChecks(key=proposal.key, call=proposal.call, checks=tuple(checks)))
         else:
-            self._decide(proposal, {})
+            self._reserve(proposal, {})
+
+    def _reserve(self, proposal: Proposal, answers: Mapping[str, Any]) -> None:
+        """Decide, once the store has answered where the call asks something of a shared budget."""
+        if self._budgets is None or not self._budgets.hold(lambda: self._go_on(proposal, answers)):
+            self._decide(proposal, answers)
+
+    def _go_on(self, proposal: Proposal, answers: Mapping[str, Any]) -> None:
+        if proposal.answer is None and self.state.cause is None:
+            self._decide(proposal, answers)
 
     def _decide(self, proposal: Proposal, answers: Mapping[str, Any]) -> None:
         decision = self.state.judge.propose(proposal.call, answers)

@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 
+from proctor.policies.budget import BudgetClaim
 from proctor.policies.policy import Approval
 from proctor.policies.stream.events import (
     Event,
@@ -38,6 +39,7 @@ from .boundary import inputs
 from .boundary.commands import ArmDeadline, CancelAdapter, Command, HurryRecord
 from .boundary.judge import Judge, Nets
 from .boundary.result import Outcome
+from .budgets import Budgets
 from .closing import Closing
 from .events import approvals as approvals
 from .gate import GateKeeper
@@ -60,10 +62,12 @@ class RunMachine:
         answerable: whether anybody can answer a request for approval; where nobody can, its call is refused.
         warns: whether a limit has a `warn_at`.
         clocked: whether a limit is about time.
+        budgets: what the run draws on of shared budgets.
         redactor: takes the secrets out of what is recorded and shown.
     """
 
     __slots__ = (
+        "_budgets",
         "_clocked",
         "_closing",
         "_deadline",
@@ -88,10 +92,12 @@ class RunMachine:
         answerable: bool = True,
         warns: bool = True,
         clocked: bool = True,
+        budgets: Sequence[BudgetClaim] = (),
         redactor: Redactor = UNREDACTED,
     ) -> None:
         self._state = RunState(identity, judge, redactor)
-        self._gate = GateKeeper(self._state, approval or Approval(), standing, answerable=answerable)
+        self._budgets = shared = Budgets(self._state, budgets) if budgets else None
+        self._gate = GateKeeper(self._state, approval or Approval(), standing, answerable=answerable, budgets=shared)
         self._reports = ProviderEvents(self._state, self._gate.calls, model=model)
         self._notes = notes or {}
         self._warns = warns
@@ -119,7 +125,7 @@ class RunMachine:
             if event.seq > judged_to:
                 judge.observe(event)
         judge.warnings()  # those are on record
-        recall(history, machine._state, machine._gate, machine._reports)
+        recall(history, machine._state, machine._gate, machine._reports, machine._budgets)
         if machine.ended:
             machine._ending = inputs.AdapterEnded(now_ms=machine._state.now_ms)
         return machine
@@ -139,6 +145,8 @@ class RunMachine:
             state.tell_time(input.now_ms)
         try:
             _HANDLERS[type(input)](self, input)
+            if self._budgets is not None:
+                self._budgets.look()
             if self._warns and state.outbox.unwritten and not state.ended:
                 state.hand_over_warnings()
         except BaseException as error:  # a judge that raises refuses: the run is cancelled, the error is the caller's
@@ -194,6 +202,11 @@ class RunMachine:
         return self._gate.calls.get(call_id)
 
     @property
+    def reserving(self) -> bool:
+        """Whether the store's answer to a draw on shared budgets is awaited: nothing is to be used before it."""
+        return self._budgets is not None and self._budgets.asking
+
+    @property
     def provider_done(self) -> bool:
         """Whether the provider has reported its end."""
         return self._reports.end is not None
@@ -239,6 +252,9 @@ class RunMachine:
             return None
         due = self._state.judge.deadline()
         expiry = self._gate.holding.next_expiry()
+        if self._budgets is not None:
+            moments = (due, expiry, self._budgets.deadline())
+            return min((moment for moment in moments if moment is not None), default=None)
         return due if expiry is None else expiry if due is None else min(due, expiry)
 
     def _begin(self, input: inputs.Begin) -> None:
@@ -248,6 +264,8 @@ class RunMachine:
         record(RunStarted(model=input.model, tools=input.tools, metadata=input.metadata))
         if input.prompt is not None:
             record(MessageSent(content=input.prompt))
+        if self._budgets is not None and self._state.cause is None:
+            self._budgets.begin()
 
     def _reported(self, input: inputs.Reported) -> None:
         if self._ending is None:
@@ -280,7 +298,21 @@ class RunMachine:
         if self._ending is None:
             self._ending = input
             self._gate.refuse_open("the run has ended", decision="run_ended")
-            self._conclude(input)
+            if self._budgets is None or not self._budgets.settle():
+                self._conclude(input)
+
+    def _reserved(self, input: inputs.Reserved) -> None:
+        assert self._budgets is not None
+        self._budgets.reserved(input.drawn, input.error)
+        if self._ending is not None and not self._state.ended:
+            self._budgets.settle()
+
+    def _settled(self, input: inputs.Settled) -> None:
+        """What the last response used is known to the store, as far as that answers."""
+        assert self._budgets is not None
+        if self._ending is not None and not self._state.ended:
+            self._budgets.settled(input.drawn)
+            self._conclude(self._ending)
 
     def _conclude(self, input: inputs.AdapterEnded) -> None:
         state = self._state
@@ -304,6 +336,8 @@ _HANDLERS: dict[type, Callable[[RunMachine, Any], None]] = {
     inputs.CancelAsked: RunMachine._cancel_asked,
     inputs.OwnerLost: lambda on, input: on._state.order_cancel(lost(input.error)),
     inputs.NetsChanged: lambda on, input: on._state.record_if_live(input.event),
+    inputs.Reserved: RunMachine._reserved,
+    inputs.Settled: RunMachine._settled,
     inputs.AdapterEnded: RunMachine._adapter_end,
     inputs.Stored: lambda on, input: on._state.outbox.stored(input.count),
     inputs.StoreFailed: lambda on, input: on._closing.store_failed(input.error),

@@ -10,6 +10,7 @@ import msgspec
 from proctor.policies.stream.calls import ToolCall, Violation
 from proctor.policies.stream.events import (
     ApprovalEvent,
+    BudgetReserved,
     Event,
     PolicyViolated,
     RunCancelled,
@@ -27,6 +28,7 @@ from proctor.policies.stream.events import (
 )
 
 from ..store.approvals import shown
+from .budgets import Budgets
 from .events.past import Past
 from .gate import GateKeeper
 from .open_calls import OpenCall, Stage
@@ -42,9 +44,15 @@ def past_of(identity: Identity, history: Sequence[Event]) -> Past:
     return past
 
 
-def recall(history: Sequence[Event], state: RunState, gate: GateKeeper, reports: ProviderEvents) -> None:
+def recall(
+    history: Sequence[Event],
+    state: RunState,
+    gate: GateKeeper,
+    reports: ProviderEvents,
+    budgets: Budgets | None = None,
+) -> None:
     """Put the parts of a run's machine into the state they had when the last of these was recorded."""
-    past = _Recollection(state, gate, reports)
+    past = _Recollection(state, gate, reports, budgets)
     for event in history:
         if event.run_id == state.identity.run_id:
             past.take(event)
@@ -54,10 +62,11 @@ def recall(history: Sequence[Event], state: RunState, gate: GateKeeper, reports:
 class _Recollection:
     """Takes a run's own events in order and puts the parts of its machine into the state they had."""
 
-    def __init__(self, state: RunState, gate: GateKeeper, reports: ProviderEvents) -> None:
+    def __init__(self, state: RunState, gate: GateKeeper, reports: ProviderEvents, budgets: Budgets | None) -> None:
         self._state = state
         self._gate = gate
         self._reports = reports
+        self._budgets = budgets
         self._waiting: dict[str, ToolApprovalRequested] = {}
         self._calls: dict[str, ToolCall] = {}
 
@@ -76,8 +85,12 @@ class _Recollection:
                 self._gate.calls.refuse(event.tool_call_id)
             case ApprovalEvent():
                 self._approval(event)
+            case BudgetReserved() if self._budgets is not None:
+                self._budgets.recall(event)
             case RunStarted():
                 self._state.begun = True
+                if self._budgets is not None:
+                    self._budgets.begun(self._state.now_ms)
                 self._reports.recall(event)
             case RunCompleted() | RunFailed() | RunCancelled():
                 self._state.ended = True

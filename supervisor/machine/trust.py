@@ -14,6 +14,7 @@ import msgspec
 from proctor.policies.stream.events import (
     EVENT_TYPES,
     ApprovalEvent,
+    BudgetReserved,
     BudgetWarned,
     ErrorOccurred,
     Event,
@@ -25,7 +26,7 @@ from proctor.policies.stream.events import (
     Unrecognized,
 )
 
-_OURS = (ApprovalEvent, PolicyViolated, BudgetWarned, NetJoined, NetLeft)
+_OURS = (ApprovalEvent, PolicyViolated, BudgetReserved, BudgetWarned, NetJoined, NetLeft)
 
 
 def believed(event: Event) -> Event:

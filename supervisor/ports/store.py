@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import datetime
 from typing import Protocol, runtime_checkable
 
@@ -20,6 +20,7 @@ from .facts import (
     StoredApproval,
     StoreSize,
 )
+from .ledger import BudgetInfo, Draw, Drawn
 from .orders import Block, Cancel, Instruction, Lift
 
 
@@ -166,6 +167,27 @@ class Store(Protocol):
 
     async def last_instruction(self) -> int:
         """The number of the latest instruction; 0 without any."""
+        ...
+
+    async def reserve(self, run_id: str, draws: Sequence[Draw], *, epoch: int) -> list[Drawn]:
+        """Draw on shared budgets for a run; gives an answer to each draw, in order. One conditional write.
+
+        What the run has used since its last draw counts in the present window; what it wants set aside takes the
+        place of what was, as far as there is enough left (see `ports.windows`). What others have set aside counts
+        while their run goes on and its owner is there; a run without an owner has nothing set aside. Windows go by
+        the store's clock. Raises StoreError: `no_run`; `run_over`; `fenced`, the run is another epoch's.
+        """
+        ...
+
+    async def settle(self, run_id: str, used: Mapping[str, float], *, epoch: int) -> list[Drawn]:
+        """A run draws no more: it has `used` so much of each thing that budgets count, and nothing is set aside for
+        it; gives an answer for each budget that it drew on. Done again it changes nothing. Raises StoreError as
+        `reserve` does.
+        """
+        ...
+
+    async def budgets(self) -> list[BudgetInfo]:
+        """The shared budgets that were drawn on, by name and key."""
         ...
 
     async def prune(self, event: RecordPruned, *, up_to: int) -> RecordPruned | None:

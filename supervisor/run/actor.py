@@ -22,8 +22,10 @@ from ..machine.boundary.commands import (
     DropApproval,
     Finish,
     HurryRecord,
+    Reserve,
     RetryRecord,
     RunChecks,
+    Settle,
 )
 from ..machine.boundary.judge import Nets
 from ..machine.boundary.result import Outcome, RunResult, conclude, log_line
@@ -32,9 +34,10 @@ from ..ports.adapters import Adapter, ApprovalAnswer, ApprovalRequest, GateAnswe
 from .errands import Errands
 from .foreign.apart import Apart
 from .foreign.callouts import Approvals, ask_checks
-from .foreign.isolation import contained
+from .foreign.isolation import contained, silence
+from .foreign.reserving import Reserving
 from .gate_waiters import GateWaiters
-from .journal import ANSWER_S, Journal, silence
+from .journal import ANSWER_S, Journal
 from .kept_events import KeptEvents
 from .latch import Latch
 from .provider_reader import ProviderReader
@@ -54,6 +57,7 @@ class RunActor:
         "_alarm",
         "_approvals",
         "_early",
+        "_epoch",
         "_errands",
         "_events",
         "_journal",
@@ -62,6 +66,7 @@ class RunActor:
         "_outcome",
         "_over",
         "_reader",
+        "_reserving",
         "_services",
         "_silence",
         "_waiters",
@@ -91,6 +96,8 @@ class RunActor:
         self._errands = Errands(self._break)
         self._outcome: Outcome | None = None
         self._over = Latch()
+        self._epoch = epoch
+        self._reserving: Reserving | None = None
         self._events = KeptEvents()
         self.finished = Latch()
 
@@ -174,6 +181,8 @@ class RunActor:
         for input in self._early:
             self._feed(input)
         await self._journal.drained()
+        if self._reserving is not None:
+            await self._reserving.answered()
         error = None
         if not self._machine.cancelling:
             error = await self._reader.run(self._launch)
@@ -221,6 +230,10 @@ class RunActor:
                 self._alarm.set(command.at_ms)
             case Answer():
                 self._give(command)
+            case Reserve():
+                start(partial(self._budgets().reserve, command))
+            case Settle():
+                start(partial(self._budgets().settle, command))
             case RunChecks():
                 start(partial(self._check, command))
             case AskApproval():
@@ -242,6 +255,20 @@ class RunActor:
                 level, fields = log_line(command.outcome)
                 getattr(self._services.log, level)("run.finished", **self._ids, **fields)
                 self._over.set()
+
+    def _budgets(self) -> Reserving:
+        """Made when a run first draws on a shared budget."""
+        if self._reserving is None:
+            self._reserving = Reserving(
+                self._services.store,
+                self._launch.run_id,
+                self._epoch,
+                within_s=ANSWER_S,
+                feed=self._feed,
+                now_ms=self.now_ms,
+                failed=self._log_failure,
+            )
+        return self._reserving
 
     def _give(self, command: Answer) -> None:
         self._waiters.give(command.key, command.answer)

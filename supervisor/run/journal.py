@@ -14,6 +14,7 @@ from ..errors import StoreError, as_error
 from ..machine.events.sizes import weight
 from ..machine.machine import RunMachine
 from ..ports.adapters import Store
+from .foreign.isolation import silence
 from .stored import check_stored, same_but_seq
 
 ROOM = 1024
@@ -231,8 +232,3 @@ class Journal:
         if self._changed is not None:
             self._changed.set()
             self._changed = None
-
-
-def silence(seconds: float) -> StoreError:
-    """What a store has done that does not answer."""
-    return StoreError(f"the store has not answered for {seconds:g} seconds")

@@ -90,12 +90,22 @@ async def _ended(store: Store, run: RunInfo, epoch: int, told: inputs.CancelAske
     machine.handle(told)
     machine.handle(inputs.AdapterEnded(now_ms=told.now_ms))
     try:
+        await store.settle(run.run_id, used_by(run), epoch=epoch)
         await store.append(machine.take_record(), epoch=epoch)
     except StoreError as error:
         if error.kind == "fenced":
             return False
         raise
     return True
+
+
+def used_by(run: RunInfo) -> dict[str, float]:
+    """What a run has used of what budgets count, as far as its record tells."""
+    return {
+        "cost_usd": run.usage.cost_usd,
+        "total_tokens": float(run.usage.total_tokens),
+        "tool_calls": float(run.calls),
+    }
 
 
 def _judge() -> Judge:

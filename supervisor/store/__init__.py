@@ -4,6 +4,7 @@ ROOMS = (
     "retention",  # how long the record is kept
     "transfer",  # the record as lines of JSON, and back
     "memory",  # a store in memory
+    "budgets",  # budgets that runs share
     "desk",  # what people answer and order
     "records",  # events, and the lines of sessions and runs that follow from them
     "claims",  # who owns what

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import dropwhile, islice
 
@@ -17,6 +18,7 @@ from proctor.policies.stream.events import TERMINAL, Event, RecordPruned
 from ..errors import StoreError
 from ..ports.facts import (
     ANY_RUN,
+    GOING_ON,
     ApprovalAnswer,
     LogEntry,
     Owner,
@@ -27,8 +29,10 @@ from ..ports.facts import (
     StoredApproval,
     StoreSize,
 )
+from ..ports.ledger import BudgetInfo, Draw, Drawn
 from ..ports.orders import Block, Cancel, Instruction, Lift
 from . import refusals
+from .budgets import Ledger
 from .claims import Claims
 from .codec import from_record
 from .desk import Desk
@@ -52,15 +56,16 @@ class MemoryStore:
     """Keeps everything in this process. No method but `wait` suspends, so every append is one unit.
 
     Records are kept encoded: what is read is what a durable store would give, and nobody shares state
-    with what was appended.
+    with what was appended. `wall_clock` gives the time by which windows of budgets go, in seconds since the epoch.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, wall_clock: Callable[[], float] = time.time) -> None:
         self._records = Records(self._noted)
         self._sessions, self._runs = self._records.sessions, self._records.runs
         self._id = uuid.uuid4().hex[:16]
         self._claims = Claims(self._runs)
         self._desk = Desk()
+        self._ledger = Ledger(lambda: round(wall_clock() * 1000), self._claims.holds)
         self._version = 1
         self._waiting: list[anyio.Event] = []
         self._closed = False
@@ -236,6 +241,21 @@ class MemoryStore:
         self._check_open()
         return self._desk.last_instruction
 
+    async def reserve(self, run_id: str, draws: Sequence[Draw], *, epoch: int) -> list[Drawn]:
+        """Draw on shared budgets; see `Store.reserve`."""
+        self._check_draws(run_id, epoch)
+        return self._ledger.reserve(run_id, draws)
+
+    async def settle(self, run_id: str, used: Mapping[str, float], *, epoch: int) -> list[Drawn]:
+        """A run draws no more; see `Store.settle`."""
+        self._check_draws(run_id, epoch)
+        return self._ledger.settle(run_id, used)
+
+    async def budgets(self) -> list[BudgetInfo]:
+        """The shared budgets that were drawn on, by name and key."""
+        self._check_open()
+        return list(self._ledger.budgets())
+
     async def prune(self, event: RecordPruned, *, up_to: int) -> RecordPruned | None:
         """Remove the record of a session; see `Store.prune`."""
         self._check_open()
@@ -290,6 +310,15 @@ class MemoryStore:
     def _check_open(self) -> None:
         if self._closed:
             raise StoreError("the store is closed", kind="closed")
+
+    def _check_draws(self, run_id: str, epoch: int) -> None:
+        self._check_open()
+        run = self._runs.get(run_id)
+        if run is None:
+            raise refusals.no_run(run_id)
+        if run.status not in GOING_ON:
+            raise refusals.run_over(run_id, run.status)
+        self._claims.check_fence(run_id, epoch)
 
     def _append(self, events: Sequence[Event], epoch: int) -> list[Event]:
         stored, news = self._records.append(events, lambda run_id: self._claims.check_fence(run_id, epoch))

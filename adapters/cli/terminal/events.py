@@ -116,6 +116,12 @@ class EventLines:
     def _warned(self, event: ev.BudgetWarned) -> Line:
         return Line("warning", "yellow", f"{event.limit}: {figure(event.used)} of {figure(event.max)} used")
 
+    def _reserved(self, event: ev.BudgetReserved) -> Line:
+        left = f"{figure(event.used)} of {figure(event.max)} used"
+        if event.granted:
+            return Line("budget", "dim", f"{event.budget}: {left}, {figure(event.reserved)} reserved")
+        return Line("budget", "yellow", f"{event.budget}: {left}, nothing can be reserved")
+
     def _asked(self, event: ev.ToolApprovalRequested) -> Line:
         call = _call(event.tool_name, event.tool_input)
         if event.ran:
@@ -174,6 +180,7 @@ _TELLERS: dict[type[ev.Event], Callable[[EventLines, Any], Line]] = {
     ev.TokenUsageUpdated: EventLines._usage,
     ev.PolicyViolated: EventLines._violated,
     ev.BudgetWarned: EventLines._warned,
+    ev.BudgetReserved: EventLines._reserved,
     ev.ToolApprovalRequested: EventLines._asked,
     ev.ToolApprovalGranted: EventLines._granted,
     ev.ToolApprovalDenied: EventLines._denied,

@@ -107,6 +107,31 @@ MIGRATIONS: tuple[tuple[str, tuple[str, ...]], ...] = (
                 PRIMARY KEY (session_id, name))""",
         ),
     ),
+    (
+        "budgets that runs share: what is used by parts of their windows, and what each run uses and holds",
+        (
+            """CREATE TABLE budgets (
+                counter bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+                budget text COLLATE "C" NOT NULL,
+                key text COLLATE "C" NOT NULL,
+                counts text COLLATE "C" NOT NULL,
+                period text COLLATE "C" NOT NULL,
+                most double precision NOT NULL,
+                UNIQUE (budget, key, counts, period))""",
+            """CREATE TABLE budget_parts (
+                counter bigint NOT NULL REFERENCES budgets,
+                part bigint NOT NULL,
+                used double precision NOT NULL,
+                PRIMARY KEY (counter, part))""",
+            """CREATE TABLE budget_shares (
+                counter bigint NOT NULL REFERENCES budgets,
+                run_id text COLLATE "C" NOT NULL,
+                used double precision NOT NULL,
+                held double precision NOT NULL,
+                PRIMARY KEY (counter, run_id))""",
+            "CREATE INDEX budget_shares_by_run ON budget_shares (run_id)",
+        ),
+    ),
 )
 SCHEMA_VERSION = len(MIGRATIONS)
 

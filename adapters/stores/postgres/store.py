@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from typing import Any
@@ -26,6 +26,7 @@ from proctor.supervisor.ports.facts import (
     StoredApproval,
     StoreSize,
 )
+from proctor.supervisor.ports.ledger import BudgetInfo, Draw, Drawn
 from proctor.supervisor.ports.orders import Block, Cancel, Instruction, Lift
 
 from ..sqlite.file.wakeups import Bell
@@ -37,6 +38,7 @@ from .schema import bring_up_to_date, version_of
 from .server.listening import Listener
 from .server.reading import Readers
 from .server.writing import PostgresWriter
+from .statements import budgets as shared
 from .statements import claiming, desk, pruning, queries
 
 
@@ -208,6 +210,18 @@ class PostgresStore:
     async def last_instruction(self) -> int:
         """The number of the latest, 0 when there is none."""
         return await self._readers.ask(desk.last_instruction)
+
+    async def reserve(self, run_id: str, draws: Sequence[Draw], *, epoch: int) -> list[Drawn]:
+        """Draw on shared budgets; see `Store.reserve`."""
+        return await self._writer.do(lambda recorder, _: shared.reserve(recorder, run_id, draws, epoch))
+
+    async def settle(self, run_id: str, used: Mapping[str, float], *, epoch: int) -> list[Drawn]:
+        """A run draws no more; see `Store.settle`."""
+        return await self._writer.do(lambda recorder, _: shared.settle(recorder, run_id, used, epoch))
+
+    async def budgets(self) -> list[BudgetInfo]:
+        """The shared budgets that were drawn on, by name and key."""
+        return await self._readers.ask(shared.listed)
 
     async def prune(self, event: RecordPruned, *, up_to: int) -> RecordPruned | None:
         """Remove the record of a session; see `Store.prune`."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Sequence
+import time
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -26,12 +27,14 @@ from proctor.supervisor.ports.facts import (
     StoredApproval,
     StoreSize,
 )
+from proctor.supervisor.ports.ledger import BudgetInfo, Draw, Drawn
 from proctor.supervisor.ports.orders import Block, Cancel, Instruction, Lift
 
 from .file.opening import open_for_writing
 from .file.reading import Readers
 from .file.wakeups import Bell
 from .file.writing import SQLiteWriter
+from .statements import budgets as shared
 from .statements import claiming, desk, pruning, queries
 from .statements.log import latest_place, log_page
 from .statements.rows import Batch
@@ -51,6 +54,7 @@ class SQLiteStore:
             death of this process only).
         busy_timeout_s: seconds to wait for another process that is writing.
         max_bytes: refuse to store more once the file is this large.
+        wall_clock: the time by which windows of budgets go, in seconds since the epoch.
 
     Raises:
         StoreError: the file cannot be used; `kind` says why.
@@ -64,6 +68,7 @@ class SQLiteStore:
         synchronous: str = "FULL",
         busy_timeout_s: float = 10.0,
         max_bytes: int | None = None,
+        wall_clock: Callable[[], float] = time.time,
     ) -> None:
         if synchronous.upper() not in _SYNCHRONOUS:
             raise UsageError(f"`synchronous` is one of {', '.join(_SYNCHRONOUS)}, not `{synchronous}`")
@@ -81,6 +86,7 @@ class SQLiteStore:
         self._bell = Bell()
         self._writer = SQLiteWriter(connection, self.path, self._bell)
         self._readers = Readers(self.path, busy_timeout_s=busy_timeout_s, check=self._writer.check_process)
+        self._wall_clock = wall_clock
         self._closed = False
 
     async def append(self, events: Sequence[Event], *, epoch: int = 0) -> list[Event]:
@@ -209,6 +215,21 @@ class SQLiteStore:
     async def last_instruction(self) -> int:
         """The number of the latest, 0 when there is none."""
         return await self._readers.ask(desk.last_instruction)
+
+    async def reserve(self, run_id: str, draws: Sequence[Draw], *, epoch: int) -> list[Drawn]:
+        """Draw on shared budgets; see `Store.reserve`."""
+        now_ms = round(self._wall_clock() * 1000)
+        return await self._writer.do(lambda recorder, _: shared.reserve(recorder, run_id, draws, epoch, now_ms))
+
+    async def settle(self, run_id: str, used: Mapping[str, float], *, epoch: int) -> list[Drawn]:
+        """A run draws no more; see `Store.settle`."""
+        now_ms = round(self._wall_clock() * 1000)
+        return await self._writer.do(lambda recorder, _: shared.settle(recorder, run_id, used, epoch, now_ms))
+
+    async def budgets(self) -> list[BudgetInfo]:
+        """The shared budgets that were drawn on, by name and key."""
+        now_ms = round(self._wall_clock() * 1000)
+        return await self._readers.ask(lambda connection: shared.listed(connection, now_ms))
 
     async def prune(self, event: RecordPruned, *, up_to: int) -> RecordPruned | None:
         """Remove the record of a session; see `Store.prune`."""

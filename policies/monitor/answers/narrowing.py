@@ -18,7 +18,8 @@ def narrow(on: SessionState, tools: Sequence[str]) -> list[str]:
     if isinstance(tools, str):
         raise ValueError(f"expected a list of tools, got the text `{tools[:80]}`; say `[{tools[:80]!r}]`")
     session = on.session
-    if on.program.limits.closed(session.limits, session.meter):
+    shut = any(e.action in ("deny", "cancel") for e, _ in on.program.budgets.refusing(session.budgets))
+    if shut or on.program.limits.closed(session.limits, session.meter):
         return []
     return [tool for tool in tools if next(refusing(on, tool), None) is None]
 

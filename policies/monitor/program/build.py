@@ -13,9 +13,8 @@ from typing import Any
 import msgspec
 
 from ...errors import PolicyError
-from ...language.facts import Directories
+from ...language.facts import NoCall
 from ...language.naming import NO_TOOLS, NamingKind, ToolTable
-from ...language.operands import OutputRef
 from ...language.predicates import compile_when
 from ...language.selectors import NameScope
 from ...policy import Allow, Approval, Deny, Policy, members_of
@@ -28,6 +27,7 @@ from ...rules.nets.shorthand import NetLine, net_of
 from ...rules.nets.written import Net
 from ...rules.record import Rule
 from ...stack.actions import effective_action
+from ...stack.budgets import effective_budgets
 from ...stack.check import checked_stack
 from ...stack.clauses import clauses_of, scope_of
 from ...stack.ids import net_name
@@ -38,7 +38,7 @@ from ...stream.tools import Tool
 from ...values.globs import matcher
 from ...values.paths import compile_path
 from ...values.regexes import Regex
-from ..memory import Returned, surroundings_of
+from ..usage.budgets import BudgetJudge
 from ..usage.limits import LimitJudge
 from ..usage.prices import PriceBook
 from .index import CompiledRule, ToolPlan, Visits, visit_of
@@ -51,7 +51,12 @@ class Program:
     """A policy's rules as machines, indexed by the tools they name; shared by sessions, from any thread."""
 
     def __init__(
-        self, policy: Policy, rules: tuple[CompiledRule, ...], limits: LimitJudge, tools: ToolTable = NO_TOOLS
+        self,
+        policy: Policy,
+        rules: tuple[CompiledRule, ...],
+        limits: LimitJudge,
+        budgets: BudgetJudge,
+        tools: ToolTable = NO_TOOLS,
     ) -> None:
         self.policy = policy
         self.name = policy.name
@@ -59,10 +64,11 @@ class Program:
         self.by_number = {rule.number: rule for rule in rules}
         self._named = {(rule.policy, id): rule for rule in rules for id in (f"{rule.policy}/{rule.id}", rule.id)}
         self.limits = limits
+        self.budgets = budgets
         self.tools = tools
         self.approval = policy.approval or Approval()
         tables = price_tables(policy)
-        self.prices = PriceBook(tables) if limits.needs_prices or tables else None
+        self.prices = PriceBook(tables) if limits.needs_prices or budgets.needs_prices or tables else None
         self.phrases = {p: Regex(p) for rule in rules for p in rule.machine.phrases}
         self.keeps_words = any(_asks_user(rule.machine) for rule in rules)
         refs = dict.fromkeys(ref for rule in rules for ref in rule.machine.outputs)
@@ -103,7 +109,7 @@ class Program:
         """This policy without the rules whose `when` does not hold."""
         if not any(rule.when is not None for rule in self.rules):
             return self
-        document, facts = msgspec.to_builtins(context), _Nothing(surroundings_of(context))
+        document, facts = msgspec.to_builtins(context), NoCall(context)
         absent = frozenset(
             rule.number for rule in self.rules if rule.when is not None and not rule.when(document, facts)
         )
@@ -136,23 +142,10 @@ class Program:
 
     def for_tools(self, tools: Iterable[Tool]) -> Program:
         """This program on a client whose tools these are."""
-        return Program(self.policy, self.rules, self.limits, ToolTable(tools))
+        return Program(self.policy, self.rules, self.limits, self.budgets, ToolTable(tools))
 
     def _with(self, rules: tuple[CompiledRule, ...]) -> Program:
-        return Program(self.policy, rules, self.limits, self.tools)
-
-
-class _Nothing:
-    """The facts behind a `when`: there is no call yet, and nothing was returned."""
-
-    input: Any = None
-
-    def __init__(self, surroundings: Directories) -> None:
-        self.surroundings = surroundings
-
-    def outputs(self, ref: OutputRef) -> Returned:
-        """Nothing."""
-        return Returned()
+        return Program(self.policy, rules, self.limits, self.budgets, self.tools)
 
 
 def program_of(policy: Policy, tools: Iterable[Tool], validators: Validators, on_results: OnResults) -> Program:
@@ -160,8 +153,10 @@ def program_of(policy: Policy, tools: Iterable[Tool], validators: Validators, on
     stack = checked_stack(policy)
     _check_attached(stack, [*validators.items(), *on_results.items()])
     rules = tuple(_machines(stack, validators, on_results))
-    limits = LimitJudge(effective_limits(stack), reject_unpriced=stack.unpriced == "reject")
-    return Program(stack, rules, limits, ToolTable(tools))
+    rejects = stack.unpriced == "reject"
+    limits = LimitJudge(effective_limits(stack), reject_unpriced=rejects)
+    budgets = BudgetJudge(effective_budgets(stack), reject_unpriced=rejects)
+    return Program(stack, rules, limits, budgets, ToolTable(tools))
 
 
 def _machines(stack: Policy, validators: Validators, on_results: OnResults) -> Iterator[CompiledRule]:

@@ -4,7 +4,7 @@ ROOMS = (
     "adapter",  # calls that the adapter does not hold
     "allow_lists",  # allow lists that admit nothing, and entries of them that are denied
     "evasions",  # rules that hold less than they seem to
-    "limits",  # limits of zero, costs without a price, and attempts to loosen what is locked
+    "limits",  # limits and budgets of zero, costs without a price, and attempts to loosen what is locked
     "never_satisfied",  # rules that want a tool called which can never be called
     "never_callable",  # tools that no clause denies and that the clauses together never let through
     "missing_context",  # fields of the run's context that a `when` asks for and nobody gave

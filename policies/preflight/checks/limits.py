@@ -1,4 +1,4 @@
-"""Limits that let nothing be done, costs without a price, and attempts to loosen what is locked."""
+"""Limits and budgets that let nothing be done, costs without a price, and attempts to loosen what is locked."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from ...monitor.usage.prices import PriceBook
 from ...policy import Limits, Policy
+from ...stack.budgets import BudgetEntry, effective_budgets
 from ...stack.limits import LimitEntry, effective_limits, figure
 from ...stack.locks import loosened
 from ...stack.price_tables import price_tables
@@ -27,6 +28,14 @@ EFFECTS = {
     "cancel": "ends the run",
 }
 """What comes of a limit, by its action."""
+BUDGET_EFFECTS = {
+    "warn": "is reported, and runs go on",
+    "request_approval": "has a person asked about every later call; no run starts",
+    "deny": "has every later call refused; no run starts",
+    "cancel": "ends the runs that draw on it; no run starts",
+}
+"""What comes of a shared budget that is used up, by its action."""
+UNGATED_BUDGET = "ends the runs that draw on it, as this adapter cannot hold every call; no run starts"
 UNGATED = "has later calls refused where they are held, and ends the run where one is not"
 
 
@@ -41,13 +50,15 @@ def limit_findings(policy: Policy, capabilities: Capabilities | None) -> Iterato
                 f"`{entry.name}` is 0: nothing could be done",
                 suggestion="give it a number above 0, or leave it out",
             )
+    yield from _budgets(policy, capabilities)
     yield from _loosened(policy)
     if capabilities is not None:
         for entry in limits:
             yield _effect(entry, capabilities)
-    capped = next((entry for entry in limits if entry.name == "max_cost_usd"), None)
-    if capped is not None and policy.unpriced == "reject":
-        yield from _unpriced(policy, capped.policy, capabilities)
+    capped = [(entry.policy, entry.name) for entry in limits if entry.name == "max_cost_usd"]
+    capped += [(e.policy, e.budget.name) for e in effective_budgets(policy) if e.counts == "cost_usd"]
+    if capped and policy.unpriced == "reject":
+        yield from _unpriced(policy, capped[0], capabilities)
 
 
 def _effect(entry: LimitEntry, capabilities: Capabilities) -> PreflightFinding:
@@ -78,7 +89,9 @@ def _loosened(policy: Policy) -> Iterator[PreflightFinding]:
         )
 
 
-def _unpriced(policy: Policy, member: str, capabilities: Capabilities | None) -> Iterator[PreflightFinding]:
+def _unpriced(
+    policy: Policy, about: tuple[str, str], capabilities: Capabilities | None
+) -> Iterator[PreflightFinding]:
     """`unpriced: reject`, and nobody can say what the run will cost."""
     if capabilities is not None and capabilities.reports_cost:
         return
@@ -86,14 +99,44 @@ def _unpriced(policy: Policy, member: str, capabilities: Capabilities | None) ->
     if model is None and policy.prices:
         yield finding(
             "unknown_model",
-            (member, "max_cost_usd"),
+            about,
             "`unpriced: reject`: whether the model has a price is only known once it has answered",
         )
     elif model is None or PriceBook(price_tables(policy)).source(model) is None:
         yield finding(
             "unpriced",
-            (member, "max_cost_usd"),
+            about,
             "`unpriced: reject`, and no price is known" + (f" for `{model}`" if model else ""),
             witness=(model,) if model else (),
             suggestion="add the model to `prices`, or say `unpriced: warn`",
         )
+
+
+def _budgets(policy: Policy, capabilities: Capabilities | None) -> Iterator[PreflightFinding]:
+    """What is wrong with the budgets of a stack, and what they will do."""
+    for entry in effective_budgets(policy):
+        about = (entry.policy, entry.budget.name)
+        if entry.budget.max == 0 and entry.counts != "tool_calls":
+            yield finding(
+                "zero_budget",
+                about,
+                f"`{entry.budget.limit}` is 0: no run could start",
+                suggestion="give it a number above 0, or leave the budget out",
+            )
+        if capabilities is not None:
+            yield _budget_effect(entry, about, capabilities)
+
+
+def _budget_effect(entry: BudgetEntry, about: tuple[str, str], capabilities: Capabilities) -> PreflightFinding:
+    budget = f"budget `{entry.budget.name}` ({entry.budget.limit} {figure(entry.budget.max)})"
+    used = entry.counts in ("cost_usd", "total_tokens")
+    if used and capabilities.usage == "none" and not (entry.counts == "cost_usd" and capabilities.reports_cost):
+        why = "the adapter does not report what the model uses"
+        hint = "give a budget of calls or time as well"
+        return finding("uncounted_budget", about, f"{budget} will not hold: {why}", suggestion=hint)
+    late = " once the run is over and its usage known" if used and capabilities.usage == "at_end" else ""
+    if entry.counts == "running" and entry.action != "warn":
+        return finding("budget_effect", about, f"{budget}, once used up, lets no run start until one ends")
+    ungated = entry.action == "deny" and capabilities.gate != "all"
+    does = UNGATED_BUDGET if ungated else BUDGET_EFFECTS[entry.action]
+    return finding("budget_effect", about, f"{budget}, once used up, {does}{late}")

@@ -9,6 +9,7 @@ from msgspec import UNSET
 
 from ...language.conditions import Condition
 from ...policy import Policy, members_of
+from ...stack.budgets import effective_budgets
 from ...stack.clauses import Clause, clauses_of
 from ...stream.calls import RunContext
 from ...values.paths import compile_path
@@ -17,23 +18,32 @@ from ..findings import Findings, PreflightFinding, finding
 
 def missing_context(policy: Policy, context: RunContext) -> Findings:
     """What a run's context leaves out that its policy asks for; the rest of preflight is the same for every run."""
+    if effective_budgets(policy):
+        return Findings(context_findings(policy, clauses_of(policy), context))
     written = (c for m in members_of(policy) for c in (*m.tool_rules, *m.rules, *m.nets) if not isinstance(c, str))
-    return Findings(context_findings(clauses_of(policy), context) if any(c.when for c in written) else ())
+    return Findings(context_findings(policy, clauses_of(policy), context) if any(c.when for c in written) else ())
 
 
-def context_findings(clauses: Iterable[Clause], context: RunContext | None) -> Iterator[PreflightFinding]:
+def context_findings(
+    policy: Policy, clauses: Iterable[Clause], context: RunContext | None
+) -> Iterator[PreflightFinding]:
     """The rules of which nobody can say whether they hold for the run; None is a value like any other."""
     if context is None:
         return
     document = msgspec.to_builtins(context)
-    for clause in clauses:
-        missing = [path for path in dict.fromkeys(_paths(clause.record.when)) if not compile_path(path)(document)]
+    asking: list[tuple[Clause | tuple[str, str], str, Iterator[str]]]
+    asking = [(clause, "when", _paths(clause.record.when)) for clause in clauses]
+    for entry in effective_budgets(policy):
+        named = (entry.policy, entry.budget.name)
+        asking += [(named, "when", _paths(entry.budget.when)), (named, "per", iter(entry.budget.paths))]
+    for about, part, asked in asking:
+        missing = [path for path in dict.fromkeys(asked) if not compile_path(path)(document)]
         if missing:
             fields = " and ".join(f"`{path}`" for path in missing)
             yield finding(
                 "context_missing",
-                clause,
-                f"its `when` asks for {fields}, which the run's context leaves out",
+                about,
+                f"its `{part}` asks for {fields}, which the run's context leaves out",
                 witness=missing,
                 suggestion="give it, or None for none",
             )

@@ -10,6 +10,7 @@ from proctor.policies.stream.calls import ToolCall
 from proctor.policies.stream.events import Event
 
 from ...ports.adapters import ApprovalRequest, GateAnswer
+from ...ports.ledger import Draw
 from .judge import AsyncCheck
 from .result import Outcome
 
@@ -50,6 +51,18 @@ class DropApproval(_Command, frozen=True, kw_only=True):
     approval_id: str
 
 
+class Reserve(_Command, frozen=True, kw_only=True):
+    """Draw on shared budgets, and tell the machine what the store answered."""
+
+    draws: tuple[Draw, ...]
+
+
+class Settle(_Command, frozen=True, kw_only=True):
+    """The run draws on nothing any more: it has `used` this much of each thing that budgets count."""
+
+    used: dict[str, float]
+
+
 class CancelAdapter(_Command, frozen=True, kw_only=True):
     """Send the provider down the cancel ladder; given at most once."""
 
@@ -83,5 +96,15 @@ class Finish(_Command, frozen=True, kw_only=True):
 
 
 Command: TypeAlias = (
-    Answer | RunChecks | AskApproval | DropApproval | HurryRecord | RetryRecord | CancelAdapter | ArmDeadline | Finish
+    Answer
+    | RunChecks
+    | AskApproval
+    | DropApproval
+    | Reserve
+    | Settle
+    | HurryRecord
+    | RetryRecord
+    | CancelAdapter
+    | ArmDeadline
+    | Finish
 )

@@ -11,6 +11,7 @@ from proctor.policies.stream.calls import ToolCall
 from proctor.policies.stream.events import Event, NetJoined, NetLeft, ToolCallStarted
 
 from ...ports.adapters import ApprovalAnswer, ApprovalRequest
+from ...ports.ledger import Drawn
 
 
 class _Input(msgspec.Struct, frozen=True, kw_only=True):
@@ -124,6 +125,20 @@ class Retried(_Input, frozen=True, kw_only=True):
     error: Exception | None = None
 
 
+class Reserved(_Input, frozen=True, kw_only=True):
+    """What came of `Reserve`: the store's answer to each draw, or how it failed."""
+
+    drawn: tuple[Drawn, ...] = ()
+    error: Exception | None = None
+
+
+class Settled(_Input, frozen=True, kw_only=True):
+    """What came of `Settle`."""
+
+    drawn: tuple[Drawn, ...] = ()
+    error: Exception | None = None
+
+
 Input: TypeAlias = (
     Begin
     | Reported
@@ -136,6 +151,8 @@ Input: TypeAlias = (
     | CancelAsked
     | OwnerLost
     | NetsChanged
+    | Reserved
+    | Settled
     | AdapterEnded
     | Stored
     | StoreFailed

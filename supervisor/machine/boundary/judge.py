@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeAlias
 
+from proctor.policies.budget import BudgetClaim
 from proctor.policies.stream.calls import Decision, LimitWarning, ToolCall, Usage, Violation
 from proctor.policies.stream.events import Event
 
@@ -40,6 +41,12 @@ class Judge(Nets, Protocol):
 
     @property
     def metadata(self) -> Mapping[str, Any]: ...
+
+    @property
+    def calls(self) -> int: ...
+
+    @property
+    def budgets(self) -> Sequence[BudgetClaim]: ...
 
     def propose(self, call: ToolCall, checks: Mapping[str, Any] = ...) -> Decision: ...
 

@@ -17,7 +17,7 @@ from proctor.policies.stream.events import (
 )
 
 LIMITS = frozenset(Limits.__struct_fields__)
-REFUSES_LATER = LIMITS | {"circuit_breaker"}
+REFUSES_LATER = LIMITS | {"budget", "circuit_breaker"}
 """Kinds whose violation refuses every later call: with a gate, a deny needs no cancel."""
 
 SUPERVISION = "supervision"

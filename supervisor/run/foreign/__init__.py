@@ -1,6 +1,7 @@
 """Code of others, called so that it harms nothing but itself."""
 
 ROOMS = (
+    "reserving",  # the store, asked about shared budgets
     "callouts",  # checks and approvers, asked
     "apart",  # code of others that may be left behind
     "isolation",  # code of others, whose cancels end only itself

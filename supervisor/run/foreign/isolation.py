@@ -8,7 +8,7 @@ from typing import TypeVar
 
 import anyio
 
-from ...errors import as_error
+from ...errors import StoreError, as_error
 
 T = TypeVar("T")
 
@@ -55,3 +55,8 @@ def _is_cancel(error: BaseException) -> bool:
     if isinstance(error, BaseExceptionGroup):
         return any(_is_cancel(one) for one in error.exceptions)
     return isinstance(error, anyio.get_cancelled_exc_class())
+
+
+def silence(seconds: float) -> StoreError:
+    """What a store has done that does not answer."""
+    return StoreError(f"the store has not answered for {seconds:g} seconds")

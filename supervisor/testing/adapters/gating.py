@@ -5,6 +5,7 @@ from __future__ import annotations
 from proctor.policies.stream.calls import ToolCall
 from proctor.policies.stream.events import (
     ApprovalEvent,
+    BudgetReserved,
     BudgetWarned,
     PolicyViolated,
     RunCompleted,
@@ -17,7 +18,7 @@ from proctor.supervisor.ports.adapters import GateAnswer
 from .checks import AdapterChecks, ends_once, has_failed, mentions, terminals, unasked
 from .driving import Driven
 
-_OURS = (ApprovalEvent, PolicyViolated, BudgetWarned, ToolCallDenied)
+_OURS = (ApprovalEvent, PolicyViolated, BudgetReserved, BudgetWarned, ToolCallDenied)
 
 
 class GatingChecks(AdapterChecks):

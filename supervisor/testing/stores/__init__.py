@@ -4,6 +4,7 @@ ROOMS = (
     "conformance",  # all of them: the suite to run against a Store
     "answering",  # tests of approvals and instructions
     "appending",  # tests of storing events
+    "budgeting",  # tests of budgets that runs share
     "claiming",  # tests of who owns a run
     "faulty",  # a store that fails on purpose
     "fidelity",  # tests of events coming back as they were

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from .answering import AnsweringChecks
 from .appending import AppendingChecks
+from .budgeting import BudgetingChecks
 from .claiming import ClaimingChecks
 from .fidelity import FidelityChecks
 from .finding import FindingChecks
@@ -38,6 +39,7 @@ class StoreConformance(
     PruningChecks,
     FidelityChecks,
     ClaimingChecks,
+    BudgetingChecks,
     AnsweringChecks,
     LifetimeChecks,
 ):

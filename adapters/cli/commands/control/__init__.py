@@ -2,6 +2,7 @@
 
 ROOMS = (
     "answers",  # `approve` and `deny`
+    "budgets",  # `budgets`
     "inbox",  # `approvals`
     "kill",  # `kill`
     "reap",  # `reap`

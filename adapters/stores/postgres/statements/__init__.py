@@ -2,6 +2,7 @@
 
 ROOMS = (
     "pruning",  # a session's record removed, and how much room the rest takes
+    "budgets",  # budgets that runs share
     "claiming",  # who owns a run
     "desk",  # what people answer and order
     "queries",  # what is asked of a store

@@ -144,6 +144,31 @@ MIGRATIONS: tuple[tuple[str, tuple[Statement, ...]], ...] = (
         "which instructions block starts and were not lifted",
         ("CREATE TABLE blocks (number INTEGER PRIMARY KEY REFERENCES instructions(number))",),
     ),
+    (
+        "budgets that runs share: what is used by parts of their windows, and what each run uses and holds",
+        (
+            """CREATE TABLE budgets (
+                counter INTEGER PRIMARY KEY,
+                budget TEXT NOT NULL,
+                key TEXT NOT NULL,
+                counts TEXT NOT NULL,
+                window TEXT NOT NULL,
+                max REAL NOT NULL,
+                UNIQUE (budget, key, counts, window))""",
+            """CREATE TABLE budget_parts (
+                counter INTEGER NOT NULL REFERENCES budgets(counter),
+                part INTEGER NOT NULL,
+                used REAL NOT NULL,
+                PRIMARY KEY (counter, part)) WITHOUT ROWID""",
+            """CREATE TABLE budget_shares (
+                counter INTEGER NOT NULL REFERENCES budgets(counter),
+                run_id TEXT NOT NULL,
+                used REAL NOT NULL,
+                held REAL NOT NULL,
+                PRIMARY KEY (counter, run_id)) WITHOUT ROWID""",
+            "CREATE INDEX budget_shares_by_run ON budget_shares(run_id)",
+        ),
+    ),
 )
 SCHEMA_VERSION = len(MIGRATIONS)
 

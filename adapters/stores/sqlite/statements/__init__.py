@@ -3,6 +3,7 @@
 ROOMS = (
     "log",  # the events of all sessions, in one order
     "pruning",  # a session's record removed, and the room it took given back
+    "budgets",  # budgets that runs share
     "claiming",  # who owns a run
     "queries",  # what is asked of a file
     "recording",  # what one transaction writes

@@ -68,7 +68,7 @@ class Recorder:
         if not self._connection.in_transaction and self.begin():
             raise StaleError
 
-    def execute(self, sql: str, values: Sequence[Any]) -> sqlite3.Cursor:
+    def execute(self, sql: str, values: Sequence[Any] | dict[str, Any]) -> sqlite3.Cursor:
         """Execute a statement in the transaction, which may have to be begun. Raises StaleError."""
         self._begin_unless_begun()
         return self._connection.execute(sql, values)

@@ -1,0 +1,148 @@
+"""A budget that many runs share, as it is written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Annotated, TypeAlias
+
+import msgspec
+from msgspec import Meta
+
+from .language.conditions import Condition, when_problems
+from .language.record import Amount, Name, Record
+from .rules.record import RuleAction
+from .values import paths
+from .values.complaints import Complaint
+from .values.durations import duration_ms
+
+Fraction: TypeAlias = Annotated[float, Meta(gt=0, le=1)]
+
+COUNTED = {
+    "max_cost_usd": "cost_usd",
+    "max_total_tokens": "total_tokens",
+    "max_tool_calls": "tool_calls",
+    "max_duration_ms": "duration_ms",
+    "max_running": "running",
+}
+"""What each kind of budget counts."""
+WINDOWS = ("session", "day", "month")
+SHORTEST_MS = 60_000
+"""Of a rolling window."""
+
+
+class Budget(Record, frozen=True):
+    """An amount that runs share, whichever process runs them: reserved before it is used, settled after.
+
+    Attributes:
+        name: The budget's name; with the name of its policy it is the same budget in every run.
+        max_cost_usd: USD. A budget has exactly one of these five.
+        max_total_tokens: Tokens of input and output together.
+        max_tool_calls: Calls that started.
+        max_duration_ms: Milliseconds that runs take; `max_duration: 10h` is the same with a unit.
+        max_running: Runs that go on at once.
+        per: Paths in the run's context, such as `$.tenant` or `$.labels.team`: one budget for each value; one for all
+            runs if not given.
+        window: When it starts anew: `session`, `day` or `month` (UTC), or over the last `24h`; never if not given.
+        reserve: What has to be free for a run to go on, in the budget's unit: that much is set aside for its next
+            response. If not given: as much as the run's largest response used, or what is left.
+        warn_at: The fraction, or fractions, at which a warning is recorded, once in a window.
+        action: What a violation asks for; a budget of anything but calls that only inherits `deny` cancels.
+        reason: For telemetry; never shown to the model.
+        tell_model: The text that the model gets when a call is refused.
+        description: For people.
+        when: Conditions on the run's context; it holds only where all of them do.
+    """
+
+    name: Name
+    max_cost_usd: Amount | None = None
+    max_total_tokens: Amount | None = None
+    max_tool_calls: Amount | None = None
+    max_duration_ms: Amount | None = None
+    max_running: Amount | None = None
+    per: Name | Sequence[Name] = ()
+    window: Name | None = None
+    reserve: Amount | None = None
+    warn_at: Fraction | Sequence[Fraction] | None = None
+    action: RuleAction | None = None
+    reason: str | None = None
+    tell_model: str | None = None
+    description: str | None = None
+    when: tuple[Condition, ...] = ()
+
+    @property
+    def limit(self) -> str:
+        """Which of the amounts it gives."""
+        return next(name for name in COUNTED if getattr(self, name) is not None)
+
+    @property
+    def max(self) -> float:
+        """The amount."""
+        return float(getattr(self, self.limit))
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """What it is kept apart by."""
+        return (self.per,) if isinstance(self.per, str) else tuple(self.per)
+
+    @property
+    def fractions(self) -> tuple[float, ...]:
+        """Where it warns, in order."""
+        given = self.warn_at
+        return () if given is None else tuple(sorted(given)) if isinstance(given, Sequence) else (given,)
+
+    def problems(self) -> Iterator[Complaint]:
+        """What is wrong beyond the types."""
+        yield from when_problems(self.when)
+        given = [name for name in COUNTED if getattr(self, name) is not None]
+        if len(given) != 1:
+            names = ", ".join(f"`{name}`" for name in COUNTED)
+            said = "gives none" if not given else f"gives {' and '.join(f'`{name}`' for name in given)}"
+            yield tuple(given[1:2]), f"a budget counts one thing, this one {said}; say one of {names}"
+        for n, path in enumerate(self.paths):
+            where = ("per",) if isinstance(self.per, str) else ("per", n)
+            yield from paths.problems(path, where)
+        yield from self._window_problems(given)
+
+    def _window_problems(self, given: Sequence[str]) -> Iterator[Complaint]:
+        if self.window is not None and self.window not in WINDOWS:
+            length = duration_ms(self.window)
+            if length is None:
+                yield (
+                    ("window",),
+                    f"`{self.window}` is no window; say `session`, `day`, `month`, or a time such as `24h`",
+                )
+            elif length < SHORTEST_MS:
+                yield ("window",), f"`{self.window}` is too short for a window; a rolling one has a minute at least"
+        if given == ["max_running"]:
+            if self.window not in (None, "session"):
+                yield ("window",), "`max_running` counts runs that go on now: it has no window of time"
+            if self.reserve is not None:
+                yield ("reserve",), "a run takes one place of `max_running`: there is nothing to reserve"
+        if given == ["max_tool_calls"] and self.reserve is not None:
+            yield ("reserve",), "a call takes one of `max_tool_calls`: there is nothing to reserve"
+        if len(given) == 1 and self.reserve is not None and self.reserve > self.max:
+            yield ("reserve",), "`reserve` is more than the whole budget: no run could start"
+
+
+class BudgetClaim(msgspec.Struct, frozen=True, kw_only=True):
+    """A budget as it holds for one run: whose share of it the run draws on.
+
+    Attributes:
+        budget: Its policy and its name, `policy/name`.
+        key: Whose it is: the values at its `per`, as text; "" where it is one for all.
+        counts: What it counts: `cost_usd`, `total_tokens`, `tool_calls`, `duration_ms` or `running`.
+        window: `day`, `month`, the length of a rolling window in ms as text, or "".
+        max: The whole amount, in the unit of what it counts.
+        reserve: What has to be free, where the policy says so.
+        warn_at: The fractions at which it warns.
+        action: What comes of a violation.
+    """
+
+    budget: str
+    key: str
+    counts: str
+    window: str
+    max: float
+    reserve: float | None = None
+    warn_at: tuple[float, ...] = ()
+    action: str = "cancel"

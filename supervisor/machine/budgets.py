@@ -1,0 +1,272 @@
+"""What a run draws on of budgets that it shares: reserved before it is used, settled at the end.
+
+The store alone knows what is left, so a draw is a command and its answer an input. What comes of an answer the judge
+says, as of any other fact.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from proctor.policies.budget import BudgetClaim
+from proctor.policies.stream.events import BudgetReserved, BudgetWarned
+
+from ..ports.ledger import Draw, Drawn
+from .boundary.commands import Reserve, Settle
+from .run_state import Cause, RunState
+
+FIRST_PART = 100
+"""Before its first response a run sets this part of a budget aside, or what is left of it."""
+SLICE_MS = 60_000
+"""So much time is set aside at once."""
+RESPONSES = ("cost_usd", "total_tokens")
+"""What responses of the model use: how much is known when they are over."""
+
+
+class _Line:
+    """One budget: what is `seen` to be used, what the store was `asked` about last and `known` to know, and what it
+    holds for the run; `open` says that it got something, None before the first answer.
+    """
+
+    __slots__ = ("asked", "claim", "held", "known", "largest", "open", "seen")
+
+    def __init__(self, claim: BudgetClaim) -> None:
+        self.claim = claim
+        self.asked = 0.0
+        self.known = 0.0
+        self.held = 0.0
+        self.seen = 0.0
+        self.largest = 0.0
+        self.open: bool | None = None
+
+    def see(self, used: float) -> None:
+        """So much is used by now."""
+        if used > self.seen:
+            self.largest = max(self.largest, used - self.seen)
+            self.seen = used
+
+    @property
+    def lacks(self) -> bool:
+        """Whether the store is to be asked: more is used than it knows, or than was set aside, or a call that was
+        reserved did not run.
+        """
+        beyond = self.seen - self.known
+        if self.claim.counts == "running":
+            return False
+        if self.claim.counts in RESPONSES:
+            return beyond > 0
+        return beyond >= self.held if self.claim.counts == "duration_ms" else beyond != self.held
+
+    def draw(self, calls: int) -> Draw:
+        """What is asked of the store; so many calls wait."""
+        claim = self.claim
+        self.asked = self.seen
+        if claim.counts == "tool_calls":
+            want, least = float(calls), float(min(calls, 1))
+        elif claim.counts == "running":
+            want = least = 1.0
+        else:
+            first = SLICE_MS if claim.counts == "duration_ms" else self.largest or claim.max / FIRST_PART
+            want, least = claim.reserve or first, claim.reserve or 0.0
+        return Draw(claim=claim, used=self.seen, want=want, least=least)
+
+
+class Budgets:
+    """The shared budgets of one run.
+
+    # INVARIANT: at most one draw is under way, and no call is permitted while one is.
+    """
+
+    __slots__ = (
+        "_asked",
+        "_drawing",
+        "_gates_all",
+        "_lines",
+        "_settled",
+        "_since_ms",
+        "_starting",
+        "_state",
+        "_waiting",
+    )
+
+    def __init__(self, state: RunState, claims: Sequence[BudgetClaim]) -> None:
+        self._state = state
+        self._gates_all = state.identity.gates_all
+        self._lines = [_Line(claim) for claim in claims]
+        self._asked = False
+        self._starting = True
+        self._settled = False
+        self._since_ms: int | None = None
+        self._drawing: list[Callable[[], None]] = []  # calls that the draw under way is for
+        self._waiting: list[Callable[[], None]] = []  # those that came since
+
+    @property
+    def asking(self) -> bool:
+        """Whether an answer of the store is awaited."""
+        return self._asked
+
+    def recall(self, event: BudgetReserved) -> None:
+        """Take up what the run's record says."""
+        self._starting = False
+        for line in self._lines:
+            if line.claim.budget == event.budget:
+                line.open = event.granted
+
+    def begun(self, at_ms: int) -> None:
+        """The run began at this moment."""
+        self._since_ms = at_ms
+
+    def begin(self) -> None:
+        """The run wants to start."""
+        self.begun(self._state.now_ms)
+        self._ask()
+
+    def look(self) -> None:
+        """Something happened: see whether more is used than is set aside."""
+        if self._asked or self._settled or self._starting or self._state.cause is not None:
+            return
+        self._see()
+        if any(line.lacks for line in self._lines):
+            self._ask()
+
+    def hold(self, go_on: Callable[[], None]) -> bool:
+        """Whether a call has to wait for the store before it is judged; `go_on` is called when it has answered."""
+        if self._settled or self._state.cause is not None:
+            return False
+        self._see()
+        if not (self._asked or any(self._asks_calls(line) or line.lacks for line in self._lines)):
+            return False
+        self._waiting.append(go_on)
+        if not self._asked:
+            self._ask()
+        return True
+
+    def reserved(self, drawn: Sequence[Drawn], error: Exception | None) -> None:
+        """The store has answered."""
+        self._asked = False
+        if error is not None:
+            reason = f"nothing can be reserved of the budgets: {error}"
+            self._state.order_cancel(Cause(kind="store", reason=reason, error=error))
+            self._waiting, self._drawing = [], []  # they are refused as the run is
+            return
+        waiting, self._drawing = self._drawing, []
+        answers = list(self._answers(drawn))
+        for line, answer in answers:
+            line.known, line.held = max(line.known, line.asked), answer.held
+            self._warn(line.claim, answer)
+            if answer.granted:
+                self._tell(line, answer, granted=True)
+            elif self._matters(line, answer, bool(waiting)):
+                self._tell(line, answer, granted=False, calls_wait=bool(waiting))
+        self._starting = False
+        self._let_on(waiting, answers)
+        came_meanwhile, self._waiting = self._waiting, []
+        for go_on in came_meanwhile:
+            if not self.hold(go_on):
+                go_on()
+        self.look()
+
+    def settle(self) -> bool:
+        """The run is over: have the store told, if it was asked before; whether an answer is to be awaited."""
+        if not self._settled and not self._asked:
+            self._see()
+            self._settled = True
+            self._state.outbox.at_once(Settle(used={line.claim.counts: line.seen for line in self._lines}))
+        return True
+
+    def settled(self, drawn: Sequence[Drawn]) -> None:
+        """The store knows all that was used."""
+        for line, answer in self._answers(drawn):
+            self._warn(line.claim, answer)
+            if not answer.granted:
+                self._tell(line, answer, granted=False)
+
+    def deadline(self) -> int | None:
+        """When the time that was set aside is used up."""
+        if self._asked or self._settled or self._starting or self._since_ms is None:
+            return None
+        timed = [line for line in self._lines if line.claim.counts == "duration_ms" and line.held]
+        return min((self._since_ms + int(line.known + line.held) for line in timed), default=None)
+
+    def _ask(self) -> None:
+        self._asked = True
+        self._drawing, self._waiting = self._waiting, []
+        draws = tuple(line.draw(len(self._drawing)) for line in self._lines)
+        self._state.outbox.at_once(Reserve(draws=draws))
+
+    def _see(self) -> None:
+        usage, calls = self._state.judge.usage, self._state.judge.calls
+        for line in self._lines:
+            match line.claim.counts:
+                case "cost_usd":
+                    line.see(usage.cost_usd)
+                case "total_tokens":
+                    line.see(usage.total_tokens)
+                case "tool_calls":
+                    line.see(calls)
+                case "duration_ms" if self._since_ms is not None:
+                    line.see(self._state.now_ms - self._since_ms)
+
+    def _asks_calls(self, line: _Line) -> bool:
+        """Whether each call asks the store: calls are counted, or there was nothing left and there may be now."""
+        return line.claim.counts == "tool_calls" or line.open is False or line.held <= 0
+
+    def _answers(self, drawn: Sequence[Drawn]) -> Iterator[tuple[_Line, Drawn]]:
+        by_claim = {(d.claim.budget, d.claim.key, d.claim.counts, d.claim.window): d for d in drawn}
+        for line in self._lines:
+            claim = line.claim
+            answer = by_claim.get((claim.budget, claim.key, claim.counts, claim.window))
+            if answer is not None:
+                yield line, answer
+
+    def _matters(self, line: _Line, answer: Drawn, calls_wait: bool) -> bool:
+        """Whether a refusal is one now, or may still be none when something is to be used."""
+        over = answer.used > line.claim.max
+        return self._starting or over or calls_wait or not self._gates_all or line.claim.counts == "duration_ms"
+
+    def _tell(self, line: _Line, answer: Drawn, *, granted: bool, calls_wait: bool = False) -> None:
+        """Record the answer where it is news."""
+        claim = line.claim
+        if line.open is granted:
+            return
+        line.open = granted
+        self._state.record(
+            BudgetReserved(
+                budget=claim.budget,
+                key=claim.key,
+                counts=claim.counts,
+                granted=granted,
+                asked_for="start" if self._starting else "call" if calls_wait else "usage",
+                used=answer.used,
+                reserved=answer.reserved,
+                max=claim.max,
+                resets_at=answer.resets_at,
+            )
+        )
+
+    def _warn(self, claim: BudgetClaim, answer: Drawn) -> None:
+        """Record the fractions that this draw has passed."""
+        for fraction in claim.warn_at:
+            if answer.before < fraction * claim.max <= answer.used:
+                self._state.record(
+                    BudgetWarned(
+                        limit=claim.budget,
+                        used=answer.used,
+                        max=claim.max,
+                        fraction=answer.used / claim.max,
+                        key=claim.key,
+                        resets_at=answer.resets_at,
+                    )
+                )
+
+    def _let_on(self, waiting: Sequence[Callable[[], None]], answers: Sequence[tuple[_Line, Drawn]]) -> None:
+        """Have the calls judged that waited: as many as there is room for, then the others, with the budget shut."""
+        counted = [(line, answer) for line, answer in answers if line.claim.counts == "tool_calls"]
+        room = min((int(answer.held) for _, answer in counted), default=len(waiting))
+        for go_on in waiting[:room]:
+            go_on()
+        for line, answer in counted if room < len(waiting) else ():
+            if int(answer.held) == room:
+                self._tell(line, answer, granted=False, calls_wait=True)
+        for go_on in waiting[room:]:
+            go_on()

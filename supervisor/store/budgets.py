@@ -1,0 +1,110 @@
+"""Budgets that runs share, in a store in memory."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from proctor.policies.budget import BudgetClaim
+
+from ..ports.ledger import BudgetInfo, Draw, Drawn
+from ..ports.windows import DIGITS, PARTS_KEPT, grown, set_aside, window_at
+
+
+class _Counter:
+    """One budget of one key: what is used by the parts of its window, and what each run has used and holds."""
+
+    def __init__(self, claim: BudgetClaim) -> None:
+        self.claim = claim
+        self.parts: dict[int, float] = {}
+        self.shares: dict[str, tuple[float, float]] = {}
+
+    def used(self, since: int) -> float:
+        """What is used from a moment on."""
+        return round(sum(amount for part, amount in self.parts.items() if part >= since), DIGITS)
+
+    def oldest(self, since: int) -> int | None:
+        """The first part in which something was used."""
+        return min((part for part, amount in self.parts.items() if part >= since and amount), default=None)
+
+    def add(self, part: int, amount: float) -> None:
+        """More is used."""
+        if amount:
+            self.parts[part] = round(self.parts.get(part, 0.0) + amount, DIGITS)
+            if len(self.parts) > PARTS_KEPT:
+                self.parts = {kept: self.parts[kept] for kept in heapq.nlargest(PARTS_KEPT, self.parts)}
+
+
+class Ledger:
+    """Every budget of a store.
+
+    Args:
+        now_ms: the store's time.
+        holds: whether what a run holds counts: it goes on, and its owner is there.
+    """
+
+    def __init__(self, now_ms: Callable[[], int], holds: Callable[[str], bool]) -> None:
+        self._now_ms = now_ms
+        self._holds = holds
+        self._counters: dict[tuple[str, ...], _Counter] = {}
+
+    def reserve(self, run_id: str, draws: Sequence[Draw]) -> list[Drawn]:
+        """Answer each draw of a run; see `Store.reserve`."""
+        now_ms = self._now_ms()
+        return [self._draw(run_id, draw, now_ms, stays=True) for draw in draws]
+
+    def settle(self, run_id: str, used: Mapping[str, float]) -> list[Drawn]:
+        """A run draws no more; see `Store.settle`."""
+        now_ms, found = self._now_ms(), []
+        for counter in self._counters.values():
+            if run_id in counter.shares:
+                draw = Draw(claim=counter.claim, used=used.get(counter.claim.counts, 0.0))
+                found.append(self._draw(run_id, draw, now_ms, stays=False))
+        return found
+
+    def budgets(self) -> Iterator[BudgetInfo]:
+        """Every budget that was drawn on."""
+        now_ms = self._now_ms()
+        for _, counter in sorted(self._counters.items()):
+            claim = counter.claim
+            window = window_at(claim.window, now_ms)
+            held = [held for run_id, (_, held) in counter.shares.items() if self._holds(run_id)]
+            yield BudgetInfo(
+                budget=claim.budget,
+                key=claim.key,
+                counts=claim.counts,
+                window=claim.window,
+                max=claim.max,
+                used=counter.used(window.since),
+                reserved=round(sum(held), DIGITS),
+                runs=len(held),
+                resets_at=window.resets_at(counter.oldest(window.since)),
+            )
+
+    def _draw(self, run_id: str, draw: Draw, now_ms: int, *, stays: bool) -> Drawn:
+        claim = draw.claim
+        counter = self._counters.setdefault((claim.budget, claim.key, claim.counts, claim.window), _Counter(claim))
+        counter.claim = claim
+        window = window_at(claim.window, now_ms)
+        known, _ = counter.shares.get(run_id, (0.0, 0.0))
+        before = counter.used(window.since)
+        counter.add(window.part, grown(draw.used, known))
+        used = counter.used(window.since)
+        others = sum(
+            held for other, (_, held) in counter.shares.items() if other != run_id and held and self._holds(other)
+        )
+        held = set_aside(draw, used=used, others=others)
+        if stays:
+            counter.shares[run_id] = (max(known, draw.used), held or 0.0)
+        else:
+            del counter.shares[run_id]
+        mine = (held or 0.0) if stays and self._holds(run_id) else 0.0
+        return Drawn(
+            claim=claim,
+            granted=held is not None,
+            held=held or 0.0,
+            before=before,
+            used=used,
+            reserved=round(others + mine, DIGITS),
+            resets_at=window.resets_at(counter.oldest(window.since)),
+        )

@@ -1,0 +1,168 @@
+"""Budgets as they are written, merged, checked and judged (docs: Shared budgets)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from proctor.policies import (
+    Budget,
+    Capabilities,
+    Policy,
+    PolicyError,
+    RunContext,
+    compile_policy,
+    loosened,
+    merge_policies,
+    parse_policies,
+    preflight,
+)
+from proctor.policies.stack.budgets import effective_budgets
+from proctor.policies.stream.events import BudgetReserved, RunStarted
+
+WHOLE = """
+name: org
+budgets:
+  - {name: team, max_cost_usd: 500, per: $.labels.team, window: month, warn_at: [0.8, 0.5], reserve: 2}
+  - {name: hours, max_duration: 10h, window: 24h, per: [$.tenant, $.user]}
+  - {name: places, max_running: 5}
+  - {name: session, max_total_tokens: 1000, window: session, action: deny}
+"""
+
+
+def claims(text: str, **context: Any) -> list[tuple[str, str, str, str, float]]:
+    monitor = compile_policy(merge_policies(parse_policies(text))).monitor(RunContext(**context))
+    return [(c.budget, c.key, c.counts, c.window, c.max) for c in monitor.budgets]
+
+
+def test_a_run_draws_on_what_its_context_says() -> None:
+    """The values at `per` are the key; the session where that is the window."""
+    found = claims(WHOLE, tenant="acme", user=None, labels={"team": "web"}, session_id="s")
+
+    assert found == [
+        ("org/team", '$.labels.team="web"', "cost_usd", "month", 500),
+        ("org/hours", '$.tenant="acme", $.user=null', "duration_ms", "86400000", 36_000_000),
+        ("org/places", "", "running", "", 5),
+        ("org/session", '$.session_id="s"', "total_tokens", "", 1000),
+    ]
+
+
+@pytest.mark.parametrize("value", [7, 7.0, "7"])
+def test_the_type_of_a_label_makes_no_other_budget(value: Any) -> None:
+    """As everywhere in the language 7, 7.0 and "7" are one."""
+    text = "{name: o, budgets: [{name: b, max_tool_calls: 3, per: $.labels.n}]}"
+
+    assert claims(text, labels={"n": value})[0][1] == '$.labels.n="7"'
+
+
+def test_no_value_of_one_label_reads_as_two() -> None:
+    """Keys cannot be forged by what a label holds."""
+    text = "{name: o, budgets: [{name: b, max_tool_calls: 3, per: [$.user, $.tenant]}]}"
+    forged = claims(text, user='a", $.tenant="b', tenant="c")
+
+    assert forged[0][1] == r'$.user="a\", $.tenant=\"b", $.tenant="c"'
+
+
+def test_a_budget_holds_where_its_when_does() -> None:
+    """The others are not drawn on."""
+    text = "{name: o, budgets: [{name: b, max_tool_calls: 3, when: [{path: $.labels.env, equals: prod}]}]}"
+
+    assert claims(text, labels={"env": "dev"}) == []
+    assert len(claims(text, labels={"env": "prod"})) == 1
+
+
+@pytest.mark.parametrize(
+    ("written", "says"),
+    [
+        ("{name: a}", "counts one thing, this one gives none"),
+        ("{name: a, max_cost_usd: 1, max_tool_calls: 1}", "gives `max_cost_usd` and `max_tool_calls`"),
+        ("{name: a, max_cost_usd: 1, window: week}", "is no window; say `session`, `day`, `month`, or a time"),
+        ("{name: a, max_cost_usd: 1, window: 5s}", "too short"),
+        ("{name: a, max_running: 1, window: day}", "no window of time"),
+        ("{name: a, max_running: 1, reserve: 1}", "nothing to reserve"),
+        ("{name: a, max_tool_calls: 1, reserve: 1}", "nothing to reserve"),
+        ("{name: a, max_cost_usd: 1, reserve: 2}", "no run could start"),
+        ("{name: a, max_cost_usd: 1, per: labels.team}", "a path starts with `$`"),
+        ("{name: a, max_cost_usd: 1, warn_at: 1.5}", "at most 1"),
+        ("{name: a, max_cost_usd: -1}", "at least 0"),
+        ("{name: a, max_cost_usd: 1, wndow: day}", "did you mean `window`"),
+        ("{name: a, max_duration: soon}", "expected a duration with its unit"),
+        ("{name: a, max_cost_usd: 1}, {name: a, max_cost_usd: 2}", "the name `a` is taken"),
+    ],
+)
+def test_what_is_wrong_with_a_budget_is_said_where_it_stands(written: str, says: str) -> None:
+    """At load, each at its place."""
+    with pytest.raises(PolicyError) as raised:
+        parse_policies(f"name: o\nbudgets: [{written}]")
+
+    assert says in str(raised.value)
+    assert str(raised.value).startswith("2:")
+
+
+def test_every_budget_of_a_stack_holds() -> None:
+    """Nobody loosens one by giving another of its name; of the same one twice the tighter holds, more strictly."""
+    org = Policy(name="org", locked=True, budgets=[Budget(name="b", max_cost_usd=5, action="deny")])
+    again = Policy(name="org", budgets=[Budget(name="b", max_cost_usd=50)])
+    team = Policy(name="team", budgets=[Budget(name="b", max_cost_usd=50)])
+    found = {e.id: (e.budget.max, e.action) for e in effective_budgets(merge_policies([org, again, team]))}
+
+    assert found == {"org/b": (5, "cancel"), "team/b": (50, "cancel")}
+    assert [(each.name, each.given, each.holds) for each in loosened(merge_policies([org, team]))] == [
+        ("budgets.b", "50", "5")
+    ]
+
+
+def test_a_locked_budget_of_money_counts_at_no_lower_prices() -> None:
+    """As with a locked limit."""
+    org = "{name: org, locked: true, budgets: [{name: b, max_cost_usd: 5}]}"
+    team = "{name: team, prices: {m: {input_usd_per_mtok: 0, output_usd_per_mtok: 0}}}"
+    stack = merge_policies([*parse_policies(org), *parse_policies(team)])
+
+    assert [each.name for each in loosened(stack)] == ["prices.m"]
+
+
+def test_preflight_says_what_comes_of_a_budget() -> None:
+    """And refuses a run whose context leaves out whose budget it is, or one of nothing."""
+    stack = merge_policies(parse_policies(WHOLE + "  - {name: none, max_total_tokens: 0}\n"))
+    found = preflight(
+        stack, Capabilities(gate="some", usage="none"), RunContext(tenant="t", user="u", session_id="s")
+    )
+    told = [(f.rule, f.code) for f in found if f.policy == "org"]
+
+    assert ("team", "context_missing") in told
+    assert ("none", "zero_budget") in told
+    assert ("team", "uncounted_budget") in told
+    assert ("places", "budget_effect") in told
+    assert {f.severity for f in found if f.code in ("context_missing", "zero_budget")} == {"refuse"}
+
+
+@pytest.mark.parametrize(
+    ("action", "asked_for", "answer", "found"),
+    [
+        ("cancel", "usage", "cancel", ["cancel"]),
+        ("deny", "usage", "deny", ["deny"]),
+        ("deny", "start", "deny", ["cancel"]),
+        ("request_approval", "call", "request_approval", []),
+        ("warn", "call", "allow", ["warn"]),
+    ],
+)
+def test_what_cannot_be_reserved_refuses_calls_until_it_can(
+    action: Any, asked_for: str, answer: str, found: list[str]
+) -> None:
+    """The next answer of the store opens it again, and so does a new run."""
+    from proctor.policies import ToolCall
+
+    policy = Policy(name="o", budgets=[Budget(name="b", max_tool_calls=2, action=action)])
+    monitor = compile_policy(policy).monitor(RunContext())
+    monitor.observe(RunStarted(run_id="r"))
+    refusal = BudgetReserved(budget="o/b", granted=False, asked_for=asked_for, used=2, max=2)
+
+    assert [v.action for v in monitor.observe(refusal)] == found
+    assert monitor.propose(ToolCall(id="1", name="a")).action == answer
+    restored = compile_policy(policy).restore(monitor.snapshot())
+    assert restored.propose(ToolCall(id="2", name="a")).action == answer
+    assert monitor.observe(BudgetReserved(budget="o/b", used=1, max=2)) == []
+    assert monitor.propose(ToolCall(id="3", name="a")).action == "allow"
+    restored.observe(RunStarted(run_id="next"))
+    assert restored.propose(ToolCall(id="4", name="a")).action == "allow"

@@ -1,0 +1,331 @@
+"""Budgets that runs share: reserved before they are used, settled after (docs: Shared budgets)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from proctor.policies import Budget, Deny, Policy, PolicyViolationError, Price, RunContext
+from proctor.policies.stream.events import (
+    BudgetReserved,
+    BudgetWarned,
+    Event,
+    PolicyViolated,
+    RunStarted,
+    TokenUsageUpdated,
+    ToolCallDenied,
+    ToolCallStarted,
+)
+from proctor.supervisor import MemoryStore, RunResult, StoreError, Supervisor, run_once
+from proctor.supervisor.ports.ledger import BudgetInfo, Draw, Drawn
+from proctor.supervisor.testing import Ask, FakeAdapter, FakeApprover, Pause, Together
+
+pytestmark = pytest.mark.anyio
+
+
+def policy(*budgets: Budget, **more: Any) -> Policy:
+    return Policy(name="org", budgets=budgets, **more)
+
+
+def money(most: float = 10, **more: Any) -> Budget:
+    return Budget(name="money", max_cost_usd=most, **more)
+
+
+def spent(usd: float) -> TokenUsageUpdated:
+    return TokenUsageUpdated(cost_usd=usd)
+
+
+async def ran(store: MemoryStore, steps: Any, *budgets: Budget, gate: Any = "all", **more: Any) -> RunResult:
+    """The result of a run, also where a policy refused it."""
+    stack = more.pop("stack", None) or [policy(*budgets)]
+    try:
+        return await run_once(FakeAdapter(steps, gate=gate), "go", policies=stack, store=store, **more)
+    except PolicyViolationError as error:
+        result: RunResult = error.partial
+        return result
+
+
+async def left(store: MemoryStore) -> list[tuple[float, float, float]]:
+    """What is used, reserved and left of each budget."""
+    return [(budget.used, budget.reserved, budget.left) for budget in await store.budgets()]
+
+
+def of(result: RunResult, *types: type[Event]) -> list[Any]:
+    return [event for event in result.events if isinstance(event, types)]
+
+
+async def test_what_runs_use_is_added_up_and_nothing_stays_reserved() -> None:
+    """Also where the last report comes right before the end."""
+    store = MemoryStore()
+    for usd in (1.5, 2.25):
+        result = await ran(store, [spent(usd), Ask(name="a"), spent(0.25)], money())
+        assert result.status == "completed"
+
+    assert await left(store) == [(4.25, 0, 5.75)]
+
+
+async def test_a_run_that_can_reserve_nothing_does_not_start() -> None:
+    """Whatever its action, but for `warn`; the record says what was used, by whom, and when it starts again."""
+    store = MemoryStore()
+    await ran(store, [spent(10)], money(window="day", per="$.tenant"), context=RunContext(tenant="t"))
+    for action in ("cancel", "deny", "request_approval"):
+        adapter = FakeAdapter([Ask(name="a")])
+        stack = [policy(money(window="day", per="$.tenant", action=action))]
+        with pytest.raises(PolicyViolationError) as raised:
+            await run_once(adapter, "go", policies=stack, store=store, context=RunContext(tenant="t"))
+        violation = raised.value.violations[0]
+
+        assert adapter.launches == []
+        assert (violation.kind, violation.rule, violation.action, violation.enforcement) == (
+            "budget",
+            "money",
+            "cancel",
+            "interrupted",
+        )
+        assert violation.details["key"] == '$.tenant="t"'
+        assert (violation.details["used"], violation.details["max"]) == (10, 10)
+        assert "it starts again at" in violation.message
+        assert violation.details["resets_at"]
+    warned = await ran(
+        store, [Ask(name="a")], money(action="warn", window="day", per="$.tenant"), context=RunContext(tenant="t")
+    )
+    other = await ran(store, [Ask(name="a")], money(window="day", per="$.tenant"), context=RunContext(tenant="u"))
+
+    assert (warned.status, [v.action for v in warned.policy.violations]) == ("completed", ["warn"])
+    assert other.status == "completed"
+
+
+async def test_the_call_after_the_last_of_the_money_is_refused_and_the_run_ends() -> None:
+    """One violation, of that call; what the last response cost beyond the budget is counted."""
+    store = MemoryStore()
+    result = await ran(store, [spent(6), Ask(name="a"), spent(6), Ask(name="b")], money())
+
+    assert result.status == "cancelled"
+    assert [event.tool_name for event in of(result, ToolCallStarted)] == ["a"]
+    assert [(v.kind, v.enforcement) for v in result.policy.violations] == [("budget", "interrupted")]
+    assert await left(store) == [(12, 0, 0)]
+
+
+async def test_a_budget_used_up_exactly_ends_no_run_that_needs_no_more() -> None:
+    """The next call would."""
+    store = MemoryStore()
+    assert (await ran(store, [spent(6), Ask(name="a"), spent(4)], money())).status == "completed"
+    store = MemoryStore()
+    result = await ran(store, [spent(10), Ask(name="a")], money())
+
+    assert (result.status, of(result, ToolCallStarted)) == ("cancelled", [])
+    assert [(v.enforcement, v.tool_name) for v in result.policy.violations] == [("prevented", "a")]
+
+
+@pytest.mark.parametrize("gate", ["some", "none"])
+async def test_an_agent_that_cannot_be_held_is_ended_when_nothing_can_be_reserved(gate: Any) -> None:
+    """It could go on with what others have set aside."""
+    result = await ran(MemoryStore(), [spent(10), Pause()], money(), gate=gate)
+
+    assert result.status == "cancelled"
+    assert [v.kind for v in result.policy.violations] == ["budget"]
+
+
+async def test_calls_are_counted_before_they_run() -> None:
+    """Of several at once as many run as there is room for; refused ones are not counted."""
+    store = MemoryStore()
+    calls = Budget(name="calls", max_tool_calls=3, action="deny", tell_model="No more today.")
+    result = await ran(
+        store, [Ask(name="a"), Together((Ask(name="b"), Ask(name="c"), Ask(name="d"))), Ask(name="e")], calls
+    )
+
+    assert result.status == "completed"
+    assert len(of(result, ToolCallStarted)) == 3
+    assert [event.tell_model for event in of(result, ToolCallDenied)] == ["No more today."] * 2
+    assert await left(store) == [(3, 0, 0)]
+
+
+async def test_a_call_that_another_rule_refuses_uses_nothing() -> None:
+    """What was set aside for it goes back at once."""
+    store = MemoryStore()
+    stack = [
+        Policy(name="org", budgets=[Budget(name="c", max_tool_calls=2)], tool_rules=[Deny(["x"], action="deny")])
+    ]
+    result = await ran(
+        store, [Ask(name="x"), Ask(name="x"), Ask(name="x"), Ask(name="a"), Ask(name="b")], stack=stack
+    )
+
+    assert [event.tool_name for event in of(result, ToolCallStarted)] == ["a", "b"]
+    assert await left(store) == [(2, 0, 0)]
+
+
+async def test_a_person_may_let_calls_run_past_a_budget() -> None:
+    """With `request_approval` each later call is held; what it used is counted."""
+    store = MemoryStore()
+    budget = Budget(name="calls", max_tool_calls=1, action="request_approval")
+    yes = FakeApprover(True)
+    result = await ran(store, [Ask(name="a"), Ask(name="b")], budget, approver=yes)
+
+    assert (result.status, len(of(result, ToolCallStarted))) == ("completed", 2)
+    assert await left(store) == [(2, 0, 0)]
+
+
+async def test_a_warning_comes_once_in_a_window_whichever_run_passes_the_fraction() -> None:
+    """With what is used by all, and whose it is."""
+    store = MemoryStore()
+    budget = money(10, warn_at=[0.5, 0.8], per="$.user")
+    warnings = []
+    for usd in (4, 2, 1, 2):
+        result = await ran(store, [spent(usd)], budget, context=RunContext(user="u"))
+        warnings.append([(w.limit, w.used, w.max, w.key) for w in of(result, BudgetWarned)])
+
+    key = '$.user="u"'
+    assert warnings == [[], [("org/money", 6, 10, key)], [], [("org/money", 9, 10, key)]]
+
+
+async def test_no_more_runs_go_on_at_once_than_a_budget_has_places() -> None:
+    """The next starts when one has ended."""
+    store = MemoryStore()
+    stack = [policy(Budget(name="places", max_running=2))]
+    async with Supervisor(store) as supervisor:
+        one, two = [await supervisor.start(FakeAdapter([Pause()]), "go", policies=stack) for _ in range(2)]
+        third = await supervisor.start(FakeAdapter([]), "go", policies=stack)
+        with pytest.raises(PolicyViolationError):
+            await third.wait()
+        await one.cancel()
+        await one.wait()
+        fourth = await supervisor.start(FakeAdapter([]), "go", policies=stack)
+        assert (await fourth.wait()).status == "completed"
+        await two.cancel()
+
+    assert await left(store) == [(0, 0, 2)]
+
+
+async def test_what_must_be_free_is_set_aside_and_kept_from_others() -> None:
+    """`reserve` is all or nothing; without it a run takes what is left."""
+    store = MemoryStore()
+    async with Supervisor(store) as supervisor:
+        stack = [policy(money(10, reserve=6))]
+        going = await supervisor.start(FakeAdapter([Pause()]), "go", policies=stack)
+        async with supervisor.subscribe(run_id=going.run_id) as events:
+            async for event in events:
+                if isinstance(event, BudgetReserved):
+                    break
+        assert await left(store) == [(0, 6, 4)]
+        refused = await supervisor.start(FakeAdapter([]), "go", policies=stack)
+        with pytest.raises(PolicyViolationError):
+            await refused.wait()
+        small = await supervisor.start(FakeAdapter([spent(1)]), "go", policies=[policy(money(10))])
+        assert (await small.wait()).status == "completed"
+        await going.cancel()
+
+    assert await left(store) == [(1, 0, 9)]
+
+
+@pytest.mark.parametrize("unpriced", ["warn", "reject"])
+async def test_money_of_a_model_without_a_price_is_said_or_refused(unpriced: Any) -> None:
+    """As with limits."""
+    store = MemoryStore()
+    usage = TokenUsageUpdated(input_tokens=10, model="nobody-knows")
+    prices = {"other": Price(input_usd_per_mtok=1, output_usd_per_mtok=1)}
+    stack = [policy(money(), unpriced=unpriced, prices=prices)]
+    result = await ran(store, [usage], stack=stack)
+
+    if unpriced == "warn":
+        assert result.policy.metadata["skipped_budgets"] == ["org/money"]
+    else:
+        assert [v.kind for v in result.policy.violations] == ["budget"]
+        assert result.status == "cancelled"
+
+
+async def test_a_store_that_cannot_reserve_lets_nothing_start() -> None:
+    """Nothing is used that nobody counts."""
+
+    class Broken(MemoryStore):
+        async def reserve(self, run_id: str, draws: Any, *, epoch: int) -> list[Drawn]:
+            raise StoreError("the disk is full")
+
+    adapter = FakeAdapter([Ask(name="a")])
+    with pytest.raises(StoreError, match="disk is full"):
+        await run_once(adapter, "go", policies=[policy(money())], store=Broken())
+
+    assert adapter.launches == []
+
+
+async def test_a_store_that_cannot_settle_does_not_hold_the_run_up() -> None:
+    """It ends as it ended; whoever reserves next finds that it is over."""
+
+    class Broken(MemoryStore):
+        async def settle(self, run_id: str, used: Any, *, epoch: int) -> list[Drawn]:
+            raise StoreError("gone")
+
+    store = Broken()
+    assert (await ran(store, [spent(2), Ask(name="a"), spent(1)], money(reserve=1))).status == "completed"
+
+    assert [(b.reserved, b.runs) for b in await store.budgets()] == [(0, 0)]
+
+
+async def test_a_run_without_budgets_never_asks_for_them() -> None:
+    """Using none of it costs nothing."""
+
+    class Counting(MemoryStore):
+        asked = 0
+
+        async def reserve(self, run_id: str, draws: Any, *, epoch: int) -> list[Drawn]:
+            Counting.asked += 1
+            return []
+
+        async def settle(self, run_id: str, used: Any, *, epoch: int) -> list[Drawn]:
+            Counting.asked += 1
+            return []
+
+        async def budgets(self) -> list[BudgetInfo]:
+            Counting.asked += 1
+            return []
+
+    await ran(Counting(), [spent(2), Ask(name="a")], stack=[Policy(name="none")])
+
+    assert Counting.asked == 0
+
+
+async def test_the_answers_are_on_record_when_they_are_news() -> None:
+    """Granted at the start, refused once; folding the record again finds the same."""
+    from proctor.policies import compile_policy, merge_policies
+
+    store = MemoryStore()
+    calls = Budget(name="calls", max_tool_calls=2, action="deny")
+    result = await ran(store, [Ask(name="a"), Ask(name="b"), Ask(name="c"), Ask(name="d")], calls)
+    answers = [(e.granted, e.asked_for, e.used) for e in of(result, BudgetReserved)]
+    monitor = compile_policy(merge_policies([policy(calls)])).monitor(RunContext())
+    for event in result.events:
+        monitor.observe(event)
+
+    assert answers == [(True, "start", 0), (False, "call", 2)]
+    assert len(of(result, PolicyViolated)) == 2
+    assert monitor.narrow(["a"]) == []
+    assert "uncounted_budgets" not in monitor.metadata
+
+
+async def test_what_nobody_counts_is_said() -> None:
+    """A monitor by itself knows no other run."""
+    from proctor.policies import compile_policy, merge_policies
+
+    monitor = compile_policy(merge_policies([policy(money())])).monitor(RunContext())
+    monitor.observe(RunStarted(run_id="r"))
+
+    assert monitor.metadata["uncounted_budgets"] == ["org/money"]
+
+
+async def test_a_lost_run_gives_back_what_it_held_and_pays_for_what_it_used() -> None:
+    """Whoever ends it settles what its record says, also what its owner had told nobody."""
+    from proctor.policies.budget import BudgetClaim
+    from proctor.supervisor.control.reaping import reap
+    from proctor.supervisor.ports.facts import Owner, RunInfo
+
+    store = MemoryStore()
+    owner = await store.register(Owner(owner_id="o"), lease_s=60)
+    await store.create_run(RunInfo(run_id="r", session_id="s"), epoch=owner.epoch)
+    claim = BudgetClaim(budget="org/money", key="", counts="cost_usd", window="", max=10)
+    said = TokenUsageUpdated(run_id="r", session_id="s", cost_usd=3)
+    await store.append([RunStarted(run_id="r", session_id="s"), said], epoch=owner.epoch)
+    await store.reserve("r", [Draw(claim=claim, used=1, want=5)], epoch=owner.epoch)
+    await store.release(owner.epoch)
+    await reap(store)
+
+    assert await left(store) == [(3, 0, 7)]
