@@ -150,6 +150,8 @@ def granted(on: SessionState, event: ev.ToolApprovalGranted) -> list[Violation]:
         if id not in on.session.finished and id not in on.session.earlier:
             on.session.granted[id] = Grant(event.tool_name, digest)
     elif call.status in (REQUESTED, HELD) and _answers(event, call):
+        for rule in event.asking:
+            _show(call, rule)
         on.session.granted[id] = Grant(event.tool_name or call.name, digest, call.shown or None)
     return []
 

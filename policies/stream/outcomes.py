@@ -164,15 +164,20 @@ class ToolApprovalRequested(ApprovalEvent, tag="tool_approval_requested", frozen
 
 
 class ToolApprovalGranted(ApprovalEvent, tag="tool_approval_granted", frozen=True):
-    """A person said yes, to this call with these arguments.
+    """A person said yes, to this call with these arguments; without a request before it where an earlier yes counts
+    for this call too.
 
     Attributes:
         scope: What the yes covers besides: nothing (`once`), or later calls of the `run` or the `session`.
         covers: Of such a call, the rules that may ask, each with its key: `policy/rule` or `policy/rule=key`.
+        covered_by: The approval whose yes counts for this call too; null where the yes was to this call.
+        asking: Then, what would have asked: pairs of policy and rule.
     """
 
     scope: str = "once"
     covers: tuple[str, ...] = ()
+    covered_by: str | None = None
+    asking: tuple[tuple[str, str], ...] = ()
 
 
 class ToolApprovalDenied(ApprovalEvent, tag="tool_approval_denied", frozen=True):

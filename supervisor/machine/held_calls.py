@@ -80,8 +80,7 @@ class HeldCalls:
         request, reason = self._request(proposal, decision), f"covered by approval `{grant.approval_id}`"
         if once is not None:
             request, reason = msgspec.structs.replace(request, approval_id=once.approval_id), once.reason or ""
-        self._state.record(approvals.requested(request))
-        self._state.record(approvals.granted(request, by=grant.by or "", reason=reason or None))
+        self._state.record(approvals.covered(request, grant, reason=reason or None))
         return True
 
     def _covering_grant(self, tool: str, decision: Decision) -> ToolApprovalGranted | None:

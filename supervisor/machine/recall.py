@@ -124,10 +124,10 @@ class _Recollection:
     def _approval(self, event: ApprovalEvent) -> None:
         if isinstance(event, ToolApprovalGranted) and event.scope != "once":
             self._gate.holding.take_grant(event)
+        self._state.recall_approval(event.approval_id)
         if not isinstance(event, ToolApprovalRequested):
             self._waiting.pop(event.approval_id, None)
             return
-        self._state.recall_approval(event.approval_id)
         if event.held and event.expires_at is not None:
             self._waiting[event.approval_id] = event
             self._recall(event.tool_call_id, event.tool_name, event.tool_input, "waiting")

@@ -7,7 +7,7 @@ from typing import Any
 import anyio
 import pytest
 
-from proctor.policies import Policy, RunContext, merge_policies, parse_policies
+from proctor.policies import Policy, RunContext, compile_policy, merge_policies, parse_policies
 from proctor.policies.stream.events import ToolApprovalGranted, ToolApprovalRequested
 from proctor.supervisor import (
     ApprovalAnswer,
@@ -128,6 +128,37 @@ async def test_one_yes_covers_the_run_where_the_policy_allows_it() -> None:
     assert [(event.tool_call_id, event.by) for event in grants] == [(f"c{n}", "ana") for n in (1, 2, 3, 4)]
     assert grants[1].reason == f"covered by approval `{grants[0].approval_id}`"
     assert (grants[0].scope, grants[0].covers) == ("run", ("p/deploy=test",))
+    assert (grants[1].covered_by, grants[1].asking) == (grants[0].approval_id, (("p", "deploy"),))
+    assert [grant.covered_by for grant in (grants[0], *grants[2:])] == [None] * 3
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        {"rules": [{"type": "blocklist", "id": "ask", "tools": ["deploy"], "action": "request_approval"}]},
+        {"nets": ["require human-approval before deploy"]},
+    ],
+    ids=["rule", "net"],
+)
+async def test_a_covered_call_asks_nobody_and_nothing_says_it_did(written: dict[str, Any]) -> None:
+    """Not the record, not the store's list, not an approver; read again, the record is as it was judged."""
+    policies = parse_policies({"name": "p", "on_violation": "deny", "approval": {"scope": "run"}, **written})
+    store, shown = MemoryStore(), []
+
+    async def approver(request: ApprovalRequest) -> ApprovalAnswer:
+        shown.append(request.call.id)
+        return ApprovalAnswer(granted=True, by="ana", scope="run")
+
+    agent = FakeAdapter([Ask(id=f"c{n}", name="deploy") for n in (1, 2, 3)])
+    result = await run_once(agent, "go", policies=policies, approver=approver, store=store)
+    asked = [event.tool_call_id for event in result.events if isinstance(event, ToolApprovalRequested)]
+    monitor = compile_policy(policies[0]).monitor()
+    again = [found for event in result.events for found in monitor.observe(event)]
+
+    assert [call.id for call in agent.ran] == ["c1", "c2", "c3"]
+    assert (shown, asked) == (["c1"], ["c1"])
+    assert [one.request.call.id for one in await store.approvals(waiting=False)] == ["c1"]
+    assert again == []
 
 
 @pytest.mark.parametrize(("scope", "asks_again"), [("run", True), ("session", False)])

@@ -84,6 +84,13 @@ def granted(request: ApprovalRequest, *, by: str, reason: str | None) -> ToolApp
     return ToolApprovalGranted(**_about(request), by=by, reason=reason)
 
 
+def covered(request: ApprovalRequest, grant: ToolApprovalGranted, *, reason: str | None) -> ToolApprovalGranted:
+    """The record that an earlier yes counts for this call, which nobody is asked about."""
+    asking = tuple((violation.policy, violation.rule) for violation in request.violations)
+    yes = granted(request, by=grant.by or "", reason=reason)
+    return msgspec.structs.replace(yes, covered_by=grant.approval_id, asking=asking)
+
+
 def answered(request: ApprovalRequest, answer: ApprovalAnswer) -> ToolApprovalGranted | ToolApprovalDenied:
     """The record of somebody's answer. A yes to what ran already permits nothing later: it has no digest."""
     about = {**_about(request), "by": answer.by, "reason": answer.reason}
