@@ -101,7 +101,6 @@ class Supervisor:
             approver=self._approver,
             answerable=self._answerable,
             redactor=self._redactor,
-            reaping=self._ownership.reaping,
             log=self._log,
         )
         self._tasks = await anyio.create_task_group().__aenter__()

@@ -16,7 +16,7 @@ from ..ports.facts import NOT_OVER, Owner, RunFilter, RunInfo, RunStatus
 from ..ports.orders import Block, Cancel, Lift
 from ..redaction import Redactor
 from ..run.orphans import end_lost, end_unowned
-from .reaping import passing_owner
+from ..run.passing import passing_owner
 
 Scope: TypeAlias = Literal["run", "session", "tenant", "label", "all"]
 

@@ -17,18 +17,15 @@ from ..ports.facts import Owner
 from ..ports.processes import enter, leave
 from ..run.foreign.isolation import contained
 from ..run.orphans import end_lost_runs
+from ..run.passing import LEASE_S, LEAVE_S
 
-LEASE_S = 30.0
-"""How long after its last sign of life an owner counts as gone, where nobody can see its process."""
 RENEW_S = LEASE_S / 3
 RETRY_S = 1.0
-LEAVE_S = 5.0
-"""How long a store may take to let an owner go."""
 
 
 class Ownership:
     """One owner, registered when it is first needed; `registered` is called with it then. `remains` ends what a lost
-    run left running on this machine; `reaping` is held while that is done.
+    run left running on this machine.
     """
 
     def __init__(self, store: Store, log: Any, *, registered: Callable[[Owner], None]) -> None:
@@ -36,7 +33,6 @@ class Ownership:
         self._log = log
         self._registered = registered
         self.remains: Remains | None = None
-        self.reaping = anyio.Lock()
         self._owner: Owner | None = None
         self._registering = anyio.Lock()
 
@@ -72,12 +68,10 @@ class Ownership:
             await contained(lambda: self._store.release(owner.epoch))
 
     async def _reap(self) -> None:
-        owner = self._owner
-        if owner is None:
+        if self._owner is None:
             return
         try:
-            async with self.reaping:
-                ended = await contained(lambda: end_lost_runs(self._store, epoch=owner.epoch, remains=self.remains))
+            ended = await contained(lambda: end_lost_runs(self._store, remains=self.remains))
         except Exception as error:  # none of the runs here is to end of it
             self._log.warning("lost_runs.not_ended", error=str(error))
             return

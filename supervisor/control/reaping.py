@@ -2,29 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 
 from ..errors import UsageError
-from ..log import logger
 from ..ports.adapters import Remains, Store
-from ..ports.facts import Owner, RunFilter, RunInfo, RunStatus
+from ..ports.facts import RunFilter, RunInfo, RunStatus
 from ..run.orphans import end_lost, end_lost_runs, end_unowned
-from .ownership import Ownership
+from ..run.passing import passing_owner
 
 _CREATED: frozenset[RunStatus] = frozenset(("created",))
 _PAGE = 500
-
-
-@asynccontextmanager
-async def passing_owner(store: Store) -> AsyncIterator[Owner]:
-    """An owner for as long as it takes, that owns no runs of its own. Raises StoreError."""
-    ownership = Ownership(store, logger(), registered=lambda owner: None)
-    try:
-        yield await ownership.owner()
-    finally:
-        await ownership.leave()
 
 
 async def reap(store: Store, *, remains: Remains | None = None) -> list[RunInfo]:
@@ -32,10 +19,7 @@ async def reap(store: Store, *, remains: Remains | None = None) -> list[RunInfo]
 
     `remains` ends what a run left running on this machine. Created runs that nobody started stay. Raises StoreError.
     """
-    if not any(run.status == "lost" for run in await store.lost_runs()):
-        return []
-    async with passing_owner(store) as owner:
-        return await end_lost_runs(store, epoch=owner.epoch, remains=remains)
+    return await end_lost_runs(store, remains=remains)
 
 
 async def reap_run(store: Store, run: RunInfo, *, remains: Remains | None = None) -> bool:

@@ -13,14 +13,19 @@ import msgspec
 from ..errors import StartsBlockedError, StoreError, UsageError
 from ..machine.boundary.inputs import Begin
 from ..ports.adapters import Store
-from ..ports.facts import RunInfo
+from ..ports.facts import NOT_OVER, Owner, RunFilter, RunInfo
 from ..run.actor import RunActor
 from ..run.journal import ANSWER_S
 from ..run.orphans import end_lost_runs, remains_of, withdraw
+from ..run.passing import LEASE_S
 from ..run.services import Services
 from .launch import Order, launched
 
+ENDED_S = LEASE_S + 10.0
+"""How long a start waits for the end of a lost run of its session: one that another owner hangs on is taken over."""
+LOOK_AGAIN_S = 0.5
 _TRIES = 10
+_MOST = 100
 _NOT_FREE = ("claimed", "session_busy", "started", "run_over", "no_run")
 
 
@@ -68,25 +73,35 @@ async def _check_unblocked(store: Store, order: Order, begin: Begin) -> None:
 
 async def _claim_free(order: Order, services: Services, *, created: bool) -> RunInfo:
     """Claim the run; lost runs of its session are ended first. Raises UsageError when another owner has it."""
-    while True:
+    for _ in range(_TRIES):
         try:
             return await _claim(order, services, created=created)
         except StoreError as error:
             if error.kind not in _NOT_FREE:
                 raise
-            if error.kind != "session_busy" or not await _freed(order, services):
+            if error.kind != "session_busy" or not await _freed(order, services.store):
                 raise UsageError(str(error)) from error
+            busy = error
+    raise UsageError(str(busy)) from busy
 
 
-async def _freed(order: Order, services: Services) -> bool:
-    """Whether a lost run that kept the session was ended: here, or meanwhile by the task that looks for them all."""
-    being_ended = services.reaping.locked()
-    async with services.reaping:
-        remains = remains_of(order.adapter)
-        ended = await end_lost_runs(
-            services.store, epoch=order.epoch, remains=remains, session_id=order.info.session_id
-        )
-    return being_ended or bool(ended)
+async def _freed(order: Order, store: Store) -> bool:
+    """Whether nobody keeps the session any more: a lost run of it is ended here, or by another, who is waited for."""
+    session_id, token = order.info.session_id, 0
+    with anyio.move_on_after(ENDED_S):
+        while owners := await _keepers(store, session_id):
+            if not all(owner.gone or owner.is_ending for owner in owners):
+                return False
+            if not await end_lost_runs(store, remains=remains_of(order.adapter), session_id=session_id):
+                token = await store.wait(token, LOOK_AGAIN_S)
+        return True
+    return False
+
+
+async def _keepers(store: Store, session_id: str) -> list[Owner]:
+    """Whose runs keep a session: those that go on, or were lost, and one that is about to start."""
+    runs = await store.runs(limit=_MOST, session_id=session_id, where=RunFilter(status=NOT_OVER))
+    return [run.owner for run in runs if run.owner and not (run.status == "created" and run.owner.gone)]
 
 
 async def _claim(order: Order, services: Services, *, created: bool) -> RunInfo:

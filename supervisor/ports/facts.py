@@ -24,6 +24,10 @@ CLIENT = "client_"
 """What the id of an owner begins with that is a person's own client."""
 
 
+ENDING = "end_"
+"""What the id of an owner begins with that ends what others have left."""
+
+
 class Owner(msgspec.Struct, frozen=True, kw_only=True):
     """Who has a run: one supervisor in one process of one machine, or a person's own client that hooks speak for.
 
@@ -54,6 +58,11 @@ class Owner(msgspec.Struct, frozen=True, kw_only=True):
     def is_client(self) -> bool:
         """Whether it is a client: it reads no orders, so its run is ended by whoever gives one."""
         return self.owner_id.startswith(CLIENT)
+
+    @property
+    def is_ending(self) -> bool:
+        """Whether it ends what others have left: what it has claimed is over soon."""
+        return self.owner_id.startswith(ENDING)
 
 
 class SessionInfo(msgspec.Struct, frozen=True, kw_only=True):

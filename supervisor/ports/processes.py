@@ -23,9 +23,9 @@ _here: set[str] = set()
 """The owners of this process that have not left."""
 
 
-def enter() -> Owner:
-    """This process as an owner, under an id of its own each time."""
-    owner = as_owner(os.getpid(), "own_")
+def enter(kind: str = "own_") -> Owner:
+    """This process as an owner, under an id of its own each time, which begins with `kind`."""
+    owner = as_owner(os.getpid(), kind)
     _here.add(owner.owner_id)
     return owner
 

@@ -15,6 +15,7 @@ from ..machine.machine import RunMachine
 from ..machine.run_state import Identity
 from ..ports.adapters import Adapter, Remains, Store
 from ..ports.facts import Owner, RunInfo
+from .passing import passing_owner
 
 _ALL = 2**63
 """Above every seq: what is past is not judged again, as the end of such a run settles nothing."""
@@ -27,7 +28,7 @@ def remains_of(adapter: Adapter) -> Remains | None:
 
 
 async def end_lost_runs(
-    store: Store, *, epoch: int, remains: Remains | None = None, session_id: str | None = None
+    store: Store, *, remains: Remains | None = None, session_id: str | None = None
 ) -> list[RunInfo]:
     """End the lost runs of a store, or of one session, and give those that this ended; others may have been quicker.
 
@@ -35,7 +36,10 @@ async def end_lost_runs(
     """
     lost = await store.lost_runs()
     mine = [run for run in lost if run.status == "lost" and session_id in (None, run.session_id)]
-    return [run for run in mine if await end_lost(store, run, epoch=epoch, remains=remains)]
+    if not mine:
+        return []
+    async with passing_owner(store) as owner:
+        return [run for run in mine if await end_lost(store, run, epoch=owner.epoch, remains=remains)]
 
 
 async def end_lost(store: Store, run: RunInfo, *, epoch: int, remains: Remains | None = None) -> bool:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import anyio
 import msgspec
 
 from proctor.policies.stream.events import Event
@@ -19,7 +18,7 @@ from .timers import Timers
 class Services(msgspec.Struct, frozen=True, kw_only=True):
     """What is around a run: where it is recorded, what time it is, who is told and who is asked.
 
-    `answerable` is false where nobody can answer a request for approval. `reaping` is held while lost runs are ended.
+    `answerable` is false where nobody can answer a request for approval.
     """
 
     store: Store
@@ -29,5 +28,4 @@ class Services(msgspec.Struct, frozen=True, kw_only=True):
     approver: Approver | None
     answerable: bool = True
     redactor: Redactor
-    reaping: anyio.Lock
     log: Any

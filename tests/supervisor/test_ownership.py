@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import anyio
@@ -253,6 +254,68 @@ async def test_what_a_lost_run_left_running_is_ended_and_told(denying: Callable[
     assert ([[run.run_id for run in runs] for runs in ended], asked) == ([[run_id], []], [run_id])
     assert isinstance(end, RunFailed)
     assert end.error["details"] == {"killed": [4711]}
+
+
+class Ending:
+    """Ends remains when it is let, and says when it was asked to."""
+
+    def __init__(self) -> None:
+        self.asked, self.let = anyio.Event(), anyio.Event()
+
+    async def remains(self, run_id: str) -> dict[str, Any]:
+        self.asked.set()
+        await self.let.wait()
+        return {}
+
+
+@anyone
+@pytest.mark.parametrize("finishes", [True, False])
+async def test_a_start_waits_while_another_owner_ends_the_lost_run_of_its_session(
+    denying: Callable[..., Policy], permissive: Policy, finishes: bool
+) -> None:
+    """It goes on then; and ends the run itself where the other one went away meanwhile."""
+    store, ending, handles = MemoryStore(), Ending(), []
+    await left(store, FakeAdapter([Ask(id="c1", name="bash")]), denying("request_approval"))
+    async with Supervisor(store) as supervisor, anyio.create_task_group() as tasks:
+
+        async def start() -> None:
+            options: Any = {"policies": [permissive], "session_id": "s", "continuation": "none"}
+            handles.append(await supervisor.start(FakeAdapter(), "go on", **options))
+
+        async with anyio.create_task_group() as elsewhere:
+            elsewhere.start_soon(partial(reap, store, remains=ending.remains))
+            await ending.asked.wait()
+            tasks.start_soon(start)
+            await anyio.wait_all_tasks_blocked()
+            waited = list(handles)
+            if finishes:
+                ending.let.set()
+            else:
+                elsewhere.cancel_scope.cancel()
+    events = await record(store, "s")
+
+    assert waited == []
+    assert [(await handle.wait()).status for handle in handles] == ["completed"]
+    assert [type(event) for event in events if isinstance(event, TERMINAL)] == [RunFailed, RunCompleted]
+
+
+@pytest.mark.trio
+async def test_a_start_takes_over_what_another_owner_never_ends(
+    denying: Callable[..., Policy], permissive: Policy, autojump_clock: trio.testing.MockClock
+) -> None:
+    """Its lease is over some time, and the session is not kept for good."""
+    store, ending = MemoryStore(), Ending()
+    await left(store, FakeAdapter([Ask(id="c1", name="bash")]), denying("request_approval"))
+    async with Supervisor(store) as supervisor, anyio.create_task_group() as elsewhere:
+        elsewhere.start_soon(partial(reap, store, remains=ending.remains))
+        await ending.asked.wait()
+        options: Any = {"policies": [permissive], "session_id": "s", "continuation": "none"}
+        handle = await supervisor.start(FakeAdapter(), "go on", **options)
+        result = await handle.wait()
+        ending.let.set()
+
+    assert result.status == "completed"
+    assert [type(e) for e in await record(store, "s") if isinstance(e, TERMINAL)] == [RunFailed, RunCompleted]
 
 
 @anyone

@@ -16,9 +16,10 @@ from proctor.adapters.claude_hook import judging, resident
 from proctor.adapters.stores import SQLiteStore
 from proctor.policies.stream.events import TERMINAL, Event, RunCancelled, RunFailed
 from proctor.supervisor import KillSwitch, Owner, RunInfo, StoreError
-from proctor.supervisor.control.reaping import passing_owner, reap
+from proctor.supervisor.control.reaping import reap
 from proctor.supervisor.ports.facts import CLIENT
 from proctor.supervisor.ports.processes import as_owner
+from proctor.supervisor.run.passing import passing_owner
 
 pytestmark = pytest.mark.anyio
 
