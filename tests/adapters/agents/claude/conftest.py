@@ -1,5 +1,22 @@
 """The adapter before the real client, for the tests of this folder."""
 
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
 from claude_bench import anyio_backend, bench
+from claude_house import House
 
 __all__ = ["anyio_backend", "bench"]
+
+
+@pytest.fixture
+def house(bench: Any, tmp_path: Path) -> Iterator[House]:
+    """A store, and whoever comes; left, nobody stays."""
+    opened = House(bench, tmp_path)
+    yield opened
+    for program in opened.programs:
+        program.kill()

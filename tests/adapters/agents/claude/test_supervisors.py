@@ -1,0 +1,104 @@
+"""The real client, its supervisor killed with SIGKILL while a call waits, and two supervisors on one store."""
+
+from __future__ import annotations
+
+import signal
+
+import pytest
+from claude_house import House
+
+from proctor.policies.stream.events import RunFailed
+
+pytestmark = pytest.mark.claude
+
+
+@pytest.mark.parametrize("answered", ["after", "before"])
+@pytest.mark.parametrize("ended_by", ["reap", "the next run"])
+def test_a_question_of_a_killed_supervisor_is_asked_again_elsewhere(
+    house: House, answered: str, ended_by: str
+) -> None:
+    """The run is lost and its client's processes are gone. A yes after that is refused; one just before it, which the
+    supervisor never read, permits nothing. Whoever resumes the session asks anew, and that yes counts once.
+    """
+    api = house.bench.api
+    api.say(api.reply(api.bash("echo ran >> effect.txt")))
+    run, person = house.supervisor(), house.orchestrator()
+    first = person.said()
+    if answered == "before":
+        run.process.send_signal(signal.SIGSTOP)
+        person.tell(True, input_digest=first["digest"])
+        house.until(first["id"], lambda approval: approval.answer is not None)
+    run.kill_before_its_clients()
+    if answered == "after":
+        person.tell(True, input_digest=first["digest"])
+    outcome = person.said()
+
+    assert outcome.get("refused") == "owner_gone" or (answered == "before" and not outcome["recorded"])
+    assert house.bench.marked("r1") == []
+    if ended_by == "reap":
+        assert house.reaped() == ["r1"]
+
+    api.say(api.reply(api.bash("echo ran >> effect.txt")), api.reply(api.text("done")))
+    elsewhere = house.supervisor(run="r2")
+    second = person.said()
+
+    assert not house.exists("effect.txt")
+    assert (second["input"], second["digest"]) == (first["input"], first["digest"])
+    assert second["id"] != first["id"]
+    assert house.until(first["id"], lambda approval: approval.recorded).state == "withdrawn"
+    assert person.answered(True, input_digest=second["digest"])["state"] == "granted"
+    assert elsewhere.said() == {"status": "completed", "output": "done"}
+    assert (house.bench.cwd / "effect.txt").read_text() == "ran\n"
+    ends = [(event.run_id, (event.error or {})["code"]) for event in house.events() if isinstance(event, RunFailed)]
+    assert ends == [("r1", "owner_lost")]
+
+
+def test_two_supervisors_on_one_store_each_act_on_their_own_questions(house: House) -> None:
+    """An answer moves the run it is for, and a session that one of them has is not the other's as well."""
+    api = house.bench.api
+    api.say(api.reply(api.bash("touch one.txt")))
+    one, person = house.supervisor("s1", "r1"), house.orchestrator()
+    first = person.said()
+    refused = house.supervisor("s1", "r1b").said()
+    api.say(api.reply(api.bash("touch two.txt")))
+    two, other = house.supervisor("s2", "r2"), house.orchestrator("other")
+
+    assert "has a run already that goes on" in refused["refused"]
+    assert other.said() == first
+    assert house.asked("s2").approval_id != first["id"]
+
+    api.say(api.reply(api.text("one is done")))
+    assert person.answered(True, input_digest=first["digest"])["recorded"]
+    assert one.said()["output"] == "one is done"
+    assert (house.exists("one.txt"), house.exists("two.txt")) == (True, False)
+
+    second = person.said()
+    api.say(api.reply(api.text("two is done")))
+    assert other.answered(True)["refused"] == "answered"
+    assert other.said() == second
+    assert other.answered(True, input_digest=second["digest"])["recorded"]
+    assert two.said()["output"] == "two is done"
+    assert house.ran("s1") == [first["input"]]
+    assert house.ran("s2") == [second["input"]]
+
+
+def test_a_supervisor_beside_a_killed_one_ends_its_run_and_goes_on_with_its_own(house: House) -> None:
+    """Nobody has to ask for it; the question of the one that lives is answered as if nothing had happened."""
+    api = house.bench.api
+    api.say(api.reply(api.bash("touch one.txt")))
+    one, person = house.supervisor("s1", "r1"), house.orchestrator()
+    lost = person.said()
+    api.say(api.reply(api.bash("touch two.txt")))
+    two = house.supervisor("s2", "r2")
+    asked = house.asked("s2")
+    one.kill_before_its_clients()
+    withdrawn = house.until(lost["id"], lambda approval: approval.state == "withdrawn")
+    api.say(api.reply(api.text("two is done")))
+
+    assert person.answered(True)["refused"] in ("owner_gone", "withdrawn")
+    assert person.said()["id"] == asked.approval_id
+    assert person.answered(True, input_digest=asked.input_digest)["recorded"]
+    assert two.said() == {"status": "completed", "output": "two is done"}
+    assert withdrawn.answer is None
+    assert (house.exists("one.txt"), house.exists("two.txt")) == (False, True)
+    assert [type(event) for event in house.events("s1")][-1] is RunFailed

@@ -1,0 +1,158 @@
+"""Supervisors and orchestrators as processes of their own, before the real client and on one store."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from queue import Queue
+from threading import Thread
+from typing import Any
+
+import anyio
+import psutil
+
+from proctor.adapters.kit.remains import end_remains
+from proctor.adapters.stores import SQLiteStore
+from proctor.policies.stream.events import Event, ToolApprovalRequested, ToolCallStarted
+from proctor.supervisor import StoredApproval
+from proctor.supervisor.control.reaping import reap
+from proctor.supervisor.testing.patience import PATIENCE_S
+
+PROGRAMS = Path(__file__).parent / "adapters/agents/claude"
+
+
+class Program:
+    """A process that is spoken to in lines of JSON."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self.process = process
+        self._lines: Queue[str] = Queue()
+        self._reader = Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def said(self) -> dict[str, Any]:
+        """Its next line."""
+        line = self._lines.get(timeout=PATIENCE_S)
+        assert line, f"it ended with {self.process.wait()}"
+        found: dict[str, Any] = json.loads(line)
+        return found
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self._lines.put(line)
+        self._lines.put("")
+
+    def tell(self, granted: bool, **answer: Any) -> None:
+        """Answer what it has shown."""
+        assert self.process.stdin is not None
+        self.process.stdin.write(json.dumps({"granted": granted, "by": "ana", **answer}) + "\n")
+        self.process.stdin.flush()
+
+    def answered(self, granted: bool, **answer: Any) -> dict[str, Any]:
+        """What came of an answer."""
+        self.tell(granted, **answer)
+        return self.said()
+
+    def kill_before_its_clients(self) -> None:
+        """SIGKILL; returns once what was below it is gone too."""
+        clients = psutil.Process(self.process.pid).children(recursive=True)
+        self.kill()
+        assert not psutil.wait_procs(clients, PATIENCE_S)[1]
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        self.process.kill()
+        self._reader.join(PATIENCE_S)
+        with self.process:  # waits, and closes its pipes
+            pass
+
+
+class House:
+    """Supervisors and orchestrators on one store."""
+
+    def __init__(self, bench: Any, folder: Path) -> None:
+        self.bench = bench
+        self.path = folder / "runs.db"
+        self.folder = folder
+        self.programs: list[Program] = []
+
+    def supervisor(self, session: str = "s", run: str = "r1", timeout_s: float = PATIENCE_S) -> Program:
+        """A process with one run, of which every call is asked about."""
+        policy = {
+            "name": "p",
+            "on_violation": "deny",
+            "approval": {"timeout_s": timeout_s},
+            "rules": [{"type": "blocklist", "tools": ["Bash", "Write"], "action": "request_approval"}],
+        }
+        return self._started("supervising.py", session, run, json.dumps(policy))
+
+    def orchestrator(self, name: str = "inbox") -> Program:
+        """A process that shows and answers; those of one name go on from one cursor."""
+        return self._started("orchestrator.py", str(self.folder / f"{name}.cursor"))
+
+    def _started(self, program: str, *arguments: str) -> Program:
+        command = [sys.executable, str(PROGRAMS / program), str(self.path), *arguments]
+        env = {**os.environ, **self.bench.env}
+        pipe = subprocess.PIPE
+        process = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, cwd=self.bench.cwd, env=env)
+        self.programs.append(Program(process))
+        return self.programs[-1]
+
+    def events(self, session: str = "s") -> list[Event]:
+        """The record of a session."""
+
+        async def read() -> list[Event]:
+            async with SQLiteStore(self.path) as store:
+                return [event async for event in store.read(session)]
+
+        return anyio.run(read)
+
+    def reaped(self) -> list[str]:
+        """The lost runs that were ended."""
+
+        async def ended() -> list[str]:
+            async with SQLiteStore(self.path) as store:
+                return [run.run_id for run in await reap(store, remains=end_remains)]
+
+        return anyio.run(ended)
+
+    def ran(self, session: str = "s") -> list[dict[str, Any]]:
+        """The inputs of the calls that were started."""
+        return [event.tool_input for event in self.events(session) if isinstance(event, ToolCallStarted)]
+
+    def until(self, approval_id: str, there: Callable[[StoredApproval], bool]) -> StoredApproval:
+        """An approval, once it is as expected."""
+
+        async def read() -> StoredApproval:
+            with anyio.fail_after(PATIENCE_S):
+                async with SQLiteStore(self.path) as store:
+                    token = 0
+                    while (found := await store.approval(approval_id)) is None or not there(found):
+                        token = await store.wait(token, 0.1)
+                    return found
+
+        return anyio.run(read)
+
+    def asked(self, session: str) -> ToolApprovalRequested:
+        """What a session asks, once it does."""
+
+        async def read() -> ToolApprovalRequested:
+            with anyio.fail_after(PATIENCE_S):
+                async with SQLiteStore(self.path) as store:
+                    token = 0
+                    while True:
+                        async for event in store.read(session):
+                            if isinstance(event, ToolApprovalRequested):
+                                return event
+                        token = await store.wait(token, 0.1)
+
+        return anyio.run(read)
+
+    def exists(self, name: str) -> bool:
+        """Whether the client's folder has a file."""
+        return Path(self.bench.cwd, name).exists()
