@@ -15,7 +15,7 @@ from typing import Any
 import anyio
 import psutil
 
-from proctor.adapters.kit.remains import end_remains
+from proctor.adapters.kit.processes.remains import end_remains
 from proctor.adapters.stores import SQLiteStore
 from proctor.policies.stream.events import Event, ToolApprovalRequested, ToolCallStarted
 from proctor.supervisor import StoredApproval

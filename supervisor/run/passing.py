@@ -7,10 +7,10 @@ from contextlib import asynccontextmanager, suppress
 
 import anyio
 
-from ..facts import ENDING, Owner
-from ..ports import Store
-from ..processes import enter, leave
-from .isolation import contained
+from ..ports.adapters import Store
+from ..ports.facts import ENDING, Owner
+from ..ports.processes import enter, leave
+from .foreign.isolation import contained
 
 LEASE_S = 30.0
 """How long after its last sign of life an owner counts as gone, where nobody can see its process."""
