@@ -15,8 +15,7 @@ from ..ports.adapters import Remains, Store
 from ..ports.facts import NOT_OVER, Owner, RunFilter, RunInfo, RunStatus
 from ..ports.orders import Block, Cancel, Lift
 from ..redaction import Redactor
-from ..run.orphans import end_lost, end_unowned
-from ..run.passing import passing_owner
+from ..run.orphans import end_lost, end_unowned, passing_owner
 
 Scope: TypeAlias = Literal["run", "session", "tenant", "label", "all"]
 

@@ -16,8 +16,7 @@ from ..ports.adapters import Remains, Store
 from ..ports.facts import Owner
 from ..ports.processes import enter, leave
 from ..run.foreign.isolation import contained
-from ..run.orphans import end_lost_runs
-from ..run.passing import LEASE_S, LEAVE_S
+from ..run.orphans import LEASE_S, LEAVE_S, end_lost_runs
 
 RENEW_S = LEASE_S / 3
 RETRY_S = 1.0

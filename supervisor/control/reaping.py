@@ -7,8 +7,7 @@ from datetime import UTC, datetime, timedelta
 from ..errors import UsageError
 from ..ports.adapters import Remains, Store
 from ..ports.facts import RunFilter, RunInfo, RunStatus
-from ..run.orphans import end_lost, end_lost_runs, end_unowned
-from ..run.passing import passing_owner
+from ..run.orphans import end_lost, end_lost_runs, end_unowned, passing_owner
 
 _CREATED: frozenset[RunStatus] = frozenset(("created",))
 _PAGE = 500

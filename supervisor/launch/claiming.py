@@ -16,8 +16,7 @@ from ..ports.adapters import Store
 from ..ports.facts import NOT_OVER, Owner, RunFilter, RunInfo
 from ..run.actor import RunActor
 from ..run.journal import ANSWER_S
-from ..run.orphans import end_lost_runs, remains_of, withdraw
-from ..run.passing import LEASE_S
+from ..run.orphans import LEASE_S, end_lost_runs, remains_of, withdraw
 from ..run.services import Services
 from .launch import Order, launched
 

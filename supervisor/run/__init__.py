@@ -4,7 +4,6 @@ ROOMS = (
     "actor",  # the shell around one machine
     "gate_waiters",  # those who wait at the gate
     "orphans",  # runs without a shell
-    "passing",  # an owner that ends what others have left
     "kept_events",  # the latest events of a run, for its result
     "journal",  # group commit of a run's record
     "stored",  # whether a store gave back what it was given

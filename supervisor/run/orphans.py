@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from typing import Any, cast
+
+import anyio
 
 from proctor.policies.policy import Policy
 from proctor.policies.stream.events import Event
@@ -14,11 +18,30 @@ from ..machine.boundary.judge import Judge
 from ..machine.machine import RunMachine
 from ..machine.run_state import Identity
 from ..ports.adapters import Adapter, Remains, Store
-from ..ports.facts import Owner, RunInfo
-from .passing import passing_owner
+from ..ports.facts import ENDING, Owner, RunInfo
+from ..ports.processes import enter, leave
+from .foreign.isolation import contained
 
+LEASE_S = 30.0
+"""How long after its last sign of life an owner counts as gone, where nobody can see its process."""
+LEAVE_S = 5.0
+"""How long a store may take to let an owner go."""
 _ALL = 2**63
 """Above every seq: what is past is not judged again, as the end of such a run settles nothing."""
+
+
+@asynccontextmanager
+async def passing_owner(store: Store) -> AsyncIterator[Owner]:
+    """An owner for as long as it takes. A start that finds its session claimed by one waits. Raises StoreError."""
+    owner = enter(ENDING)
+    try:
+        owner = await store.register(owner, lease_s=LEASE_S)
+        yield owner
+    finally:
+        leave(owner)
+        if owner.epoch:
+            with anyio.move_on_after(LEAVE_S, shield=True), suppress(Exception):
+                await contained(lambda: store.release(owner.epoch))
 
 
 def remains_of(adapter: Adapter) -> Remains | None:

@@ -9,7 +9,7 @@ import pytest
 from proctor.policies.policy import Policy
 from proctor.policies.stream.events import RunCancelled, RunStarted
 from proctor.supervisor import MemoryStore, RunInfo, UsageError, execute_run, withdraw_created
-from proctor.supervisor.run.passing import passing_owner
+from proctor.supervisor.run.orphans import passing_owner
 from proctor.supervisor.testing import Ask, FakeAdapter
 
 anyone = pytest.mark.anyio

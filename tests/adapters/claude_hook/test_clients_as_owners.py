@@ -19,7 +19,7 @@ from proctor.supervisor import KillSwitch, Owner, RunInfo, StoreError
 from proctor.supervisor.control.reaping import reap
 from proctor.supervisor.ports.facts import CLIENT
 from proctor.supervisor.ports.processes import as_owner
-from proctor.supervisor.run.passing import passing_owner
+from proctor.supervisor.run.orphans import passing_owner
 
 pytestmark = pytest.mark.anyio
 
