@@ -15,9 +15,11 @@ from ..errors import StoreError
 from ..ports.adapters import Remains, Store
 from ..ports.facts import Owner
 from ..ports.processes import enter, leave
+from ..run import orphans
 from ..run.foreign.isolation import contained
-from ..run.orphans import LEASE_S, LEAVE_S, end_lost_runs
+from ..run.orphans import LEAVE_S, end_lost_runs
 
+LEASE_S = orphans.LEASE_S
 RENEW_S = LEASE_S / 3
 RETRY_S = 1.0
 
