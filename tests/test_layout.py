@@ -156,6 +156,58 @@ def test_a_crowded_folder_is_found(tmp_path: Path) -> None:
     assert crowded(tmp_path) == {str(inner): AT_MOST + 1}
 
 
+KINDS = ("attacks", "benchmarks", "cli", "docs", "examples", "faults", "fuzz", "mutation", "reference")
+"""Folders of tests that are of a kind rather than of a room (CONTRIBUTING, "Where a change belongs")."""
+OF_ANY_ROOM = ("cases", "conformance", "differential", "properties")
+"""Kinds of tests of a whole package, by the first word of their name."""
+OF_CLIENTS = ("adapters/agents", "adapters/claude_hook", "adapters/mcp_proxy")
+"""Where a test is of what a client does under an adapter, and named for that."""
+
+
+def rooms_below(folder: Path) -> set[str]:
+    """The names of every file and folder of a package's folder, its own included."""
+    return {folder.name, *(path.stem for path in folder.rglob("*") if path.suffix == ".py" or path.is_dir())}
+
+
+def is_named_for_a_room(place: str, root: Path) -> bool:
+    """Whether a test, given by its path below `tests`, stands beside what it is of: `folder/test_room_aspect.py`."""
+    folder, _, name = place.rpartition("/")
+    stem = name.removesuffix(".py").removeprefix("test_")
+    if (
+        not folder
+        or folder.split("/")[0] in KINDS
+        or f"{folder}/".startswith(tuple(f"{each}/" for each in OF_CLIENTS))
+    ):
+        return True
+    words = (*OF_ANY_ROOM, *(rooms_below(root / folder) if (root / folder).is_dir() else ()))
+    return any(f"{stem}_".startswith((f"{word}_", f"{word}s_")) for word in words)
+
+
+def test_tests_are_named_for_the_room_they_are_of() -> None:
+    """`tests/policies/test_limits.py` is of `policies/**/limits`; what is of no room is in the folder of its kind."""
+    places = [str(path.relative_to(ROOT / "tests")) for path in (ROOT / "tests").rglob("test_*.py")]
+
+    assert [place for place in sorted(places) if not is_named_for_a_room(place, ROOT)] == []
+
+
+@pytest.mark.parametrize(
+    ("place", "named"),
+    [
+        ("policies/test_limits.py", True),
+        ("policies/test_limits_of_runs.py", True),
+        ("policies/reading/test_tree.py", True),
+        ("attacks/test_anything.py", True),
+        ("policies/test_stuff.py", False),
+        ("policies/test_limitless.py", False),
+        ("policies/test_journal.py", False),
+        ("nowhere/test_limits.py", False),
+    ],
+)
+def test_a_test_named_for_nothing_is_found(place: str, named: bool) -> None:
+    """The guard above can fail: for a word that is no room, and for a room of another package."""
+    assert is_named_for_a_room(place, ROOT) == named
+
+
 def test_imports_lead_down_the_listing() -> None:
     """Inside a folder a room imports only rooms listed below it; so there is no circle."""
     found: set[tuple[str, str, str]] = set()

@@ -29,7 +29,7 @@ from proctor.supervisor import KillSwitch, Publisher, Supervisor, cancel_for_app
 from proctor.supervisor.testing import Ask, FakeAdapter, Pause
 from proctor.supervisor.testing.steps import Step
 from tests.supervisor.redaction.secrets import HEARTS, SECRETS
-from tests.supervisor.redaction.test_surfaces import ALL, planted, secrets_in
+from tests.supervisor.redaction.test_redaction_surfaces import ALL, planted, secrets_in
 
 PROCTOR = (sys.executable, "-m", "proctor.adapters.cli")
 PLANTED = [planted(kind) for kind in EVENT_TYPES.values() if kind not in TERMINAL]

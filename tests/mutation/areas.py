@@ -26,7 +26,7 @@ AREAS: Final[dict[str, tuple[str, ...]]] = {
 """Patterns of paths from the root of the repository, by area. A file that is in several counts in the first."""
 
 TESTS: Final = (
-    *("tests/policies", "tests/supervisor", "tests/adapters/test_kit_gate.py", "tests/adapters/agents/loop"),
+    *("tests/policies", "tests/supervisor", "tests/adapters/kit/test_gate.py", "tests/adapters/agents/loop"),
     *("tests/attacks/test_a_call_id_used_again_at_a_monitor.py", "tests/attacks/test_approvals_at_a_monitor.py"),
     *("tests/attacks/test_inputs_at_a_monitor.py", "tests/attacks/test_bounds_of_rules.py"),
     "tests/attacks/test_usage_that_lies.py",
@@ -34,9 +34,21 @@ TESTS: Final = (
 """Those that run a policy, a machine or a supervised run in the process of the test."""
 
 _LEFT_OUT: Final = (
-    *("test_differential_exhaustive", "test_differential_supervised", "test_reading", "test_schema", "test_hostile"),
-    *("test_command_lines", "test_formats_in_use"),
-    *("test_preflight_properties", "test_conformance_suites", "test_cursors", "test_retention", "redaction"),
+    *(
+        "test_differential_exhaustive",
+        "test_differential_supervised",
+        "test_reading",
+        "test_schema",
+        "test_monitor_hostile",
+    ),
+    *("test_commands", "test_formats_in_use"),
+    *(
+        "test_preflight_properties",
+        "test_conformance_suites",
+        "test_subscriptions_cursors",
+        "test_retention",
+        "redaction",
+    ),
 )
 """What takes long there for the little that it reaches, or reaches all of it."""
 

@@ -179,7 +179,7 @@ def test_what_an_adapter_can_do_is_a_value() -> None:
 
 def test_the_page_on_policies_has_the_tables() -> None:
     """Row by row, for the four kinds of clients."""
-    page = (Path(__file__).parents[2] / "docs" / "policies" / "index.md").read_text()
+    page = (Path(__file__).parents[3] / "docs" / "policies" / "index.md").read_text()
     for act, inputs in PORTABLE.items():
         cells = [f"`{act}`", ", ".join(f"`{name}`" for name in inputs)]
         for client in ("claude", "codex", "amp", "acp"):

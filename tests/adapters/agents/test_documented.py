@@ -13,7 +13,7 @@ from proctor.adapters.agents.scripted.steps import STEPS
 from proctor.policies.commands.parse import parse_line
 from proctor.supervisor.testing.adapters.driving import Drive
 
-DOCS = Path(__file__).parents[2] / "docs" / "agents"
+DOCS = Path(__file__).parents[3] / "docs" / "agents"
 
 
 def blocks(page: str, language: str) -> list[str]:
