@@ -22,6 +22,7 @@ ROOMS = (
     "__main__",  # `python -m proctor.adapters.cli` is `proctor`
     "app",  # the commands by name, and `main`
     "commands",  # the commands, a file each
+    "terminal",  # what the command line shows on a terminal, and what it asks there
     "common",  # options that several commands have
     "ending_signals",  # signals that end a run
     "exits",  # errors to exit codes and one message
@@ -32,6 +33,5 @@ ROOMS = (
     "places",  # where the store is
     "problems",  # problems in a policy text, with the line they are in
     "stored",  # runs in a store, found by what people type
-    "terminal",  # what the command line shows on a terminal, and what it asks there
 )
 """Top first: each imports only those below it."""

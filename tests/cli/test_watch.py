@@ -12,12 +12,14 @@ import subprocess
 import sys
 import termios
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pyte
 import pytest
 
+from proctor.adapters.kit.processes.tree import RUN_MARK
 from proctor.supervisor.testing.patience import PATIENCE_S
 
 Cli = Any
@@ -29,6 +31,8 @@ WAITING = "name: agent\ntools: [deploy]\nsteps:\n  - {call: deploy, input: {to: 
 def waiting(cli: Cli, place: Path) -> Iterator[str]:
     """A run of another process whose call waits for a person; gives the approval's id."""
     place.joinpath("waits.yaml").write_text(WAITING)
+    policy = place / "team.yaml"
+    policy.write_text(policy.read_text().replace("timeout_s: 30", "timeout_s: 3000"))
     files = ("--set", "script=waits.yaml", "--policy", "team.yaml", "--policy", "org.yaml")
     words = ("run", "--adapter", "scripted", *files, "--no-prompt", "--context", "tenant=acme", "x")
     with subprocess.Popen([*PROCTOR, *words], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as run:
@@ -73,32 +77,173 @@ def test_a_block_of_starts_stands_above_all(cli: Cli, ran: Any) -> None:
     assert cli("watch").out.startswith("no run starts, ordered by `")
 
 
-def test_the_board_of_a_terminal_changes_and_ctrl_c_leaves_it(cli: Cli, waiting: str, place: Path) -> None:
-    """On a pseudo-terminal of 80 columns: the call waits, is approved elsewhere, and is gone; exit code 0."""
-    own, its = pty.openpty()
-    fcntl.ioctl(its, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
-    env = {**os.environ, "TERM": "xterm", "NO_COLOR": "1"}
-    board = subprocess.Popen([*PROCTOR, "watch"], stdin=its, stdout=its, stderr=its, env=env, start_new_session=True)
-    os.close(its)
-    seen = ""
+class Terminal:
+    """`watch` on a pseudo-terminal, with the screen as a person sees it."""
 
-    def until(text: str) -> None:
-        nonlocal seen
+    def __init__(self, *words: str, columns: int = 80, rows: int = 30, **more: str) -> None:
+        self._own, its = pty.openpty()
+        fcntl.ioctl(its, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+        env = {**os.environ, "TERM": "xterm", "NO_COLOR": "1", **more}
+        self.settings = termios.tcgetattr(its)
+        self.process = subprocess.Popen(
+            [*PROCTOR, "watch", *words], stdin=its, stdout=its, stderr=its, env=env, start_new_session=True
+        )
+        self._its = its
+        self._screen = pyte.Screen(columns, rows)
+        self._stream = pyte.ByteStream(self._screen)
+
+    @property
+    def text(self) -> str:
+        """What is on the screen."""
+        return "\n".join(line.rstrip() for line in self._screen.display)
+
+    def until(self, text: str, *, gone: bool = False) -> str:
+        """Wait until that is on the screen, or is not."""
         deadline = time.monotonic() + PATIENCE_S
-        while text not in seen:
-            assert time.monotonic() < deadline, seen[-2000:]
-            if select.select([own], [], [], 0.1)[0]:
-                seen += os.read(own, 65536).decode("utf-8", "replace")
+        while (text in self.text) is gone:
+            assert time.monotonic() < deadline, self.text
+            assert self.process.poll() is None, self.text
+            if select.select([self._own], [], [], 0.1)[0]:
+                self._stream.feed(os.read(self._own, 65536))
+        return self.text
 
-    try:
-        until("1 waiting for a person")
-        cli("approve", waiting)
-        until("0 going on, 0 waiting for a person")
-        board.send_signal(signal.SIGINT)
-        code = board.wait(PATIENCE_S)
-    finally:
-        board.kill()
-        os.close(own)
+    def press(self, keys: str) -> None:
+        """Type them."""
+        os.write(self._own, keys.encode())
 
-    assert code == 0
-    assert "Traceback" not in seen
+    def ended(self) -> int:
+        """Wait for its end, reading on; gives the exit code."""
+        deadline = time.monotonic() + PATIENCE_S
+        while self.process.poll() is None:
+            assert time.monotonic() < deadline, self.text
+            if select.select([self._own], [], [], 0.1)[0]:
+                self._stream.feed(os.read(self._own, 65536))
+        return self.process.returncode
+
+    def close(self) -> None:
+        """End what is left."""
+        self.process.kill()
+        self.process.wait()
+        os.close(self._own)
+        os.close(self._its)
+
+
+@pytest.fixture
+def terminal() -> Iterator[Callable[..., Terminal]]:
+    """Opens a terminal with the board."""
+    opened: list[Terminal] = []
+
+    def open_(*words: str, **more: Any) -> Terminal:
+        opened.append(Terminal(*words, **more))
+        return opened[-1]
+
+    yield open_
+    for one in opened:
+        one.close()
+
+
+def test_the_board_of_a_terminal_changes_and_ctrl_c_leaves_it(cli: Cli, waiting: str, terminal: Any) -> None:
+    """The call waits, is approved elsewhere, and is gone; exit code 0, and the terminal is as it was."""
+    board = terminal()
+    board.until("1 waiting for a person")
+    cli("approve", waiting)
+    board.until("0 going on, 0 waiting for a person")
+    board.process.send_signal(signal.SIGINT)
+
+    assert board.ended() == 0
+    assert "Traceback" not in board.text
+    assert termios.tcgetattr(board._its) == board.settings
+
+
+def test_a_call_is_approved_by_keys(cli: Cli, waiting: str, terminal: Any) -> None:
+    """`a` shows the whole call and asks for words; the run goes on, and the words are on record under the name."""
+    board = terminal("--by", "ana")
+    board.until(f"> waits    {waiting}")
+    board.press("a")
+    shown = board.until("Enter approves it")
+    assert 'to: "production"' in shown
+    board.press("looks fine\r")
+    board.until("0 going on, 0 waiting for a person")
+    board.press("q")
+
+    assert board.ended() == 0
+    granted = next(line for line in cli("show", "last", "--json").lines if line["type"] == "tool_approval_granted")
+    assert (granted["by"], granted["reason"]) == ("ana", "looks fine")
+
+
+def test_a_call_is_denied_with_words_to_the_model(cli: Cli, waiting: str, terminal: Any) -> None:
+    """Also words that are not ASCII; a slip is taken back with Backspace."""
+    board = terminal()
+    board.until(waiting)
+    board.press("d")
+    board.until("Words to the model")
+    board.press("Erst dié\x7fe Prüfung\r")
+    board.until("0 going on, 0 waiting for a person")
+
+    refused = next(line for line in cli("show", "last", "--json").lines if line["type"] == "tool_call_denied")
+    assert refused["tell_model"] == "Erst die Prüfung"
+
+
+def test_a_run_is_ended_once_that_is_confirmed(cli: Cli, waiting: str, terminal: Any) -> None:
+    """Escape leaves it as it is."""
+    run = waiting.rpartition(".")[0]
+    board = terminal()
+    board.until(waiting)
+    board.press("x")
+    board.until(f"Enter ends {run}")
+    board.press("\x1b")
+    board.until("Enter ends", gone=True)
+    assert cli("runs", "--status", "running", "--json").lines
+    board.press("x")
+    board.until(f"Enter ends {run}")
+    board.press("too dear\r")
+    board.until("0 going on, 0 waiting for a person")
+
+    assert next(line for line in cli("runs", "--json").lines)["status"] == "cancelled"
+    assert "too dear" in cli("show", "last").out
+
+
+def test_rows_are_found_selected_and_opened(cli: Cli, waiting: str, terminal: Any) -> None:
+    """`/` leaves what has the text in it, Escape brings all back; arrows select; Enter opens."""
+    run = waiting.rpartition(".")[0]
+    board = terminal()
+    board.until(f"> waits    {waiting}")
+    board.press("/nothing like it\r")
+    board.until("0 going on, 0 waiting for a person with `nothing like it` in it")
+    board.press("\x1b")
+    board.until("1 going on, 1 waiting for a person\n")
+    board.press("\x1b[B")
+    board.until(f"> running  {run}")
+    board.press("a")
+    board.until("this is a run")
+    board.press("\r")
+    shown = board.until("session  ses_")
+    assert "max_total_tokens: 0 of 1000" in shown
+    board.press("?")
+    board.until(f"> running  {run}")
+    board.press("?")
+    board.until("approve the call, with words for the record")
+
+
+def test_a_small_terminal_keeps_what_is_selected_in_sight(cli: Cli, waiting: str, terminal: Any) -> None:
+    """Eight rows of forty columns: the question stands at the foot, and the rest of a long call is one key away."""
+    board = terminal(columns=40, rows=8)
+    board.until("1 waiting")
+    board.press("j")
+    board.until("> running")
+    board.press("k\r")
+    board.until("more lines")
+    board.press("jjjjjjjjjjjjjjj")
+    board.until("expires")
+
+
+def test_a_supervised_run_answers_nothing(cli: Cli, waiting: str, terminal: Any) -> None:
+    """Its mark is seen, as in `approve`."""
+    board = terminal(**{RUN_MARK: "run_of_the_agent"})
+    board.until(waiting)
+    board.press("a")
+    board.until("Enter approves it")
+    board.press("\r")
+
+    board.until("is for people")
+    assert cli("approvals", "--json").lines

@@ -1,6 +1,8 @@
 """What the command line shows on a terminal, and what it asks there."""
 
 ROOMS = (
+    "board",  # the live board of `watch`
+    "blocks",  # what blocks starts, in words and as data
     "asking",  # approvals asked at the prompt
     "latest",  # the latest events of a store, and those that come
     "live",  # events as they come, then how the run ended

@@ -11,10 +11,11 @@ import click
 
 from ...common import json_option, run_async, store_option
 from ...exits import FAILED, FINE
+from ...terminal.blocks import in_words, told
 from ...terminal.output import note, say, say_json
 
 if TYPE_CHECKING:
-    from proctor.supervisor import Block, KillOutcome, KillSwitch
+    from proctor.supervisor import KillOutcome, KillSwitch
 
 _REASON = "killed by an operator"
 
@@ -134,19 +135,6 @@ async def _check_session(switch: KillSwitch, session: str) -> None:
 
     if await switch.store.session(session) is None:
         raise UsageError(f"there is no session `{session}`; `proctor runs` lists them")
-
-
-def told(block: Block) -> dict[str, Any]:
-    """A block as JSON has it."""
-    at = block.at and block.at.isoformat()
-    return {"scope": block.scope, "value": block.value, "by": block.by, "reason": block.reason, "at": at}
-
-
-def in_words(block: Block) -> str:
-    """A block on a line."""
-    whose = "no run starts" if block.scope == "all" else f"no run of {block.scope} `{block.value}` starts"
-    why = f": {block.reason}" if block.reason else ""
-    return f"{whose}, ordered by `{block.by}`{why}"
 
 
 def _report(outcomes: Sequence[KillOutcome], *, blocked: bool, as_json: bool) -> None:
