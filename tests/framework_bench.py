@@ -53,6 +53,53 @@ def called(act: tuple[str, str]) -> Call:
     return tool, {key: what}
 
 
+def langchain(calls: Sequence[Call], used: tuple[int, int] = (100, 20), endless: bool = False) -> Adapter:
+    """An agent of langchain with a scripted model, in a loop that says which tools it has."""
+    return _langchain(calls, used, endless, known=True)
+
+
+def langchain_untold(calls: Sequence[Call], used: tuple[int, int] = (100, 20), endless: bool = False) -> Adapter:
+    """The same in a loop that does not say."""
+    return _langchain(calls, used, endless, known=False)
+
+
+def _langchain(calls: Sequence[Call], used: tuple[int, int], endless: bool, *, known: bool) -> Adapter:
+    pytest.importorskip("langchain", reason="langchain is not installed: pip install 'proctor[langchain]'")
+    from langchain.agents import create_agent
+    from langchain_core.language_models.fake_chat_models import GenericFakeChatModel
+    from langchain_core.messages import AIMessage
+    from langchain_core.tools import tool
+
+    from proctor.adapters import FunctionAdapter, LoopGate
+    from proctor.adapters.agents.langchain import Supervision
+
+    class Scripted(GenericFakeChatModel):
+        def bind_tools(self, tools: Any, **more: Any) -> Any:
+            return self
+
+        async def _agenerate(self, *args: Any, **kwargs: Any) -> Any:
+            if endless:
+                await anyio.sleep_forever()
+            return await super()._agenerate(*args, **kwargs)
+
+    spent = {"input_tokens": used[0], "output_tokens": used[1], "total_tokens": sum(used)}
+
+    def said(text: str, *asked: Any) -> AIMessage:
+        told = {"model_name": MODEL}
+        return AIMessage(text, tool_calls=list(asked), usage_metadata=spent, response_metadata=told)
+
+    script = [said("", {"id": f"c{n}", "name": name, "args": args}) for n, (name, args) in enumerate(calls)]
+    tools = [tool(each) for each in TOOLS]
+
+    async def loop(gate: LoopGate, prompt: str) -> str:
+        model = Scripted(messages=iter([*script, said("done")]))
+        agent: Any = create_agent(model, tools=tools, middleware=[Supervision(gate)])
+        ended = await agent.ainvoke({"messages": [("user", prompt)]}, {"recursion_limit": 200})
+        return str(ended["messages"][-1].text)
+
+    return FunctionAdapter(loop, tools=tools if known else None, model=MODEL)
+
+
 def pydantic_ai(calls: Sequence[Call], used: tuple[int, int] = (100, 20), endless: bool = False) -> Adapter:
     """An agent of pydantic-ai with a scripted model."""
     pytest.importorskip("pydantic_ai", reason="pydantic-ai is not installed: pip install 'proctor[pydantic-ai]'")

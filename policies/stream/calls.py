@@ -131,6 +131,8 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
         tools: Its client's tools, with their portable names and inputs; a name alone is a tool of which no more is
             known. None where that is not known before launch.
         other_tools: There may be other tools than those, or fewer.
+        mostly: What a tool of such a name mostly is: calls of tools that are not among `tools` are judged by it, and
+            nothing is promised of it.
         elsewhere: Names, in lower case, that tools of other clients have.
         model: The model it will use; None where that is not known before launch.
         workspace: The absolute directory it works in.
@@ -148,6 +150,7 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     compiles: tuple[str, ...] = ()
     tools: Sequence[Tool | str] | None = None
     other_tools: bool = False
+    mostly: tuple[Tool, ...] = ()
     elsewhere: frozenset[str] = frozenset()
     model: str | None = None
     workspace: str | None = None
@@ -164,6 +167,12 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     def table(self) -> tuple[Tool, ...]:
         """The tools that are known; none where nothing is."""
         return tuple(each if isinstance(each, Tool) else Tool(name=each) for each in self.tools or ())
+
+    @property
+    def judged_by(self) -> tuple[Tool, ...]:
+        """The tools that are known, and what others mostly are."""
+        known = {each.name.casefold() for each in self.table}
+        return (*self.table, *(each for each in self.mostly if each.name.casefold() not in known))
 
     @property
     def offered(self) -> tuple[str, ...] | None:

@@ -82,7 +82,7 @@ def make_plan(adapter: Adapter, policies: tuple[Policy, ...], hooks: NetHooks, *
     findings = preflight(merged, adapter.capabilities)
     findings.check()
     compiled = compile_policy(
-        merged, validators=hooks.validators, on_results=hooks.on_results, tools=adapter.capabilities.table
+        merged, validators=hooks.validators, on_results=hooks.on_results, tools=adapter.capabilities.judged_by
     )
     return Plan(
         policy=merged,

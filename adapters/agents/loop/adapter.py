@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Final, TypeAlias
 
 from proctor.policies.policy import Policy
 from proctor.policies.stream.calls import Capabilities
+from proctor.policies.stream.tools import Tool
 from proctor.supervisor.errors import UsageError
 from proctor.supervisor.ports.adapters import Launch, LaunchOptions, Provider
 
 from ...kit.launch_options import policy_parts
+from ...kit.processes.surroundings import home_of
+from ...kit.tool_names import KNOWN
+from ...kit.tool_names.frameworks import MOSTLY
+from ...kit.tool_names.given import tools_given
 from ...kit.values.named_object import named_object
 from .loop_gate import LoopGate
 from .running import looping
@@ -25,7 +31,8 @@ class FunctionAdapter:
 
     Args:
         loop: the function, or its name as `module:name`.
-        tools: the names of the tools it calls, where they are known.
+        tools: the tools it calls, where they are known: names, functions, tools of a framework, or schemas as
+            models are given them.
         model: the model it uses, where that is known.
 
     Raises:
@@ -34,12 +41,12 @@ class FunctionAdapter:
 
     name = NAME
 
-    def __init__(self, loop: Loop | str, *, tools: Sequence[str] | None = None, model: str | None = None) -> None:
+    def __init__(self, loop: Loop | str, *, tools: Sequence[Any] | None = None, model: str | None = None) -> None:
         found = named_object(loop, what="loop")
         if not callable(found):
             raise UsageError(f"loop `{loop}` is not a function")
         self._loop: Loop = found
-        self._tools = None if tools is None else tuple(tools)
+        self._tools = None if tools is None else tools_given(tools)
         self._model = model
 
     @property
@@ -64,8 +71,11 @@ class FunctionAdapter:
         return looping(launch, job)
 
 
-def loop_capabilities(tools: tuple[str, ...] | None, model: str | None) -> Capabilities:
-    """What any loop can do that calls its tools through the gate."""
+def loop_capabilities(tools: tuple[Tool, ...] | None, model: str | None) -> Capabilities:
+    """What any loop can do that calls its tools through the gate.
+
+    A tool goes by the portable name of what it does where its name and what it takes tell.
+    """
     return Capabilities(
         gate="all",
         rewrite=True,
@@ -75,5 +85,9 @@ def loop_capabilities(tools: tuple[str, ...] | None, model: str | None) -> Capab
         resume=False,
         narrow=True,
         tools=tools,
+        mostly=MOSTLY,
+        elsewhere=KNOWN,
         model=model,
+        workspace=os.path.abspath(os.curdir),
+        home=home_of(os.environ),
     )

@@ -10,6 +10,7 @@ import anyio
 
 from proctor.policies.policy import Policy
 from proctor.policies.stream.calls import Capabilities, RunContext
+from proctor.policies.stream.tools import Tool
 from proctor.supervisor.api.handle import RunHandle
 from proctor.supervisor.api.supervisor import Supervisor
 from proctor.supervisor.errors import PolicyViolationError, UsageError
@@ -20,6 +21,7 @@ from proctor.supervisor.store.memory import MemoryStore
 from ...kit.event_stream import EventStream
 from ...kit.launch_options import policy_parts
 from ...kit.task_provider import TaskProvider
+from ...kit.tool_names.given import tools_given
 from .adapter import NAME, loop_capabilities
 from .loop_gate import LoopGate
 
@@ -53,7 +55,7 @@ async def supervise(
     session_id: str | None = None,
     run_id: str | None = None,
     metadata: Mapping[str, Any] | None = None,
-    tools: Sequence[str] | None = None,
+    tools: Sequence[Any] | None = None,
     model: str | None = None,
 ) -> AsyncIterator[Supervised]:
     """Supervise a block of code as one run; `async with` gives its gate.
@@ -72,7 +74,8 @@ async def supervise(
         session_id: the session to go on with; a new one if not given.
         run_id: the run's id; a new one if not given.
         metadata: anything to record with the run.
-        tools: the names of the tools that the block calls, where they are known.
+        tools: the tools that the block calls, where they are known: names, functions, tools of a framework, or
+            schemas as models are given them.
         model: the model that it uses, where that is known.
 
     Raises:
@@ -80,7 +83,7 @@ async def supervise(
         PolicyError, UsageError: an argument makes no sense.
         StoreError: the run cannot be recorded.
     """
-    block = _Block(None if tools is None else tuple(tools), model)
+    block = _Block(None if tools is None else tools_given(tools), model)
     async with Supervisor(store or MemoryStore(), approver=approver, publishers=publishers) as supervisor:
         handle = await supervisor.start(
             block,
@@ -140,7 +143,7 @@ class _Block:
 
     name = NAME
 
-    def __init__(self, tools: tuple[str, ...] | None, model: str | None) -> None:
+    def __init__(self, tools: tuple[Tool, ...] | None, model: str | None) -> None:
         self.capabilities: Capabilities = loop_capabilities(tools, model)
         self.stream = EventStream()
         self.failed: Exception | None = None

@@ -16,7 +16,7 @@ from proctor.supervisor.ports.adapters import Launch, LaunchOptions, Provider
 
 from ...kit.processes.surroundings import home_of
 from ...kit.tool_names import offering
-from ...kit.tool_names.frameworks import OPENAI_AGENTS
+from ...kit.tool_names.frameworks import MOSTLY, OPENAI_AGENTS
 from ...kit.values.named_object import named_object
 from ..loop.histories import Histories
 from ..loop.running import looping
@@ -83,6 +83,7 @@ class OpenAIAgentsAdapter:
             narrow=self._narrow,
             compiles=COMPILES,
             **offering(self._tools(), None),
+            mostly=MOSTLY,
             model=model if isinstance(model, str) else getattr(model, "model", None),
             workspace=os.path.abspath(os.curdir),
             home=home_of(os.environ),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import os
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
@@ -16,7 +16,7 @@ from proctor.supervisor.ports.adapters import Launch, LaunchOptions, Provider
 
 from ...kit.processes.surroundings import home_of
 from ...kit.tool_names import offering
-from ...kit.tool_names.frameworks import PYDANTIC_AI, own_tools
+from ...kit.tool_names.frameworks import MOSTLY, PYDANTIC_AI, own_tools
 from ...kit.values.named_object import named_object
 from ..loop.histories import Histories
 from ..loop.running import looping
@@ -69,7 +69,8 @@ class PydanticAIAdapter:
     def capabilities(self) -> Capabilities:
         """What the framework can do; tools that the model's provider runs by itself cannot be held.
 
-        A tool that is a function goes by the portable name of what it does where its name and its parameters tell.
+        A tool that is a function goes by the portable name of what it does where its name and its parameters tell,
+        and one of an MCP server or of another toolset where its name and its input do.
         """
         return Capabilities(
             gate="some" if self._native_tools() else "all",
@@ -81,6 +82,7 @@ class PydanticAIAdapter:
             narrow=self._narrow,
             compiles=tuple(LIMITS),
             **offering(own_tools(self._functions(), PYDANTIC_AI, self._native_tools()), None),
+            mostly=MOSTLY,
             model=self._model_name(),
             workspace=os.path.abspath(os.curdir),
             home=home_of(os.environ),
@@ -132,7 +134,7 @@ class PydanticAIAdapter:
         sets = [*(self._own.get("toolsets") or ())]
         for agent in (self._agent, *self._sub_agents):
             sets += getattr(agent, "toolsets", ())
-        for each in sets:
+        for each in _unwrapped(sets):
             for tool in getattr(each, "tools", {}).values():
                 schema = tool.function_schema
                 yield tool.name, schema.json_schema, _below(schema)
@@ -144,6 +146,16 @@ class PydanticAIAdapter:
         given = [each for each in (*(self._own.get("capabilities") or ()), *roots) if each is not None]
         kinds = {getattr(tool, "kind", "") for each in given for tool in each.get_native_tools()}
         return kinds.difference(HARMLESS)
+
+
+def _unwrapped(toolsets: Iterable[Any]) -> Iterator[Any]:
+    """Toolsets with those inside of them, but for those that rename what is inside."""
+    for each in toolsets:
+        yield each
+        if hasattr(each, "toolsets"):
+            yield from _unwrapped(each.toolsets)
+        elif hasattr(each, "wrapped") and not hasattr(each, "prefix") and not hasattr(each, "name_map"):
+            yield from _unwrapped([each.wrapped])
 
 
 def _below(schema: Any) -> str:

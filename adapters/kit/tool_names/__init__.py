@@ -27,6 +27,8 @@ CLIENTS: dict[str, tuple[Tool, ...]] = {
 
 
 _OF_MANY_CLIENTS = ("sessions", "otel")
+_OF_DEVELOPERS = ("function", "openai-agents", "pydantic-ai")
+"""Whose agents have tools of their developers', which go by what such tools mostly are."""
 
 KNOWN = frozenset(
     name.casefold() for tools in CLIENTS.values() for each in tools for name in (each.name, *each.synonyms)
@@ -48,19 +50,31 @@ def meant(tools: Iterable[Tool], pattern: str) -> tuple[str, ...]:
 def recorded_tools(events: Sequence[Event], format: str = "") -> tuple[Tool, ...]:
     """The tools of the client whose session these events are: as the record has them, else as is known of it.
 
-    A record in a `format` that many clients write (`sessions`, `otel`) is read by what tools are mostly called.
+    A record in a `format` that many clients write (`sessions`, `otel`) is read by what tools are mostly called, and
+    so are the tools of developers, as they are live.
     """
     for event in events:
         if isinstance(event, RunStarted) and (written := event.metadata.get("portable_tools")):
-            return recorded(written)
-    known = next((tools for event in events if (tools := tools_of(event.provider))), ())
-    return known or (_mostly_called(events) if format in _OF_MANY_CLIENTS else ())
+            return _with_others(recorded(written), events, event.provider)
+    known = next(((event.provider, tools) for event in events if (tools := tools_of(event.provider))), None)
+    if known is not None:
+        return _with_others(known[1], events, known[0])
+    if any(event.provider.casefold() in _OF_DEVELOPERS for event in events[:1]):
+        return _called(events, frameworks.MOSTLY)
+    return _called(events, anywhere.TOOLS) if format in _OF_MANY_CLIENTS else ()
 
 
-def _mostly_called(events: Sequence[Event]) -> tuple[Tool, ...]:
-    """What the tools of these calls mostly are; those that nobody needs to look up are left out."""
+def _with_others(tools: tuple[Tool, ...], events: Sequence[Event], provider: str) -> tuple[Tool, ...]:
+    if provider.casefold() not in _OF_DEVELOPERS:
+        return tools
+    known = {each.name.casefold() for each in tools}
+    return (*tools, *(each for each in _called(events, frameworks.MOSTLY) if each.name.casefold() not in known))
+
+
+def _called(events: Sequence[Event], tools: Iterable[Tool]) -> tuple[Tool, ...]:
+    """Those of the tools that are called; the others nobody needs to look up."""
     names = {event.tool_name.casefold() for event in events if isinstance(event, ToolCallRequested | ToolCallStarted)}
-    return tuple(each for each in anywhere.TOOLS if each.name.casefold() in names)
+    return tuple(each for each in tools if each.name.casefold() in names)
 
 
 def offering(tools: tuple[Tool, ...], names: Sequence[str] | None) -> dict[str, Any]:
@@ -73,6 +87,7 @@ def offering(tools: tuple[Tool, ...], names: Sequence[str] | None) -> dict[str, 
 
 ROOMS = (
     "anywhere",  # what tools are mostly called
+    "given",  # tools as somebody gives them: functions, tools of frameworks, schemas
     "frameworks",  # agents of frameworks: what these bring, and the developer's own by name and parameters
     "acp",  # agents of the Agent Client Protocol, by the kinds of their calls
     "amp",  # Amp

@@ -6,7 +6,7 @@ A developer's tool goes by a portable name where it is called as such tools most
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, Final, TypeAlias
 
 from proctor.policies.stream.tools import PORTABLE, Tool, tool
@@ -87,6 +87,22 @@ PYDANTIC_AI: Final[tuple[Tool, ...]] = (
 """What pydantic-ai calls the tools that the model's provider runs."""
 
 
+def _usual(name: str, act: str) -> Tool:
+    """A tool of this name, whose calls are the act where they have an input that the act needs, else what they are
+    called.
+    """
+    places = {each: tuple(_places(PLACES[each].split())) for each in PORTABLE[act]}
+    return Tool(name=name, acts_where={name: ("$",), act: places[needed(act)[-1]]}, inputs=places)
+
+
+def _places(names: Iterable[str], below: str = "$") -> Iterator[str]:
+    return (f"{below}.{place}{'[*]' if place in _MANY else ''}" for place in names)
+
+
+MOSTLY: Final[tuple[Tool, ...]] = tuple(_usual(name, act) for name, act in _ACTS.items())
+"""What tools of these names mostly are, where nobody knows beforehand what they take: by the input of each call."""
+
+
 def own_tool(name: str, parameters: Iterable[str], below: str = "$") -> Tool:
     """A tool of the developer's, with the portable name of what it does where that can be told.
 
@@ -102,11 +118,7 @@ def own_tool(name: str, parameters: Iterable[str], below: str = "$") -> Tool:
     places = {each: tuple(place for place in PLACES[each].split() if place in takes) for each in PORTABLE[act]}
     if not all(places[each] for each in needed(act)):
         return Tool(name=name, takes=takes)
-    inputs = {
-        each: tuple(f"{below}.{place}{'[*]' if place in _MANY else ''}" for place in found)
-        for each, found in places.items()
-        if found
-    }
+    inputs = {each: tuple(_places(found, below)) for each, found in places.items() if found}
     return Tool(name=name, acts=(act,), inputs=inputs, takes=takes)
 
 
@@ -123,16 +135,16 @@ def own_tools(functions: Iterable[Function], brought: Iterable[Tool], present: C
     found: dict[str, Tool] = {}
     for name, schema, *below in functions:
         one = own_tool(name, schema.get("properties") or (), *below)
-        found[name] = _both(found[name], one) if name in found else one
+        found[name] = both(found[name], one) if name in found else one
     for each in brought:
         if each.name not in found:
             found[each.name] = each
         elif each.name in present:
-            found[each.name] = _both(found[each.name], each)
+            found[each.name] = both(found[each.name], each)
     return tuple(found.values())
 
 
-def _both(one: Tool, other: Tool) -> Tool:
+def both(one: Tool, other: Tool) -> Tool:
     """A tool that does what either does, with its inputs where either has them."""
     keys = dict.fromkeys((*one.inputs, *other.inputs))
     return Tool(

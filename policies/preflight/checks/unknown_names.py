@@ -112,7 +112,9 @@ def _names(tools: Iterable[Tool]) -> set[str]:
 
 
 def _known_inputs(tool: Tool) -> set[str]:
-    """The inputs of a tool by any name; none where they are not known."""
+    """The inputs of a tool by any name; none where it is not known what it takes."""
+    if not tool.takes:
+        return set()
     portable = [name for act in (*tool.acts, *tool.acts_where) for name in PORTABLE.get(act, ())]
     return {*tool.takes, *tool.inputs, *portable}
 

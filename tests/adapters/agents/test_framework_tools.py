@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+from unittest.mock import AsyncMock
 
 import framework_bench
 import pytest
 
-from proctor.adapters.kit.tool_names import CLIENTS, frameworks
+from proctor.adapters import ToolRefused, supervise
+from proctor.adapters.kit.tool_names import CLIENTS, frameworks, recorded_tools
+from proctor.adapters.kit.tool_names.given import tools_given
 from proctor.policies import RunContext, ToolCall, compile_policy, merge_policies, parse_policies, preflight
+from proctor.policies.stream.events import ToolCallRequested
 from proctor.policies.stream.tools import Tool
-from proctor.supervisor import run_once
+from proctor.supervisor import MemoryStore, UsageError, run_once
 
 OUTSIDE = {"not": [{"path": "$.path", "within": "."}]}
 CLAUDE = {"bash": ("Bash", "command"), "write": ("Write", "file_path"), "read": ("Read", "file_path")}
@@ -36,7 +42,12 @@ ACTS = [
     ("fetch", "http://evil.example"),
     ("fetch", "http://fine.example"),
 ]
-AGENTS = [framework_bench.pydantic_ai, framework_bench.openai_agents]
+AGENTS = [
+    framework_bench.pydantic_ai,
+    framework_bench.openai_agents,
+    framework_bench.langchain,
+    framework_bench.langchain_untold,
+]
 
 
 @pytest.fixture
@@ -81,7 +92,7 @@ async def test_an_act_of_an_agent_of_a_framework_is_answered_as_that_of_claude_c
         assert answers == of_claude(rule, how, str(tmp_path)), rule
 
 
-@pytest.mark.parametrize("make", AGENTS, ids=lambda made: made.__name__)
+@pytest.mark.parametrize("make", AGENTS[:-1], ids=lambda made: made.__name__)
 def test_a_misspelt_name_or_input_is_found(make: Any) -> None:
     """By what the agent's own functions are called and take."""
 
@@ -155,3 +166,77 @@ def test_what_the_sdk_brings_is_judged_by_what_it_does(name: str, given: dict[st
     assert answer("read") == "allow"
     if rule == "web_search":
         assert answer("fetch") == "allow"
+
+
+def write_file(path: str, **more: Any) -> str:
+    """Write a file."""
+    return path
+
+
+def given() -> list[Any]:
+    """The same tool as loops have it."""
+    schema = {"type": "object", "properties": {"path": {"type": "string"}}}
+    return [
+        write_file,
+        {"type": "function", "function": {"name": "write_file", "parameters": schema}},
+        {"name": "write_file", "input_schema": schema},
+        SimpleNamespace(name="write_file", params_json_schema=schema),
+        SimpleNamespace(name="write_file", inputSchema=schema),
+        SimpleNamespace(name="write_file", input_schema=dict, args={"path": {"type": "string"}}),
+    ]
+
+
+def test_a_tool_is_known_however_a_loop_has_it() -> None:
+    """A function, a schema for a model, a framework's tool, one of an MCP server; by its name alone less is known."""
+    write = Tool(name="write_file", acts=("write",), inputs={"path": ("$.path",)}, takes=("path",))
+    [named, other] = tools_given(["write_file", "refund"])
+
+    assert tools_given(given()) == (write,) * 6
+    assert (named.acts, set(named.acts_where), named.takes) == ((), {"write", "write_file"}, ())
+    assert other == Tool(name="refund")
+    none_of_them: list[Any] = ["write_file", [7], [{"parameters": {}}]]
+    for wrong in none_of_them:
+        with pytest.raises(UsageError):
+            tools_given(wrong)
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("tools", [None, ["run_command", "save"], ["save", framework_bench.run_command]], ids=str)
+async def test_a_loop_and_its_record_are_judged_by_the_same_names(tools: Any) -> None:
+    """What its tools are may be said or not; the name and the input of a call tell."""
+    denied = policies(RULES[4], "deny")
+    store = MemoryStore()
+    async with supervise(denied, store=store, tools=tools, run_id="r") as gate:
+        for command in ("ls", "true; git push"):
+            with suppress(ToolRefused):
+                await gate.call("run_command", {"cmd": command}, AsyncMock(return_value=""))
+    events = [event async for event in store.read(gate.result.session_id)]
+    compiled = compile_policy(merge_policies(denied))
+    judged = compiled.for_tools(recorded_tools(events)).monitor(RunContext())
+    asked = [event for event in events if isinstance(event, ToolCallRequested)]
+    calls = [ToolCall(id=each.tool_call_id, name=each.tool_name, input=each.tool_input) for each in asked]
+
+    assert [violation.tool_call_id for violation in gate.result.policy.violations] == ["call-2"]
+    assert [judged.propose(call).action for call in calls] == ["allow", "deny"]
+
+
+@pytest.mark.anyio
+async def test_a_toolset_inside_of_another_is_looked_into() -> None:
+    """And a tool that nobody knows beforehand, of an MCP server, goes by its name and its input."""
+    pydantic_ai = pytest.importorskip("pydantic_ai", reason="pip install 'proctor[pydantic-ai]'")
+    from pydantic_ai.models.test import TestModel
+    from pydantic_ai.toolsets import CombinedToolset, FunctionToolset
+
+    from proctor.adapters import PydanticAIAdapter
+
+    inner = FunctionToolset([framework_bench.write_file])
+    wrapped = CombinedToolset([inner.filtered(lambda ctx, tool: True), inner.prefixed("my")])
+    can_do = PydanticAIAdapter(pydantic_ai.Agent(TestModel(), toolsets=[wrapped])).capabilities
+    compiled = compile_policy(merge_policies(policies("delete", "deny")), tools=can_do.judged_by)
+
+    def answer(name: str, given: Any) -> str:
+        return compiled.monitor(RunContext()).propose(ToolCall(id="c", name=name, input=given)).action
+
+    assert [each.acts for each in can_do.table if each.name == "write_file"] == [("write",)]
+    assert answer("delete_file", {"file": "x"}) == "deny"
+    assert answer("delete_file", {"row": "x"}) == "allow"

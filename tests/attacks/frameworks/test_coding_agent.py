@@ -28,7 +28,10 @@ def cwd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-@pytest.fixture(params=[framework_bench.pydantic_ai, framework_bench.openai_agents], ids=lambda made: made.__name__)
+AGENTS = [framework_bench.pydantic_ai, framework_bench.openai_agents, framework_bench.langchain]
+
+
+@pytest.fixture(params=AGENTS, ids=lambda made: made.__name__)
 def prepare(cwd: Path, request: pytest.FixtureRequest) -> Callable[..., Any]:
     """Scripts the acts."""
     return lambda acts, **how: (request.param([framework_bench.called(act) for act in acts], **how), "go")
