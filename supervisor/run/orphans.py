@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Any, cast
 
 import anyio
 
 from proctor.policies.policy import Policy
-from proctor.policies.stream.events import Event
+from proctor.policies.stream.calls import Usage
+from proctor.policies.stream.events import Event, RunStarted
 
-from ..errors import OwnerLostError, StoreError
+from ..errors import OwnerLostError, PolicyError, StoreError
 from ..machine.boundary import inputs
 from ..machine.boundary.judge import Judge
 from ..machine.machine import RunMachine
@@ -26,8 +27,7 @@ LEASE_S = 30.0
 """How long after its last sign of life an owner counts as gone, where nobody can see its process."""
 LEAVE_S = 5.0
 """How long a store may take to let an owner go."""
-_ALL = 2**63
-"""Above every seq: what is past is not judged again, as the end of such a run settles nothing."""
+_ORPHAN = Policy(name="orphan")
 
 
 @asynccontextmanager
@@ -113,11 +113,12 @@ async def withdraw(store: Store, run: RunInfo, *, epoch: int, reason: str) -> No
 async def _ended(store: Store, run: RunInfo, epoch: int, told: inputs.CancelAsked | inputs.OwnerLost) -> bool:
     events: list[Event] = [event async for event in store.read(run.session_id, run_id=run.run_id)]
     identity = Identity(run_id=run.run_id, session_id=run.session_id, provider=run.provider)
-    machine = RunMachine.resume(identity, _judge(), events, judged_to=_ALL)
+    judge = _judge(events)
+    machine = RunMachine.resume(identity, judge, events)
     machine.handle(told)
     machine.handle(inputs.AdapterEnded(now_ms=told.now_ms))
     try:
-        await store.settle(run.run_id, used_by(run), epoch=epoch)
+        await store.settle(run.run_id, used_by(run, judge.usage), epoch=epoch)
         await store.append(machine.take_record(), epoch=epoch)
     except StoreError as error:
         if error.kind == "fenced":
@@ -126,20 +127,27 @@ async def _ended(store: Store, run: RunInfo, epoch: int, told: inputs.CancelAske
     return True
 
 
-def used_by(run: RunInfo) -> dict[str, float]:
+def used_by(run: RunInfo, usage: Usage) -> dict[str, float]:
     """What a run has used of what budgets count, as far as its record tells."""
     return {
-        "cost_usd": run.usage.cost_usd,
-        "total_tokens": float(run.usage.total_tokens),
+        "cost_usd": usage.cost_usd,
+        "total_tokens": float(usage.total_tokens),
         "tool_calls": float(run.calls),
     }
 
 
-def _judge() -> Judge:
-    """A judge without rules."""
-    from proctor.policies import compile_policy
+def _judge(events: Sequence[Event]) -> Judge:
+    """A judge without rules: it counts what a run used, by the prices that its record has."""
+    from proctor.policies import compile_policy, merge_policies, parse_policies
 
-    return cast(Judge, compile_policy(Policy(name="orphan")).monitor())
+    starts = [event.metadata.get("policies") or () for event in events if isinstance(event, RunStarted)]
+    priced = [policy for policy in starts[-1] if policy.get("prices")] if starts else []
+    members = [{"name": policy.get("name"), "prices": policy["prices"]} for policy in priced]
+    try:
+        stack = merge_policies(parse_policies({"policies": members})) if members else _ORPHAN
+    except PolicyError:  # written by another version
+        stack = _ORPHAN
+    return cast(Judge, compile_policy(stack).monitor())
 
 
 def _now_ms() -> int:

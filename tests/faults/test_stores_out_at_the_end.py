@@ -1,0 +1,157 @@
+"""A store that is out when a run ends, and stays so until its supervisor is gone: the next opening settles it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from proctor.adapters.stores import SQLiteStore
+from proctor.policies import parse_policies
+from proctor.policies.stream.events import (
+    TERMINAL,
+    Event,
+    RunFailed,
+    TokenUsageUpdated,
+    ToolCallStarted,
+)
+from proctor.supervisor import MemoryStore, Store, StoreError, Supervisor, create_run, execute_run
+from proctor.supervisor.control.reaping import reap
+from proctor.supervisor.testing import Ask, FakeAdapter
+from proctor.supervisor.testing.patience import PATIENCE_S
+
+POLICIES = parse_policies(
+    {
+        "name": "p",
+        "limits": {"max_tool_calls": {"max": 4, "scope": "session", "action": "deny"}},
+        "prices": {"m": {"input_usd_per_mtok": 1_000_000, "output_usd_per_mtok": 0}},
+    }
+)
+STEPS = [
+    step for n in (1, 2, 3) for step in (Ask(id=f"c{n}", name="bash"), TokenUsageUpdated(model="m", input_tokens=10))
+]
+
+
+class Outage:
+    """Takes `room` more events; what does not fit is refused, and from then on everything, and nobody may leave."""
+
+    def __init__(self, room: int) -> None:
+        self.room = room
+
+    def take(self, events: int) -> None:
+        self.room = self.room - events if events <= self.room else 0
+        self.check()
+
+    def check(self) -> None:
+        if not self.room:
+            raise StoreError("the disk is full", kind="unwritable")
+
+
+NONE = 2**31
+
+
+class _Out:
+    """Over a store."""
+
+    outage = Outage(NONE)
+
+    async def append(self: Any, events: Sequence[Event], *, epoch: int = 0) -> list[Event]:
+        self.outage.take(len(events))
+        return await super().append(events, epoch=epoch)  # type: ignore[misc, no-any-return]
+
+    async def release(self: Any, epoch: int) -> None:
+        self.outage.check()
+        await super().release(epoch)  # type: ignore[misc]
+
+
+class MemoryOut(_Out, MemoryStore):
+    """In memory."""
+
+
+class FileOut(_Out, SQLiteStore):
+    """In a file."""
+
+
+async def run_into(store: Any, room: int) -> list[Event]:
+    """A run whose supervisor goes while the store is out; what was acknowledged by then."""
+    store.outage = Outage(room)
+    with anyio.fail_after(PATIENCE_S), suppress(StoreError):
+        async with Supervisor(store) as supervisor:
+            options: Any = {"policies": POLICIES, "session_id": "s", "run_id": "r1"}
+            handle = await supervisor.start(FakeAdapter(STEPS), "go", **options)
+            await handle.wait()
+    store.outage = Outage(NONE)
+    return [event async for event in store.read("s")]
+
+
+async def check_settled_by_the_next(store: Any, acknowledged: list[Event]) -> None:
+    """A supervisor comes and goes on with the session."""
+    left = await store.run("r1")
+    adapter = FakeAdapter([Ask(id=f"d{n}", name="bash") for n in range(5)])
+    async with Supervisor(store) as supervisor:
+        options: Any = {"policies": POLICIES, "session_id": "s", "run_id": "r2", "continuation": "none"}
+        handle = await supervisor.start(adapter, "go on", **options)
+        await handle.wait()
+    ran = sum(isinstance(event, ToolCallStarted) for event in acknowledged)
+
+    assert left.status == "lost"
+    await check_settled(store, acknowledged)
+    assert len(adapter.ran) == 4 - ran
+    assert await reap(store) == []
+
+
+async def check_settled(store: Store, acknowledged: list[Event]) -> None:
+    """One end, nothing acknowledged lost, and what it used is what its record tells."""
+    events = [event async for event in store.read("s", run_id="r1")]
+    used = 10 * sum(isinstance(event, TokenUsageUpdated) for event in acknowledged)
+    calls = sum(isinstance(event, ToolCallStarted) for event in acknowledged)
+    run = await store.run("r1")
+
+    assert events[:-1] == acknowledged
+    assert [type(event) for event in events if isinstance(event, TERMINAL)] == [RunFailed]
+    assert [event.seq for event in events] == list(range(1, len(events) + 1))
+    assert isinstance(events[-1], RunFailed)
+    assert (events[-1].usage["input_tokens"], events[-1].usage["cost_usd"]) == (used, used)
+    assert run is not None
+    assert (run.status, run.calls, run.usage.input_tokens, run.usage.cost_usd) == ("failed", calls, used, used)
+
+
+@pytest.mark.trio
+@pytest.mark.parametrize("room", range(6, 15))
+async def test_the_next_supervisor_settles_it(room: int, autojump_clock: object) -> None:
+    """Wherever the outage began, and once. What the session has used counts on."""
+    store = MemoryOut()
+    acknowledged = await run_into(store, room)
+    await check_settled_by_the_next(store, acknowledged)
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("room", [6, 9, 12])
+async def test_the_next_opening_of_its_file_settles_it(room: int, tmp_path: Path) -> None:
+    """By a supervisor that opens the file when it can be written again."""
+    store = FileOut(tmp_path / "s.db")
+    acknowledged = await run_into(store, room)
+    await store.aclose()
+    async with SQLiteStore(tmp_path / "s.db") as again:
+        await check_settled_by_the_next(again, acknowledged)
+
+
+@pytest.mark.trio
+async def test_a_run_that_had_only_been_claimed_is_to_be_started_again(autojump_clock: object) -> None:
+    """Nothing of it was recorded, so nothing of it is known to have happened."""
+    store = MemoryOut()
+    run_id = await create_run(store, "go", session_id="s")
+    store.outage = Outage(0)
+    with anyio.fail_after(PATIENCE_S), pytest.raises(StoreError):
+        await execute_run(store, FakeAdapter(STEPS), run_id, policies=POLICIES)
+    store.outage = Outage(NONE)
+    before = await store.run(run_id)
+    result = await execute_run(store, FakeAdapter(STEPS), run_id, policies=POLICIES)
+
+    assert before is not None
+    assert before.status == "created"
+    assert (result.status, result.usage.input_tokens) == ("completed", 30)
