@@ -121,7 +121,7 @@ async def _ended(store: Store, run: RunInfo, epoch: int, told: inputs.CancelAske
         await store.settle(run.run_id, used_by(run, judge.usage), epoch=epoch)
         await store.append(machine.take_record(), epoch=epoch)
     except StoreError as error:
-        if error.kind == "fenced":
+        if error.kind in ("fenced", "run_over"):  # somebody took it over meanwhile
             return False
         raise
     return True
