@@ -26,29 +26,18 @@ AREAS: Final[dict[str, tuple[str, ...]]] = {
 """Patterns of paths from the root of the repository, by area. A file that is in several counts in the first."""
 
 TESTS: Final = (
-    *("tests/policies", "tests/supervisor", "tests/adapters/kit/test_gate.py", "tests/adapters/agents/loop"),
+    *("tests/policies", "tests/supervisor", "tests/faults", "tests/adapters/kit/test_gate.py"),
+    *("tests/adapters/agents/loop", "tests/adapters/agents/scripted", "tests/adapters/evaluate"),
     *("tests/attacks/test_a_call_id_used_again_at_a_monitor.py", "tests/attacks/test_approvals_at_a_monitor.py"),
     *("tests/attacks/test_inputs_at_a_monitor.py", "tests/attacks/test_bounds_of_rules.py"),
-    "tests/attacks/test_usage_that_lies.py",
+    *("tests/attacks/test_usage_that_lies.py", "tests/attacks/test_store_goes_away.py"),
 )
 """Those that run a policy, a machine or a supervised run in the process of the test."""
 
 _LEFT_OUT: Final = (
-    *(
-        "test_differential_exhaustive",
-        "test_differential_supervised",
-        "test_reading",
-        "test_schema",
-        "test_monitor_hostile",
-    ),
-    *("test_commands", "test_formats_in_use"),
-    *(
-        "test_preflight_properties",
-        "test_conformance_suites",
-        "test_subscriptions_cursors",
-        "test_retention",
-        "redaction",
-    ),
+    *("test_differential_exhaustive", "test_differential_supervised", "test_monitor_hostile", "test_schema"),
+    *("test_reading", "test_formats_in_use", "test_commands", "test_preflight_properties"),
+    *("test_conformance_suites", "test_subscriptions_cursors", "test_retention", "redaction"),
 )
 """What takes long there for the little that it reaches, or reaches all of it."""
 

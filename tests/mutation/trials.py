@@ -33,7 +33,7 @@ class Trials:
     """
 
     def __init__(
-        self, arena: Arena, reach: Reach | None, *, tests: Sequence[str] = QUICK, seconds: float = 15
+        self, arena: Arena, reach: Reach | None, *, tests: Sequence[str] = QUICK, seconds: float = 12
     ) -> None:
         self._arena = arena
         self._reach = reach
