@@ -11,16 +11,21 @@ A policy that does not say otherwise denies; `on_violation: null` says nothing.
 from __future__ import annotations
 
 import json
+import os
+import re
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
+import yaml
 
 from proctor.policies import (
     Event,
     Monitor,
     RunContext,
     ToolCall,
+    Violation,
     compile_policy,
     decode_event,
     merge_policies,
@@ -29,6 +34,8 @@ from proctor.policies import (
 
 FILES = sorted((Path(__file__).parent / "cases").glob("*.json"))
 CASES = [(f"{file.stem}: {case['it']}", case) for file in FILES for case in json.loads(file.read_text())]
+TOLD = Path(__file__).with_name("told.yaml")
+"""What some cases find, whole: PROCTOR_TOLD=write pytest tests/policies/test_cases.py makes it anew."""
 ENDINGS = {"completes": "tool_call_completed", "fails": "tool_call_failed", "is refused": "tool_call_denied"}
 
 
@@ -47,6 +54,7 @@ class Played:
         self.calls: dict[str, dict[str, Any]] = {}
         self.digests: dict[str, str] = {}
         self.turn = 0
+        self.told: list[dict[str, Any]] = []
 
     def play(self, step: dict[str, Any]) -> None:
         """One step, compared, and the monitor made anew."""
@@ -65,6 +73,7 @@ class Played:
         return [self._found(violation) for violation in self.monitor.observe(event)]
 
     def _found(self, violation: Any) -> str:
+        self.told.append(whole(violation))
         fields = {"policy": violation.policy, "rule": violation.rule, "kind": violation.kind}
         event = {"type": "policy_violation", "action": violation.action, "enforcement": "observed", **fields}
         self.record.append(decode_event(json.dumps({"run_id": "r", "session_id": "s", **event}).encode()))
@@ -136,9 +145,16 @@ class Played:
         assert self.monitor.narrow(step["narrow"]) == step["leaves"], step
 
     def _end(self, step: dict[str, Any]) -> None:
-        rules = self.monitor.finish().rules
+        report = self.monitor.finish()
+        rules = report.rules
+        self.told += map(whole, report.violations)
 
         assert {id: rules[id].status for id in step["end"]} == step["end"]
+
+
+def whole(violation: Violation) -> dict[str, Any]:
+    """All that is said of a violation, without what is empty."""
+    return {name: value for name, value in msgspec.to_builtins(violation).items() if value}
 
 
 def variants(case: dict[str, Any]) -> list[str]:
@@ -156,3 +172,23 @@ def test_a_case_of_the_language_is_answered_as_written(case: dict[str, Any], var
     played = Played(case, variant)
     for step in case["steps"]:
         played.play(step)
+
+
+def test_what_a_violation_says_is_as_written_down() -> None:
+    """Of each kind the texts and the details, for operators and for the model: one for each form they take."""
+    forms: set[tuple[str, ...]] = set()
+    told: dict[str, list[dict[str, Any]]] = {}
+    for id, case in CASES:
+        played = Played(case, "live")
+        for step in case["steps"]:
+            played.play(step)
+        for violation in played.told:
+            words = re.sub(r"`[^`]*`|[0-9]+", "#", violation.get("message", ""))
+            form = (violation["kind"], words, *violation.get("details", {}))
+            if form not in forms:
+                forms.add(form)
+                told.setdefault(id, []).append(violation)
+    if os.environ.get("PROCTOR_TOLD") == "write":
+        TOLD.write_text(yaml.safe_dump(told, sort_keys=False, allow_unicode=True, width=118))
+
+    assert told == yaml.safe_load(TOLD.read_text())

@@ -13,7 +13,7 @@ from ...values.complaints import Complaint
 from ..machine import BOUND, Ahead, Finding, JudgedCall, Machine, counted, slots_of
 from ..machine import RuleState as NoState
 from ..record import Drawing, Roles, Rule
-from ..wording import calls, names, times
+from ..wording import names, times
 from .count import Count
 
 Window: TypeAlias = Annotated[int, Meta(ge=1, le=BOUND)]
@@ -54,7 +54,9 @@ class Loop(Rule, tag="loop", frozen=True):
 
     def words(self) -> str:
         """What it says."""
-        return f"{names(self.tool)} with one input fewer than {times(self.threshold)} in {calls(self.window)}"
+        return (
+            f"{names(self.tool)} with one input fewer than {times(self.threshold)} in {counted(self.window, 'call')}"
+        )
 
     def owes(self) -> None:
         """Nothing."""

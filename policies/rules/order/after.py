@@ -90,7 +90,7 @@ class Eventually(Rule, tag="eventually", frozen=True):
 
     def words(self) -> str:
         """What it says."""
-        return f"{names(self.tool)} {'as' if self.within == 1 else 'within'} the first {calls(self.within)}"
+        return f"{names(self.tool)} {self._when()}"
 
     def owes(self) -> Owed | None:
         """The call."""
@@ -102,7 +102,10 @@ class Eventually(Rule, tag="eventually", frozen=True):
 
     def drawing(self) -> tuple[Note, ...]:
         """In the tool's node."""
-        return (Note(self.tool, f"within the first {self.within} calls"),)
+        return (Note(self.tool, self._when()),)
+
+    def _when(self) -> str:
+        return f"{'as' if self.within == 1 else 'within'} the first {calls(self.within)}"
 
 
 class AfterState(NoState):

@@ -1,0 +1,304 @@
+"""Runs told to a machine step by step: what happens, in the words of its inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from proctor.policies.stream import events as ev
+from proctor.policies.stream.calls import ToolCall
+from proctor.supervisor.errors import OwnerLostError, ProviderError, StoreError
+from proctor.supervisor.machine.boundary import inputs
+from proctor.supervisor.ports.adapters import ApprovalAnswer
+
+RULES: dict[str, Any] = {
+    "tool_rules": [
+        {"deny": ["bash"], "action": "deny"},
+        {"deny": ["noisy"], "action": "warn"},
+        {"deny": ["publish"], "action": "request_approval", "reason": "people read it", "tell_model": "Ask Ana."},
+        {"deny": ["pay"], "action": "request_approval"},
+        {"deny": ["halt"], "action": "cancel"},
+    ],
+    "limits": {"max_total_tokens": {"max": 100, "warn_at": 0.5}, "max_duration_ms": 60_000},
+    "approval": {"timeout_s": 5, "scope": "session", "approvers": ["ana", "bo"], "four_eyes": True},
+}
+BEGIN = inputs.Begin(now_ms=1_000, prompt="go", model="m", tools=("read",), metadata={"a": 1})
+ENDED = inputs.AdapterEnded(now_ms=9_000)
+YES = ApprovalAnswer(granted=True, by="ana", reason="fine")
+NO = ApprovalAnswer(granted=False, by="bo", tell_model="Use the staging host.")
+
+
+class Scenario:
+    """What is told to the machine of a run, and under which policy and identity."""
+
+    def __init__(self, name: str, *steps: Any, policy: dict[str, Any] | None = None, **identity: Any) -> None:
+        self.name = name
+        self.steps = steps
+        self.policy = {"version": 1, "name": "p", "on_violation": "deny", **(RULES if policy is None else policy)}
+        self.identity = {"gates_all": True, "user": "kim", **identity}
+
+
+def said(*events: Any, now_ms: int = 1_500) -> Iterator[inputs.Input]:
+    """What the provider reports."""
+    return (inputs.Reported(now_ms=now_ms, event=event) for event in events)
+
+
+def asked(key: int, tool: str, *, id: str | None = None, now_ms: int = 2_000, **input: Any) -> inputs.Input:
+    """A proposal at the gate."""
+    call = ToolCall(id=id or f"c{key}", name=tool, input=input, turn=1, parent_tool_call_id="c0")
+    return inputs.Proposed(now_ms=now_ms, key=key, call=call)
+
+
+def about(id: str, tool: str = "read", **more: Any) -> dict[str, Any]:
+    """The fields of an event about a call."""
+    return {"tool_call_id": id, "tool_name": tool, **more}
+
+
+def answered(number: int, answer: ApprovalAnswer, *, now_ms: int = 3_000, **more: Any) -> inputs.Input:
+    """A person's answer to the request of that number."""
+    return inputs.Answered(now_ms=now_ms, approval_id=f"r.{number}", answer=answer, **more)
+
+
+def withdrawn(key: int) -> inputs.Input:
+    """Whoever asked does not wait any more."""
+    return inputs.Withdrawn(now_ms=3_000, key=key, call_id=f"c{key}")
+
+
+COMPLETED = ev.RunCompleted(output="done")
+SCENARIOS = [
+    Scenario(
+        "a run that goes well",
+        BEGIN,
+        *said(ev.SessionStarted(metadata={"model": "m2"}), ev.TurnStarted(turn=1)),
+        *said(ev.MessageStreamed(delta="he"), ev.MessageStreamed(delta="y"), ev.MessageReceived(content="hey")),
+        *said(ev.TokenUsageUpdated(input_tokens=3, output_tokens=4), ev.TurnCompleted(turn=1)),
+        asked(1, "read", path="a"),
+        *said(ev.ToolCallRequested(**about("c1", tool_input={"path": "a"})), ev.ToolCallStarted(**about("c1"))),
+        *said(ev.ToolCallCompleted(**about("c1", tool_output="x")), ev.MessageReceived(content="more"), COMPLETED),
+        *said(ev.MessageReceived(content="after the end")),
+        ENDED,
+        asked(2, "read"),
+    ),
+    Scenario(
+        "calls that are refused, warned of and stopped",
+        BEGIN,
+        asked(1, "bash", command="rm"),
+        asked(2, "noisy"),
+        asked(3, "read"),
+        asked(4, "halt"),
+        asked(5, "read"),
+        ENDED,
+        asked(6, "read"),
+        turns_before=3,
+        events_before=7,
+    ),
+    Scenario(
+        "approvals: yes, no, too late, not any more",
+        BEGIN,
+        asked(1, "pay", n=1),
+        asked(2, "publish"),
+        asked(3, "publish"),
+        asked(4, "pay"),
+        answered(1, YES),
+        answered(2, NO),
+        answered(2, YES),
+        answered(9, YES),
+        withdrawn(4),
+        inputs.Ticked(now_ms=7_500),
+        answered(3, YES, now_ms=7_600),
+        *said(COMPLETED),
+        ENDED,
+    ),
+    Scenario(
+        "approvals: who may not answer, and for what",
+        BEGIN,
+        asked(1, "pay", n=1),
+        answered(1, ApprovalAnswer(granted=True, by="kim")),
+        answered(1, ApprovalAnswer(granted=True, by="eve")),
+        answered(1, ApprovalAnswer(granted=True, by="ana", input_digest="0" * 64)),
+        answered(1, ApprovalAnswer(granted=False, by="ana", reason="too much")),
+        inputs.CancelAsked(now_ms=3_000, reason="enough", by="user"),
+        inputs.CancelAsked(now_ms=3_000, reason="again", by="caller"),
+        ENDED,
+    ),
+    Scenario(
+        "approvals: one yes for the session",
+        BEGIN,
+        asked(1, "pay", n=1),
+        answered(1, ApprovalAnswer(granted=True, by="ana", scope="session")),
+        asked(2, "pay", n=2),
+        asked(3, "publish"),
+        answered(3, ApprovalAnswer(granted=True, by="ana", scope="run")),
+        asked(4, "publish"),
+        *said(COMPLETED),
+        ENDED,
+    ),
+    Scenario(
+        "approvals: nobody in time ends the run",
+        BEGIN,
+        asked(1, "publish"),
+        inputs.Ticked(now_ms=6_999),
+        inputs.Ticked(now_ms=7_000),
+        ENDED,
+        policy={**RULES, "approval": {"timeout_s": 5, "on_timeout": "cancel"}},
+    ),
+    Scenario(
+        "an agent that cannot be held",
+        BEGIN,
+        *said(ev.ToolCallRequested(**about("c1", "pay", tool_input={"n": 1}))),
+        *said(ev.ToolCallStarted(**about("c1", "pay", tool_input={"n": 1}))),
+        answered(1, YES),
+        answered(1, NO),
+        *said(ev.ToolCallStarted(**about("c2", "noisy"))),
+        *said(ev.ToolCallStarted(**about("c3", "bash"))),
+        *said(ev.ToolCallStarted(**about("c4", "halt"))),
+        ENDED,
+        gates_all=False,
+    ),
+    Scenario(
+        "calls taken back",
+        BEGIN,
+        asked(1, "pay"),
+        withdrawn(1),
+        withdrawn(1),
+        "not stored",
+        asked(2, "read"),
+        withdrawn(2),
+        asked(3, "read"),
+        inputs.CancelAsked(now_ms=3_000, reason="enough"),
+        "stored",
+        withdrawn(3),
+        ENDED,
+    ),
+    Scenario(
+        "what the provider says of calls",
+        BEGIN,
+        *said(ev.ToolCallRequested(**about("c1")), ev.ToolCallRequested(**about("c1"))),
+        *said(ev.ToolCallDenied(**about("c1", tell_model="not allowed here"))),
+        asked(2, "read"),
+        *said(ev.ToolCallDenied(**about("c2"))),
+        asked(3, "read"),
+        *said(ev.ToolCallDenied(**about("c3", tell_model="the sandbox says no"))),
+        asked(4, "bash"),
+        *said(ev.ToolCallRequested(**about("c4")), ev.ToolCallFailed(**about("c4", error="refused"))),
+        *said(ev.ToolCallDenied(**about("c4")), ev.ToolCallCompleted(**about("c5"))),
+        asked(6, "read", n=1),
+        asked(7, "read", id="c6", n=1),
+        asked(8, "write", id="c6", n=1),
+        *said(ev.ToolCallStarted(**about("c6", tool_input={"n": 1.0}))),
+        asked(9, "pay"),
+        asked(10, "pay", id="c9"),
+        inputs.RanOtherwise(now_ms=3_000, event=ev.ToolCallStarted(**about("c6", tool_input={"n": 2}))),
+        ENDED,
+    ),
+    Scenario(
+        "what only the supervisor may say",
+        BEGIN,
+        *said(ev.RunStarted(model="m3", tools=("a",), metadata={"x": 1}), ev.TokenUsageUpdated(input_tokens=1)),
+        *said(ev.ToolApprovalGranted(approval_id="r.1", **about("c1")), ev.BudgetWarned(limit="max_turns")),
+        *said(
+            ev.PolicyViolated(policy="p"),
+            ev.NetJoined(name="n", net="require a before b"),
+            ev.Unrecognized(raw={"type": "other", "n": 1}),
+        ),
+        *said(ev.Unrecognized(raw={"type": "run_completed"}), ev.Unrecognized(raw={"n": 1})),
+        *said(ev.RunFailed(error={"message": "overloaded", "code": 529})),
+        ENDED,
+    ),
+    Scenario(
+        "limits that come near and are passed",
+        BEGIN,
+        *said(ev.TokenUsageUpdated(input_tokens=60)),
+        *said(ev.TokenUsageUpdated(input_tokens=60)),
+        asked(1, "read"),
+        *said(COMPLETED, now_ms=3_000),
+        ENDED,
+    ),
+    Scenario(
+        "a limit passed where no call can be refused",
+        BEGIN,
+        *said(ev.TokenUsageUpdated(input_tokens=101)),
+        ENDED,
+        gates_all=False,
+    ),
+    Scenario(
+        "time that runs out",
+        inputs.Begin(now_ms=1_000, prompt=None, first=False),
+        inputs.Ticked(now_ms=60_999),
+        inputs.Ticked(now_ms=61_001),
+        inputs.AdapterEnded(now_ms=61_500, evidence={"killed": True}),
+    ),
+    Scenario(
+        "the agent's client raises",
+        BEGIN,
+        *said(ev.MessageReceived(content="so far")),
+        asked(1, "pay"),
+        inputs.AdapterEnded(now_ms=3_000, error=ProviderError("died", details={"code": 3})),
+    ),
+    Scenario("the stream ends without a result", BEGIN, *said(ev.MessageStreamed(delta="so ")), ENDED),
+    Scenario("the agent says that it was cancelled", BEGIN, *said(ev.RunCancelled(reason="by itself")), ENDED),
+    Scenario("the agent fails in a word", BEGIN, *said(ev.RunFailed(error="quota")), ENDED),
+    Scenario("the owner is lost", BEGIN, inputs.OwnerLost(now_ms=2_000, error=OwnerLostError("gone")), ENDED),
+    Scenario(
+        "a net that joins and leaves",
+        BEGIN,
+        inputs.NetsChanged(now_ms=2_000, event=ev.NetJoined(name="n", net="require a before b")),
+        *said(COMPLETED),
+        ENDED,
+        inputs.NetsChanged(now_ms=9_500, event=ev.NetLeft(name="n")),
+    ),
+    Scenario(
+        "what cannot be true",
+        BEGIN,
+        inputs.Proposed(now_ms=2_000, key=1, call="rm"),  # type: ignore[arg-type]
+        asked(2, "read"),
+        ENDED,
+    ),
+    Scenario(
+        "what cannot be recorded",
+        BEGIN,
+        *said(ev.TokenUsageUpdated(input_tokens=5, scope="cumulative", event_id="u1")),
+        *said(ev.TokenUsageUpdated(input_tokens=4, scope="cumulative", event_id="u2")),
+        *said("text"),
+        ENDED,
+    ),
+    Scenario(
+        "a store that fails, and has it all when asked again",
+        BEGIN,
+        "not stored",
+        asked(1, "read"),
+        inputs.StoreFailed(now_ms=2_500, error=StoreError("disk full")),
+        inputs.StoreFailed(now_ms=2_600, error=StoreError("still full")),
+        asked(2, "read"),
+        ENDED,
+        inputs.Retried(now_ms=9_100),
+    ),
+    Scenario(
+        "a store that refuses a record, and the end in its place",
+        BEGIN,
+        "not stored",
+        *said(COMPLETED),
+        inputs.StoreFailed(now_ms=2_500, error=StoreError("bad", kind="bad_record")),
+        ENDED,
+        inputs.Retried(now_ms=9_100, refused=StoreError("no such record", kind="bad_record")),
+        inputs.Retried(now_ms=9_200, refused=StoreError("nor that", kind="bad_record")),
+        inputs.Retried(now_ms=9_300, error=StoreError("gone")),
+    ),
+    Scenario(
+        "a store that fails at the end",
+        BEGIN,
+        *said(COMPLETED),
+        "not stored",
+        ENDED,
+        inputs.StoreFailed(now_ms=9_050, error=StoreError("disk full")),
+        inputs.Retried(now_ms=9_100, refused=StoreError("no such record", kind="bad_record")),
+        inputs.Retried(now_ms=9_200),
+    ),
+    Scenario(
+        "an end that is to be approved first",
+        BEGIN,
+        inputs.CancelAsked(now_ms=2_000, reason="wait for Ana", by="approval"),
+        *said(COMPLETED),
+        ENDED,
+    ),
+]

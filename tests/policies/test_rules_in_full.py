@@ -1,0 +1,107 @@
+"""Each kind of rule in full: what it says of itself, and of fields that make no sense.
+
+PROCTOR_TOLD=write pytest tests/policies/test_rules_in_full.py writes both down anew.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from proctor.policies import parse_policies
+from proctor.policies.errors import PolicyError
+
+PATH = Path(__file__).with_name("rules_in_full.yaml")
+WRONG: list[Any] = [None, "", [], -1, 0, 3, "(", "$.[", ["a", "a"], {"x": 1}, [{"tool": ""}], {"tool": "("}, True]
+LEFT_OUT = object()
+OF_TYPES = re.compile("expected |unknown |must not be empty|`[a-z]+` is missing")
+"""How what is said begins where a field has not its type: one reader finds that for all."""
+CLAUSES: dict[str, dict[str, Any]] = yaml.safe_load(Path(__file__).with_name("clauses.yaml").read_text())
+UNSAID = re.compile(r", \w+=(UNSET|None|\(\)|False)(?=[,)])")
+
+
+def variants(clause: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The clause with one field, or one within it, left out or wrong."""
+    for path in paths(clause):
+        for value in (LEFT_OUT, *WRONG):
+            shown = "-" if value is LEFT_OUT else json.dumps(value)
+            yield f"{'.'.join(map(str, path))} {shown}", put(clause, path, value)
+
+
+def paths(value: Any, above: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Where something is, five steps deep."""
+    if above:
+        yield above
+    if len(above) < 5 and isinstance(value, dict | list):
+        for key in value if isinstance(value, dict) else range(len(value)):
+            yield from paths(value[key], (*above, key))
+
+
+def put(value: Any, path: tuple[Any, ...], new: Any) -> Any:
+    """A copy with something else at that place."""
+    if not path:
+        return new
+    copy = value.copy()
+    copy[path[0]] = put(value[path[0]], path[1:], new)
+    if copy[path[0]] is LEFT_OUT:
+        del copy[path[0]]
+    return copy
+
+
+def said_of(clause: dict[str, Any]) -> str:
+    """What the rule's own check says, with the place; nothing where it takes the clause."""
+    try:
+        parse_policies({"version": 1, "name": "p", "on_violation": "deny", "rules": [clause]})
+    except PolicyError as error:
+        lines = [line.strip() for line in str(error).splitlines()]
+        return "; ".join(line for line in lines if line and not OF_TYPES.match(line))
+    return ""
+
+
+def of_itself(clause: dict[str, Any]) -> dict[str, str]:
+    """What a rule tells preflight, the drawings and people."""
+    (policy,) = parse_policies({"version": 1, "name": "p", "rules": [clause]})
+    (rule,) = policy.rules
+    named = {"words": rule.words(), "owes": rule.owes(), "roles": rule.roles(), "unjudged": rule.unjudged()}
+    listed = {"inputs": rule.inputs(), "caps": rule.caps(), "outline": rule.outline(), "drawing": rule.drawing()}
+    said = named | {name: [*values] for name, values in listed.items()}
+    return {name: UNSAID.sub("", str(value)) for name, value in said.items() if value not in (None, (), [])}
+
+
+def compared(part: str, told: dict[str, Any]) -> None:
+    """The same as written down."""
+    known = yaml.safe_load(PATH.read_text()) if PATH.exists() else {}
+    if os.environ.get("PROCTOR_TOLD") == "write":
+        known[part] = told
+        PATH.write_text(yaml.safe_dump(known, sort_keys=False, allow_unicode=True, width=10_000))
+
+    assert told == known[part]
+
+
+def test_what_a_rule_says_of_itself_is_as_written_down() -> None:
+    """Its words, its roles, what it owes and caps, its outline and its drawing."""
+    compared("of itself", {name: of_itself(clause) for name, clause in CLAUSES["whole"].items()})
+
+
+def test_what_is_said_of_a_wrong_field_is_as_written_down() -> None:
+    """Where it is and what is expected there; of the same words the first."""
+    told: dict[str, dict[str, str]] = {}
+    seen: set[str] = set()
+    for name, clause in CLAUSES["whole"].items():
+        for how, wrong in variants(clause):
+            said = said_of(wrong)
+            if said and said not in seen:
+                seen.add(said)
+                told.setdefault(name, {})[how] = said
+    compared("wrong fields", told)
+
+
+def test_what_is_said_of_fields_that_do_not_go_together_is_as_written_down() -> None:
+    """Each has its type."""
+    compared("wrong together", {name: said_of(clause) for name, clause in CLAUSES["together"].items()})

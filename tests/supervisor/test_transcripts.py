@@ -1,0 +1,104 @@
+"""What a machine records and has done in each scenario: PROCTOR_TOLD=write makes the transcripts anew."""
+
+from __future__ import annotations
+
+import json
+import os
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import yaml
+from machine_scenarios import SCENARIOS, Scenario
+
+from proctor.policies import compile_policy, decode_event, encode_event, merge_policies, parse_policies
+from proctor.policies.stream.calls import RunContext
+from proctor.policies.stream.events import Event, Unrecognized
+from proctor.supervisor.machine.boundary import inputs
+from proctor.supervisor.machine.machine import RunMachine
+from proctor.supervisor.machine.run_state import Identity
+
+PATH = Path(__file__).with_name("transcripts.yaml")
+TRANSCRIPTS: dict[str, Any] = yaml.safe_load(PATH.read_text()) if PATH.exists() else {}
+STAMPS: dict[str, Any] = {"run_id": "r", "session_id": "s", "provider": "x"}
+
+
+class Told:
+    """A machine that is told a scenario; its record is durable at once, unless the scenario says otherwise."""
+
+    def __init__(self, scenario: Scenario) -> None:
+        (policy,) = parse_policies(scenario.policy)
+        self.judge = compile_policy(merge_policies([policy])).monitor(RunContext())
+        identity = Identity(**STAMPS, **scenario.identity)
+        self.machine = RunMachine(identity, self.judge, approval=policy.approval, notes={"noted": True})
+        self.events: list[Event] = []
+        self.stores = True
+
+    def tell(self, step: inputs.Input | str) -> list[str]:
+        """What comes of one step: records and commands, in the order they came."""
+        if isinstance(step, str):
+            self.stores = step == "stored"
+            return self._stored() if self.stores else []
+        commands = self.machine.handle(step)
+        came = [*self._recorded(), *map(line, commands)]
+        return came + (self._stored() if self.stores else [])
+
+    def _stored(self) -> list[str]:
+        if not self.events:
+            return []
+        return [*map(line, self.machine.handle(inputs.Stored(now_ms=0, count=len(self.events)))), *self._recorded()]
+
+    def _recorded(self) -> list[str]:
+        taken = self.machine.take_record()
+        for event in taken:
+            assert {name: getattr(event, name) for name in STAMPS} == STAMPS
+            assert isinstance(event, Unrecognized) or decode_event(encode_event(event)) == event
+        self.events += taken
+        return [line(event) for event in taken]
+
+
+def line(struct: msgspec.Struct) -> str:
+    """A record or a command in one line."""
+    ((name, fields),) = plain(struct).items()
+    return f"{name} {json.dumps(fields, ensure_ascii=False)}"
+
+
+def plain(value: Any) -> Any:
+    """A struct as its name with the fields that differ from their defaults; an error as a text."""
+    if isinstance(value, msgspec.Struct):
+        left_out = {*STAMPS, "event_id"} if isinstance(value, Event) else set()
+        fields = {
+            field.name: plain(getattr(value, field.name))
+            for field in msgspec.structs.fields(value)
+            if field.name not in left_out and not is_default(field, getattr(value, field.name))
+        }
+        return {type(value).__name__: fields}
+    if isinstance(value, dict):
+        return {key: plain(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(each) for each in value]
+    if isinstance(value, BaseException):
+        return f"{type(value).__name__}: {value}"
+    return round(value.timestamp() * 1000) if isinstance(value, datetime) else value
+
+
+def is_default(field: Any, value: Any) -> bool:
+    """Whether a struct made without this field has this value; 0 is not False."""
+    default = field.default
+    if field.default_factory is not msgspec.NODEFAULT:
+        default = field.default_factory()
+    return type(value) is type(default) and bool(value == default)
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
+def test_a_run_is_recorded_and_carried_out_as_written_down(scenario: Scenario) -> None:
+    """Every record reads back as it is; the last lines are what the run came to."""
+    told = Told(scenario)
+    came = [each for each in (told.tell(step) for step in scenario.steps) if each]
+    if os.environ.get("PROCTOR_TOLD") == "write":
+        TRANSCRIPTS[scenario.name] = came
+        PATH.write_text(yaml.safe_dump(TRANSCRIPTS, sort_keys=False, allow_unicode=True, width=10_000))
+
+    assert came == TRANSCRIPTS[scenario.name]
