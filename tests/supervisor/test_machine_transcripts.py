@@ -20,7 +20,7 @@ from proctor.supervisor.machine.boundary import inputs
 from proctor.supervisor.machine.machine import RunMachine
 from proctor.supervisor.machine.run_state import Identity
 
-PATH = Path(__file__).with_name("transcripts.yaml")
+PATH = Path(__file__).with_name("machine_transcripts.yaml")
 TRANSCRIPTS: dict[str, Any] = yaml.safe_load(PATH.read_text()) if PATH.exists() else {}
 STAMPS: dict[str, Any] = {"run_id": "r", "session_id": "s", "provider": "x"}
 
