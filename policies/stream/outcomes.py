@@ -244,12 +244,14 @@ class RunCancelled(Event, tag="run_cancelled", frozen=True):
     """A policy, a person or the program ended the run: one of the three terminal events.
 
     Attributes:
-        reason: Who ended it and why, in words.
+        reason: Why it was ended, in words; of a policy, which.
+        by: Who ordered it, as `proctor kill` or the page has them; "" where it was a policy or the program.
         evidence: How it was ended: each rung of the cancel ladder with what it saw and how long it took, in ms.
         usage: What the run used, as its limits counted it: tokens by kind, and `cost_usd`.
     """
 
     reason: str = ""
+    by: str = ""
     evidence: dict[str, Any] = {}
     usage: dict[str, Any] = {}
 

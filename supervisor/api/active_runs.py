@@ -59,10 +59,11 @@ class Running(msgspec.Struct, frozen=True, kw_only=True):
         info = run.info
         return cls(actor=run.actor, run_id=info.run_id, session_id=info.session_id, context=context, after=info.after)
 
-    def cancel(self, reason: str, approval: ApprovalRequest | None = None) -> None:
-        """Order the run to end, for `approval` where that is the reason."""
+    def cancel(self, reason: str, approval: ApprovalRequest | None = None, person: str = "") -> None:
+        """Order the run to end, for `approval` where that is the reason; `person` is who ordered it."""
         by: Any = "user" if approval is None else "approval"
-        self.actor.cancel(CancelAsked(now_ms=self.actor.now_ms(), reason=reason, by=by, approval=approval))
+        now_ms = self.actor.now_ms()
+        self.actor.cancel(CancelAsked(now_ms=now_ms, reason=reason, by=by, approval=approval, person=person))
 
     def deliver(self, instruction: Instruction) -> None:
         """Take an instruction, if it concerns this run."""
@@ -72,7 +73,7 @@ class Running(msgspec.Struct, frozen=True, kw_only=True):
         elif isinstance(instruction, Cancel) and concerns(
             instruction, run_id=self.run_id, session_id=self.session_id, context=self.context, after=self.after
         ):
-            self.cancel(instruction.reason or "cancelled", instruction.approval)
+            self.cancel(instruction.reason or "cancelled", instruction.approval, instruction.by)
 
 
 class ActiveRuns:

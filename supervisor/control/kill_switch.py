@@ -82,7 +82,7 @@ class KillSwitch:
             await self._order(Block, scope, value, by, reason)
         await self._order(Cancel, scope, value, by, reason)
         wanted = await self._going_on(scope, value)
-        left = await self._awaited(wanted, scope, value, reason, wait_s)
+        left = await self._awaited(wanted, scope, value, wait_s, by=by, reason=reason)
         return [await self._outcome(run, ended=run.run_id not in left) for run in wanted.values()]
 
     async def block_starts(
@@ -147,7 +147,7 @@ class KillSwitch:
         return {run.run_id: run for run in reversed(found)}
 
     async def _awaited(
-        self, wanted: dict[str, RunInfo], scope: Scope, value: str, reason: str, wait_s: float
+        self, wanted: dict[str, RunInfo], scope: Scope, value: str, wait_s: float, **order: str
     ) -> set[str]:
         """The ids of those that have not ended when the time is up; what nobody else can end is ended here."""
         left, token = set(wanted), 0
@@ -161,15 +161,15 @@ class KillSwitch:
                     for run in [now[run_id] for run_id in wanted if run_id in left and _deserted(now[run_id])]:
                         if owner is None:
                             owner = await at_the_end.enter_async_context(passing_owner(self.store))
-                        await self._end(run, owner.epoch, reason)
+                        await self._end(run, owner.epoch, **order)
                     await anyio.sleep(PAUSE_S)
         return left
 
-    async def _end(self, run: RunInfo, epoch: int, reason: str) -> None:
+    async def _end(self, run: RunInfo, epoch: int, **order: str) -> None:
         if run.status == "lost":
             await end_lost(self.store, run, epoch=epoch, remains=self._remains)
         else:
-            await end_unowned(self.store, run, epoch=epoch, reason=reason)
+            await end_unowned(self.store, run, epoch=epoch, **order)
 
     async def _outcome(self, run: RunInfo, *, ended: bool) -> KillOutcome:
         now = await self.store.run(run.run_id) or run

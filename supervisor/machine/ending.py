@@ -76,7 +76,7 @@ def terminal_event(
     if cause is not None and cause.kind in BROKEN:
         return RunFailed(error=described(cause.error), usage=used)
     if cause is not None:
-        return RunCancelled(reason=cause.reason, evidence=evidence, usage=used)
+        return RunCancelled(reason=cause.reason, by=cause.person, evidence=evidence, usage=used)
     if error is not None:
         return RunFailed(error=described(error), usage=used)
     if end is None or not end.completed:

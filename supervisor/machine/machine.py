@@ -292,7 +292,7 @@ class RunMachine:
         if input.approval is not None:
             request = msgspec.structs.replace(input.approval, held=False, requested_at=self._state.at)
             self._state.record(approvals.requested(request))
-        self._state.order_cancel(Cause(kind=input.by, reason=input.reason))
+        self._state.order_cancel(Cause(kind=input.by, reason=input.reason, person=input.person))
 
     def _adapter_end(self, input: inputs.AdapterEnded) -> None:
         if self._ending is None:

@@ -49,6 +49,7 @@ class Cause(msgspec.Struct, frozen=True, kw_only=True):
 
     kind: Literal["policy", "user", "caller", "approval", "store", "fault", "lost"]
     reason: str
+    person: str = ""
     error: Exception | None = None
 
 

@@ -89,7 +89,7 @@ def whose(owner: Owner | None) -> str:
     return f"its {'client' if owner.is_client else 'supervisor'}, {owner}, is gone"
 
 
-async def end_unowned(store: Store, run: RunInfo, *, epoch: int, reason: str) -> bool:
+async def end_unowned(store: Store, run: RunInfo, *, epoch: int, reason: str, by: str = "") -> bool:
     """End a run that no supervisor owns, by somebody's order; False where one does by now. Raises StoreError.
 
     A client is turned out: its hooks find that the run is over, or another's.
@@ -102,7 +102,7 @@ async def end_unowned(store: Store, run: RunInfo, *, epoch: int, reason: str) ->
         if error.kind in ("claimed", "run_over", "session_busy", "started"):
             return False
         raise
-    return await _ended(store, run, epoch, inputs.CancelAsked(now_ms=_now_ms(), reason=reason))
+    return await _ended(store, run, epoch, inputs.CancelAsked(now_ms=_now_ms(), reason=reason, person=by))
 
 
 async def withdraw(store: Store, run: RunInfo, *, epoch: int, reason: str) -> None:

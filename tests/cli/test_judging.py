@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import getpass
 import json
+import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -164,6 +168,50 @@ def test_explain_tells_why_a_stored_call_was_refused(cli: Cli, ran: Any) -> None
     assert "bash (call-1): allow" in told.out
     assert "delete (call-2): deny" in told.out
     assert "deny-1: deny, " in told.out
+
+
+def test_explain_tells_how_the_run_ended_and_leaves_out_what_was_allowed(cli: Cli, ran: Any) -> None:
+    """`--refused` is for long runs; the end stands below in any case, and in no line of JSON."""
+    whole, short = cli("explain", "last"), cli("explain", "last", "--refused")
+
+    assert "bash (call-1): allow" in whole.out
+    assert "(call-1)" not in short.out
+    assert "delete (call-2): deny" in short.out
+    assert whole.out.splitlines()[-1] == short.out.splitlines()[-1]
+    assert re.fullmatch(r"event \d+  completed .*", short.out.splitlines()[-1])
+    assert len(cli("explain", "last", "--refused", "--json").lines) == 1
+
+
+def test_explain_tells_who_ended_a_run(cli: Cli, place: Path) -> None:
+    """By name, and why, as the one who ended it said."""
+    place.joinpath("waits.yaml").write_text("name: agent\nsteps: [{silence: forever}]\n")
+    words = (
+        sys.executable,
+        "-m",
+        "proctor.adapters.cli",
+        "run",
+        "--adapter",
+        "scripted",
+        "--set",
+        "script=waits.yaml",
+    )
+    with subprocess.Popen([*words, "x"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL):
+        while not cli("runs", "--status", "running", "--json").out:
+            pass
+        cli("kill", "--all", "--reason", "too late in the night")
+
+    ended = f"too late in the night (by {getpass.getuser()})"
+    assert cli("explain", "last").out.endswith(f"cancelled {ended}\n")
+    assert ended in cli("show", "last").out
+
+
+def test_diff_breaks_no_id(cli: Cli, traces: Path, place: Path) -> None:
+    """However long: it is typed again elsewhere."""
+    name = "ses_" + "0123456789abcdef" * 2
+    place.joinpath("own.jsonl").write_text(recorded(name, "delete", tenant="a-tenant-with-a-long-name", user="ana"))
+    place.joinpath("open.yaml").write_text("name: open\n")
+
+    assert name in cli("diff", "open.yaml", "org.yaml", "own.jsonl").out
 
 
 def test_explain_of_one_event_tells_only_that(cli: Cli, ran: Any) -> None:

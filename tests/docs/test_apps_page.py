@@ -69,6 +69,37 @@ def test_another_process_answers_the_approvals_of_a_real_server(place: Path) -> 
     assert "tool_call_completed" in {event["type"] for event in events}
 
 
+def test_the_program_of_the_page_on_approvals_answers_them(place: Path) -> None:
+    """As it stands on that page, started in the folder of the application."""
+    page = ROOT / "docs" / "how-to" / "approvals.md"
+    (inbox,) = [block.text for block in blocks(page) if block.file == "inbox.py"]
+    place.joinpath("inbox.py").write_text(inbox)
+    with served(place) as ask:
+        run_id = ask("POST", "/runs?prompt=go")["run_id"]
+        until(lambda: ask("GET", "/approvals"))
+        other = subprocess.Popen([sys.executable, "inbox.py"], cwd=place, stdout=subprocess.PIPE, text=True)
+        try:
+            events = ask("GET", f"/runs/{run_id}/events", lines=True)
+        finally:
+            other.terminate()
+            printed, _ = other.communicate(timeout=PATIENCE_S)
+
+    assert events[-1]["type"] == "run_completed"
+    assert [event["by"] for event in events if event["type"] == "tool_approval_granted"] == ["ana"]
+    assert printed.startswith("asked: refund ")
+
+
+def test_an_answer_that_comes_too_late_is_refused_with_the_reason(place: Path) -> None:
+    """Not an error of the server."""
+    with served(place) as ask:
+        ask("POST", "/runs?prompt=go")
+        (asked,) = until(lambda: ask("GET", "/approvals"))
+        proctor("deny", asked["id"], "--by", "bo")
+        refused = ask("POST", f"/approvals/{quote(asked['id'])}?by=ana")
+
+    assert refused["detail"]
+
+
 def test_a_server_that_is_told_to_stop_ends_its_runs_first(place: Path) -> None:
     """The run waits for a person; SIGTERM; the record says why it ended."""
     with served(place) as ask:

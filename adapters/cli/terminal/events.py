@@ -166,7 +166,7 @@ class EventLines:
         return Line("failed", "bold red", str(error.get("message", error)) if isinstance(error, dict) else str(error))
 
     def _run_cancelled(self, event: ev.RunCancelled) -> Line:
-        return Line("cancelled", "bold red", event.reason)
+        return Line("cancelled", "bold red", event.reason + (f" (by {event.by})" if event.by else ""))
 
 
 _TELLERS: dict[type[ev.Event], Callable[[EventLines, Any], Line]] = {

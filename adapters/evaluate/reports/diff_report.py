@@ -7,7 +7,6 @@ from collections.abc import Iterator
 
 import msgspec
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from proctor.adapters.kit.values.printable import printable
@@ -53,13 +52,13 @@ def diff_json_line(change: SessionChange) -> str:
 
 
 def diff_table(tally: DiffTally, *, calls_shown: int = 40) -> RenderableType:
-    """A table of the calls judged otherwise, at most `calls_shown`, and the sums."""
+    """The calls judged otherwise, at most `calls_shown`, and the sums."""
     return Group(*_parts(tally, calls_shown))
 
 
 def _parts(tally: DiffTally, shown: int) -> Iterator[RenderableType]:
     if tally.calls:
-        yield _calls(tally, shown)
+        yield from _calls(tally, shown)
         more = tally.calls.total() - shown
         if more > 0:
             yield Text(f"... and {more} more")
@@ -74,20 +73,18 @@ def _parts(tally: DiffTally, shown: int) -> Iterator[RenderableType]:
     )
 
 
-def _calls(tally: DiffTally, shown: int) -> Table:
-    table = Table(box=None, pad_edge=False)
-    for heading, ratio in (("session", 2), ("call", 3), ("change", 1), ("old", 2), ("new", 2)):
-        table.add_column(heading, overflow="fold", ratio=ratio)
-    known = any(change.whose for change in tally.changed)
-    if known:
-        table.add_column("whose", overflow="fold", ratio=2)
-    rows = ((change, call) for change in tally.changed for call in change.calls)
-    for (change, call), _ in zip(rows, range(shown), strict=False):
-        label, style = _LABELS[call.change]
-        of = [printable(in_words(change.whose))] if known else []
-        cells = (printable(change.session), call.call, label, _answer(call.old), _answer(call.new), *of)
-        table.add_row(*(Text(cell, style if cell is label else "") for cell in cells))
-    return table
+def _calls(tally: DiffTally, shown: int) -> Iterator[Text]:
+    """Each session with its calls below: no id is broken, however narrow the terminal."""
+    left = shown
+    for change in tally.changed:
+        if left <= 0:
+            return
+        yield Text(f"{printable(change.session)}  {printable(in_words(change.whose))}".rstrip(), "bold")
+        for call in change.calls[:left]:
+            label, style = _LABELS[call.change]
+            yield Text.assemble("  ", (f"{label:<14}", style), f"  {call.call}")
+            yield Text(f"    was {_answer(call.old)}; would be {_answer(call.new)}")
+        left -= len(change.calls)
 
 
 def _answer(answer: DiffAnswer) -> str:

@@ -206,5 +206,5 @@ const TELLERS = {
   error_recovered: (event) => quiet(`recovered: ${event.code} ${event.message}`),
   run_completed: (event) => banner(`Completed. ${text(event.output ?? "")}`, "good", "message"),
   run_failed: (event) => banner(`Failed: ${event.error?.message ?? text(event.error ?? "")}`, "bad"),
-  run_cancelled: (event) => banner(`Ended: ${event.reason}`, "bad"),
+  run_cancelled: (event) => banner(`Ended: ${event.reason}${event.by ? ` (by ${event.by})` : ""}`, "bad"),
 };

@@ -77,10 +77,11 @@ class CancelAsked(_Input, frozen=True, kw_only=True):
     """A person or the caller wants the run to end.
 
     `approval` is what is recorded as asked when the run ends so that a call can be approved first, and run
-    by a later run.
+    by a later run. `person` is who ordered it, where somebody is named.
     """
 
     reason: str
+    person: str = ""
     by: Literal["user", "caller", "approval"] = "user"
     approval: ApprovalRequest | None = None
 

@@ -23,6 +23,7 @@ _FILES = (".jsonl", ".ndjson", ".json", ".gz")
 @click.argument("run", metavar="RUN")
 @click.argument("seq", type=click.IntRange(min=1), required=False)
 @click.option("--policy", "policies", metavar="FILE", multiple=True, help="Judge by these files instead.")
+@click.option("--refused", is_flag=True, help="Leave out what was allowed.")
 @context_option
 @store_option
 @output_option
@@ -31,11 +32,12 @@ def explain(
     run: str,
     seq: int | None,
     policies: tuple[str, ...],
+    refused: bool,
     context: tuple[str, ...],
     store: str | None,
     as_json: bool,
 ) -> None:
-    """Tell each decision of a run: every rule asked, its state before and after.
+    """Tell each decision of a run: every rule asked, its state before and after; then how the run ended.
 
     RUN is the id of a stored run, judged by the policies stored with it, or a file of events (give --policy
     if it holds none). SEQ picks one event.
@@ -54,13 +56,16 @@ def explain(
     told = [item for item in explained(compiled, events, about) if item.seq in ({seq} if seq else own)]
     if seq is not None and not told:
         raise click.UsageError(f"nothing was decided at event {seq}; leave it out to see where something was")
-    for item in told:
+    shown = [item for item in told if _stopped(item)] if refused else told
+    for item in shown:
         if as_json:
             say_json(item)
         else:
             _show(item)
-    if not told:
-        note("no call was asked for and no rule was broken")
+    if not shown:
+        note("nothing was refused" if told else "no call was asked for and no rule was broken")
+    if seq is None and not as_json:
+        _show_end(events[-1])
 
 
 def _from_file(file: str) -> list[Event]:
@@ -94,6 +99,28 @@ def _compiled(was: Recorded) -> CompiledPolicy:
     for name in was.untold:
         note(f"policy `{name}`: what its checks in Python said cannot be told again")
     return was.compiled()
+
+
+def _stopped(item: Explained) -> bool:
+    """Whether more than a warning came of it."""
+    if item.decision is None:
+        return any(found.action != "warn" for found in item.violations)
+    return item.decision.action not in ("allow", "warn")
+
+
+def _show_end(last: Event) -> None:
+    """How the run ended, by its last event."""
+    from proctor.policies.stream.events import TERMINAL
+
+    from ...terminal.events import EventLines
+
+    line = EventLines(numbered=True).of(last) if isinstance(last, TERMINAL) else None
+    if line is None:
+        note("the run has not ended; `proctor show` says where it stands")
+    else:
+        out = console()
+        out.print(f"event {last.seq}  ", style="bold", end="")
+        say_hanging(out, line[10:], 2)
 
 
 def _show(item: Explained) -> None:

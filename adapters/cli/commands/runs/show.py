@@ -48,9 +48,15 @@ def show(run: str, store: str | None, as_json: bool) -> None:
 def _summary(info: RunInfo, count: int) -> str:
     """How the run ended, what it did and used."""
     parts = [info.status if info.duration_ms is None else f"{info.status} in {took(info.duration_ms)}"]
-    parts += [f"{count} events", f"{info.calls} calls ran", f"{info.violations} violations"]
+    if info.status == "lost":
+        parts[0] = f"lost (its supervisor{f', {info.owner},' if info.owner else ''} is gone: `proctor reap` ends it)"
+    parts += [_counted(count, "event"), f"{_counted(info.calls, 'call')} ran", _counted(info.violations, "violation")]
     if info.usage.total_tokens:
         parts.append(f"{amount(info.usage.total_tokens)} tokens")
     if info.usage.cost_usd:
         parts.append(f"${info.usage.cost_usd:.4f}")
     return f"{info.run_id}: {', '.join(parts)}, session {info.session_id}"
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"
