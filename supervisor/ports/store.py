@@ -174,8 +174,9 @@ class Store(Protocol):
 
         What the run has used since its last draw counts in the present window; what it wants set aside takes the
         place of what was, as far as there is enough left (see `ports.windows`). What others have set aside counts
-        while their run goes on and its owner is there; a run without an owner has nothing set aside. Windows go by
-        the store's clock. Raises StoreError: `no_run`; `run_over`; `fenced`, the run is another epoch's.
+        while their run goes on, the owner that drew is its owner, and there; a run without an owner has nothing set
+        aside. Windows go by the store's clock. Raises StoreError: `no_run`; `run_over`; `fenced`, the run is another
+        epoch's.
         """
         ...
 

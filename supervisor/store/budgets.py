@@ -4,11 +4,20 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from proctor.policies.budget import BudgetClaim
 
 from ..ports.ledger import BudgetInfo, Draw, Drawn
 from ..ports.windows import DIGITS, PARTS_KEPT, grown, set_aside, window_at
+
+
+class _Share(NamedTuple):
+    """What one run has used and holds, and under which owner."""
+
+    used: float
+    held: float
+    epoch: int
 
 
 class _Counter:
@@ -17,7 +26,7 @@ class _Counter:
     def __init__(self, claim: BudgetClaim) -> None:
         self.claim = claim
         self.parts: dict[int, float] = {}
-        self.shares: dict[str, tuple[float, float]] = {}
+        self.shares: dict[str, _Share] = {}
 
     def used(self, since: int) -> float:
         """What is used from a moment on."""
@@ -40,26 +49,27 @@ class Ledger:
 
     Args:
         now_ms: the store's time.
-        holds: whether what a run holds counts: it goes on, and its owner is there.
+        holds: whether what a run holds under an epoch counts: it goes on, is that owner's, and the owner is there.
     """
 
-    def __init__(self, now_ms: Callable[[], int], holds: Callable[[str], bool]) -> None:
+    def __init__(self, now_ms: Callable[[], int], holds: Callable[[str, int], bool]) -> None:
         self._now_ms = now_ms
         self._holds = holds
         self._counters: dict[tuple[str, ...], _Counter] = {}
 
-    def reserve(self, run_id: str, draws: Sequence[Draw]) -> list[Drawn]:
+    def reserve(self, run_id: str, draws: Sequence[Draw], epoch: int) -> list[Drawn]:
         """Answer each draw of a run; see `Store.reserve`."""
         now_ms = self._now_ms()
-        return [self._draw(run_id, draw, now_ms, stays=True) for draw in draws]
+        return [self._draw(run_id, draw, now_ms, epoch=epoch) for draw in draws]
 
-    def settle(self, run_id: str, used: Mapping[str, float]) -> list[Drawn]:
+    def settle(self, run_id: str, used: Mapping[str, float], epoch: int) -> list[Drawn]:
         """A run draws no more; see `Store.settle`."""
         now_ms, found = self._now_ms(), []
         for counter in self._counters.values():
             if run_id in counter.shares:
                 draw = Draw(claim=counter.claim, used=used.get(counter.claim.counts, 0.0))
-                found.append(self._draw(run_id, draw, now_ms, stays=False))
+                found.append(self._draw(run_id, draw, now_ms, epoch=epoch))
+                del counter.shares[run_id]
         return found
 
     def budgets(self) -> Iterator[BudgetInfo]:
@@ -68,7 +78,7 @@ class Ledger:
         for _, counter in sorted(self._counters.items()):
             claim = counter.claim
             window = window_at(claim.window, now_ms)
-            held = [held for run_id, (_, held) in counter.shares.items() if self._holds(run_id)]
+            held = [share.held for run_id, share in counter.shares.items() if self._holds(run_id, share.epoch)]
             yield BudgetInfo(
                 budget=claim.budget,
                 key=claim.key,
@@ -81,30 +91,29 @@ class Ledger:
                 resets_at=window.resets_at(counter.oldest(window.since)),
             )
 
-    def _draw(self, run_id: str, draw: Draw, now_ms: int, *, stays: bool) -> Drawn:
+    def _draw(self, run_id: str, draw: Draw, now_ms: int, *, epoch: int) -> Drawn:
         claim = draw.claim
         counter = self._counters.setdefault((claim.budget, claim.key, claim.counts, claim.window), _Counter(claim))
         counter.claim = claim
         window = window_at(claim.window, now_ms)
-        known, _ = counter.shares.get(run_id, (0.0, 0.0))
+        known = share.used if (share := counter.shares.get(run_id)) is not None else 0.0
         before = counter.used(window.since)
         counter.add(window.part, grown(draw.used, known))
         used = counter.used(window.since)
-        others = sum(
-            held for other, (_, held) in counter.shares.items() if other != run_id and held and self._holds(other)
-        )
+        counter.shares.pop(run_id, None)
+        others = self._reserved(counter)
         held = set_aside(draw, used=used, others=others)
-        if stays:
-            counter.shares[run_id] = (max(known, draw.used), held or 0.0)
-        else:
-            del counter.shares[run_id]
-        mine = (held or 0.0) if stays and self._holds(run_id) else 0.0
+        counter.shares[run_id] = _Share(max(known, draw.used), held or 0.0, epoch)
         return Drawn(
             claim=claim,
             granted=held is not None,
             held=held or 0.0,
             before=before,
             used=used,
-            reserved=round(others + mine, DIGITS),
+            reserved=self._reserved(counter),
             resets_at=window.resets_at(counter.oldest(window.since)),
         )
+
+    def _reserved(self, counter: _Counter) -> float:
+        held = [share.held for id, share in counter.shares.items() if share.held and self._holds(id, share.epoch)]
+        return round(sum(held), DIGITS)

@@ -74,10 +74,10 @@ class Claims:
         self._open[run.session_id] = run.run_id
         self._epochs[run.run_id] = epoch
 
-    def holds(self, run_id: str) -> bool:
-        """Whether a run goes on and its owner is there."""
-        run, epoch = self._runs.get(run_id), self._epochs.get(run_id, 0)
-        return run is not None and run.status in GOING_ON and bool(epoch) and self._holds(epoch)
+    def holds(self, run_id: str, epoch: int) -> bool:
+        """Whether a run goes on, is this owner's, and the owner is there."""
+        run, its = self._runs.get(run_id), self._epochs.get(run_id, 0)
+        return run is not None and run.status in GOING_ON and 0 < its == epoch and self._holds(epoch)
 
     def over(self, end: Event) -> None:
         """A run has ended; its owner stays its owner, and its session is free."""

@@ -244,12 +244,12 @@ class MemoryStore:
     async def reserve(self, run_id: str, draws: Sequence[Draw], *, epoch: int) -> list[Drawn]:
         """Draw on shared budgets; see `Store.reserve`."""
         self._check_draws(run_id, epoch)
-        return self._ledger.reserve(run_id, draws)
+        return self._ledger.reserve(run_id, draws, epoch)
 
     async def settle(self, run_id: str, used: Mapping[str, float], *, epoch: int) -> list[Drawn]:
         """A run draws no more; see `Store.settle`."""
         self._check_draws(run_id, epoch)
-        return self._ledger.settle(run_id, used)
+        return self._ledger.settle(run_id, used, epoch)
 
     async def budgets(self) -> list[BudgetInfo]:
         """The shared budgets that were drawn on, by name and key."""

@@ -126,6 +126,7 @@ MIGRATIONS: tuple[tuple[str, tuple[str, ...]], ...] = (
             """CREATE TABLE budget_shares (
                 counter bigint NOT NULL REFERENCES budgets,
                 run_id text COLLATE "C" NOT NULL,
+                epoch bigint NOT NULL,
                 used double precision NOT NULL,
                 held double precision NOT NULL,
                 PRIMARY KEY (counter, run_id))""",
@@ -165,17 +166,20 @@ def bring_up_to_date(connection: Connection[Any], name: str, schema: str) -> str
     store_id, version = version_of(connection, name)
     if version == SCHEMA_VERSION:
         return store_id
-    with connection.transaction():
-        connection.execute("SELECT pg_advisory_xact_lock(%s)", (_MAKING,))
-        store_id, version = version_of(connection, name)
-        if not version:
-            connection.execute(sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(sql.Identifier(schema)))
-        for _name, statements in MIGRATIONS[version:]:
-            for statement in statements:
-                connection.execute(statement)
-        if not version:
-            store_id = uuid.uuid4().hex[:16]
-            connection.execute("INSERT INTO store VALUES (%s, %s)", (store_id, SCHEMA_VERSION))
-        else:
-            connection.execute("UPDATE store SET version = %s", (SCHEMA_VERSION,))
+    connection.execute("SELECT pg_advisory_lock(%s)", (_MAKING,))  # a transaction begun before sees no new schema
+    try:
+        with connection.transaction():
+            store_id, version = version_of(connection, name)
+            if not version:
+                connection.execute(sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(sql.Identifier(schema)))
+            for _name, statements in MIGRATIONS[version:]:
+                for statement in statements:
+                    connection.execute(statement)
+            if not version:
+                store_id = uuid.uuid4().hex[:16]
+                connection.execute("INSERT INTO store VALUES (%s, %s)", (store_id, SCHEMA_VERSION))
+            else:
+                connection.execute("UPDATE store SET version = %s", (SCHEMA_VERSION,))
+    finally:
+        connection.execute("SELECT pg_advisory_unlock(%s)", (_MAKING,))
     return store_id

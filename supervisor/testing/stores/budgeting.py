@@ -171,6 +171,7 @@ class BudgetingChecks(StoreChecks):
             await draw(store, old, "a", money(), used=2, want=1)
             await store.release(old)
             await store.claim_run("a", epoch=new, lost=True)
+            (taken,) = await store.budgets()
             refused = [
                 await kind_of_refusal(draw(store, old, "a", money(), used=9)),
                 await kind_of_refusal(store.settle("a", {"cost_usd": 9}, epoch=old)),
@@ -178,6 +179,7 @@ class BudgetingChecks(StoreChecks):
             ]
             (settled,) = await store.settle("a", {"cost_usd": 4}, epoch=new)
 
+            assert (taken.reserved, taken.runs) == (0, 0)  # whoever ends it needs nothing
             assert refused == ["fenced", "fenced", "no_run"]
             assert settled.used == 4
 

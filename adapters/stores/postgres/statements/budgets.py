@@ -20,13 +20,14 @@ _TAKE_TURN = "SELECT pg_advisory_xact_lock(1886548853, 'budgets'::regclass::oid:
 _NOW = "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint"
 _CLAIM = "budget, key, counts, period, most"
 _HELD = f"""SELECT sum(held), count(*), sum(CASE WHEN budget_shares.run_id = %s THEN held ELSE 0 END), {OWNER_COLUMNS}
-    FROM budget_shares JOIN runs ON runs.run_id = budget_shares.run_id JOIN owners ON owners.epoch = runs.epoch
-    WHERE counter = %s AND runs.status IN ('created', 'running') GROUP BY owners.epoch"""
+    FROM budget_shares JOIN runs ON runs.run_id = budget_shares.run_id AND runs.epoch = budget_shares.epoch
+    JOIN owners ON owners.epoch = runs.epoch WHERE counter = %s
+        AND runs.status IN ('created', 'running') GROUP BY owners.epoch"""
 _USED = "SELECT coalesce(sum(used), 0), min(part) FROM budget_parts WHERE counter = %s AND part >= %s AND used > 0"
 
 
 class _Held(NamedTuple):
-    """What runs that go on have set aside, whose owners are there; `mine` is one run's."""
+    """What runs that go on have set aside, under the owner that is theirs and is there; `mine` is one run's."""
 
     all: float
     mine: float
@@ -36,7 +37,7 @@ class _Held(NamedTuple):
 def reserve(recorder: Recorder, run_id: str, draws: Sequence[Draw], epoch: int) -> list[Drawn]:
     """Answer each draw of a run; see `Store.reserve`."""
     now_ms = _begin(recorder, run_id, epoch)
-    return [_draw(recorder, run_id, draw, now_ms, _counter(recorder, draw.claim)) for draw in draws]
+    return [_draw(recorder, (run_id, epoch), draw, now_ms, _counter(recorder, draw.claim)) for draw in draws]
 
 
 def settle(recorder: Recorder, run_id: str, used: Mapping[str, float], epoch: int) -> list[Drawn]:
@@ -47,7 +48,7 @@ def settle(recorder: Recorder, run_id: str, used: Mapping[str, float], epoch: in
     for counter, *row in recorder.ask(sql, (run_id,)).fetchall():
         claim = _claim(row)
         draw = Draw(claim=claim, used=used.get(claim.counts, 0.0))
-        found.append(_draw(recorder, run_id, draw, now_ms, counter))
+        found.append(_draw(recorder, (run_id, epoch), draw, now_ms, counter))
         recorder.change("DELETE FROM budget_shares WHERE counter = %s AND run_id = %s", (counter, run_id))
     return found
 
@@ -105,7 +106,8 @@ def _counter(recorder: Recorder, claim: BudgetClaim) -> int:
     return int(counter)
 
 
-def _draw(recorder: Recorder, run_id: str, draw: Draw, now_ms: int, counter: int) -> Drawn:
+def _draw(recorder: Recorder, whose: tuple[str, int], draw: Draw, now_ms: int, counter: int) -> Drawn:
+    run_id, epoch = whose
     window = window_at(draw.claim.window, now_ms)
     connection = recorder.connection
     before, _ = _used(connection, counter, window)
@@ -116,9 +118,9 @@ def _draw(recorder: Recorder, run_id: str, draw: Draw, now_ms: int, counter: int
     used, oldest = _used(connection, counter, window)
     was = _held(connection, counter, run_id)
     held = set_aside(draw, used=used, others=was.all - was.mine)
-    sql = """INSERT INTO budget_shares VALUES (%s, %s, %s, %s)
-        ON CONFLICT (counter, run_id) DO UPDATE SET used = excluded.used, held = excluded.held"""
-    recorder.change(sql, (counter, run_id, float(max(known, draw.used)), float(held or 0.0)))
+    sql = """INSERT INTO budget_shares VALUES (%s, %s, %s, %s, %s) ON CONFLICT (counter, run_id)
+        DO UPDATE SET epoch = excluded.epoch, used = excluded.used, held = excluded.held"""
+    recorder.change(sql, (counter, run_id, epoch, float(max(known, draw.used)), float(held or 0.0)))
     return Drawn(
         claim=draw.claim,
         granted=held is not None,

@@ -163,6 +163,7 @@ MIGRATIONS: tuple[tuple[str, tuple[Statement, ...]], ...] = (
             """CREATE TABLE budget_shares (
                 counter INTEGER NOT NULL REFERENCES budgets(counter),
                 run_id TEXT NOT NULL,
+                epoch INTEGER NOT NULL,
                 used REAL NOT NULL,
                 held REAL NOT NULL,
                 PRIMARY KEY (counter, run_id)) WITHOUT ROWID""",

@@ -16,15 +16,16 @@ from .owners import OWNER_COLUMNS, find_owner, owner_of
 from .recording import Recorder
 
 _HELD = f"""SELECT sum(held), count(*), sum(iif(budget_shares.run_id = :run, held, 0)), {OWNER_COLUMNS}
-    FROM budget_shares JOIN runs ON runs.run_id = budget_shares.run_id JOIN owners ON owners.epoch = runs.epoch
-    WHERE counter = :counter AND runs.status IN ('created', 'running') GROUP BY runs.epoch"""
+    FROM budget_shares JOIN runs ON runs.run_id = budget_shares.run_id AND runs.epoch = budget_shares.epoch
+    JOIN owners ON owners.epoch = runs.epoch WHERE counter = :counter
+        AND runs.status IN ('created', 'running') GROUP BY runs.epoch"""
 _CLAIM = "budget, key, counts, window, max"
 _USED = "SELECT coalesce(sum(used), 0), min(part) FROM budget_parts WHERE counter = ? AND part >= ? AND used > 0"
 _COUNTER = "SELECT counter FROM budgets WHERE budget = ? AND key = ? AND counts = ? AND window = ?"
 
 
 class _Held(NamedTuple):
-    """What runs that go on have set aside, whose owners are there; `mine` is one run's."""
+    """What runs that go on have set aside, under the owner that is theirs and is there; `mine` is one run's."""
 
     all: float
     mine: float
@@ -34,7 +35,7 @@ class _Held(NamedTuple):
 def reserve(recorder: Recorder, run_id: str, draws: Sequence[Draw], epoch: int, now_ms: int) -> list[Drawn]:
     """Answer each draw of a run; see `Store.reserve`."""
     _check(recorder, run_id, epoch)
-    return [_draw(recorder, run_id, draw, now_ms, _counter(recorder, draw.claim)) for draw in draws]
+    return [_draw(recorder, (run_id, epoch), draw, now_ms, _counter(recorder, draw.claim)) for draw in draws]
 
 
 def settle(recorder: Recorder, run_id: str, used: Mapping[str, float], epoch: int, now_ms: int) -> list[Drawn]:
@@ -45,7 +46,7 @@ def settle(recorder: Recorder, run_id: str, used: Mapping[str, float], epoch: in
     for counter, *row in recorder.execute(sql, (run_id,)).fetchall():
         claim = _claim(row)
         draw = Draw(claim=claim, used=used.get(claim.counts, 0.0))
-        found.append(_draw(recorder, run_id, draw, now_ms, counter))
+        found.append(_draw(recorder, (run_id, epoch), draw, now_ms, counter))
         recorder.execute("DELETE FROM budget_shares WHERE counter = ? AND run_id = ?", (counter, run_id))
     return found
 
@@ -92,7 +93,8 @@ def _counter(recorder: Recorder, claim: BudgetClaim) -> int:
     return int(recorder.execute(_COUNTER, key).fetchone()[0])
 
 
-def _draw(recorder: Recorder, run_id: str, draw: Draw, now_ms: int, counter: int) -> Drawn:
+def _draw(recorder: Recorder, whose: tuple[str, int], draw: Draw, now_ms: int, counter: int) -> Drawn:
+    run_id, epoch = whose
     window = window_at(draw.claim.window, now_ms)
     connection = recorder.ask(lambda connection: connection)
     before, _ = _used(connection, counter, window)
@@ -103,8 +105,8 @@ def _draw(recorder: Recorder, run_id: str, draw: Draw, now_ms: int, counter: int
     used, oldest = _used(connection, counter, window)
     was = _held(connection, counter, run_id)
     held = set_aside(draw, used=used, others=was.all - was.mine)
-    sql = "INSERT OR REPLACE INTO budget_shares (counter, run_id, used, held) VALUES (?, ?, ?, ?)"
-    recorder.execute(sql, (counter, run_id, max(known, draw.used), held or 0.0))
+    sql = "INSERT OR REPLACE INTO budget_shares (counter, run_id, epoch, used, held) VALUES (?, ?, ?, ?, ?)"
+    recorder.execute(sql, (counter, run_id, epoch, max(known, draw.used), held or 0.0))
     return Drawn(
         claim=draw.claim,
         granted=held is not None,

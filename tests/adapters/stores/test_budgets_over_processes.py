@@ -1,0 +1,80 @@
+"""Many processes spend one shared budget, and some of them are killed."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import anyio
+import pytest
+from postgres_server import needs_postgres, new_schema
+from spending_processes import DEAREST_USD, MOST_USD, opened, shared
+
+from proctor.policies import PolicyViolationError
+from proctor.supervisor import all_runs, run_once
+from proctor.supervisor.ports.ledger import BudgetInfo
+from proctor.supervisor.testing import FakeAdapter
+from proctor.supervisor.testing.patience import PATIENCE_S
+
+PROCESS = Path(__file__).parents[2] / "spending_processes.py"
+PROCESSES, RUNS = 16, 2
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=needs_postgres)])
+def where(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """A store that several processes can open."""
+    if request.param == "sqlite":
+        yield str(tmp_path / "s.db")
+    else:
+        with new_schema() as (url, schema):
+            yield f"{url} {schema}"
+
+
+async def looked_at(where: str) -> tuple[BudgetInfo, float]:
+    """The budget, and what the record says was used in all."""
+    async with opened(where) as store:
+        (budget,) = await store.budgets()
+        return budget, sum([run.usage.cost_usd async for run in all_runs(store)])
+
+
+def test_sixteen_processes_pass_a_budget_by_less_than_a_response_each_run(where: str) -> None:
+    """What is counted is what was used, and all that was set aside is back."""
+    command = [sys.executable, str(PROCESS), where, "spend", str(PROCESSES), str(RUNS)]
+    told = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, timeout=600).stdout.split("\n")
+    budget, recorded = anyio.run(looked_at, where)
+
+    assert len([line for line in told if line.startswith("ended")]) == PROCESSES
+    assert MOST_USD - 0.01 <= budget.used <= MOST_USD + PROCESSES * RUNS * DEAREST_USD
+    assert budget.used == pytest.approx(recorded)
+    assert (budget.reserved, budget.runs) == (0, 0)
+
+
+async def started(where: str) -> float:
+    """Start a run that needs most of the budget; what is left then."""
+    async with opened(where) as store:
+        await run_once(FakeAdapter([]), "go", policies=shared(reserve=MOST_USD - 2), store=store)
+        (budget,) = await store.budgets()
+        left: float = budget.left
+        return left
+
+
+def test_what_killed_processes_have_set_aside_comes_back(where: str) -> None:
+    """At once, as their processes are seen to be gone."""
+    command = [sys.executable, str(PROCESS), where, "hold", "3"]
+    holding = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(3)]
+    try:
+        for process in holding:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "holds\n"
+        with pytest.raises(PolicyViolationError, match="9 reserved"):
+            anyio.run(started, where)
+    finally:
+        for process in holding:
+            process.kill()
+            process.wait(PATIENCE_S)
+            assert process.stdout is not None
+            process.stdout.close()
+
+    assert anyio.run(started, where) == MOST_USD

@@ -1,0 +1,240 @@
+"""Ways to spend past a shared budget (docs: Shared budgets, What holds)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import anyio
+import pytest
+
+from proctor.policies import Budget, Policy, PolicyViolationError, RunContext
+from proctor.policies.stream.events import (
+    BudgetReserved,
+    Event,
+    MessageReceived,
+    RunCompleted,
+    TokenUsageUpdated,
+    ToolCallStarted,
+)
+from proctor.supervisor import (
+    MemoryStore,
+    ProctorError,
+    ProviderError,
+    RunResult,
+    Supervisor,
+    create_run,
+    execute_run,
+    run_once,
+)
+from proctor.supervisor.testing import Ask, Crash, FakeAdapter, Pause
+
+pytestmark = pytest.mark.anyio
+
+
+def org(most: float = 10, **more: Any) -> Policy:
+    return Policy(name="org", locked=True, budgets=[Budget(name="money", max_cost_usd=most, **more)])
+
+
+def spent(usd: float, **more: Any) -> TokenUsageUpdated:
+    return TokenUsageUpdated(cost_usd=usd, **more)
+
+
+async def ran(store: MemoryStore, steps: Any, *policies: Policy, **more: Any) -> RunResult:
+    try:
+        return await run_once(FakeAdapter(steps), "go", policies=list(policies), store=store, **more)
+    except ProctorError as error:
+        result: RunResult = error.partial  # type: ignore[attr-defined]
+        return result
+
+
+async def used(store: MemoryStore) -> dict[str, float]:
+    return {budget.key: budget.used for budget in await store.budgets()}
+
+
+def calls(result: RunResult) -> int:
+    return sum(isinstance(event, ToolCallStarted) for event in result.events)
+
+
+async def test_a_session_that_is_resumed_goes_on_where_it_was() -> None:
+    """A session's budget is that of all its runs, also under another label."""
+    store, policy = MemoryStore(), org(window="session")
+    first = await ran(store, [spent(7)], policy, session_id="s", context=RunContext(labels={"n": 1}))
+    again = await ran(store, [spent(7), Ask(name="a")], policy, session_id="s", context=RunContext(labels={"n": 2}))
+    third = await ran(store, [Ask(name="a")], policy, session_id="s")
+
+    assert (first.status, again.status, third.status) == ("completed", "cancelled", "cancelled")
+    assert (calls(again), calls(third)) == (0, 0)
+    assert await used(store) == {'$.session_id="s"': 14}
+
+
+async def test_another_label_is_another_budget_and_the_one_for_all_still_holds() -> None:
+    """Whoever names the labels names the budget; what is nobody's in particular cannot be renamed away."""
+    store = MemoryStore()
+    policy = Policy(
+        name="org",
+        budgets=[
+            Budget(name="team", max_cost_usd=6, per="$.labels.team"),
+            Budget(name="all", max_cost_usd=10),
+        ],
+    )
+    statuses = [
+        (await ran(store, [spent(6), Ask(name="x")], policy, context=RunContext(labels={"team": team}))).status
+        for team in "ab"
+    ]
+    renamed = await ran(store, [Ask(name="x")], policy, context=RunContext(labels={"team": "c"}))
+
+    assert statuses == ["cancelled", "cancelled"]
+    assert (renamed.status, calls(renamed)) == ("cancelled", 0)
+
+
+@pytest.mark.parametrize("seven", [7, 7.0, "7"])
+async def test_a_label_of_another_type_is_the_same_label(seven: Any) -> None:
+    """7, 7.0 and "7"."""
+    store, policy = MemoryStore(), org(per="$.labels.team")
+    await ran(store, [spent(10)], policy, context=RunContext(labels={"team": 7}))
+    result = await ran(store, [Ask(name="a")], policy, context=RunContext(labels={"team": seven}))
+
+    assert (result.status, calls(result)) == ("cancelled", 0)
+
+
+async def test_a_label_left_out_starts_nothing() -> None:
+    """Else whoever leaves it out would have no budget."""
+    adapter = FakeAdapter([Ask(name="a")])
+    with pytest.raises(PolicyViolationError, match=r"its `per` asks for `\$.labels.team`"):
+        await run_once(adapter, "go", policies=[org(per="$.labels.team")])
+
+    assert adapter.launches == []
+
+
+@pytest.mark.parametrize("first", [True, False])
+@pytest.mark.parametrize("name", ["org", "team"])
+async def test_a_policy_that_gives_the_budget_anew_changes_nothing(first: bool, name: str) -> None:
+    """Of the same name or another, before or after it, larger and weaker."""
+    store = MemoryStore()
+    loose = Policy(name=name, budgets=[Budget(name="money", max_cost_usd=1000, action="warn", warn_at=0.001)])
+    stack = [loose, org()] if first else [org(), loose]
+    result = await ran(store, [spent(11), Ask(name="a")], *stack)
+
+    assert (result.status, calls(result)) == ("cancelled", 0)
+
+
+async def test_a_policy_that_calls_money_cheap_changes_nothing() -> None:
+    """A locked budget counts at no lower prices than its own, or the public ones."""
+    from proctor.policies import Price
+
+    store = MemoryStore()
+    dear = Price(input_usd_per_mtok=1_000_000, output_usd_per_mtok=1_000_000)
+    free = Price(input_usd_per_mtok=0, output_usd_per_mtok=0)
+    locked = Policy(name="org", locked=True, prices={"m": dear}, budgets=[Budget(name="money", max_cost_usd=10)])
+    cheap = Policy(name="team", prices={"m": free, "*": free})
+    result = await ran(store, [TokenUsageUpdated(input_tokens=11, model="m"), Ask(name="a")], locked, cheap)
+
+    assert (result.status, await used(store)) == ("cancelled", {"": 11})
+
+
+async def test_what_a_cancelled_run_used_is_counted() -> None:
+    """A turn that is broken off costs what it costs."""
+    store = MemoryStore()
+    async with Supervisor(store) as supervisor:
+        handle = await supervisor.start(FakeAdapter([spent(4), Pause()]), "go", policies=[org()])
+        async with supervisor.subscribe(run_id=handle.run_id) as events:
+            async for event in events:
+                if isinstance(event, TokenUsageUpdated):
+                    break
+        await handle.cancel()
+
+    assert await used(store) == {"": 4}
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        [spent(4), Crash(ProviderError("gone"))],
+        [MessageReceived(content="done"), spent(4), RunCompleted(output="done")],
+        [spent(1, scope="cumulative"), spent(4, scope="cumulative"), spent(2, scope="cumulative")],
+        [spent(4, event_id="e"), spent(4, event_id="e")],
+    ],
+    ids=["a crash", "usage at the end", "a total that falls", "a report twice"],
+)
+async def test_usage_counts_once_however_and_whenever_it_is_told(steps: list[Any]) -> None:
+    """Late, twice, or lower than before."""
+    store = MemoryStore()
+    await ran(store, steps, org())
+
+    assert await used(store) == {"": 4}
+
+
+async def test_calls_asked_for_at_once_by_many_runs_share_what_is_left() -> None:
+    """Of two supervisors on one store."""
+    store = MemoryStore()
+    policy = Policy(name="org", budgets=[Budget(name="calls", max_tool_calls=5, action="deny")])
+    results: list[RunResult] = []
+    async with Supervisor(store) as one, Supervisor(store) as other:
+
+        async def run(supervisor: Supervisor) -> None:
+            handle = await supervisor.start(FakeAdapter([Ask(name="a")] * 3), "go", policies=[policy])
+            results.append(await handle.wait())
+
+        async with anyio.create_task_group() as tasks:
+            for n in range(6):
+                tasks.start_soon(run, (one, other)[n % 2])
+
+    assert sum(map(calls, results)) == 5
+
+
+async def test_a_refused_call_that_is_tried_again_needs_its_own_place() -> None:
+    """Whatever its id."""
+    store = MemoryStore()
+    policy = Policy(name="org", budgets=[Budget(name="calls", max_tool_calls=1, action="deny")])
+    result = await ran(store, [Ask(name="a", id="1"), *[Ask(name="a", id="2")] * 5, Ask(name="a", id="1")], policy)
+
+    assert calls(result) == 1
+
+
+async def test_an_agent_cannot_answer_for_the_store() -> None:
+    """What it reports of budgets is not believed."""
+    store = MemoryStore()
+    policy = Policy(name="org", budgets=[Budget(name="calls", max_tool_calls=1, action="deny")])
+    lie: Event = BudgetReserved(budget="org/calls", granted=True, used=0, max=1)
+    result = await ran(store, [Ask(name="a"), Ask(name="b"), lie, Ask(name="c")], policy)
+
+    assert calls(result) == 1
+
+
+async def test_a_clock_that_is_set_back_gives_nothing_back() -> None:
+    """What was used under a later date counts until that date is over."""
+    now = 1_761_868_800.0
+    store = MemoryStore(wall_clock=lambda: now)
+    await ran(store, [spent(10)], org(window="day"))
+    now -= 86_400
+    back = await ran(store, [Ask(name="a")], org(window="day"))
+    now += 2 * 86_400
+    next_day = await ran(store, [Ask(name="a")], org(window="day"))
+
+    assert (back.status, next_day.status) == ("cancelled", "completed")
+
+
+async def test_a_created_run_draws_as_what_it_was_created_for() -> None:
+    """Whoever executes it cannot leave the context out."""
+    store = MemoryStore()
+    policy = org(per="$.labels.team")
+    await ran(store, [spent(10)], policy, context=RunContext(labels={"team": "a"}))
+    run_id = await create_run(store, "go", context=RunContext(labels={"team": "a"}))
+    with pytest.raises(PolicyViolationError):
+        await execute_run(store, FakeAdapter([Ask(name="a")]), run_id, policies=[policy])
+
+
+async def test_a_run_started_within_a_run_draws_on_what_is_left() -> None:
+    """A sub-run with the context of its parent; what the parent has set aside is not its."""
+    store, policy = MemoryStore(), org(per="$.user", reserve=3)
+    context = RunContext(user="u")
+    inner: list[RunResult] = []
+
+    async def sub_run() -> None:
+        inner.append(await ran(store, [spent(4), Ask(name="b")], policy, context=context))
+
+    outer = await ran(store, [spent(2), Ask(name="task", meanwhile=sub_run)], policy, context=context)
+
+    assert outer.status == "completed"
+    assert [(result.status, calls(result)) for result in inner] == [("cancelled", 0)]
+    assert await used(store) == {'$.user="u"': 6}

@@ -1,0 +1,85 @@
+"""Shared budgets the naive way: every use is kept, and everything is added up anew for each question."""
+
+from __future__ import annotations
+
+import math
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+
+class Use(NamedTuple):
+    """So much was used of a budget, at that moment."""
+
+    budget: str
+    run: str
+    amount: float
+    at_ms: int
+
+
+class Ref:
+    """One store's budgets: `most` by name, with its window; who runs, and under which owner."""
+
+    def __init__(self, budgets: dict[str, tuple[float, str, bool]]) -> None:
+        self.budgets = budgets  # name -> (most, window, whole numbers)
+        self.now_ms = 0
+        self.uses: list[Use] = []
+        self.told: dict[tuple[str, str], float] = {}  # (budget, run) -> what the run said it used in all
+        self.held: dict[tuple[str, str], float] = {}
+        self.owner: dict[str, str] = {}
+        self.gone: set[str] = set()
+        self.over: set[str] = set()
+
+    def counts(self, run: str) -> bool:
+        """Whether what a run holds counts."""
+        return run not in self.over and self.owner[run] not in self.gone
+
+    def in_window(self, window: str, at_ms: int) -> bool:
+        """Whether what was used then counts now; what was used later than now does."""
+        if not window:
+            return True
+        if window.isdigit():
+            part = int(window) // 60
+            return at_ms - at_ms % part + part > self.now_ms - int(window)
+        shape = "%Y-%m-%d" if window == "day" else "%Y-%m"
+        then, now = (datetime.fromtimestamp(ms / 1000, UTC).strftime(shape) for ms in (at_ms, self.now_ms))
+        return then >= now
+
+    def used(self, budget: str) -> float:
+        """What is used in the present window."""
+        window = self.budgets[budget][1]
+        return round(
+            sum(use.amount for use in self.uses if use.budget == budget and self.in_window(window, use.at_ms)), 6
+        )
+
+    def reserved(self, budget: str, but: str = "") -> float:
+        """What runs that go on hold."""
+        return sum(
+            held for (name, run), held in self.held.items() if name == budget and run != but and self.counts(run)
+        )
+
+    def draw(self, budget: str, run: str, used: float, want: float, least: float) -> tuple[bool, float, float, float]:
+        """Whether it was granted, what is held for the run, what was used before and is now."""
+        most, _, whole = self.budgets[budget]
+        before = self.used(budget)
+        known = self.told.get((budget, run), 0.0)
+        if used > known:
+            self.uses.append(Use(budget, run, used - known, self.now_ms))
+            self.told[budget, run] = used
+        else:
+            self.told.setdefault((budget, run), known)
+        after = self.used(budget)
+        left = round(most - after - self.reserved(budget, but=run), 6)
+        left = math.floor(left) if whole else left
+        if not want:
+            granted, held = after <= most, 0.0
+        else:
+            granted = left > 0 and left >= least
+            held = min(want, left) if granted else 0.0
+        self.held[budget, run] = held
+        return granted, held, before, after
+
+    def settle(self, run: str, used: dict[str, float]) -> None:
+        """A run draws no more."""
+        for budget, of in [key for key in self.told if key[1] == run]:
+            self.draw(budget, of, used.get(budget, 0.0), 0.0, 0.0)
+            del self.told[budget, of], self.held[budget, of]
