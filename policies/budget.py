@@ -109,13 +109,13 @@ class Budget(Record, frozen=True):
             if length is None:
                 yield (
                     ("window",),
-                    f"`{self.window}` is no window; say `session`, `day`, `month`, or a time such as `24h`",
+                    f"`{self.window}` is not a window; use `session`, `day`, `month`, or a time such as `24h`",
                 )
             elif length < SHORTEST_MS:
                 yield ("window",), f"`{self.window}` is too short for a window; a rolling one has a minute at least"
         if given == ["max_running"]:
             if self.window not in (None, "session"):
-                yield ("window",), "`max_running` counts runs that go on now: it has no window of time"
+                yield ("window",), "`max_running` counts runs that are running now: it has no window of time"
             if self.reserve is not None:
                 yield ("reserve",), "a run takes one place of `max_running`: there is nothing to reserve"
         if given == ["max_tool_calls"] and self.reserve is not None:

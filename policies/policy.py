@@ -182,7 +182,7 @@ class Approval(Record, frozen=True):
         on_timeout: What then: `deny` the call, or `cancel` the run.
         approvers: Who may answer: names, and groups as `@name`; anybody if not given.
         four_eyes: Whether the person who started a run (`user` of its context) may not answer what it asks.
-        scope: The most that one yes may cover: `once`, the call it was asked for; `run` or `session`, also later
+        scope: The most that one yes may cover: `once`, that call; `run` or `session`, also later
             calls of the same tool that the same rules ask about, with the same `key`.
     """
 

@@ -12,13 +12,13 @@ from .errors import UsageError
 def check_store(store: object) -> None:
     """Raises UsageError for what is no store."""
     if isinstance(store, type) or not hasattr(store, "append"):
-        raise UsageError(f"`store` is {_named(store)}, not a store; say for example `SQLiteStore(path)`")
+        raise UsageError(f"`store` is {_named(store)}, not a store; for example `SQLiteStore(path)`")
 
 
 def check_adapter(adapter: object) -> None:
     """Raises UsageError for what is no adapter."""
     if isinstance(adapter, type) or not hasattr(adapter, "capabilities"):
-        raise UsageError(f"`adapter` is {_named(adapter)}, not an adapter; say for example `ShellAdapter()`")
+        raise UsageError(f"`adapter` is {_named(adapter)}, not an adapter; for example `ShellAdapter()`")
 
 
 def check_text(**given: object) -> None:

@@ -38,8 +38,8 @@ ADAPTERS: dict[str, Entry] = {
 """Every adapter that comes with this package."""
 
 ELSEWHERE = {
-    "opencode": "say `--adapter acp` and, behind the prompt, `-- opencode acp`",
-    "gemini": "say `--adapter acp` and, behind the prompt, `-- gemini --acp`",
+    "opencode": "use `--adapter acp` and, after the prompt, `-- opencode acp`",
+    "gemini": "use `--adapter acp` and, after the prompt, `-- gemini --acp`",
     "langchain": "its agents are supervised from Python, in a `supervise` block; `function` names one here",
     "langgraph": "its agents are supervised from Python, in a `supervise` block; `function` names one here",
     "claude-code": "did you mean `claude`?",
@@ -99,7 +99,7 @@ def _check_options(name: str, made: Callable[..., Adapter], options: Mapping[str
             raise UsageError(f"option `{option}` of adapter `{name}` is {kinds}, not `{_shown(value)}`")
     for option, parameter in known.items():
         if parameter.default is parameter.empty and option not in options:
-            raise UsageError(f"adapter `{name}` needs its option `{option}`; say `--set {option}=...`")
+            raise UsageError(f"adapter `{name}` needs its option `{option}`; use `--set {option}=...`")
 
 
 def _is(value: object, part: str) -> bool:

@@ -19,7 +19,7 @@ store_option = click.option(
     help="The store, a SQLite file. [default: PROCTOR_STORE, else proctor/runs.db in XDG_STATE_HOME, ~/.local/state]",
 )
 _policies = partial(click.option, "--policy", "policies", metavar="FILE", multiple=True)
-_STACKED = "A policy file; say it again to stack more on it, left to right."
+_STACKED = "A policy file; repeat it to stack more, left to right."
 policy_option = _policies(required=True, help=_STACKED)
 any_policy_option = _policies(help=f"{_STACKED} Without one nothing is refused.")
 context_option = click.option(

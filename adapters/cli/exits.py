@@ -66,7 +66,7 @@ def _told(error: BaseException) -> tuple[int, str]:
         return FAILED, f"error: the output cannot be written: {(error.strerror or str(error)).lower()}"
     first = (str(error).splitlines() or [""])[0]
     kind = type(error).__name__
-    return FAILED, f"error: this should not have happened: {kind}: {first}\nsay `proctor --debug ...` for details"
+    return FAILED, f"error: this should not have happened: {kind}: {first}\nrun `proctor --debug ...` for details"
 
 
 def code_of(error: BaseException) -> int:

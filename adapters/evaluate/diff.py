@@ -1,4 +1,4 @@
-"""Two policies over the same sessions: which sessions and calls are judged otherwise."""
+"""Two policies over the same sessions: which sessions and calls are judged differently."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class SessionChange(msgspec.Struct, frozen=True, kw_only=True):
         source: The file it is from.
         old_passed: Whether nothing was violated under the old policy.
         new_passed: Whether nothing is violated under the new one.
-        calls: The calls that are judged otherwise.
+        calls: The calls that are judged differently.
         whose: The user, role, tenant and labels that it ran for, where they are recorded.
     """
 
@@ -74,7 +74,7 @@ class SessionChange(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def differs(self) -> bool:
-        """Whether anything is judged otherwise."""
+        """Whether anything is judged differently."""
         return bool(self.calls) or self.old_passed != self.new_passed
 
 

@@ -54,7 +54,7 @@ def judge_session(
 ) -> SessionReport:
     """Judge one session under a compiled policy.
 
-    A call that was asked for is proposed, as at a gate; whatever else is recorded has happened. `context` is
+    A call that was requested is proposed, as at a gate; whatever else is recorded has happened. `context` is
     what rules name in `when`; session and model are filled in where the record has them.
     """
     judge = _Judge(compiled, session, context or RunContext())
@@ -64,7 +64,7 @@ def judge_session(
 
 
 class _Judge:
-    """One session being judged. A call that breaks a rule breaks it once, though it was asked for and ran.
+    """One session being judged. A call that breaks a rule breaks it once, though it was requested and ran.
 
     `_seen` are the rules that the calls known by their ids have broken; an id that is used again, in this run or a
     later one, is another call. `_held` are the calls that wait for a person.

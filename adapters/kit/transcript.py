@@ -47,8 +47,8 @@ class Response(msgspec.Struct, kw_only=True):
 
 Part: TypeAlias = Said | Response
 
-_SO_FAR: Final = "This conversation goes on from an earlier one, which is told here, one part a line:"
-_NOW: Final = "What is said to you now:"
+_SO_FAR: Final = "This conversation continues an earlier one, which follows, one part a line:"
+_NOW: Final = "The new message:"
 
 
 def conversation(transcript: Iterable[Event]) -> list[Part]:

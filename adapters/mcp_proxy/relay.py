@@ -115,7 +115,7 @@ class Relay:
                 self._asked_by_server.discard(message.id)
                 await self._pass_on(message)
             else:
-                self._desk.warn("the client answered what its server has not asked; the answer is dropped")
+                self._desk.warn("the client sent an answer to no request; it is dropped")
         tasks.cancel_scope.cancel()
 
     async def _noticed(self, message: JSONRPCNotification) -> None:
@@ -245,7 +245,7 @@ class Relay:
             return wire.outgoing(message, about(message, self._pending))
         asked = self._pending.answered(message.id)
         if asked is None:
-            self._desk.warn("the MCP server answered what it was not asked; the answer is dropped")
+            self._desk.warn("the MCP server sent an answer to no request; it is dropped")
             return None
         if isinstance(asked, PendingCall):
             await self._outcome(asked, message)

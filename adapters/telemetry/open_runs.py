@@ -66,7 +66,7 @@ class OpenRun:
         self.ended_by: str | None = None
 
     def decide(self, event: ToolEvent) -> OpenSpan:
-        """A call was asked for."""
+        """A call was requested."""
         return self._open(self.decisions, event, f"{names.RUN_GUARDRAIL} {self.policy}", names.RUN_GUARDRAIL)
 
     def decided(self, call_id: str, at: int, action: str | None = None) -> str | None:

@@ -64,7 +64,7 @@ def check_told(lines: TraceLines, format: str) -> None:
 
 
 def _unknown(what: str) -> str:
-    return f"{what}; say which it is with `--format {'|'.join(FORMATS)}`"
+    return f"{what}; name it with `--format {'|'.join(FORMATS)}`"
 
 
 def _format_of(value: Any) -> str | None:

@@ -150,7 +150,7 @@ def _fill(log: EventLog, items: list[_Known | dict[str, Any]], model: str | None
 
 
 def _call(log: EventLog, call: _Call, answered: set[str]) -> None:
-    """A call that has a result ran. One that has none among others that have was asked for and never ran;
+    """A call that has a result ran. One that has none among others that have was requested and never ran;
     a session without any result records no results, and each call is read as completed.
     """
     ran = call.id in answered or not answered

@@ -18,7 +18,7 @@ _FOUND = {
     "kind": "deny",
     "action": "request_approval",
     "enforcement": "prevented",
-    "message": "`Bash` was asked for, and `$.command` runs `git push`",
+    "message": "`Bash` was requested, and `$.command` runs `git push`",
 }
 
 EVERY: dict[str, Any] = {"run_id": "run_5c1e", "session_id": "ses_90ab", "seq": 12, "at": _AT, "provider": "claude"}

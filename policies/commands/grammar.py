@@ -139,7 +139,7 @@ class Grammar:
             pass
         if self.scan.peek() not in ("", "\n", ";", "&", "|", ")"):
             word = self.scan.word()
-            self.scan.fail(f"`{word.source}` stands behind a redirection")
+            self.scan.fail(f"`{word.source}` follows a redirection")
 
     def _compound(self) -> bool:
         """Read a compound command; a simple command is read here too, and answers False."""
@@ -179,7 +179,7 @@ class Grammar:
                 self._commands.read()
                 return False
             case word:
-                self.scan.fail(f"`{word}` stands where a command is expected")
+                self.scan.fail(f"`{word}` is where a command is expected")
         return True
 
     def _group(self, end: str) -> None:

@@ -248,7 +248,10 @@ class Scanner(Cursor):
             if self.match(_SLICE) is None and self.match(_BASH_FORM) is None:
                 self.fail("this expansion is not understood")
         elif "=" in operator[0] and steers(name, None):
-            self._dynamic(f"`{name}` is set to what nobody can see", self.text[self.pos - 8 : self.pos + 8])
+            self._dynamic(
+                f"`{name}` is set to a value that only the run knows",
+                self.text[self.pos - 8 : self.pos + 8],
+            )
         if length:
             self.fail("this expansion is not understood")
         while not self.take("}"):

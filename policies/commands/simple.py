@@ -55,7 +55,7 @@ class SimpleCommands:
             if self._scan.peek() == "(":
                 self._scan.fail()
             if len(words) < (4 if prefix else 1) and (word := reserved(self._scan)) is not None:
-                self._scan.fail(f"`{word}` stands where a command is expected")
+                self._scan.fail(f"`{word}` is where a command is expected")
             if words and words[0].text in _DECLARING and self._declared():
                 words.append(self._array_word())
                 continue
@@ -114,7 +114,7 @@ class SimpleCommands:
             self._redirections.word()
             self._array_blanks()
         if self._scan.peek() not in ("", *" \t\n;&|)<>"):
-            self._scan.fail("put a blank behind an array")
+            self._scan.fail("put a blank after an array")
 
     def _subscripted_element(self) -> None:
         found = _ELEMENT.match(self._scan.text, self._scan.pos)

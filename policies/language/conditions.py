@@ -97,7 +97,7 @@ class Condition(Record, frozen=True):
         if self.any_of is not UNSET and self.not_ is not UNSET:
             yield (), "`any_of` and `not` are two conditions: write one inside the other, or both in the list"
         if self.path is not UNSET or given or self.at_least is not UNSET:
-            yield (), f"`{name}` stands alone: put path and operators inside its list"
+            yield (), f"`{name}` must be alone: put path and operators inside its list"
         if not inner:
             yield (name,), f"`{name}` lists no condition"
 

@@ -60,7 +60,7 @@ def usage(on: SessionState, event: ev.TokenUsageUpdated) -> list[Violation]:
 
 
 def requested(on: SessionState, event: ev.ToolCallRequested) -> list[Violation]:
-    """A call was asked for; judging it is `propose`'s."""
+    """A call was requested; judging it is `propose`'s."""
     id, name, input = event.tool_call_id, event.tool_name, event.tool_input
     known = on.calls.get(id)
     standing = on.identify(id, name, input, event.turn, asked=True)

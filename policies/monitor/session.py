@@ -92,7 +92,7 @@ class CallInFlight(msgspec.Struct, gc=False):
 
     @property
     def observed(self) -> bool:
-        """Whether it is known because it already ran, and not because it was asked for."""
+        """Whether it is known because it already ran, and not because it was requested."""
         return self.status == STARTED
 
     def goes_by(self, virtual: VirtualName) -> bool:

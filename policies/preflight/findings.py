@@ -52,7 +52,7 @@ CODES = {
     "unknown_model": CodeMeaning("report", "whether there is a price is only known later"),
     "unknown_tool": CodeMeaning("report", "the agent has no tool of the name"),
     "uncounted_budget": CodeMeaning("report", "a shared budget of something that the adapter does not report"),
-    "unpriced": CodeMeaning("refuse", "`unpriced: reject`, and no price is known"),
+    "unpriced": CodeMeaning("refuse", "`unpriced: reject`, and there is no price"),
     "virtual_evidence": CodeMeaning("report", "a name found by search counts as evidence"),
     "zero_budget": CodeMeaning("refuse", "a shared budget of nothing"),
     "zero_limit": CodeMeaning("refuse", "no tokens, no turns or no time"),

@@ -160,7 +160,7 @@ class BlocklistMachine(Machine):
         met = self.slots[0].explained(call.names, call) if why else []
         return Finding(
             expected="no such call" if why else f"no call of {listed(tools)}",
-            actual=f"`{call.name}` was asked for{why}",
+            actual=f"`{call.name}` was requested{why}",
             details={"denied": list(tools), **({"conditions": met} if met else {})},
             cause="input" if why else "tool",
             suggestion=f"do without {'such a call' if why else f'`{call.name}`'}, or take it from the list",

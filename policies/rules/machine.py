@@ -208,7 +208,7 @@ class Machine:
         return None
 
     def asked(self, state: Any, call: JudgedCall, mask: int) -> None:
-        """The call was asked for (once per id)."""
+        """The call was requested (once per id)."""
 
     def started(self, state: Any, call: JudgedCall, mask: int, now: int) -> None:
         """The call runs: spend what it spends. `now` calls came before it."""

@@ -19,7 +19,7 @@ class Admission:
         await self._free.acquire()
         if session_id in self._sessions:
             self._free.release()
-            raise UsageError(f"session `{session_id}` has a run already that goes on")
+            raise UsageError(f"session `{session_id}` already has a run that is not over")
         self._sessions.add(session_id)
 
     def give_back(self, session_id: str) -> None:

@@ -208,7 +208,7 @@ async def cancel_for_approval(
     if run is None:
         raise UsageError(f"there is no run `{run_id}`")
     if run.status not in GOING_ON:
-        raise UsageError(f"run `{run_id}` does not go on: it is {run.status}")
+        raise UsageError(f"run `{run_id}` is not running: it is {run.status}")
     wanted = Redactor().redact(_request(request, run_id, run.session_id), run.session_id)
     if isinstance(target, RunHandle):
         await target.cancel_for_approval(wanted)

@@ -70,7 +70,7 @@ class Supervisor:
         check_store(store)
         check_observers(approver, publishers)
         if isinstance(max_running, bool) or not isinstance(max_running, int) or max_running < 1:
-            raise UsageError(f"max_running is {max_running!r}; say how many runs may go on at once, from 1")
+            raise UsageError(f"max_running is {max_running!r}; it must be a whole number from 1")
         self._store = store
         self._approver = approver
         self._redactor = Redactor(redaction)

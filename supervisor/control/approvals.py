@@ -35,7 +35,7 @@ async def pending(store: Store) -> list[ApprovalRequest]:
 
 
 def requested_at(request: ApprovalRequest) -> datetime:
-    """When an approval was asked for."""
+    """When an approval was requested."""
     return request.requested_at or datetime.min.replace(tzinfo=UTC)
 
 

@@ -185,9 +185,9 @@ def scope_named(
     named: dict[Scope, str | None] = {"run": run_id, "session": session_id, "tenant": tenant, "label": label}
     given = [(scope, value) for scope, value in named.items() if value is not None]
     if len(given) + everything != 1:
-        raise UsageError("name one of `run_id`, `session_id`, `tenant`, `label`, or say `everything=True`")
+        raise UsageError("name one of `run_id`, `session_id`, `tenant`, `label`, or use `everything=True`")
     if label is not None and not all(label.partition("=")[:2]):
-        raise UsageError(f"`label` is `{label}`; say KEY=VALUE")
+        raise UsageError(f"`label` is `{label}`; use KEY=VALUE")
     return given[0] if given else ("all", "")
 
 

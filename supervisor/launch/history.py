@@ -55,8 +55,8 @@ async def read_history(store: Store, session_id: str, judge: Judge) -> History:
             past.take(event)
             if isinstance(event, RecordPruned):
                 raise UsageError(
-                    f"the record of session `{session_id}` was pruned: its limits and rules count what is gone; "
-                    "start a session of its own"
+                    f"the record of session `{session_id}` was pruned, and its limits and rules count it; "
+                    "start a new session"
                 )
             if isinstance(event, SessionEvent):
                 created = created or isinstance(event, SessionCreated)
@@ -82,9 +82,9 @@ def check_continuation(continuation: str, *, can_resume: bool, provider: str) ->
     """Raises UsageError for a continuation that does not exist or that this provider does not have."""
     if continuation not in get_args(Continuation):
         names = ", ".join(f"`{name}`" for name in get_args(Continuation))
-        raise UsageError(f"continuation `{continuation}` is none of {names}")
+        raise UsageError(f"continuation `{continuation}` is not one of {names}")
     if continuation == "native" and not can_resume:
-        raise UsageError(f"`{provider}` cannot resume a session; say continuation=`replay`")
+        raise UsageError(f"`{provider}` cannot resume a session; use continuation=`replay`")
 
 
 def continued(history: History, continuation: Continuation, *, can_resume: bool, provider: str) -> Continued:
@@ -98,7 +98,7 @@ def continued(history: History, continuation: Continuation, *, can_resume: bool,
             raise UsageError(f"there is no session of `{provider}` to resume")
         return Continued()
     if continuation == "native" and own is None:
-        raise UsageError(f"`{provider}` does not know this session; say continuation=`replay`")
+        raise UsageError(f"`{provider}` does not know this session; use continuation=`replay`")
     if own is not None and can_resume and continuation != "replay":
         return Continued(resume=own)
     return Continued(replay=True)

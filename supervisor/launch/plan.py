@@ -36,10 +36,10 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 def policies_given(policies: object, policy: object) -> tuple[Policy, ...]:
     """The policies a caller gave; `policies` beats `policy`. Raises UsageError or PolicyError for none."""
     if policies is None and policy is None:
-        raise UsageError("no policy was given; say `policies=[...]`")
+        raise UsageError("no policy was given; use `policies=[...]`")
     given: Any = policies if policies is not None else [policy]
     if isinstance(given, Policy):
-        raise PolicyError("`policies` is one policy; say `policies=[policy]` or `policy=policy`")
+        raise PolicyError("`policies` is one policy; use `policies=[policy]` or `policy=policy`")
     if isinstance(given, (str, bytes, dict)) or not isinstance(given, Sequence):
         raise PolicyError(f"`policies` is a value of type `{type(given).__name__}`, not a list of policies")
     if not given:

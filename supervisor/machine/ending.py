@@ -96,7 +96,7 @@ def provider_error(end: ProviderEnd | None, error: BaseException | None) -> Base
 
 
 def error_owed(cause: Cause | None, end: ProviderEnd | None, error: BaseException | None) -> BaseException | None:
-    """The error that is the caller's: none after a cancel that was asked for, and the cause where something broke."""
+    """The error that is the caller's: none after a cancel that was requested, and the cause where something broke."""
     if cause is None:
         return provider_error(end, error)
     if cause.kind in BROKEN:

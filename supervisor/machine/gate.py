@@ -223,7 +223,7 @@ class GateKeeper:
         what = "again" if known.same(call.name, call.input) else f"again as `{call.name}` with another tool or input"
         state = "runs" if known.stage == "started" else "waits"
         self.state.record(
-            ErrorOccurred(code="call_id_reused", message=f"call `{call.id}` was asked for {what} while it {state}")
+            ErrorOccurred(code="call_id_reused", message=f"call `{call.id}` was requested {what} while it {state}")
         )
         self._answer(proposal, self._refusal(call))
 

@@ -32,7 +32,7 @@ class Held:
         self.expires_ms = at_ms(request.expires_at)
 
     def made_exact(self, tool_input: dict[str, Any] | None) -> bool:
-        """Whether the input that is judged is the one that was asked for: one read from the record may have
+        """Whether the input that is judged is the one that was requested: one read from the record may have
         placeholders, or have been cut, and is then replaced by `tool_input`, if that is the one.
         """
         digest, call = self.request.input_digest, self.proposal.call

@@ -71,7 +71,7 @@ class ProviderReader:
         if self.released:
             return client.error
         self.rungs.append({"rung": "release", "released": False})
-        return ProviderError("the agent was not released: it does not end, whatever it is told, and is left behind")
+        return ProviderError("the agent was not released: it does not end, and is left behind")
 
     async def _live(self, launch: Launch, ended: Latch) -> None:
         try:

@@ -58,11 +58,11 @@ def objection(request: ApprovalRequest, given: ApprovalAnswer) -> str | None:
     """Why an answer does not count, for who gives it or for how much it would cover; None where it does."""
     allowed = request.approvers
     if allowed is not None and given.by not in allowed and not any(f"@{group}" in allowed for group in given.groups):
-        return f"`{given.by}` is none of those who may answer: {', '.join(allowed) or 'nobody'}"
+        return f"`{given.by}` may not answer; these may: {', '.join(allowed) or 'nobody'}"
     if request.started_by == "":
-        return "nobody knows who started the run, who may not answer: give its context a `user`"
+        return "who started the run may not answer it, and is not known: give its context a `user`"
     if request.started_by is not None and request.started_by == given.by:
-        return f"`{given.by}` started the run, and somebody else is to answer"
+        return f"`{given.by}` started the run; somebody else must answer"
     if given.granted and SCOPES.index(given.scope) > SCOPES.index(request.scope):
         return f"a yes may cover `{request.scope}` at most here, not `{given.scope}`"
     return None

@@ -37,14 +37,14 @@ def started(run_id: str) -> StoreError:
 
 def claimed(run_id: str, owner: Owner) -> StoreError:
     """A run that an owner has who is there."""
-    return StoreError(f"run `{run_id}` has an owner that goes on: {owner}", kind="claimed")
+    return StoreError(f"run `{run_id}` has an owner that is alive: {owner}", kind="claimed")
 
 
 def session_busy(session_id: str, run_id: str, owner: Owner) -> StoreError:
     """A session with another run that is not over."""
     whose = "its owner is gone: `proctor reap` ends it" if owner.gone else f"it is {owner}'s"
     return StoreError(
-        f"session `{session_id}` has a run already that goes on: `{run_id}`, and {whose}", kind="session_busy"
+        f"session `{session_id}` already has a run that is not over: `{run_id}`, and {whose}", kind="session_busy"
     )
 
 
@@ -61,7 +61,7 @@ def check_answerable(approval: StoredApproval, given: ApprovalAnswer) -> None:
     if approval.state != "requested":
         raise StoreError(f"{name} is closed: {how_closed(approval)}", kind="answered")
     if not same_input(approval.request, given.input_digest):
-        raise StoreError(f"{name} was asked for another input than the one answered", kind="other_input")
+        raise StoreError(f"{name} was requested with another input than the one answered", kind="other_input")
     if (why := objection(approval.request, given)) is not None:
         raise StoreError(f"{name} takes no such answer: {why}", kind="not_allowed")
 

@@ -176,6 +176,6 @@ class _Import:
 
 def _conflict(event: Event) -> StoreError:
     return StoreError(
-        f"event {event.seq} of session `{event.session_id}` is another one here; import into a store of its own",
+        f"event {event.seq} of session `{event.session_id}` is not the one stored here; import into another store",
         kind="conflict",
     )

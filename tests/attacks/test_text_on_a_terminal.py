@@ -88,7 +88,7 @@ def test_traces_and_policies(call: Call, form: tuple[str, ...]) -> None:
 
 
 def test_names_that_do_not_exist(call: Call, tmp_path: Path) -> None:
-    """What was asked for comes back in an error."""
+    """What was requested comes back in an error."""
     call("run", "--adapter", "scripted", "--set", "script=agent.yaml", "x")
     (tmp_path / "bad.yaml").write_text(f"name: p\nrules:\n  - {{type: {json.dumps(HOSTILE)}}}\n")
     for command in (("show",), ("explain",), ("approve",), ("deny",), ("kill", "--run"), ("kill", "--session")):

@@ -107,11 +107,11 @@ def test_an_unknown_command_suggests_one() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("run",), "`PROMPT` is missing; `proctor run --help` says what there is"),
-        (("eval", "t.jsonl"), "`--policy FILE` is missing; `proctor eval --help` says what there is"),
+        (("run",), "`PROMPT` is missing; `proctor run --help` shows what there is"),
+        (("eval", "t.jsonl"), "`--policy FILE` is missing; `proctor eval --help` shows what there is"),
         (("eval", "--polcy", "x"), "there is no option `--polcy`; did you mean `--policy`?"),
-        (("schema", "x"), "there is no place for `x`; `proctor schema --help` says what there is"),
-        (("adapters", "x"), "there is no command `x`; `proctor adapters --help` says what there is"),
+        (("schema", "x"), "there is no place for `x`; `proctor schema --help` shows what there is"),
+        (("adapters", "x"), "there is no command `x`; `proctor adapters --help` shows what there is"),
         (("tail", "-n", "x"), "`--lines N`: `x` is not a number"),
         (("runs", "--limit", "0"), "`--limit N`: `0` is less than 1"),
         (("explain", "last", "x"), "`SEQ`: `x` is not a number"),
@@ -227,7 +227,7 @@ def test_an_error_nobody_expected_is_one_message(monkeypatch: pytest.MonkeyPatch
 
     assert plain.code == 3
     assert plain.err == (
-        "error: this should not have happened: RuntimeError: a fault\nsay `proctor --debug ...` for details\n"
+        "error: this should not have happened: RuntimeError: a fault\nrun `proctor --debug ...` for details\n"
     )
     assert "Traceback" in debugged.err
 

@@ -150,9 +150,9 @@ def test_rules_see_the_context(cli: Cli, place: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (("--adapter", "opencode"), 2, "no adapter is called `opencode`; say `--adapter acp` and, behind the prompt"),
+        (("--adapter", "opencode"), 2, "no adapter is called `opencode`; use `--adapter acp` and, after the prompt"),
         (("--adapter", "scriptd"), 2, "no adapter is called `scriptd`; did you mean `scripted`?"),
-        (("--adapter", "scripted"), 2, "adapter `scripted` needs its option `script`; say `--set script=...`"),
+        (("--adapter", "scripted"), 2, "adapter `scripted` needs its option `script`; use `--set script=...`"),
         (("--adapter", "scripted", "--set", "scrpt=x"), 2, "has no option `scrpt`; did you mean `script`?"),
         (("--adapter", "shell", "--set", "quiet=1"), 2, "no option `quiet`; it has `cwd`, `env`, `timeout_s`"),
         (("--adapter", "scripted", "--set", "script"), 2, "`--set script` is not KEY=VALUE"),

@@ -77,7 +77,7 @@ def test_a_budget_holds_where_its_when_does() -> None:
     [
         ("{name: a}", "counts one thing, this one gives none"),
         ("{name: a, max_cost_usd: 1, max_tool_calls: 1}", "gives `max_cost_usd` and `max_tool_calls`"),
-        ("{name: a, max_cost_usd: 1, window: week}", "is no window; say `session`, `day`, `month`, or a time"),
+        ("{name: a, max_cost_usd: 1, window: week}", "is not a window; use `session`, `day`, `month`, or a time"),
         ("{name: a, max_cost_usd: 1, window: 5s}", "too short"),
         ("{name: a, max_running: 1, window: day}", "no window of time"),
         ("{name: a, max_running: 1, reserve: 1}", "nothing to reserve"),

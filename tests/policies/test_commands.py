@@ -89,7 +89,7 @@ def test_what_a_wrapper_runs_is_a_part(line: str, expected: list[str]) -> None:
 def test_words_behind_a_redirection_are_the_commands(line: str, expected: list[str]) -> None:
     """As the shell takes them; a group has no words."""
     assert [" ".join(part.argv) for part in parse_line(line) if part.name != "redirect"] == expected
-    with pytest.raises(UnjudgeableLineError, match="`rm` stands behind a redirection"):
+    with pytest.raises(UnjudgeableLineError, match="`rm` follows a redirection"):
         parse_line("{ a; } > f rm")
 
 

@@ -28,13 +28,13 @@ NOT_YET = "Tool 'bash' may not be used yet."
                 ]
             },
             {"command": "rm -r old"},
-            r"`bash` was asked for, and `$.command` matches `\brm\b`",
+            r"`bash` was requested, and `$.command` matches `\brm\b`",
             INPUT,
         ),
         (
             {"tool_rules": [{"deny": [{"tool": "b*", "where": [{"any_of": [{"path": "$.n", "gt": 5, "lt": 9}]}]}]}]},
             {"n": 7},
-            "`bash` was asked for, and (`$.n` is more than `5` and is less than `9`)",
+            "`bash` was requested, and (`$.n` is more than `5` and is less than `9`)",
             INPUT,
         ),
         (
@@ -43,10 +43,10 @@ NOT_YET = "Tool 'bash' may not be used yet."
                 "tool_rules": [{"deny": ["push"]}],
             },
             {"command": "git push"},
-            "`bash` was asked for as `push`",
+            "`bash` was requested as `push`",
             INPUT,
         ),
-        ({"tool_rules": [{"deny": ["b*"]}]}, {}, "`bash` was asked for", NOT_HERE),
+        ({"tool_rules": [{"deny": ["b*"]}]}, {}, "`bash` was requested", NOT_HERE),
         (
             {"tool_rules": [{"allow": ["ls", {"tool": "bash", "where": [{"path": "$.n", "in": [1, 2]}]}]}]},
             {"n": 3},
@@ -57,7 +57,7 @@ NOT_YET = "Tool 'bash' may not be used yet."
         (
             {"rules": [{"type": "precondition", "tool": "bash", "requires": [{"user_said": "go"}]}]},
             {},
-            "`bash` was asked for without a user message that matches `go`",
+            "`bash` was requested without a user message that matches `go`",
             NOT_YET,
         ),
         (
@@ -71,7 +71,7 @@ NOT_YET = "Tool 'bash' may not be used yet."
                 ]
             },
             {},
-            "`bash` was asked for without a completed call of `a` or `b` for the same `$.n`",
+            "`bash` was requested without a completed call of `a` or `b` for the same `$.n`",
             NOT_YET,
         ),
         (
@@ -81,7 +81,7 @@ NOT_YET = "Tool 'bash' may not be used yet."
                 ]
             },
             {},
-            "`bash` was asked for, which requires: look",
+            "`bash` was requested, which requires: look",
             NOT_YET,
         ),
     ],

@@ -116,7 +116,7 @@ class Supervised(Twins):
         if step.reuse:  # an answer that comes after the other
             self._observe(granted, [])
             action = self._propose(call, told)
-            if action in ("allow", "warn"):  # what was asked for has come about meanwhile
+            if action in ("allow", "warn"):  # what was requested has come about meanwhile
                 self._follow(action, call, told, asked)
                 return
         self._refuse(call)

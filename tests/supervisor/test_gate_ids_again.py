@@ -80,7 +80,7 @@ def test_an_id_whose_call_runs_is_refused(again: ToolCall) -> None:
     other = "" if again is CALL else f" as `{again.name}` with another tool or input"
     assert (error.code, error.message) == (
         "call_id_reused",
-        f"call `c` was asked for again{other} while it runs",
+        f"call `c` was requested again{other} while it runs",
     )
     assert run.failed() == []
 
@@ -97,7 +97,7 @@ def test_an_id_whose_call_waits_is_refused(rules: list[Any]) -> None:
     assert run.answers() == [(2, False)]
     assert run.machine.open_call(CALL.id) is not None
     (error,) = [event for event in run.recorded if isinstance(event, ErrorOccurred)]
-    assert error.message == "call `c` was asked for again while it waits"
+    assert error.message == "call `c` was requested again while it waits"
 
 
 def test_an_id_whose_call_was_permitted_and_not_yet_answered_is_refused() -> None:

@@ -112,7 +112,7 @@ async def test_a_session_has_one_run_at_a_time_whoever_runs_it() -> None:
 
     assert len(adapter.ran) == 3
     assert len(refused) == 1
-    assert "session `s` has a run already that goes on" in refused[0]
+    assert "session `s` already has a run that is not over" in refused[0]
     assert len(await store.runs()) == 1
 
 

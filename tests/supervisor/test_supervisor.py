@@ -93,7 +93,7 @@ async def test_a_session_has_one_run_at_a_time(permissive: Policy) -> None:
     """Two runs would judge on half the session each."""
     async with Supervisor(MemoryStore()) as supervisor:
         handle = await supervisor.start(FakeAdapter([Pause()]), "go", policies=[permissive], session_id="s")
-        with pytest.raises(UsageError, match="goes on"):
+        with pytest.raises(UsageError, match="a run that is not over"):
             await supervisor.start(saying(1), "go", policies=[permissive], session_id="s")
         await handle.cancel()
         await handle.wait()

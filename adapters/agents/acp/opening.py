@@ -64,7 +64,7 @@ async def load_session(
     """Take up an earlier session. Raises ProviderError when the agent cannot, or does not know it."""
     if not can_load(greeting):
         raise ProviderError(
-            f"{connection.process.name} cannot take up a session; say continuation=`replay`",
+            f"{connection.process.name} cannot resume a session; use continuation=`replay`",
             details={"kind": "cannot_load"},
         )
     try:
@@ -74,7 +74,7 @@ async def load_session(
         if said is None:
             raise
         raise ProviderError(
-            f"{connection.process.name} does not take up session `{session_id}`: {said}",
+            f"{connection.process.name} does not resume session `{session_id}`: {said}",
             details={**error.details, "kind": "unknown_session"},
         ) from error
     return {**answer, "sessionId": session_id}

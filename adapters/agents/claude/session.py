@@ -143,7 +143,7 @@ class ClaudeSession:
         """Give up a client that says nothing any more though it lives: nobody would ever hear of its end."""
         await wire.output_ended.wait()
         await anyio.sleep(LINGER_S)
-        self._fail(self._error("closed its output and went on; it was ended"))
+        self._fail(self._error("closed its output and kept running; it was ended"))
 
     def _fail(self, error: ProviderError) -> None:
         if not self._ending:
@@ -194,7 +194,7 @@ class ClaudeSession:
                 while self._calls.turn_of(call_id, agent_id) is None:
                     await self._moved.wait()
         except TimeoutError:
-            message = f"the client asked about call `{call_id}` and told nothing of it in {ORDER_S:g} s"
+            message = f"the client asked about call `{call_id}` and did not report it within {ORDER_S:g} s"
             self._stream.post(ErrorOccurred(code="call_untold", message=message))
             raise
 

@@ -179,7 +179,7 @@ class CodexAdapter:
         known, self.ungated = self.ungated, await anyio.to_thread.run_sync(self._ways_round)
         if new := [why for why in self.ungated if why not in known]:
             raise ProviderError(
-                f"the settings of codex have changed: {'; '.join(new)}; start the run again to go on with them",
+                f"the settings of codex have changed: {'; '.join(new)}; start the run again to use them",
                 details={"kind": "settings_changed", "ungated": new},
             )
 

@@ -2,7 +2,7 @@
 
 With approvals on, the client takes an allowed command that its sandbox stops and runs it again without any
 sandbox, asking nobody. It does not where its permissions deny reading something: then nothing ever leaves the
-sandbox. So a run that is to be confined gets permissions of its own, equal to the sandbox that was asked for but
+sandbox. So a run that is to be confined gets permissions of its own, equal to the sandbox that was requested but
 for one file that nobody needs.
 
 Where a folder can be written to, the client keeps commands from a `.git` and the like in it; it makes empty ones
@@ -119,7 +119,7 @@ async def check_terms(
     Args:
         connection: the client.
         answer: what it answered when the thread was taken up.
-        sandbox: the sandbox that was asked for.
+        sandbox: the sandbox that was requested.
         held: nothing is to leave it.
         turned_on: features that are to be on though they act unasked.
     """

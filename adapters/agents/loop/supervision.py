@@ -38,7 +38,7 @@ class Supervised(LoopGate):
     def result(self) -> RunResult:
         """How the run ended. Raises UsageError while it goes on, and of a block that failed."""
         if self._result is None:
-            raise UsageError("there is no result: the block goes on, or it has failed")
+            raise UsageError("there is no result: the block is still running, or it has failed")
         return self._result
 
 

@@ -25,7 +25,7 @@ def asking(
     """The function, to be awaited, proposing each of its calls. See `LoopGate.tool`."""
     tool_name = name or getattr(function, "__name__", "")
     if not tool_name:
-        raise UsageError("the function has no name; say `gate.tool(name=...)`")
+        raise UsageError("the function has no name; use `gate.tool(name=...)`")
 
     @functools.wraps(function)
     async def proposed(*args: Any, **kwargs: Any) -> Any:

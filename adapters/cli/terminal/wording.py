@@ -39,7 +39,7 @@ def _help(error: click.ClickException) -> str:
     suggested = isinstance(error, click.NoSuchOption) and bool(error.possibilities)
     if ctx is None or suggested or not (missing or unknown):
         return ""
-    return f"; `{ctx.command_path} --help` says what there is"
+    return f"; `{ctx.command_path} --help` shows what there is"
 
 
 def _name(parameter: click.Parameter) -> str:

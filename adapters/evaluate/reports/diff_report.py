@@ -24,7 +24,7 @@ _encoder = msgspec.json.Encoder()
 
 
 class DiffTally:
-    """Sums up changes as they come; `changed` keeps at most `keep` sessions that are judged otherwise."""
+    """Sums up changes as they come; `changed` keeps at most `keep` sessions that are judged differently."""
 
     def __init__(self, keep: int = 1000) -> None:
         self.sessions = 0
@@ -52,7 +52,7 @@ def diff_json_line(change: SessionChange) -> str:
 
 
 def diff_table(tally: DiffTally, *, calls_shown: int = 40) -> RenderableType:
-    """The calls judged otherwise, at most `calls_shown`, and the sums."""
+    """The calls judged differently, at most `calls_shown`, and the sums."""
     return Group(*_parts(tally, calls_shown))
 
 
@@ -67,7 +67,7 @@ def _parts(tally: DiffTally, shown: int) -> Iterator[RenderableType]:
         if tally.calls[change]:
             yield Text(f"{label}: {tally.calls[change]:,}", style)
     yield Text(
-        f"sessions: {tally.sessions:,}, judged otherwise {tally.differing:,}, "
+        f"sessions: {tally.sessions:,}, judged differently {tally.differing:,}, "
         f"now failing {tally.now_failing:,}, now passing {tally.now_passing:,}",
         "bold",
     )

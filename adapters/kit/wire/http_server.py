@@ -44,7 +44,7 @@ def listening(address: str, *, why: str, anywhere: bool = False) -> socket.socke
         family = socket.AF_INET6 if ip_address(host).version == 6 else socket.AF_INET
         is_local, number = ip_address(host).is_loopback, int(port)
     except ValueError:
-        raise UsageError(f"`{address}` is not an address; say HOST:PORT, such as 127.0.0.1:8765") from None
+        raise UsageError(f"`{address}` is not an address; use HOST:PORT, such as 127.0.0.1:8765") from None
     if not is_local and not anywhere:
         raise UsageError(f"`{address}` is not on loopback; {why}")
     listener = socket.socket(family, socket.SOCK_STREAM)

@@ -57,7 +57,7 @@ def read(lines: TraceLines) -> Iterator[TraceSession]:
             for span in spans_in(document):
                 traces.setdefault(span.trace_id, []).append(span)
         except (ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
-            why = str(error)[:200] if isinstance(error, SpanError) else "it is laid out otherwise"
+            why = str(error)[:200] if isinstance(error, SpanError) else "its layout is a different one"
             raise lines.fail(f"not an OpenTelemetry span: {why}; `--format` names other formats") from None
     conversations: dict[str, list[Span]] = {}
     for trace_id, spans in traces.items():
@@ -95,7 +95,7 @@ class _Reader:
     """Turns the spans of one session, given by their start, into what happened when.
 
     A call with a span of its own ran. One that only a message asks for ran if a later message brings its
-    result; otherwise it was asked for and never ran. Every request repeats the messages before it, so each
+    result; otherwise it was requested and never ran. Every request repeats the messages before it, so each
     is told once.
     """
 

@@ -110,7 +110,7 @@ OPERATIONS = (
         ApprovalList,
         query=ApprovalQuery,
     ),
-    Operation("GET", _ONE, "approval", "One approval as it stands.", _approval, ApprovalView),
+    Operation("GET", _ONE, "approval", "One approval, with its current state.", _approval, ApprovalView),
     Operation(
         "POST",
         f"{_ONE}/answer",

@@ -165,7 +165,7 @@ OPERATIONS = (
         "GET",
         "/api/changes",
         "changes",
-        "Tells `changed` whenever something was stored: what is shown is to be asked for again.",
+        "Sends `changed` whenever something was stored: reload what is shown.",
         _changes,
         Stream,
         media="text/event-stream",

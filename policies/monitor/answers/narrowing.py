@@ -16,7 +16,7 @@ def narrow(on: SessionState, tools: Sequence[str]) -> list[str]:
     if not isinstance(tools, Iterable):
         raise ValueError(wrong_type("a list of tools", tools))
     if isinstance(tools, str):
-        raise ValueError(f"expected a list of tools, got the text `{tools[:80]}`; say `[{tools[:80]!r}]`")
+        raise ValueError(f"expected a list of tools, got the text `{tools[:80]}`; use `[{tools[:80]!r}]`")
     session = on.session
     shut = any(e.action in ("deny", "cancel") for e, _ in on.program.budgets.refusing(session.budgets))
     if shut or on.program.limits.closed(session.limits, session.meter):

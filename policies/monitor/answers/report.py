@@ -18,7 +18,7 @@ class RuleReport(msgspec.Struct, frozen=True, kw_only=True):
     """One rule at the end.
 
     Attributes:
-        status: `held`, `violated`, `not_exercised` (no call it restricts was asked for) or `pending` (something is
+        status: `held`, `violated`, `not_exercised` (no call it restricts was requested) or `pending` (something is
             still owed).
         kind: The rule's type, or `net`.
         policy: The member of the stack that it came from.

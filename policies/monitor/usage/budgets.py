@@ -100,7 +100,7 @@ class BudgetJudge:
                     entry,
                     Finding(
                         expected="a price for every model, so that the budget can be kept",
-                        actual=f"no price is known for {', '.join(models)}",
+                        actual=f"there is no price for {', '.join(models)}",
                         details={"budget": entry.id, "unpriced": list(models)},
                         suggestion="give its price under `prices`",
                     ),

@@ -233,7 +233,7 @@ class LimitJudge:
             models = ", ".join(unpriced.unpriced)
             return Finding(
                 expected=f"a price for every model, so that {figure(entry.limit.max)} USD can be enforced",
-                actual=f"no price is known for {models}",
+                actual=f"there is no price for {models}",
                 details={"limit": entry.name, "max": entry.limit.max, "unpriced": list(unpriced.unpriced)},
                 suggestion="give its price under `prices`",
             )

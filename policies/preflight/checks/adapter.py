@@ -30,7 +30,7 @@ def _required(policy: Policy, gate: str) -> Iterator[PreflightFinding]:
                 (member.name, ""),
                 f"`enforcement: required`, but the adapter holds {_held(gate)} before they run",
                 witness=(f"gate: {gate}",),
-                suggestion="use an adapter that gates every call, or say `enforcement: best_effort`",
+                suggestion="use an adapter that gates every call, or use `enforcement: best_effort`",
             )
 
 
@@ -45,7 +45,7 @@ def _only_observed(clauses: Iterable[Clause], capabilities: Capabilities) -> Ite
         if clause.action != "warn" and not _compiled(clause, capabilities.compiles):
             found.setdefault((clause.policy, clause.refuses), []).append(clause.id)
     for (policy, refuses), ids in found.items():
-        effect = "end the run once they see it" if refuses else "only signal: the run goes on"
+        effect = "end the run once they see it" if refuses else "only signal: the run continues"
         yield finding(
             "only_observed",
             (policy, ""),

@@ -23,14 +23,14 @@ AHEAD = ("max_tool_calls", "max_turns")
 """Limits that are judged before the call that would exceed them."""
 EFFECTS = {
     "warn": "is reported",
-    "request_approval": "has a person asked about every later call",
+    "request_approval": "asks a person about every later call",
     "deny": "has every later call refused",
     "cancel": "ends the run",
 }
 """What comes of a limit, by its action."""
 BUDGET_EFFECTS = {
-    "warn": "is reported, and runs go on",
-    "request_approval": "has a person asked about every later call; no run starts",
+    "warn": "is reported, and runs continue",
+    "request_approval": "asks a person about every later call; no run starts",
     "deny": "has every later call refused; no run starts",
     "cancel": "ends the runs that draw on it; no run starts",
 }
@@ -106,9 +106,9 @@ def _unpriced(
         yield finding(
             "unpriced",
             about,
-            "`unpriced: reject`, and no price is known" + (f" for `{model}`" if model else ""),
+            "`unpriced: reject`, and there is no price" + (f" for `{model}`" if model else ""),
             witness=(model,) if model else (),
-            suggestion="add the model to `prices`, or say `unpriced: warn`",
+            suggestion="add the model to `prices`, or use `unpriced: warn`",
         )
 
 

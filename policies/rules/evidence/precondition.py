@@ -148,7 +148,7 @@ class PreconditionMachine(Machine):
                 lacks = f", which requires: {wanted}" if requirement.description else f" without {wanted}"
                 return Finding(
                     expected=f"{wanted} before `{call.name}`",
-                    actual=f"`{call.name}` was asked for{lacks}",
+                    actual=f"`{call.name}` was requested{lacks}",
                     details={"requires": wanted, **self._missed(requirement, state, call)},
                     suggestion=f"first: {wanted}",
                     cause="step",

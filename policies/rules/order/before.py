@@ -145,7 +145,7 @@ class BeforeMachine(Machine):
         how = "called" if self.on_start else "completed"
         return Finding(
             expected=f"{names} before `{call.name}`",
-            actual=f"`{call.name}` was asked for, but {names} never {how}",
+            actual=f"`{call.name}` was requested, but {names} never {how}",
             details={"first": list(self.slots[0].names)},
             suggestion=f"call {names} before `{call.name}`",
             cause="step",

@@ -140,7 +140,7 @@ class NeverAfterMachine(Machine):
         trigger = listed(self.slots[0].names)
         return Finding(
             expected=f"no {listed(self.slots[1].names)} after {trigger}",
-            actual=f"`{call.name}` was asked for after {trigger}",
+            actual=f"`{call.name}` was requested after {trigger}",
             details={"trigger": list(self.slots[0].names)},
             suggestion=f"call `{call.name}` before {trigger}, or not at all",
         )

@@ -65,7 +65,7 @@ def request_for(
 
 
 def requested(request: ApprovalRequest) -> ToolApprovalRequested:
-    """The record that an approval was asked for."""
+    """The record that an approval was requested."""
     return ToolApprovalRequested(
         **_about(request),
         held=request.held,

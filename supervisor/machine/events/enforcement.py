@@ -66,7 +66,7 @@ def violated(violation: Violation, *, escalated: bool = False) -> PolicyViolated
 
 
 def requested(call: ToolCall) -> ToolCallRequested:
-    """The record that a call was asked for."""
+    """The record that a call was requested."""
     return ToolCallRequested(**_described(call))
 
 

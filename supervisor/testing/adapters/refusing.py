@@ -1,4 +1,4 @@
-"""What every Adapter must do with a call that may not run, or not as it was asked for."""
+"""What every Adapter must do with a call that may not run, or not as it was requested."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class RefusingChecks(AdapterChecks):
         assert ends_once(done)
 
     async def test_an_input_of_the_gates_own_is_what_runs_or_nothing_does(self) -> None:
-        """The call never runs as it was asked for."""
+        """The call never runs as it was requested."""
         agent = self._asking("original")
         if agent is None or not self.acts:
             return

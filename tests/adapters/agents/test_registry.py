@@ -47,7 +47,7 @@ def test_an_option_it_does_not_take_is_an_error() -> None:
         ("shell", {"cwd": 3}, "option `cwd` of adapter `shell` is text or a path, not `3`"),
         ("scripted", {"script": "x.yaml", "gated": "maybe"}, "is true or false, not `maybe`"),
         ("claude", {"model": ["a"]}, 'option `model` of adapter `claude` is text, not `\\["a"\\]`'),
-        ("scripted", {}, "adapter `scripted` needs its option `script`; say `--set script=...`"),
+        ("scripted", {}, "adapter `scripted` needs its option `script`; use `--set script=...`"),
     ],
 )
 def test_an_option_of_the_wrong_kind_is_an_error(name: str, options: dict[str, Any], said: str) -> None:

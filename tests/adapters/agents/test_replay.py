@@ -139,7 +139,7 @@ async def test_a_call_denied_in_the_recording_and_allowed_now_has_failed() -> No
 
 @pytest.mark.anyio
 async def test_a_call_that_started_with_another_input_is_reported() -> None:
-    """What really ran is not what was asked for: the supervisor judges it again."""
+    """What really ran is not what was requested: the supervisor judges it again."""
     events = [
         ToolCallRequested(tool_call_id="a", tool_name="x", tool_input={"n": 1}),
         ToolCallStarted(tool_call_id="a", tool_name="x", tool_input={"n": 2}),

@@ -63,7 +63,7 @@ def test_what_is_judged_at_the_end_is_compared_too(make_session: MakeSession, po
 
 @pytest.fixture
 def changes(make_session: MakeSession, policy: Compile) -> list[SessionChange]:
-    """Two sessions, one of which is judged otherwise in two calls."""
+    """Two sessions, one of which is judged differently in two calls."""
     sessions = [make_session("read", id="calm"), make_session("bash", "mail", id="wild")]
     return list(compare_sessions(policy(block("mail")), policy(block("bash")), sessions))
 
@@ -80,7 +80,7 @@ def test_what_changed_reads_at_80_columns(changes: list[SessionChange]) -> None:
     assert text.startswith("wild\n")
     assert "  newly refused   bash()\n    was allow; would be deny: no-bash\n" in text
     assert "  newly allowed   mail()\n    was deny: no-mail; would be allow\n" in text
-    assert "sessions: 2, judged otherwise 1, now failing 0, now passing 0" in text
+    assert "sessions: 2, judged differently 1, now failing 0, now passing 0" in text
     assert "\x1b" not in text
     assert max(map(len, text.splitlines())) <= 80
 

@@ -92,7 +92,7 @@ def test_bad_input_is_one_error_that_names_file_and_line(tmp_path: Path, content
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"\n\nhello\n", "trace.jsonl:3: not JSON; say which it is"),
+        (b"\n\nhello\n", "trace.jsonl:3: not JSON; name it with"),
         (b'\n{\n\n"a":\n "\xff"}', "trace.jsonl:5: not valid UTF-8"),
         (b"\n\n{\n\n x}", "trace.jsonl:5: not JSON: "),
         (b'\n{"spans":\n []}\n\n{"b":\n 2}', "trace.jsonl:5: not an OpenTelemetry span: "),

@@ -254,7 +254,7 @@ def test_usage_of_the_whole_agent_counts_only_where_responses_state_none(
             {"resourceSpans": [{"scopeSpans": [{"spans": [{"name": "x"}]}]}]},
             "not an OpenTelemetry span: it has no id",
         ),
-        ({"resourceSpans": 3}, "it is laid out otherwise; `--format` names other formats"),
+        ({"resourceSpans": 3}, "its layout is a different one; `--format` names other formats"),
         (b"3", "neither an object nor a list"),
         ({**ROOT, "startTimeUnixNano": "soon"}, "not an OpenTelemetry span: `soon` is no time"),
         ({**ROOT, "attributes": {}}, "no GenAI spans"),

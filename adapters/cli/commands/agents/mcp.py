@@ -23,7 +23,7 @@ _LIBRARIES = ("mcp", "starlette", "uvicorn")
 @click.option("--server", metavar="NAME", help="Judge the tools as mcp__NAME__tool, as agents call them.")
 @click.option("--url", metavar="URL", help="A server reached over streamable HTTP, instead of COMMAND.")
 @click.option("--listen", metavar="HOST:PORT", help="Take agents over streamable HTTP on loopback, not on stdio.")
-@click.option("--trust-annotations", is_flag=True, help="Believe what the server says of its tools.")
+@click.option("--trust-annotations", is_flag=True, help="Trust what the server says about its tools.")
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
 @json_option
 def mcp(
@@ -43,7 +43,7 @@ def mcp(
     what there is to say to people, or with --json to programs, is on standard error.
     """
     if bool(command) == bool(url):
-        raise click.UsageError("say either `-- COMMAND...` or `--url URL`")
+        raise click.UsageError("use either `-- COMMAND...` or `--url URL`")
     from ...inputs import check_standard_input, read_context, read_policies
     from ...places import opened
 
@@ -92,7 +92,7 @@ def _upstream(command: tuple[str, ...], url: str | None) -> Upstream:
     from proctor.adapters.mcp_proxy.upstream import CommandUpstream, UrlUpstream
 
     if url and not url.startswith(("http://", "https://")):
-        raise click.UsageError(f"`--url {url}` is not an address; say http://HOST/PATH or https://HOST/PATH")
+        raise click.UsageError(f"`--url {url}` is not an address; use http://HOST/PATH or https://HOST/PATH")
     return UrlUpstream(url) if url else CommandUpstream(command)
 
 

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     default="auto",
     help="How: by the agent's own resume, by replaying the transcript, or what fits.",
 )
-@click.option("--no-prompt", is_flag=True, help="Ask nobody here for approvals; `proctor approve` still answers.")
+@click.option("--no-prompt", is_flag=True, help="Do not ask for approvals here; `proctor approve` still answers.")
 @click.option("--otel", is_flag=True, help="Send spans and metrics by OTLP; OTEL_EXPORTER_OTLP_ENDPOINT says where.")
 @context_option
 @store_option

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 @click.option(
     "--limit", type=click.IntRange(min=1), default=100, show_default=True, metavar="N", help="At most so many."
 )
-@click.option("--watch", "-w", is_flag=True, help="Go on: what comes, and what becomes of it, until Ctrl-C.")
+@click.option("--watch", "-w", is_flag=True, help="Follow new requests and their answers, until Ctrl-C.")
 @store_option
 @json_option
 def approvals(limit: int, watch: bool, store: str | None, as_json: bool) -> None:

@@ -67,7 +67,9 @@ def kill(
     if lift:
         return _lifted(scope if named else {"everything": True}, run, no_new_starts, reason or "", store, as_json)
     if named != 1:
-        raise click.UsageError("say what to end with one of `--run`, `--session`, `--tenant`, `--label` and `--all`")
+        raise click.UsageError(
+            "choose what to end with one of `--run`, `--session`, `--tenant`, `--label` and `--all`"
+        )
 
     async def killed(switch: KillSwitch) -> list[KillOutcome]:
         if session:
@@ -92,7 +94,9 @@ def _lifted(
     if run or no_new_starts:
         raise click.UsageError("`--lift` lets runs start again; it goes with neither `--run` nor `--no-new-starts`")
     if sum(bool(value) for value in scope.values()) != 1:
-        raise click.UsageError("say what may start again with one of `--session`, `--tenant`, `--label` and `--all`")
+        raise click.UsageError(
+            "choose what may start again with one of `--session`, `--tenant`, `--label` and `--all`"
+        )
     lifted = _with_switch(lambda switch: switch.lift(by=getpass.getuser(), reason=reason, **scope), store)
     for block in lifted:
         if as_json:

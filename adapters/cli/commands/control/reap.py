@@ -55,4 +55,4 @@ def reap(age: timedelta | None, store: str | None, as_json: bool) -> None:
         else:
             say(f"{info.run_id}: withdrawn; created {info.created_at:%Y-%m-%d %H:%M} UTC and never started")
     if not lost and not created and not as_json:
-        note("nothing to end: every run that goes on has its supervisor")
+        note("nothing to end: every run that is not over has its supervisor")

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
 @click.option("--mermaid", "as_mermaid", is_flag=True, help="Mermaid text. [default]")
 @click.option("--svg", "as_svg", is_flag=True, help="An SVG drawing.")
-@click.option("--trace", metavar="FILE", help="Mark where the session recorded in this file stands.")
+@click.option("--trace", metavar="FILE", help="Mark the state that the session in this file has reached.")
 @format_option
 @context_option
 @output_option

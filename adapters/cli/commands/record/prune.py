@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 @click.command()
 @click.option("--older-than", type=Age(), required=True, metavar="AGE", help="Nothing stored for so long: 90d, 12h.")
 @click.option("--keep-violations", is_flag=True, help="Keep sessions in which a rule was broken.")
-@click.option("--dry-run", is_flag=True, help="Only say what would be removed.")
+@click.option("--dry-run", is_flag=True, help="Only list what would be removed.")
 @click.option("--by", metavar="WHO", help="Who removes them. [default: your login name]")
 @store_option
 @json_option

@@ -63,7 +63,7 @@ def explain(
         else:
             _show(item)
     if not shown:
-        note("nothing was refused" if told else "no call was asked for and no rule was broken")
+        note("nothing was refused" if told else "no call was requested and no rule was broken")
     if seq is None and not as_json:
         _show_end(events[-1])
 
@@ -97,7 +97,7 @@ def _compiled(was: Recorded) -> CompiledPolicy:
     if not was.policies:
         raise click.UsageError("no policy is stored with it; name the files with `--policy`")
     for name in was.untold:
-        note(f"policy `{name}`: what its checks in Python said cannot be told again")
+        note(f"policy `{name}`: what its checks in Python found cannot be shown again")
     return was.compiled()
 
 

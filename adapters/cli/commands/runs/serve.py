@@ -41,7 +41,7 @@ DEFAULT = "127.0.0.1:8700"
     "origins",
     multiple=True,
     metavar="URL",
-    help="Another address that people reach this by, as behind a proxy: https://ops.example.",
+    help="Another address of this server, as behind a proxy: https://ops.example.",
 )
 @click.option("--tokens", metavar="FILE", help="Who may see, answer and stop: names, tokens, roles, in YAML.")
 @click.option("--webhook", metavar="URL", help="Send events there, signed with the secret in PROCTOR_WEBHOOK_SECRET.")
@@ -50,7 +50,7 @@ DEFAULT = "127.0.0.1:8700"
     "types",
     multiple=True,
     metavar="TYPE",
-    help="Send events of this type. [default: approvals asked for, violations, ends of runs]",
+    help="Send events of this type. [default: approvals requested, violations, ends of runs]",
 )
 @store_option
 @json_option
@@ -82,7 +82,7 @@ def serve(
     known, made = _tokens(tokens)
     target = _target(webhook, types)
     listener = listening(
-        listen, why="whoever can connect could try; say `--anywhere` if you mean it", anywhere=anywhere
+        listen, why="whoever can connect could try; use `--anywhere` if you mean it", anywhere=anywhere
     )
     try:
         url = f"{url_of(listener)}/"
@@ -184,7 +184,7 @@ def _check_origin(origin: str) -> None:
         or parts.query
         or parts.fragment
     ):
-        raise click.UsageError(f"`--origin {origin}` is not an origin; say https://HOST or http://HOST:PORT")
+        raise click.UsageError(f"`--origin {origin}` is not an origin; use https://HOST or http://HOST:PORT")
 
 
 def _check_installed() -> None:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.option("--follow", "-f", is_flag=True, help="Go on as events come, until Ctrl-C.")
+@click.option("--follow", "-f", is_flag=True, help="Follow new events, until Ctrl-C.")
 @click.option("--run", metavar="RUN", help="Of this run only; following ends with it.")
 @click.option(
     "-n",
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     default=20,
     show_default=True,
     metavar="N",
-    help="So many from before.",
+    help="How many earlier events to show.",
 )
 @store_option
 @json_option

@@ -40,7 +40,7 @@ SHOWN = 20
     default=SHOWN,
     show_default=True,
     metavar="N",
-    help="Show at most so many failures in full.",
+    help="Show at most this many failures in full.",
 )
 @fail_on_option
 @output_option

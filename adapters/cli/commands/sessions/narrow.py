@@ -47,7 +47,7 @@ def narrow(
     check_standard_input(*policies, trace)
     given = None if tools is None else [tool.strip() for tool in tools.split(",") if tool.strip()]
     if given == []:
-        raise click.UsageError("`--tools` names no tool; say for example `--tools bash,read`")
+        raise click.UsageError("`--tools` names no tool; for example `--tools bash,read`")
     compiled, about = read_compiled(policies), read_context(context)
     for session in read_sessions([trace], format=format, stdin=sys.stdin.buffer):
         asked = _offered(session.events) if given is None else given

@@ -54,7 +54,7 @@ class Address:
             given = conninfo_to_dict(url)
             self._conninfo = make_conninfo(url, **{name: n for name, n in _DEFAULTS.items() if name not in given})
         except psycopg.Error:  # its words repeat the URL, with the password in it
-            raise UsageError("the store's URL cannot be read; say `postgresql://USER@HOST/DATABASE`") from None
+            raise UsageError("the store's URL cannot be read; use `postgresql://USER@HOST/DATABASE`") from None
         self.schema = schema
         self.name = _shown(given)
 

@@ -83,7 +83,7 @@ async def test_a_session_the_agent_does_not_know_is_an_error(scripts: Any) -> No
     error = await refused(adapter, resume="gone")
 
     assert error.details["kind"] == "unknown_session"
-    assert str(error) == "`scripted` does not take up session `gone`: Internal error: No such session"
+    assert str(error) == "`scripted` does not resume session `gone`: Internal error: No such session"
 
 
 async def test_an_agent_that_takes_up_no_sessions_is_not_asked_to(scripts: Any) -> None:

@@ -63,7 +63,7 @@ def test_two_supervisors_on_one_store_each_act_on_their_own_questions(house: Hou
     api.say(api.reply(api.bash("touch two.txt")))
     two, other = house.supervisor("s2", "r2"), house.orchestrator("other")
 
-    assert "has a run already that goes on" in refused["refused"]
+    assert "already has a run that is not over" in refused["refused"]
     assert other.said() == first
     assert house.asked("s2").approval_id != first["id"]
 

@@ -153,7 +153,7 @@ async def test_text_can_be_reported_as_it_is_written(api: Any, worker: Making) -
 
 
 async def test_a_model_is_offered_what_could_be_called(api: Any, worker: Making) -> None:
-    """Only if that was asked for."""
+    """Only if that was requested."""
     api.script = [api.text("done")]
     for narrow in (False, True):
         await run_once(OpenAIAgentsAdapter(worker(), narrow=narrow), "go", policy=NO_RM)

@@ -113,7 +113,7 @@ async def test_text_can_be_reported_as_it_is_written(tmp_path: Path) -> None:
 
 
 async def test_a_model_is_offered_what_could_be_called(tmp_path: Path, kit: Any) -> None:
-    """Only if that was asked for."""
+    """Only if that was requested."""
     offered: list[list[str]] = []
 
     def respond(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
