@@ -1,0 +1,279 @@
+"""The writer of a record by itself: what it asks of the store again, when, and what it owes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+import trio
+import trio.testing
+
+from proctor.policies import Event, compile_policy, merge_policies, parse_policies
+from proctor.policies.stream.calls import RunContext
+from proctor.policies.stream.events import MessageReceived, RunCompleted
+from proctor.supervisor import MemoryStore, StoreError
+from proctor.supervisor.machine.boundary import inputs
+from proctor.supervisor.machine.machine import RunMachine
+from proctor.supervisor.machine.run_state import Identity
+from proctor.supervisor.run.journal import ANSWER_S, ROOM, ROOM_BYTES, Journal
+
+pytestmark = pytest.mark.trio
+FULL = StoreError("the disk is full", kind="unwritable")
+
+
+class Told(MemoryStore):
+    """A store that does with each append what it is told next: fails, stays silent, or stores it."""
+
+    def __init__(self, *does: Exception | str) -> None:
+        super().__init__()
+        self.does = [*does]
+        self.asked: list[tuple[float, list[str]]] = []
+        self.refuses: Any = ()
+
+    async def append(self, events: Sequence[Event], **owned: Any) -> list[Event]:
+        """Note when it was asked, and for what."""
+        self.asked.append((round(trio.current_time(), 3), [event.type for event in events]))
+        does = self.does.pop(0) if self.does else "stores"
+        if isinstance(does, Exception):
+            raise does
+        if does == "is silent":
+            await trio.sleep_forever()
+        if any(isinstance(event, self.refuses) for event in events):
+            raise StoreError("no such record", kind="bad_record")
+        stored = await super().append(events, **owned)
+        if does == "stores and is silent":
+            await trio.sleep_forever()
+        return stored
+
+
+class Written:
+    """A journal over such a store, with what it told of."""
+
+    def __init__(self, store: Told) -> None:
+        (policy,) = parse_policies({"version": 1, "name": "p", "limits": {"max_turns": 99}})
+        judge = compile_policy(merge_policies([policy])).monitor(RunContext())
+        self.machine = RunMachine(Identity(run_id="r", session_id="s", provider="x"), judge)
+        self.machine.handle(inputs.Begin(now_ms=1, prompt="go"))
+        self.stored: list[int] = []
+        self.failures: list[str] = []
+        self.published: list[tuple[list[str], int]] = []
+        self.journal = Journal(
+            store,
+            self.machine,
+            stored=self.stored.append,
+            failed=lambda error: self.failures.append(str(error)),
+            publish=lambda events, size: self.published.append(([event.type for event in events], size)),
+        )
+
+    def says(self, *events: Event) -> None:
+        """The provider reports."""
+        for event in events:
+            self.machine.handle(inputs.Reported(now_ms=2, event=event))
+
+    def ends(self) -> None:
+        """The provider has completed and gone."""
+        self.says(RunCompleted(output="done"))
+        self.machine.handle(inputs.AdapterEnded(now_ms=3))
+
+    def types(self) -> list[str]:
+        """What was handed over."""
+        return [type for types, _ in self.published for type in types]
+
+
+BEGUN = ["session_created", "run_started", "message_sent"]
+
+
+async def test_what_is_stored_is_told_once_with_its_size() -> None:
+    """And nothing is owed."""
+    run = Written(Told())
+    size = run.machine.unwritten_bytes
+    await run.journal.flush()
+    run.says(MessageReceived(content="hello"))
+    await run.journal.flush()
+
+    assert run.stored == [3, 4]
+    assert run.published[0] == (BEGUN, size)
+    assert run.types() == [*BEGUN, "message_received"]
+    assert (run.journal.idle, run.journal.failure, run.journal.owes, run.failures) == (True, None, False, [])
+
+
+async def test_a_failed_append_is_told_and_owed() -> None:
+    """It is never idle again: nobody writes on as if nothing were lacking."""
+    run = Written(Told(FULL))
+    await run.journal.flush()
+
+    assert (run.journal.idle, run.journal.failure, run.journal.owes) == (False, FULL, True)
+    assert (run.failures, run.stored, run.published) == (["the disk is full"], [], [])
+
+
+@pytest.mark.parametrize("failures", [0, 1, 8])
+async def test_a_run_that_is_over_asks_again_ever_more_rarely(
+    failures: int, autojump_clock: trio.testing.MockClock
+) -> None:
+    """After one second, then twice as long, and no more rarely than every thirty."""
+    store = Told(*[FULL] * (failures + 1))
+    run = Written(store)
+    await run.journal.flush()
+    began = trio.current_time()
+    await run.journal.settle()
+    times = [at - began for at, _ in store.asked[1:]]
+
+    waited = [1, 2, 4, 8, 16, 30, 30, 30, 30][: failures + 1]
+    assert times == [sum(waited[: n + 1]) for n in range(failures + 1)]
+    assert (run.journal.owes, run.types()) == (False, BEGUN)
+
+
+@pytest.mark.parametrize("kind", ["closed", "bad_record", "fenced", "run_over", "gone", "truncated", "forked"])
+async def test_a_store_that_never_will_is_asked_no_more(kind: str, autojump_clock: trio.testing.MockClock) -> None:
+    """The record stays as it is, and is still owed."""
+    store = Told(FULL, FULL, StoreError("never", kind=kind))
+    run = Written(store)
+    await run.journal.flush()
+    await run.journal.settle()
+
+    assert len(store.asked) == 3
+    assert run.journal.owes
+
+
+async def test_a_store_that_stored_and_did_not_say_so_is_not_given_it_twice(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """What it has already is read back and handed over."""
+    store = Told("stores and is silent")
+    run = Written(store)
+    async with trio.open_nursery() as tasks:
+        with trio.move_on_after(1):
+            await run.journal.flush()
+        tasks.cancel_scope.cancel()
+    assert run.journal.owes
+    await run.journal.settle()
+
+    assert len(store.asked) == 1
+    assert run.types() == BEGUN
+    assert [event.type async for event in store.read("s")] == BEGUN
+
+
+async def test_a_silent_store_has_failed_until_it_answers(autojump_clock: trio.testing.MockClock) -> None:
+    """Whoever waits goes on after the time given, with the error; nothing is asked a second time meanwhile."""
+    store = Told("is silent")
+    run = Written(store)
+    async with trio.open_nursery() as tasks:
+        tasks.start_soon(run.journal.flush)
+        await trio.testing.wait_all_tasks_blocked()
+        began = trio.current_time()
+        error = await run.journal.drained(2)
+        took = trio.current_time() - began
+        owes = run.journal.owes
+        with pytest.raises(StoreError, match="has not answered for 5 seconds"):
+            await run.journal.retry()
+        retried = trio.current_time() - began - took
+        tasks.cancel_scope.cancel()
+
+    assert str(error) == "the store has not answered for 2 seconds"
+    assert (took, retried, owes) == (2, ANSWER_S, False)
+    assert len(store.asked) == 1
+
+
+async def test_a_retry_stores_what_is_lacking_with_the_end_last_as_one_unit() -> None:
+    """And says that nothing was refused."""
+    store = Told(FULL)
+    run = Written(store)
+    await run.journal.flush()
+    run.ends()
+
+    assert await run.journal.retry() is None
+    assert [types for _, types in store.asked] == [BEGUN, [*BEGUN, "run_completed"]]
+    assert run.types() == [*BEGUN, "run_completed"]
+    assert not run.journal.owes
+
+
+async def test_where_a_record_is_refused_each_is_stored_by_itself_but_the_end() -> None:
+    """The first refusal is what is told."""
+    store = Told(FULL)
+    store.refuses = MessageReceived
+    run = Written(store)
+    run.says(MessageReceived(content="unwritable"))
+    await run.journal.flush()
+    run.ends()
+    refused = await run.journal.retry()
+
+    assert str(refused) == "no such record"
+    assert run.types() == BEGUN
+    assert [types for _, types in store.asked[2:]] == [[type] for type in (*BEGUN, "message_received")]
+
+
+async def test_a_retry_of_a_failing_store_raises_what_it_raises() -> None:
+    """An error that is not about a record is the store's own."""
+    run = Written(Told(FULL, StoreError("still full", kind="unwritable")))
+    await run.journal.flush()
+    run.ends()
+
+    with pytest.raises(StoreError, match="still full"):
+        await run.journal.retry()
+    assert run.journal.owes
+
+
+async def test_a_retry_of_a_silent_store_ends(autojump_clock: trio.testing.MockClock) -> None:
+    """It has five seconds."""
+    run = Written(Told(FULL, "is silent"))
+    await run.journal.flush()
+    run.ends()
+    began = trio.current_time()
+
+    with pytest.raises(StoreError, match="has not answered for 5 seconds"):
+        await run.journal.retry()
+    assert trio.current_time() - began == ANSWER_S
+
+
+@pytest.mark.parametrize(("count", "size"), [(ROOM - 3, 1), (1, ROOM_BYTES)])
+async def test_a_provider_waits_while_so_much_is_unwritten(
+    count: int, size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So many events, or so many bytes, until they are stored; one less is no reason."""
+    run = Written(Told())
+    monkeypatch.setattr("proctor.supervisor.machine.run_state.MOST_BYTES", 2 * ROOM_BYTES)
+    said = MessageReceived(content="x" * size)
+    run.says(*[said] * (count - 1))
+    await run.journal.room()
+    run.says(said)
+    went_on = False
+
+    async def wait() -> None:
+        nonlocal went_on
+        await run.journal.room()
+        went_on = True
+
+    async with trio.open_nursery() as tasks:
+        tasks.start_soon(wait)
+        await trio.testing.wait_all_tasks_blocked()
+        waited = not went_on
+        await run.journal.flush()
+
+    assert (waited, went_on) == (True, True)
+
+
+async def test_what_is_being_written_counts_as_waiting(autojump_clock: trio.testing.MockClock) -> None:
+    """A store that is slow with much holds the provider as well."""
+    run = Written(Told("is silent"))
+    async with trio.open_nursery() as tasks:
+        run.machine._state.outbox.unwritten_bytes = ROOM_BYTES
+        tasks.start_soon(run.journal.flush)
+        await trio.testing.wait_all_tasks_blocked()
+        crowded = (run.machine.unwritten_bytes, run.journal.crowded)
+        tasks.cancel_scope.cancel()
+
+    assert crowded == (0, True)
+
+
+async def test_whoever_waits_goes_on_when_nothing_more_is_written() -> None:
+    """The error is what is known of the record from then on."""
+    run = Written(Told())
+    run.journal.idle = False
+    error = StoreError("given up")
+    async with trio.open_nursery() as tasks:
+        tasks.start_soon(run.journal.drained)
+        await trio.testing.wait_all_tasks_blocked()
+        run.journal.give_up(error)
+
+    assert run.journal.failure is error

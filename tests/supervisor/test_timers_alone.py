@@ -1,0 +1,78 @@
+"""Alarms by themselves: each rings once, at its time, however often and in whatever order they are set."""
+
+from __future__ import annotations
+
+import pytest
+import trio
+import trio.testing
+
+from proctor.supervisor.run.clock import Clock
+from proctor.supervisor.run.timers import Timers
+
+pytestmark = pytest.mark.trio
+
+
+async def rung(*settings: list[int | None]) -> list[tuple[int, int]]:
+    """Which alarm rang after how many milliseconds, each of them set to these one after another."""
+    clock = Clock()
+    timers, began = Timers(clock), clock.now_ms()
+    found: list[tuple[int, int]] = []
+    async with trio.open_nursery() as tasks:
+        tasks.start_soon(timers.run)
+        await trio.testing.wait_all_tasks_blocked()
+        for number, times in enumerate(settings):
+            alarm = timers.alarm(lambda now_ms, number=number: found.append((number, now_ms - began)))  # type: ignore[misc]
+            for at_ms in times:
+                alarm.set(None if at_ms is None else began + at_ms)
+                await trio.testing.wait_all_tasks_blocked()
+        await trio.sleep(100)
+        tasks.cancel_scope.cancel()
+    return found
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ([[5_000]], [(0, 5_000)]),
+        ([[5_000, 2_000]], [(0, 2_000)]),
+        ([[2_000, 5_000]], [(0, 5_000)]),
+        ([[2_000, 5_000, 3_000]], [(0, 3_000)]),
+        ([[2_000, None]], []),
+        ([[2_000, None, 4_000]], [(0, 4_000)]),
+        ([[5_000, 2_000, 2_000]], [(0, 2_000)]),
+        ([[9_000], [3_000], [6_000]], [(1, 3_000), (2, 6_000), (0, 9_000)]),
+        ([[3_000], [3_000]], [(0, 3_000), (1, 3_000)]),
+        ([[9_000, 3_000, 9_000], [8_000]], [(1, 8_000), (0, 9_000)]),
+    ],
+)
+async def test_an_alarm_rings_once_at_the_last_time_it_was_set_to(
+    settings: list[list[int | None]], expected: list[tuple[int, int]], autojump_clock: trio.testing.MockClock
+) -> None:
+    """Soonest first; those of one moment in the order they were set."""
+    found = await rung(*settings)
+
+    assert [number for number, _ in found] == [number for number, _ in expected]
+    assert all(0 <= at - due <= 1 for (_, at), (_, due) in zip(found, expected, strict=True))
+
+
+async def test_an_alarm_of_the_past_rings_at_once_and_can_be_set_again(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """From within its own ring, too."""
+    clock = Clock()
+    timers, rings = Timers(clock), []
+
+    def ring(now_ms: int) -> None:
+        rings.append(now_ms)
+        if len(rings) < 3:
+            alarm.set(now_ms)
+
+    alarm = timers.alarm(ring)
+    alarm.set(clock.now_ms() - 5)
+    async with trio.open_nursery() as tasks:
+        tasks.start_soon(timers.run)
+        await trio.testing.wait_all_tasks_blocked()
+        tasks.cancel_scope.cancel()
+
+    assert len(rings) == 3
+    assert alarm.at_ms is None
