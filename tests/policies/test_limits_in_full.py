@@ -1,0 +1,166 @@
+"""Every limit, of the run and of the session, over two runs: used, found, warned of and due, step by step.
+
+PROCTOR_TOLD=write pytest tests/policies/test_limits_in_full.py writes it down anew.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import yaml
+
+from proctor.policies import Event, Monitor, RunContext, ToolCall, compile_policy, merge_policies, parse_policies
+from proctor.policies.stream import events as ev
+
+PATH = Path(__file__).with_name("limits_in_full.yaml")
+MOST = {
+    "max_total_tokens": 60,
+    "max_input_tokens": 40,
+    "max_output_tokens": 30,
+    "max_cost_usd": 0.5,
+    "max_duration_ms": 20_000,
+    "max_idle_ms": 6_000,
+    "max_tool_calls": 3,
+    "max_turns": 3,
+}
+PRICES = {"m*": {"input_usd_per_mtok": 10_000, "output_usd_per_mtok": 20_000, "cache_read_usd_per_mtok": 1_000}}
+ACTIONS = {"max_tool_calls": "deny"}
+"""What an inherited `deny` comes to: only further calls can be refused, the rest ends the run."""
+
+
+def policy(name: str, **more: Any) -> dict[str, Any]:
+    """All of them with the same scope, action and warning."""
+    limits = {limit: {"max": most, **more} for limit, most in MOST.items()}
+    return {"version": 1, "name": name, "on_violation": "deny", "limits": limits, "prices": PRICES}
+
+
+STACKS = {
+    "of a run": [policy("run", warn_at=0.5)],
+    "of a session": [policy("session", scope="session", warn_at=0.75)],
+    "only warned of": [policy("warned", action="warn")],
+    "of both": [policy("run", scope="run"), policy("session", scope="session", action="cancel")],
+}
+
+
+def tokens(input: int, output: int, **more: Any) -> Event:
+    """A report of usage."""
+    return ev.TokenUsageUpdated(input_tokens=input, output_tokens=output, **more)
+
+
+def events() -> Iterator[tuple[int, Event | str]]:
+    """What happens, and when; a text is a call that is proposed and, if it may, runs to its end; "" is a tick."""
+    for run, began in (("r1", 0), ("r2", 100_000)):
+        yield began, ev.RunStarted(model="m1", run_id=run)
+        yield began + 1_000, ev.TurnStarted(turn=1)
+        yield began + 2_000, tokens(10, 5, cache_read_tokens=4, event_id=f"{run}.1")
+        yield began + 2_000, tokens(10, 5, cache_read_tokens=4, event_id=f"{run}.1")
+        yield began + 3_000, "read"
+        yield began + 4_000, ev.TurnCompleted(turn=1)
+        yield began + 8_000, tokens(25, 12, scope="cumulative", event_id=f"{run}.2")
+        yield began + 9_000, tokens(30, 15, scope="cumulative", event_id=f"{run}.3", cost_usd=0.4)
+        yield began + 9_500, tokens(1, 1, model="unknown")
+        yield began + 10_000, "read"
+        yield began + 10_000, "write"
+        yield began + 11_000, ev.TurnStarted(turn=2)
+        yield began + 12_000, tokens(20, 20)
+        yield began + 13_000, "write"
+        yield began + 18_500, ""
+        yield began + 19_500, ""
+        yield began + 19_600, ev.TurnStarted(turn=4)
+        yield began + 20_001, ""
+        yield began + 21_000, ev.RunCompleted(run_id=run)
+
+
+class Told:
+    """A monitor that is told all of it; made anew from its snapshot before each step where `restored`."""
+
+    def __init__(self, stack: list[dict[str, Any]], *, restored: bool) -> None:
+        policies = [policy for document in stack for policy in parse_policies(document)]
+        self.compiled = compile_policy(merge_policies(policies))
+        self.monitor: Monitor = self.compiled.monitor(RunContext())
+        self.restored = restored
+        self.calls = 0
+
+    def lines(self) -> Iterator[dict[str, Any]]:
+        """What changed with each step."""
+        before: dict[str, Any] = {}
+        for at_ms, event in events():
+            if self.restored:
+                self.monitor = self.compiled.restore(self.monitor.snapshot())
+            found = self.step(at_ms, event)
+            limits = self.monitor.limits()
+            now = {f"{use.limit} of the {use.scope}": round(use.used, 6) for use in limits}
+            told = {"at": at_ms, "what": event if isinstance(event, str) else event.type, "found": found}
+            told["used"] = {name: used for name, used in now.items() if before.get(name) != used}
+            told["exceeded"] = [f"{use.limit} of the {use.scope}" for use in limits if use.exceeded]
+            told["warned"] = [f"{w.limit}: {w.used:g} of {w.max:g}, {w.fraction:g}" for w in self.monitor.warnings()]
+            told["due"] = self.monitor.deadline()
+            told["metadata"] = self.monitor.metadata if event == "" else None
+            before = now
+            yield {name: value for name, value in told.items() if value}
+
+    def step(self, at_ms: int, event: Event | str) -> list[str]:
+        """One event, call or tick; what was found."""
+        at = datetime.fromtimestamp(at_ms / 1000, UTC)
+        if isinstance(event, Event):
+            return self.said(self.monitor.observe(msgspec.structs.replace(event, at=at)))
+        if not event:
+            return self.said(self.monitor.tick(at_ms))
+        self.calls += 1
+        call = ToolCall(id=f"c{self.calls}", name=event, turn=min(self.calls, 3))
+        decision = self.monitor.propose(call)
+        found = [decision.action, *self.said(decision.violations)]
+        known: dict[str, Any] = {"tool_call_id": call.id, "tool_name": call.name, "at": at}
+        if decision.action in ("allow", "warn"):
+            found += self.said(self.monitor.observe(ev.ToolCallStarted(**known, turn=call.turn)))
+            found += self.said(self.monitor.observe(ev.ToolCallCompleted(**known)))
+        return found
+
+    @staticmethod
+    def said(violations: Any) -> list[str]:
+        """Each in one line."""
+        return [f"{v.policy}/{v.rule} {v.action}: {v.message}; {v.details['expected']}" for v in violations]
+
+
+@pytest.mark.parametrize("restored", [False, True], ids=["live", "restored"])
+@pytest.mark.parametrize("name", STACKS)
+def test_limits_are_counted_as_written_down(name: str, restored: bool) -> None:
+    """Live, and restored from a snapshot before each step."""
+    known = yaml.safe_load(PATH.read_text()) if PATH.exists() else {}
+    told = [*Told(STACKS[name], restored=restored).lines()]
+    if os.environ.get("PROCTOR_TOLD") == "write":
+        known[name] = told
+        PATH.write_text(yaml.safe_dump(known, sort_keys=False, default_flow_style=None, width=10_000))
+
+    assert told == known[name]
+
+
+def test_limits_say_what_they_are() -> None:
+    """Each with its unit, its scope, whose it is and what follows."""
+    names = ("of a run", "only warned of", "of a session")
+    said = [msgspec.to_builtins(use) for name in names for use in Told(STACKS[name], restored=False).monitor.limits()]
+
+    units = ["tokens", "input tokens", "output tokens", "USD", "ms", "ms idle", "tool calls", "turns"]
+    assert said == [
+        {
+            "action": ACTIONS.get(limit, "cancel"),
+            **whose,
+            "limit": limit,
+            "used": 0,
+            "max": MOST[limit],
+            "unit": unit,
+            "exceeded": False,
+        }
+        for whose in (
+            {"scope": "run", "policy": "run", "warn_at": 0.5},
+            {"scope": "run", "policy": "warned", "action": "warn", "warn_at": None},
+            {"scope": "session", "policy": "session", "warn_at": 0.75},
+        )
+        for limit, unit in zip(MOST, units, strict=True)
+    ]
