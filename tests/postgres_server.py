@@ -163,3 +163,19 @@ def new_schema() -> Iterator[tuple[str, str]]:
     yield url, schema
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute(sql.SQL("DROP SCHEMA IF EXISTS {} CASCADE").format(sql.Identifier(schema)))
+
+
+@contextmanager
+def new_database() -> Iterator[str]:
+    """The URL of a database that is nobody else's, removed at the end."""
+    import psycopg
+    from psycopg import sql
+    from psycopg.conninfo import conninfo_to_dict
+
+    name = f"test_{uuid.uuid4().hex}"
+    with psycopg.connect(server_url(), autocommit=True) as connection:
+        connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
+        try:
+            yield server_url().replace(f"/{conninfo_to_dict(server_url())['dbname']}?", f"/{name}?", 1)
+        finally:
+            connection.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))

@@ -15,8 +15,9 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 json_option = click.option("--json", "as_json", is_flag=True, help="JSON for programs instead of text.")
 store_option = click.option(
     "--store",
-    metavar="PATH",
-    help="The store, a SQLite file. [default: PROCTOR_STORE, else proctor/runs.db in XDG_STATE_HOME, ~/.local/state]",
+    metavar="STORE",
+    help="The store, a SQLite file or postgresql://USER@HOST/DATABASE. "
+    "[default: PROCTOR_STORE, else proctor/runs.db in XDG_STATE_HOME, ~/.local/state]",
 )
 _policies = partial(click.option, "--policy", "policies", metavar="FILE", multiple=True)
 _STACKED = "A policy file; repeat it to stack more, left to right."

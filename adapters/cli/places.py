@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,18 +15,38 @@ if TYPE_CHECKING:
 VARIABLE = "PROCTOR_STORE"
 
 
-def store_path(given: str | None) -> Path:
-    """The file of the store. The state directory is that of the XDG rules, on every platform."""
+def store_named(given: str | None) -> Path | str:
+    """The file of the store, or the URL of its database."""
+    from proctor.adapters.stores.naming import is_url
+
     named = given or os.environ.get(VARIABLE)
     if named:
-        return Path(named)
-    state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
-    return Path(state) / "proctor" / "runs.db"
+        return named if is_url(named) else Path(named)
+    return _state() / "runs.db"
 
 
 def is_there(given: str | None) -> bool:
-    """Whether there is a store: without one there are no runs and no approvals."""
-    return store_path(given).exists()
+    """Whether there may be a store: without one there are no runs and no approvals."""
+    named = store_named(given)
+    return isinstance(named, str) or named.exists()
+
+
+def beside(given: str | None) -> Path:
+    """The path that files of this machine about the store begin with."""
+    from hashlib import sha256
+
+    from proctor.adapters.stores.naming import shown
+
+    named = store_named(given)
+    if isinstance(named, Path):
+        return named
+    _state().mkdir(parents=True, exist_ok=True, mode=0o700)
+    return _state() / f"postgres-{sha256(shown(named).encode()).hexdigest()[:12]}"
+
+
+def _state() -> Path:
+    """The state directory is that of the XDG rules, on every platform."""
+    return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "proctor"
 
 
 @asynccontextmanager
@@ -34,19 +55,34 @@ async def opened(given: str | None, *, must_exist: bool = False) -> AsyncIterato
 
     Raises:
         UsageError: `must_exist` and there is none, or there can be none at that place.
-        StoreError: the file cannot be used.
+        StoreError: it cannot be used.
     """
     import anyio
 
-    from proctor.adapters.stores import SQLiteStore
+    from proctor.adapters.stores import open_store
+
+    named = store_named(given)
+    if isinstance(named, Path):
+        _check_file(named, must_exist=must_exist, is_ours=not given and not os.environ.get(VARIABLE))
+        store = open_store(named)
+    else:
+        store = await anyio.to_thread.run_sync(partial(open_store, named, make=not must_exist))
+    try:
+        yield store
+    finally:
+        with anyio.CancelScope(shield=True):
+            await store.aclose()
+
+
+def _check_file(path: Path, *, must_exist: bool, is_ours: bool) -> None:
+    """Raises as `opened` does; the folder of a store that nobody named is made."""
     from proctor.supervisor.errors import StoreError, UsageError
 
-    path = store_path(given)
     if path.is_dir():
         raise UsageError(f"`{path}` is a folder, not a store; name a file in it")
     if must_exist and not path.exists():
         raise UsageError(f"there is no store at `{path}`; `proctor demo` makes one, `--store` names another")
-    if not given and not os.environ.get(VARIABLE):
+    if is_ours:
         try:
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         except OSError as error:
@@ -54,9 +90,3 @@ async def opened(given: str | None, *, must_exist: bool = False) -> AsyncIterato
             raise StoreError(f"`{path.parent}` cannot be made: {reason}; name a file with `--store`") from None
     if not path.parent.is_dir():
         raise UsageError(f"`{path}` cannot be made: there is no folder `{path.parent}`")
-    store = SQLiteStore(path)
-    try:
-        yield store
-    finally:
-        with anyio.CancelScope(shield=True):
-            await store.aclose()

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from proctor.supervisor.store.memory import MemoryStore
 
+    from .naming import open_store
     from .postgres import PostgresStore
     from .sqlite import SQLiteStore
 
-__all__ = ["MemoryStore", "PostgresStore", "SQLiteStore"]
+__all__ = ["MemoryStore", "PostgresStore", "SQLiteStore", "open_store"]
 
 
 def __getattr__(name: str) -> Any:
@@ -32,6 +33,10 @@ def __getattr__(name: str) -> Any:
         from .sqlite import SQLiteStore
 
         return SQLiteStore
+    if name == "open_store":
+        from .naming import open_store
+
+        return open_store
     raise AttributeError(f"module `{__name__}` has no attribute `{name}`")
 
 
@@ -41,6 +46,7 @@ def __dir__() -> list[str]:
 
 ROOMS = (
     "audit",  # whether a record is what was written, and all of it
+    "naming",  # a store by the name that people give it
     "postgres",  # a PostgreSQL database, any number of machines
     "sqlite",  # one file, any number of processes on one machine
 )

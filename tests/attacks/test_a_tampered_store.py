@@ -15,8 +15,8 @@ import anyio
 import pytest
 
 from proctor.adapters.stores import SQLiteStore
+from proctor.adapters.stores.audit.auditing import AuditReport, audited
 from proctor.adapters.stores.audit.heads import Heads
-from proctor.adapters.stores.audit.store_file import AuditReport, audited
 from proctor.policies import Limits, Policy
 from proctor.supervisor import prune, run_once
 from proctor.supervisor.testing import Ask, FakeAdapter

@@ -13,10 +13,15 @@ if TYPE_CHECKING:
 __all__ = ["PostgresStore"]
 
 
+def check_installed() -> None:
+    """Raises UsageError where the driver is not installed."""
+    if find_spec("psycopg") is None:
+        raise UsageError("a store in PostgreSQL needs psycopg: pip install 'proctor[postgres]'")
+
+
 def __getattr__(name: str) -> Any:
     if name == "PostgresStore":
-        if find_spec("psycopg") is None:
-            raise UsageError("a store in PostgreSQL needs psycopg: pip install 'proctor[postgres]'")
+        check_installed()
         from .store import PostgresStore
 
         return PostgresStore

@@ -13,7 +13,7 @@ import anyio.to_thread
 import psycopg
 
 from proctor.policies.stream.events import Event, RecordPruned
-from proctor.supervisor.errors import StoreError
+from proctor.supervisor.errors import StoreError, UsageError
 from proctor.supervisor.ports.facts import (
     ANY_RUN,
     ApprovalAnswer,
@@ -51,16 +51,17 @@ class PostgresStore:
         url: `postgresql://USER@HOST:PORT/DATABASE?...`, as libpq has it.
         schema: the schema of its tables; several stores may be in one database.
         patience_s: seconds for which a server that cannot be reached is tried again before an append fails.
+        make: make the tables where there are none.
 
     Raises:
         StoreError: the database cannot be used; `kind` says why.
         UsageError: an argument makes no sense.
     """
 
-    def __init__(self, url: str, *, schema: str = "proctor", patience_s: float = 10.0) -> None:
+    def __init__(self, url: str, *, schema: str = "proctor", patience_s: float = 10.0, make: bool = True) -> None:
         self._address = Address(url, schema)
         self.name = self._address.name
-        self._store_id = self._open()
+        self._store_id = self._open(make)
         self._bell = Bell()
         line = Line(self._address, patience_s, self._check_same)
         self._writer = PostgresWriter(line, self.name, self._bell)
@@ -70,9 +71,11 @@ class PostgresStore:
         )
         self._closed = False
 
-    def _open(self) -> str:
+    def _open(self, make: bool) -> str:
         try:
             with self._address.connect() as connection:
+                if not make and not version_of(connection, self.name)[1]:
+                    raise UsageError(f"there is no store at `{self.name}`; `proctor demo` makes one")
                 return bring_up_to_date(connection, self.name, self._address.schema)
         except psycopg.Error as error:
             raise store_error(error, self.name) from error

@@ -107,12 +107,14 @@ def _wanted(policies: tuple[str, ...], store: str | None, context: tuple[str, ..
     from proctor.supervisor.errors import UsageError
 
     from ...inputs import read_context, read_policies
-    from ...places import store_path
+    from ...places import store_named
 
     if "-" in policies:
         raise UsageError("a hook reads its policies each time; name files")
     read = read_policies(policies)
     preflight(merge_policies(read), Capabilities(gate="all", usage="per_turn")).check()
-    path = store_path(store)
+    path = store_named(store)
+    if isinstance(path, str):
+        raise UsageError("hooks keep their record in a SQLite file; name one with `--store`")
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     return hooks([Path(file) for file in policies], path, store_id(path), read_context(context))

@@ -15,7 +15,7 @@ from ...terminal.output import say, say_json
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from proctor.adapters.stores.audit.store_file import AuditReport
+    from proctor.adapters.stores.audit.auditing import AuditReport
 
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
@@ -36,13 +36,13 @@ def audit() -> None:
 @click.option("--json", is_flag=True, expose_value=False, help="What is printed is JSON in any case.")
 def head(store: str | None, key: Path | None, output: str | None) -> int:
     """Print where each session's record ends, as one line of JSON, to be kept where nobody of here can write."""
+    from proctor.adapters.stores.audit.auditing import audited
     from proctor.adapters.stores.audit.heads import encode
     from proctor.adapters.stores.audit.signing import signed
-    from proctor.adapters.stores.audit.store_file import audited
 
-    from ...places import store_path
+    from ...places import store_named
 
-    report = audited(store_path(store))
+    report = audited(store_named(store))
     if report.findings:
         _tell(report)
         return VIOLATED
@@ -63,18 +63,18 @@ def verify(store: str | None, anchor: Path | None, key: Path | None, as_json: bo
 
     Exit codes: 0 both, 1 not, 2 no store or no anchor there, 3 the store cannot be read.
     """
+    from proctor.adapters.stores.audit.auditing import audited
     from proctor.adapters.stores.audit.heads import read_heads
     from proctor.adapters.stores.audit.signing import check_signature
-    from proctor.adapters.stores.audit.store_file import audited
 
-    from ...places import store_path
+    from ...places import store_named
 
     if key is not None and anchor is None:
         raise click.UsageError("`--key` is for the signature of an `--anchor`")
     kept = None if anchor is None else read_heads(anchor)
     if kept is not None and key is not None:
         check_signature(kept, key)
-    report = audited(store_path(store), kept)
+    report = audited(store_named(store), kept)
     if as_json:
         say_json({"type": "audit", "signed": key is not None, **_data(report)})
     else:

@@ -20,9 +20,11 @@ if TYPE_CHECKING:
 @json_option
 def store_(store: str | None, as_json: bool) -> None:
     """Say where the store is, how much it holds and how much room it takes."""
-    from ...places import is_there, opened, store_path
+    from proctor.adapters.stores.naming import shown
 
-    path = store_path(store)
+    from ...places import is_there, opened, store_named
+
+    path = shown(store_named(store))
     if not is_there(store):
         note(f"there is no store at `{path}`")
         return
@@ -33,7 +35,7 @@ def store_(store: str | None, as_json: bool) -> None:
 
     size, waiting = run_async(asked)
     if as_json:
-        say_json({"path": str(path), **msgspec.structs.asdict(size), "approvals_waiting": waiting})
+        say_json({"path": path, **msgspec.structs.asdict(size), "approvals_waiting": waiting})
         return
     statuses = ", ".join(f"{count:,} {status}" for status, count in sorted(size.runs.items()))
     free = f", {room(size.free_bytes)} of it free" if size.free_bytes else ""

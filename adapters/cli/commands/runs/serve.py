@@ -132,9 +132,9 @@ def _sending(
         return None
     from proctor.adapters.web.webhook import cursor_of, send
 
-    from ...places import store_path
+    from ...places import beside
 
-    cursor = stack.enter_context(cursor_of(store_path(store), target.url))
+    cursor = stack.enter_context(cursor_of(beside(store), target.url))
     _say_warnings()
     return partial(send, kept, target, cursor)
 

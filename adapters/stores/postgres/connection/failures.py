@@ -7,13 +7,6 @@ from psycopg import Error, OperationalError, errors
 from proctor.supervisor.errors import StoreError
 
 _HINTS: tuple[tuple[type[Error], str, str], ...] = (
-    (errors.InvalidPassword, "unwritable", "lets nobody in with this password: check the URL or ~/.pgpass"),
-    (
-        errors.InvalidAuthorizationSpecification,
-        "unwritable",
-        "does not let this role in: check the URL and pg_hba.conf",
-    ),
-    (errors.InvalidCatalogName, "unwritable", "does not exist: create the database first"),
     (errors.InsufficientPrivilege, "unwritable", "does not allow this to the role of the URL"),
     (errors.ReadOnlySqlTransaction, "unwritable", "is read-only: name the primary server"),
     (errors.UndefinedTable, "gone", "has lost its tables while it was in use"),
@@ -21,8 +14,16 @@ _HINTS: tuple[tuple[type[Error], str, str], ...] = (
     (errors.DataCorrupted, "corrupt", "is damaged: restore a copy"),
     (errors.IndexCorrupted, "corrupt", "is damaged: REINDEX it, or restore a copy"),
     (errors.ProgramLimitExceeded, "bad_record", "cannot keep an id this long"),
-    (OperationalError, "unwritable", "cannot be reached"),
 )
+_REFUSED: tuple[tuple[str, str], ...] = (
+    ("password authentication failed", "does not let this role in with this password: check the URL, or ~/.pgpass"),
+    ("no password supplied", "asks for a password: put it into ~/.pgpass, or into the URL"),
+    ("no pg_hba.conf entry", "does not let this role in from here: see pg_hba.conf of the server"),
+    ('database "', "does not exist: create the database first"),
+    ('role "', "does not know this role"),
+    ("permission denied", "does not let this role in"),
+)
+"""What a server says to whoever may not connect; libpq gives no code with it."""
 _PASSING: tuple[type[Error], ...] = (
     errors.AdminShutdown,
     errors.CannotConnectNow,
@@ -41,20 +42,22 @@ def store_error(error: BaseException, name: str) -> StoreError:
     for kind_of_error, kind, hint in _HINTS:
         if isinstance(error, kind_of_error):
             return StoreError(f"store `{name}` {hint} ({_said(error)})", kind=kind)
-    return StoreError(f"store `{name}` cannot be used ({_said(error)})", kind="unwritable")
+    hint = _why_refused(error) or ("cannot be reached" if isinstance(error, OperationalError) else "cannot be used")
+    return StoreError(f"store `{name}` {hint} ({_said(error)})", kind="unwritable")
 
 
 def passes(error: BaseException) -> bool:
     """Whether the same may succeed when it is tried again: the connection was lost, or others were in the way."""
     if isinstance(error, _PASSING):
         return True
-    return isinstance(error, OperationalError) and error.sqlstate is None and not refused(error)
+    return isinstance(error, OperationalError) and error.sqlstate is None and _why_refused(error) is None
 
 
-def refused(error: BaseException) -> bool:
-    """Whether a server that could be reached has said no to whoever connects."""
+def _why_refused(error: BaseException) -> str | None:
     text = str(error)
-    return any(f"FATAL:  {no}" in text for no in ("password", "no pg_hba", "role", "database", "permission"))
+    if not isinstance(error, OperationalError) or "FATAL:" not in text:
+        return None
+    return next((hint for said, hint in _REFUSED if said in text), None)
 
 
 def _said(error: BaseException) -> str:

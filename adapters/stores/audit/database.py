@@ -1,0 +1,70 @@
+"""A store in a database, read in one moment and never written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import msgspec
+import psycopg
+
+from proctor.supervisor.errors import StoreError, UsageError
+
+from ..postgres.connection.connecting import Address, Connection
+from ..postgres.connection.failures import store_error
+from ..postgres.schema import SCHEMA_VERSION, version_of
+from ..postgres.statements.rows import short_id
+from .sources import RECORDS, RUNS, Source
+from .verifying import StoredRecord
+
+_RECORDS = f"SELECT {RECORDS}, digest FROM events LEFT JOIN sessions ON key = session_key ORDER BY position"
+_PAGE = 1000
+
+
+class _Identified(msgspec.Struct):
+    event_id: str = ""
+
+
+_event_id = msgspec.json.Decoder(_Identified).decode
+
+
+@contextmanager
+def reading_database(url: str, schema: str = "proctor") -> Iterator[Source]:
+    """What is in a database. Raises StoreError where it cannot be read, UsageError where there is no store."""
+    address = Address(url, schema)
+    try:
+        with address.connect() as connection:
+            connection.execute("SET idle_in_transaction_session_timeout = 0")
+            # Others may write meanwhile: this is one moment.
+            connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+            store_id, version = version_of(connection, address.name)
+            if not version:
+                raise UsageError(f"there is no store at `{address.name}`; `--store` names another")
+            if version < SCHEMA_VERSION:
+                raise StoreError(
+                    f"store `{address.name}` is of an older version; `proctor runs` brings it up to date",
+                    kind="older_schema",
+                )
+            [(stored,)] = connection.execute("SELECT coalesce(max(position), 0) FROM events").fetchall()
+            yield Source(store_id, stored, _records(connection), connection.execute(RUNS))
+    except psycopg.Error as error:
+        raise store_error(error, address.name) from error
+
+
+def _records(connection: Connection) -> Iterator[StoredRecord]:
+    with connection.cursor("records", binary=True) as rows:  # a named one: the server keeps what is not read yet
+        rows.itersize = _PAGE
+        for position, session_id, seq, run_id, event_id, type, at, data, digest in rows.execute(_RECORDS):
+            whole = _whole(event_id, data)
+            yield StoredRecord(position, session_id, seq, run_id, whole, type, at, data, digest)
+
+
+def _whole(kept: str | None, data: bytes) -> str | None:
+    """An event's id, of which a long one is kept as its digest."""
+    if kept is None or not kept.startswith("sha256:"):
+        return kept
+    try:
+        event_id = _event_id(data).event_id
+    except msgspec.MsgspecError:
+        return kept
+    return event_id if short_id(event_id) == kept else kept

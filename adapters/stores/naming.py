@@ -1,0 +1,57 @@
+"""A store by the name that people give it: the URL of a database, or the path of a file."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit
+
+if TYPE_CHECKING:
+    from proctor.supervisor.ports.adapters import Store
+
+_SCHEMES = ("postgresql://", "postgres://")
+_SECRETS = ("password", "sslpassword", "passfile", "sslkey")
+
+
+def is_url(named: str | os.PathLike[str]) -> bool:
+    """Whether a database is named, not a file."""
+    return isinstance(named, str) and named.lower().startswith(_SCHEMES)
+
+
+def shown(named: str | os.PathLike[str]) -> str:
+    """The name as it may be shown: without what lets anybody in."""
+    if not is_url(named):
+        return os.fspath(named)
+    try:
+        parts = urlsplit(os.fspath(named))
+        user, at, host = parts.netloc.rpartition("@")
+        options = [(key, value) for key, value in parse_qsl(parts.query) if key.lower() not in _SECRETS]
+    except ValueError:
+        return "postgresql://..."
+    query = urlencode(options, quote_via=quote, safe="/")
+    where = f"{user.partition(':')[0]}{at}{host}{parts.path}"
+    return f"postgresql://{where}{f'?{query}' if query else ''}"
+
+
+def has_password(named: str | os.PathLike[str]) -> bool:
+    """Whether a name has what lets somebody in."""
+    return is_url(named) and shown(named) != os.fspath(named).replace("postgres://", "postgresql://", 1)
+
+
+def open_store(named: str | os.PathLike[str], *, make: bool = True) -> Store:
+    """Open the store of that name, a URL `postgresql://...` or the path of a SQLite file.
+
+    It is connected to here and now, and made where it is not there; a database without one is refused where `make`
+    says so.
+
+    Raises:
+        StoreError: it cannot be used; `kind` says why.
+        UsageError: nothing can be there, there is none, or the extra `postgres` is not installed.
+    """
+    if is_url(named):
+        from .postgres import PostgresStore
+
+        return PostgresStore(os.fspath(named), make=make)
+    from .sqlite import SQLiteStore
+
+    return SQLiteStore(named)

@@ -1,0 +1,116 @@
+"""The command line on a store in PostgreSQL: every command takes its URL, and shows no password of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from postgres_server import needs_postgres, new_database, server_url
+
+Cli = Any
+
+pytestmark = needs_postgres
+
+
+@pytest.fixture
+def url() -> Iterator[str]:
+    with new_database() as found:
+        yield found
+
+
+@pytest.fixture(autouse=True)
+def _here(place: Path) -> None:
+    """In an empty directory, with a store of its own."""
+
+
+def test_what_one_command_records_the_others_read(cli: Cli, url: str) -> None:
+    """A demonstration, then the lists, the session, its size, its integrity, its lines."""
+    assert cli("demo", "--store", url).code == 0
+    [run] = cli("runs", "--store", url, "--json").lines
+    shown = cli("show", "last", "--store", url)
+    size = cli("store", "--store", url, "--json").lines[0]
+    verified = cli("audit", "verify", "--store", url)
+    head = cli("audit", "head", "--store", url)
+
+    assert run["status"] == "cancelled"
+    assert (shown.code, run["run_id"] in shown.out) == (0, True)
+    assert (size["runs"], size["events"] > 5) == ({"cancelled": 1}, True)
+    assert (verified.code, "nothing is missing" in verified.out) == (0, True)
+    assert head.code == 0
+    assert cli("explain", "last", "--store", url).code == 0
+    assert cli("tail", "--store", url).code == 0
+    assert cli("approvals", "--store", url).code == 0
+    assert cli("watch", "--store", url).code == 0
+    assert cli("reap", "--store", url).code == 0
+    assert cli("kill", "--lift", "--store", url).code == 0
+
+
+def test_a_record_goes_from_a_file_to_a_database_and_back_byte_for_byte(cli: Cli, url: str) -> None:
+    """Under its own numbers; what was pruned stays accounted for."""
+    assert cli("demo", "--store", "a.db").code == 0
+    assert cli("export", "--store", "a.db", "-o", "a.jsonl").code == 0
+    assert cli("import", "a.jsonl", "--store", url).code == 0
+    assert cli("export", "--store", url, "-o", "b.jsonl").code == 0
+    assert Path("a.jsonl").read_bytes().partition(b"\n")[2] == Path("b.jsonl").read_bytes().partition(b"\n")[2]
+    assert cli("prune", "--older-than", "0s", "--store", url).code == 0
+    verified = cli("audit", "verify", "--store", url)
+
+    assert (verified.code, "pruned: session" in verified.out) == (0, True), verified.out
+    assert cli("runs", "--store", url, "--json").lines == []
+
+
+def test_the_variable_may_be_a_url(cli: Cli, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As `--store` may."""
+    monkeypatch.setenv("PROCTOR_STORE", url)
+
+    assert cli("demo").code == 0
+    assert len(cli("runs", "--json").lines) == 1
+
+
+def test_a_database_without_a_store_is_none(cli: Cli, url: str) -> None:
+    """What only reads makes no tables there."""
+    for command in (("runs",), ("show", "last"), ("store",), ("audit", "verify"), ("prune", "--older-than", "1d")):
+        said = cli(*command, "--store", url)
+
+        assert (said.code, "there is no store at `postgresql://" in said.err) == (2, True), (command, said)
+    assert cli("demo", "--store", url).code == 0
+
+
+def test_what_is_wrong_with_a_url_is_said_without_its_password(cli: Cli) -> None:
+    """A server that is not there, a role, a password, a database that are not; a URL that is none."""
+    folder = server_url().partition("?host=")[2]
+    for wrong, said in {
+        "postgresql://ana:s3cret@127.0.0.1:1/x": "cannot be reached",
+        f"postgresql://ana:s3cret@/x?host={folder}": "does not let this role in with this password",
+        f"postgresql://postgres:s3cret@/nowhere?host={folder}": "does not exist",
+        "postgresql://ana:s3cret@host:port/x?%": "cannot be read",
+        "postgresql://ana:s3cret@h/x?sslmode=s3cret": "s",
+    }.items():
+        answer = cli("runs", "--store", wrong)
+
+        assert answer.code in (2, 3), answer
+        assert said in answer.err
+        assert "s3cret" not in answer.out + answer.err
+
+
+def test_a_newer_store_is_not_touched(cli: Cli, url: str) -> None:
+    """It says which version it reads."""
+    import psycopg
+
+    assert cli("demo", "--store", url).code == 0
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("UPDATE proctor.store SET version = 99")
+    said = cli("runs", "--store", url)
+
+    assert (said.code, "has schema version 99" in said.err) == (2, True)
+
+
+def test_without_the_driver_the_extra_is_named(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For every command that opens a store."""
+    monkeypatch.setattr("proctor.adapters.stores.postgres.find_spec", lambda name: None)
+    for command in (("runs",), ("audit", "verify")):
+        said = cli(*command, "--store", "postgresql://h/x")
+
+        assert (said.code, "pip install 'proctor[postgres]'" in said.err) == (2, True)
