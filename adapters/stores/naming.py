@@ -39,10 +39,11 @@ def has_password(named: str | os.PathLike[str]) -> bool:
 
 
 def open_store(named: str | os.PathLike[str], *, make: bool = True) -> Store:
-    """Open the store of that name, a URL `postgresql://...` or the path of a SQLite file.
+    """Open the store of that name, here and now.
 
-    It is connected to here and now, and made where it is not there; a database without one is refused where `make`
-    says so.
+    Args:
+        named: a URL `postgresql://...`, or the path of a SQLite file.
+        make: make a store in a database that has none.
 
     Raises:
         StoreError: it cannot be used; `kind` says why.
