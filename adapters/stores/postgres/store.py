@@ -41,6 +41,9 @@ from .server.writing import PostgresWriter
 from .statements import budgets as shared
 from .statements import claiming, desk, pruning, queries
 
+_ANSWER_S = 30.0
+"""Seconds in which a server answers what is written, a commit on its standbys included."""
+
 
 class PostgresStore:
     """Keeps the record in a database, which any number of processes on any number of machines may share.
@@ -63,7 +66,7 @@ class PostgresStore:
         self.name = self._address.name
         self._store_id = self._open(make)
         self._bell = Bell()
-        line = Line(self._address, patience_s, self._check_same)
+        line = Line(self._address, patience_s, self._check_same, _ANSWER_S)
         self._writer = PostgresWriter(line, self.name, self._bell)
         self._listener = Listener(self._address, self._bell, line.application)
         self._readers = Readers(

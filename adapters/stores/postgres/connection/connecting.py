@@ -36,6 +36,23 @@ _SETTINGS = (
 _LONGEST_NAME = 63
 
 
+class Bounded(psycopg.Connection[Any]):
+    """A connection on which the server's answer is waited for so long; then it is cut, as nobody knows what is on its
+    way.
+    """
+
+    answer_s: float | None = None
+
+    def wait(self, gen: Any, interval: float = 0.1, timeout: float | None = None) -> Any:
+        """Wait for an answer. Raises OperationalError when there is none in time."""
+        try:
+            return super().wait(gen, interval, self.answer_s if timeout is None else timeout)
+        except psycopg.OperationalError as error:
+            if error.sqlstate is None:
+                cut(self)
+            raise
+
+
 class Address:
     """Where a store is: a database, a schema in it, who connects.
 
@@ -58,11 +75,15 @@ class Address:
         self.schema = schema
         self.name = _shown(given)
 
-    def connect(self, application: str = "proctor") -> Connection:
-        """A connection in autocommit, for one thread at a time. Raises psycopg.Error."""
-        connection = psycopg.connect(
+    def connect(self, application: str = "proctor", *, answer_s: float | None = None) -> Connection:
+        """A connection in autocommit, for one thread at a time; without an answer for `answer_s` seconds it is lost.
+
+        Raises psycopg.Error.
+        """
+        connection = Bounded.connect(
             self._conninfo, autocommit=True, prepare_threshold=None, application_name=application
         )
+        connection.answer_s = answer_s
         try:
             keep_any_text(connection)
             schema = sql.Identifier(self.schema)

@@ -43,12 +43,16 @@ class Line:
         address: where the store is.
         patience_s: seconds for which a server that cannot be reached is tried again.
         check: called with each new connection; raises StoreError where that is not the store it was.
+        answer_s: seconds in which an answer comes; None where that may take long.
     """
 
-    def __init__(self, address: Address, patience_s: float, check: Callable[[Connection], None]) -> None:
+    def __init__(
+        self, address: Address, patience_s: float, check: Callable[[Connection], None], answer_s: float | None = None
+    ) -> None:
         self._address = address
         self.patience_s = patience_s
         self._check = check
+        self._answer_s = answer_s
         self._connection: Connection | None = None
         self._lock = threading.Lock()
         self._ended = threading.Event()
@@ -95,7 +99,7 @@ class Line:
     def _connect(self) -> None:
         if self._ended.is_set():
             raise StoreError("the store is closed", kind="closed")
-        connection = self._address.connect(self.application)
+        connection = self._address.connect(self.application, answer_s=self._answer_s)
         try:
             self._check(connection)
             end_lost_halves(connection, self.application)

@@ -122,8 +122,8 @@ class Recorder:
         try:
             with connection.pipeline():
                 self._send(connection)
-        except psycopg.OperationalError:
-            if not connection.broken or not self._was_committed():
+        except psycopg.OperationalError as error:
+            if error.sqlstate is not None or not self._was_committed():
                 raise
         self._forget()
 

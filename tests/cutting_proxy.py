@@ -1,0 +1,119 @@
+"""A proxy between a client and a PostgreSQL server, which loses the connection where a test says so."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import tempfile
+import threading
+from contextlib import suppress
+from pathlib import Path
+
+SOCKET = ".s.PGSQL.5432"
+_CHUNK = 65536
+
+
+class CuttingProxy:
+    """Takes connections by a socket in a folder of its own, and hands them on to the one in the server's folder.
+
+    Every piece of bytes on its way, in either direction, is counted. `cut_at(n)` cuts all connections before piece n
+    from now on is handed on, or after it.
+    """
+
+    def __init__(self, server: Path) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix="proctor-cut-", dir="/tmp"))
+        self._server = server
+        self._lock = threading.Lock()
+        self._open: list[socket.socket] = []
+        self._left: int | None = None
+        self._after = False
+        self.cuts = 0
+        self.refuses = False
+        self._mute = False
+        self._listener = socket.socket(socket.AF_UNIX)
+        self._listener.bind(str(self.folder / SOCKET))
+        self._listener.listen(50)
+        self._thread = threading.Thread(target=self._accept, daemon=True)
+        self._thread.start()
+
+    def url(self, of: str) -> str:
+        """The URL of the server, by way of this proxy."""
+        return of.replace(str(self._server), str(self.folder))
+
+    def cut_at(self, piece: int, *, after: bool = False) -> None:
+        """Lose all connections at that piece, before it is handed on or `after`; new ones are taken."""
+        with self._lock:
+            self._left, self._after = piece, after
+
+    def cut(self) -> None:
+        """Lose all connections now."""
+        with self._lock:
+            self._cut()
+
+    def mute(self, *, on: bool = True) -> None:
+        """Hand nothing on any more, and lose nothing: nobody is told."""
+        self._mute = on
+
+    def close(self) -> None:
+        """Let go of everything."""
+        self.refuses = True
+        with suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        self.cut()
+        self._thread.join()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                client, _ = self._listener.accept()
+            except OSError:
+                return
+            server = socket.socket(socket.AF_UNIX)
+            try:
+                if self.refuses:
+                    raise ConnectionRefusedError
+                server.connect(str(self._server / SOCKET))
+            except OSError:
+                client.close()
+                server.close()
+                continue
+            with self._lock:
+                self._open += [client, server]
+            for one, other in ((client, server), (server, client)):
+                threading.Thread(target=self._hand_on, args=(one, other), daemon=True).start()
+
+    def _hand_on(self, one: socket.socket, other: socket.socket) -> None:
+        with suppress(OSError):
+            while piece := one.recv(_CHUNK):
+                if self._mute:
+                    continue
+                now, after = self._counted()
+                if now and not after:
+                    self.cut()
+                    return
+                other.sendall(piece)
+                if now:
+                    self.cut()
+                    return
+        with suppress(OSError):
+            other.shutdown(socket.SHUT_RDWR)
+
+    def _counted(self) -> tuple[bool, bool]:
+        with self._lock:
+            if self._left is None:
+                return False, False
+            self._left -= 1
+            if self._left > 0:
+                return False, False
+            self._left = None
+            return True, self._after
+
+    def _cut(self) -> None:
+        self.cuts += bool(self._open)
+        for each in self._open:
+            with suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+            each.close()
+        self._open = []

@@ -1,0 +1,236 @@
+"""A connection lost in mid-transaction, a server killed and started again: nothing acknowledged is lost, nothing is
+stored twice, and nobody waits for ever.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import anyio
+import anyio.to_thread
+import pytest
+from cutting_proxy import CuttingProxy
+from postgres_server import OwnServer, needs_own_server
+
+from proctor.adapters.stores import PostgresStore
+from proctor.policies.stream.events import MessageReceived
+from proctor.supervisor.errors import StoreError
+from proctor.supervisor.ports.facts import Owner, RunInfo
+from proctor.supervisor.ports.orders import Cancel
+from proctor.supervisor.testing.patience import PATIENCE_S
+
+pytestmark = needs_own_server
+
+PIECES = 14
+"""More than an append, and connecting anew, take."""
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[OwnServer]:
+    server = OwnServer()
+    server.start()
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def proxy(server: OwnServer) -> Iterator[CuttingProxy]:
+    proxy = CuttingProxy(server.folder)
+    yield proxy
+    proxy.close()
+
+
+@pytest.fixture
+def schema(request: pytest.FixtureRequest) -> str:
+    return f"s{abs(hash(request.node.name)):x}"[:40]
+
+
+def message(text: str) -> MessageReceived:
+    return MessageReceived(session_id="s", content=text)
+
+
+async def _texts(store: PostgresStore) -> list[object]:
+    return [event.content async for event in store.read("s") if isinstance(event, MessageReceived)]
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("after", [False, True])
+async def test_an_append_is_stored_once_wherever_its_connection_is_lost(
+    server: OwnServer, proxy: CuttingProxy, schema: str, after: bool
+) -> None:
+    """Before and after each piece that goes either way, the commit and its answer among them."""
+    async with PostgresStore(proxy.url(server.url()), schema=schema, patience_s=PATIENCE_S) as store:
+        await store.append([message("first")])
+        for piece in range(1, PIECES):
+            proxy.cut_at(piece, after=after)
+            with anyio.fail_after(PATIENCE_S):
+                await store.append([message(str(piece))])
+        proxy.cut_at(10**9)
+
+        assert proxy.cuts >= 5
+        assert await _texts(store) == ["first", *map(str, range(1, PIECES))]
+        assert await store.last_seq("s") == PIECES
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("after", [False, True])
+async def test_orders_and_claims_are_made_once_wherever_the_connection_is_lost(
+    server: OwnServer, proxy: CuttingProxy, schema: str, after: bool
+) -> None:
+    """An order has one number, a run one row, an owner who was let in knows its epoch."""
+    async with PostgresStore(proxy.url(server.url()), schema=schema, patience_s=PATIENCE_S) as store:
+        numbers = []
+        for piece in range(1, PIECES):
+            with anyio.fail_after(PATIENCE_S):
+                proxy.cut_at(piece, after=after)
+                numbers.append(await store.instruct(Cancel(scope="run", value=f"{piece}")))
+                proxy.cut_at(piece, after=after)
+                owner = await store.register(Owner(owner_id=f"o{piece}"), lease_s=3600)
+                proxy.cut_at(piece, after=after)
+                run = RunInfo(run_id=f"r{piece}", session_id=f"s{piece}")
+                created = await store.create_run(run, epoch=owner.epoch)
+                proxy.cut_at(piece, after=after)
+                await store.renew(owner.epoch, lease_s=3600)
+            assert created.owner is not None
+            assert created.owner.epoch == owner.epoch
+        found = await store.instructions()
+
+        assert numbers == list(range(1, PIECES))
+        assert [(order.number, getattr(order, "value", "")) for order in found] == [(n, f"{n}") for n in numbers]
+        assert len(await store.runs()) == PIECES - 1
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGQUIT])
+async def test_a_server_that_is_killed_and_comes_back_has_all_that_was_acknowledged(
+    server: OwnServer, schema: str, how: signal.Signals
+) -> None:
+    """Once each, in order, while many append; they go on where it comes back in time."""
+    acknowledged: list[int] = []
+    async with PostgresStore(server.url(), schema=schema, patience_s=PATIENCE_S) as store:
+
+        async def append(task: int) -> None:
+            for n in range(30):
+                [event] = await store.append([message(f"{task}:{n}")])
+                acknowledged.append(event.seq)
+
+        with anyio.fail_after(PATIENCE_S):
+            async with anyio.create_task_group() as tasks:
+                for task in range(8):
+                    tasks.start_soon(append, task)
+                token = 0
+                for kills in range(1, 4):
+                    while len(acknowledged) < 40 * kills:
+                        token = await store.wait(token, PATIENCE_S)
+                    await anyio.to_thread.run_sync(server.stop, how)
+                    await anyio.to_thread.run_sync(server.start)
+        texts = await _texts(store)
+
+        assert sorted(acknowledged) == list(range(1, 241))
+        assert sorted(texts, key=str) == sorted((f"{task}:{n}" for task in range(8) for n in range(30)), key=str)
+        for task in range(8):
+            mine = [text for text in texts if str(text).startswith(f"{task}:")]
+            assert mine == [f"{task}:{n}" for n in range(30)]
+
+
+@pytest.mark.anyio
+async def test_a_server_that_stays_away_is_an_error_and_the_store_closes(
+    server: OwnServer, proxy: CuttingProxy, schema: str
+) -> None:
+    """Of appends and of questions, within the time they were given; then it is there again."""
+    async with PostgresStore(proxy.url(server.url()), schema=schema, patience_s=0.2) as store:
+        await store.append([message("a")])
+        proxy.refuses = True
+        proxy.cut()
+        with anyio.fail_after(PATIENCE_S):
+            for attempt in (store.append([message("b")]), store.last_seq("s"), store.instruct(Cancel(scope="all"))):
+                with pytest.raises(StoreError, match="cannot be reached") as refused:
+                    await attempt
+                assert refused.value.kind == "unwritable"
+            proxy.refuses = False
+            await store.append([message("c")])
+
+        assert await _texts(store) == ["a", "c"]
+
+
+@pytest.mark.anyio
+async def test_a_server_that_says_nothing_holds_up_neither_a_cancel_nor_the_end(
+    server: OwnServer, proxy: CuttingProxy, schema: str
+) -> None:
+    """What waits for it can be cancelled, and the store is closed."""
+    with anyio.fail_after(PATIENCE_S):
+        async with PostgresStore(proxy.url(server.url()), schema=schema) as store:
+            await store.append([message("a")])
+            proxy.mute()
+            with anyio.move_on_after(0.05) as waiting:
+                await store.append([message("b")])
+            with anyio.move_on_after(0.05) as reading:
+                await store.last_seq("s")
+    proxy.mute(on=False)
+    proxy.cut()
+
+    assert waiting.cancelled_caught
+    assert reading.cancelled_caught
+
+
+@pytest.mark.anyio
+async def test_a_server_that_answers_no_more_is_lost_after_a_while(
+    server: OwnServer, proxy: CuttingProxy, schema: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is connected to anew, and what was asked of it is looked up."""
+    monkeypatch.setattr("proctor.adapters.stores.postgres.store._ANSWER_S", 0.3)
+    async with PostgresStore(proxy.url(server.url()), schema=schema, patience_s=PATIENCE_S) as store:
+        await store.append([message("a")])
+        proxy.mute()
+        with anyio.fail_after(PATIENCE_S):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(store.append, [message("b")])
+                await anyio.sleep(0.01)
+                proxy.mute(on=False)
+
+        assert await _texts(store) == ["a", "b"]
+
+
+@pytest.mark.anyio
+async def test_whoever_follows_misses_nothing_when_its_connections_are_lost(
+    server: OwnServer, proxy: CuttingProxy, schema: str
+) -> None:
+    """Notices are lost with them; what was stored meanwhile is found."""
+    async with (
+        PostgresStore(server.url(), schema=schema) as writing,
+        PostgresStore(proxy.url(server.url()), schema=schema) as following,
+    ):
+        seen: list[int] = []
+        with anyio.fail_after(PATIENCE_S):
+            token = await following.wait(0, 0)
+            for n in range(1, 6):
+                proxy.cut()
+                await writing.append([message(str(n))])
+                while len(seen) < n:
+                    token = await following.wait(token, PATIENCE_S)
+                    seen += [entry.seq async for entry in following.log(after=len(seen))]
+
+        assert seen == [1, 2, 3, 4, 5]
+
+
+def test_a_store_is_another_one_after_its_database_was_restored_elsewhere(server: OwnServer, tmp_path: Path) -> None:
+    """Who goes on with a store that was replaced is refused: its cursors and claims mean nothing there."""
+    import psycopg
+
+    async def main() -> str:
+        async with PostgresStore(server.url(), schema="replaced", patience_s=0.2) as store:
+            await store.append([message("a")])
+            with psycopg.connect(server.url(), autocommit=True) as connection:
+                connection.execute("UPDATE replaced.store SET store_id = 'other'")
+                connection.execute(
+                    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid != pg_backend_pid()"
+                )
+            try:
+                await store.append([message("b")])
+            except StoreError as error:
+                return error.kind
+        return ""
+
+    assert anyio.run(main) == "gone"
