@@ -80,8 +80,9 @@ class KillSwitch:
         scope, value = scope_named(run_id, session_id, tenant, label, everything=everything)
         if block_starts:
             await self._order(Block, scope, value, by, reason)
+        before = await self._going_on(scope, value)  # one of these may end before it could be found again
         await self._order(Cancel, scope, value, by, reason)
-        wanted = await self._going_on(scope, value)
+        wanted = before | await self._going_on(scope, value)
         left = await self._awaited(wanted, scope, value, wait_s, by=by, reason=reason)
         return [await self._outcome(run, ended=run.run_id not in left) for run in wanted.values()]
 

@@ -12,7 +12,7 @@ import pytest
 
 from proctor.policies import RunContext
 from proctor.policies.policy import Limits, Policy
-from proctor.policies.stream.events import RunStarted
+from proctor.policies.stream.events import RunCancelled, RunStarted
 from proctor.supervisor import (
     KillOutcome,
     KillSwitch,
@@ -247,3 +247,21 @@ async def test_a_secret_in_a_reason_is_not_kept() -> None:
     await KillSwitch(store).block_starts(by="ana", reason=f"leaked {secret}", everything=True)
 
     assert secret not in (await store.blocks())[0].reason
+
+
+class PromptOwner(MemoryStore):
+    """Its run is over before whoever ordered that is told that the order is kept."""
+
+    async def instruct(self, instruction: Any) -> int:
+        number = await super().instruct(instruction)
+        await self.append([RunCancelled(run_id="r", session_id="s")])
+        return number
+
+
+async def test_a_run_that_ends_at_once_is_told_of_too() -> None:
+    """Its owner may be faster than whoever asks for the list."""
+    store = PromptOwner()
+    await store.append([RunStarted(run_id="r", session_id="s")])
+    outcomes = await KillSwitch(store).kill(by="ana", everything=True)
+
+    assert [(outcome.run_id, outcome.status, outcome.ended) for outcome in outcomes] == [("r", "cancelled", True)]
