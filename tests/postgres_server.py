@@ -75,7 +75,17 @@ class OwnServer:
         return f"postgresql://{who}@/{database}?host={quote(str(self.folder), safe='/')}"
 
     def start(self) -> None:
-        """Start it, again too; it answers on return."""
+        """Start it, again too; it answers on return. What a killed one leaves behind may hold it up for a moment."""
+        deadline = time.monotonic() + PATIENCE_S
+        self._launch()
+        while not self._answers():
+            assert self._process is not None
+            assert time.monotonic() < deadline, (self.folder / "log").read_text()
+            if self._process.poll() is not None:
+                self._launch()
+            time.sleep(0.02)
+
+    def _launch(self) -> None:
         settings = [text for name, value in self._settings.items() for text in ("-c", f"{name}={value}")]
         log = (self.folder / "log").open("ab")
         with log:
@@ -88,11 +98,6 @@ class OwnServer:
                 user=self._user,
                 extra_groups=() if self._user else None,
             )
-        deadline = time.monotonic() + PATIENCE_S
-        while not self._answers():
-            assert self._process.poll() is None, (self.folder / "log").read_text()
-            assert time.monotonic() < deadline, "the server does not answer"
-            time.sleep(0.02)
 
     def stop(self, how: signal.Signals = signal.SIGINT) -> None:
         """Stop it: SIGINT as an operator does, SIGQUIT at once, SIGKILL as the kernel does."""

@@ -28,6 +28,11 @@ MIGRATIONS: tuple[tuple[str, tuple[str, ...]], ...] = (
         "sessions, runs, events, owners, approvals, instructions",
         (
             "CREATE TABLE store (store_id text NOT NULL, version int NOT NULL)",
+            # The latest transaction of each open store: what became of a commit that was never answered.
+            """CREATE TABLE writers (
+                writer text PRIMARY KEY,
+                committed bigint NOT NULL,
+                at timestamptz NOT NULL DEFAULT now())""",
             """CREATE TABLE sessions (
                 key bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
                 session_id text COLLATE "C" NOT NULL UNIQUE,

@@ -62,10 +62,15 @@ class Line:
     @property
     def connection(self) -> Connection:
         """The connection, made now where there is none. Raises psycopg.Error or StoreError."""
-        if self._connection is None or self._connection.closed:
+        if not self.is_open:
             self._connect()
         assert self._connection is not None
         return self._connection
+
+    @property
+    def is_open(self) -> bool:
+        """Whether there is a connection that was not lost."""
+        return self._connection is not None and not self._connection.closed
 
     def ask(self, query: Callable[[Connection], T]) -> T:
         """Ask something that may be asked twice, again where the connection is lost. Raises as `connection` does."""

@@ -110,6 +110,8 @@ class PostgresWriter:
             if jobs := self._next_jobs():
                 self._write(jobs)
             ended = self._stopping and self._held_over is None and self._queue.empty()
+        with suppress(psycopg.Error, StoreError):
+            self._recorder.leave()
         self._line.drop()
         self._bell.ring()
 

@@ -36,6 +36,8 @@ _SESSIONS = """SELECT session_id, key, seq, digest, provider, provider_session_i
     WHERE session_id = ANY(%s)"""
 _RUNS = """SELECT run_id, status, provider, epoch FROM runs WHERE run_id = ANY(%s) ORDER BY number
     FOR NO KEY UPDATE"""
+_COMMITTED = """INSERT INTO writers VALUES (%s, %s) ON CONFLICT (writer)
+    DO UPDATE SET committed = excluded.committed, at = now()"""
 _LAST_INSTRUCTION = "SELECT coalesce(max(number), 0) FROM instructions"
 
 
@@ -60,6 +62,7 @@ class Recorder:
     def __init__(self, line: Line) -> None:
         self._line = line
         self.xid = 0
+        self._number = 0
         self._changed = False
         self._sessions: dict[str, Session] = {}
         self._runs: dict[str, tuple[str, str, int]] = {}
@@ -74,6 +77,7 @@ class Recorder:
         are not there are made.
         """
         sessions, runs = sorted({*session_ids}), sorted({*run_ids} - {""})
+        self._number += 1
         connection = self._line.connection
         with connection.pipeline():
             connection.execute("BEGIN")
@@ -135,8 +139,11 @@ class Recorder:
         self._rows.insert(connection)
         for statement in self._after:
             connection.execute(*statement)
-        has_written = self._changed or self._before or self._rows or self._after
-        connection.execute("COMMIT" if has_written else "ROLLBACK")
+        if self._changed or self._before or self._rows or self._after:
+            connection.execute(_COMMITTED, (self._line.application, self._number))
+            connection.execute("COMMIT")
+        else:
+            connection.execute("ROLLBACK")
 
     def undo(self) -> None:
         """Forget the transaction; the server does, too."""
@@ -154,8 +161,16 @@ class Recorder:
 
     def _was_committed(self) -> bool:
         """What became of a transaction whose commit was sent and never answered."""
-        self._line.drop()
-        return bool(self.ask_stored("SELECT pg_xact_status(%s::text::xid8) = 'committed'", (str(self.xid),)))
+        self._line.drop()  # the next connection ends what the server still does for this one
+        latest = self.ask_stored("SELECT committed FROM writers WHERE writer = %s", (self._line.application,))
+        return bool(latest == self._number)
+
+    def leave(self) -> None:
+        """Nothing more is written."""
+        if not self._line.is_open:
+            return
+        old = "DELETE FROM writers WHERE writer = %s OR at < now() - interval '7 days'"
+        self._line.connection.execute(old, (self._line.application,))
 
     def _forget(self) -> None:
         self.xid = 0
