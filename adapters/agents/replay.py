@@ -126,8 +126,7 @@ class Replay:
         self._speed = speed
         self._stopped = False
         self._scope = anyio.CancelScope()
-        self._asked: dict[str, GateAnswer] = {}
-        self._inputs: dict[str, dict[str, Any]] = {}
+        self._open: dict[str, _Open] = {}
 
     async def events(self) -> AsyncIterator[Event]:
         before: datetime | None = None
@@ -167,32 +166,53 @@ class Replay:
         return event
 
     async def _called(self, gate: Gate, event: ToolCallRequested | ToolCallStarted) -> Event | None:
-        call_id = event.tool_call_id
-        if call_id not in self._asked:
-            call = ToolCall(
-                id=call_id,
-                name=event.tool_name,
-                input=event.tool_input,
-                turn=event.turn,
-                parent_tool_call_id=event.parent_tool_call_id,
-            )
-            self._inputs[call_id] = event.tool_input
-            self._asked[call_id] = await gate(call)
-            self._stopped = self._stopped or self._asked[call_id].stop
+        known = self._open.get(event.tool_call_id)
+        if known is None or (isinstance(event, ToolCallRequested) and not known.is_said_again(event)):
+            answer = await gate(_call(event))
+            self._stopped = self._stopped or answer.stop
+            if known is None or answer.allowed or not known.answer.allowed:  # else the first goes on
+                known = self._open[event.tool_call_id] = _Open(event, answer)
+                known.started = isinstance(event, ToolCallStarted)
             return None
-        started = isinstance(event, ToolCallStarted) and self._asked[call_id].allowed
-        rewritten = started and not same_input(event.tool_input, self._inputs[call_id])
-        return event if rewritten else None
+        if isinstance(event, ToolCallRequested):
+            return None
+        again, known.started = known.started, True
+        differs = again or not same_input(event.tool_input, known.asked.tool_input)
+        return event if known.answer.allowed and differs else None
 
     def _outcome(self, event: ToolOutcome) -> Event | None:
-        answer = self._asked.get(event.tool_call_id)
-        if answer is not None and not answer.allowed:
+        known = self._open.pop(event.tool_call_id, None)  # the id names another call from here on
+        if known is not None and not known.answer.allowed:
             return None
         if isinstance(event, ToolCallDenied):
             return ToolCallFailed(
                 tool_call_id=event.tool_call_id, tool_name=event.tool_name, error="denied in the recording"
             )
         return event
+
+
+class _Open:
+    """A call of the recording that has no outcome yet, and what the gate answered."""
+
+    def __init__(self, asked: ToolCallRequested | ToolCallStarted, answer: GateAnswer) -> None:
+        self.asked = asked
+        self.answer = answer
+        self.started = False
+
+    def is_said_again(self, event: ToolCallRequested) -> bool:
+        """Whether a request is this one once more, before the call began."""
+        same = event.tool_name == self.asked.tool_name and same_input(event.tool_input, self.asked.tool_input)
+        return same and not self.started
+
+
+def _call(event: ToolCallRequested | ToolCallStarted) -> ToolCall:
+    return ToolCall(
+        id=event.tool_call_id,
+        name=event.tool_name,
+        input=event.tool_input,
+        turn=event.turn,
+        parent_tool_call_id=event.parent_tool_call_id,
+    )
 
 
 def _without_prompt(events: Sequence[Event], prompt: str) -> Sequence[Event]:

@@ -59,6 +59,7 @@ _decoder = msgspec.json.Decoder(HookInput)
 def read_asked(data: bytes) -> HookInput:
     """Decode a hook's input. Raises EventError when it is none."""
     try:
+        data.decode()  # all of it is text, also what is not looked at
         asked = _decoder.decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise EventError(f"standard input is no hook of Claude Code: {json_words(error)}") from None

@@ -12,6 +12,7 @@ from proctor.policies.stream.calls import ToolCall
 from proctor.policies.stream.events import ToolCallCompleted, ToolCallFailed, ToolCallStarted
 from proctor.supervisor import run_once
 from proctor.supervisor.ports.adapters import GateAnswer
+from tests.fuzz.call_ids import Responses, at_random, command, examples
 
 pytestmark = pytest.mark.anyio
 
@@ -63,3 +64,14 @@ async def test_one_id_does_not_pass_a_limit_of_calls(bench: Any, touch: Callable
     )
 
     assert (bench.cwd / "log").read_text().split() == ["x"]
+
+
+@pytest.mark.parametrize("example", examples())
+async def test_ids_at_random_get_nothing_past_a_policy(bench: Any, example: int) -> None:
+    """A few ids, in one response and over several: what is forbidden or one too many does not run."""
+
+    def play(script: Responses) -> Any:
+        calls = [call for response in script for call in response]
+        return bench.adapter(*({"use": [c.id, "Bash", {"cmd": command(c)}], "run": command(c)} for c in calls))
+
+    await at_random(example, bench.cwd / "log", play)

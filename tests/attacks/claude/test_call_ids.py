@@ -11,6 +11,7 @@ from proctor.policies.stream.calls import ToolCall
 from proctor.policies.stream.events import ToolCallCompleted, ToolCallFailed, ToolCallStarted
 from proctor.supervisor import run_once
 from proctor.supervisor.ports.adapters import GateAnswer
+from tests.fuzz.call_ids import Responses, at_random, command, examples
 
 pytestmark = [pytest.mark.claude, pytest.mark.anyio]
 
@@ -82,3 +83,17 @@ async def test_one_id_does_not_pass_a_limit_of_calls(bench: Any) -> None:
     )
 
     assert (bench.cwd / "log").read_text().split() == ["x"]
+
+
+@pytest.mark.parametrize("example", examples())
+async def test_ids_at_random_get_nothing_past_a_policy(bench: Any, example: int) -> None:
+    """A few ids, in one response and over several: what is forbidden or one too many does not run."""
+
+    def play(script: Responses) -> Any:
+        api = bench.api
+        for response in script:
+            api.say(api.reply(*({**api.bash(command(call)), "id": call.id} for call in response)))
+        api.say(api.reply(api.text("done")))
+        return bench.adapter()
+
+    await at_random(example, bench.cwd / "log", play)

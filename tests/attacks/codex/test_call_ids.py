@@ -12,6 +12,7 @@ from proctor.policies.stream.calls import ToolCall
 from proctor.policies.stream.events import ToolCallCompleted, ToolCallFailed, ToolCallStarted
 from proctor.supervisor import run_once
 from proctor.supervisor.ports.adapters import GateAnswer
+from tests.fuzz.call_ids import Responses, at_random, command, examples
 
 pytestmark = [pytest.mark.codex, pytest.mark.anyio]
 
@@ -35,8 +36,8 @@ def answering(*allowed: bool) -> Any:
 @pytest.mark.parametrize("again", ["echo x >> log", "echo y >> log"])
 async def test_an_id_used_again_is_asked_about_again_in_its_own_turn(bench: Any, gate_that: Any, again: str) -> None:
     """Three responses use one id, with the same input or another: three questions, three outcomes."""
-    for command in ("echo x >> log", again, "echo x >> log"):
-        bench.api.reply(bench.api.shell("c1", command))
+    for line in ("echo x >> log", again, "echo x >> log"):
+        bench.api.reply(bench.api.shell("c1", line))
     gate = gate_that()
 
     events = await bench.run(gate)
@@ -119,3 +120,15 @@ async def test_one_id_does_not_pass_a_limit_of_calls(bench: Any) -> None:
     )
 
     assert (bench.cwd / "log").read_text().split() == ["x"]
+
+
+@pytest.mark.parametrize("example", examples())
+async def test_ids_at_random_get_nothing_past_a_policy(bench: Any, example: int) -> None:
+    """A few ids, in one response and over several: what is forbidden or one too many does not run."""
+
+    def play(script: Responses) -> Any:
+        for response in script:
+            bench.api.reply(*(bench.api.shell(call.id, command(call)) for call in response))
+        return bench.adapter()
+
+    await at_random(example, bench.cwd / "log", play)

@@ -1,0 +1,180 @@
+"""What Claude Code could write to a hook, byte by byte, and what the hook answers.
+
+A way past is a call that the client would run although the policy forbids what the client reads in these bytes, or
+although its record lacks it, or one more than the limit; and words that refuse which the client would not heed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import random
+import tempfile
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+from proctor.adapters.claude_hook import knock
+from proctor.adapters.claude_hook.judging import HookJudge, HookLine
+from proctor.adapters.claude_hook.messages.answers import said
+from proctor.adapters.claude_hook.record import store_id
+
+from .ledger import Share
+
+STORES: Final = 5
+"""Of one share; each is one session after another of the same client."""
+HOOKS: Final = 120
+MOST: Final = 6
+POLICY: Final = (
+    "{name: p, on_violation: deny, limits: {max_tool_calls: {max: 6, scope: session}}, tool_rules: [{deny: [write]},"
+    " {deny: [{tool: bash, where: [{path: $.command, contains: never}]}]}]}"
+)
+_ODD: Final = [
+    b"\xef\xbb\xbf",
+    b"\x00",
+    b"\xff",
+    b" ",
+    b"\\u0000",
+    b"\\ud800",
+    b'"',
+    b"}",
+    b"{",
+    b"[",
+    b",",
+    b"1",
+    b"e9",
+]
+_EVENTS: Final = [
+    *["PreToolUse"] * 8,
+    "PostToolUse",
+    "PostToolUseFailure",
+    "PostToolBatch",
+    "UserPromptSubmit",
+    "Stop",
+]
+_TOOLS: Final = [*["Bash"] * 6, "Write", "Read", "bash", "BASH", "mcp__a__b"]
+_COMMANDS: Final = ["ls", "ls", "ls", "echo never", "", "x" * 300, "never"]
+
+
+class Hooks:
+    """The bytes of one hook after the other."""
+
+    def __init__(self, rng: random.Random) -> None:
+        self._rng = rng
+
+    def hook(self) -> bytes:
+        """The next one."""
+        rng = self._rng
+        fields = [
+            ("session_id", rng.choice("rstuvw")),
+            ("hook_event_name", rng.choice([*_EVENTS, "SessionEnd", "ConfigChange", "Other", 7])),
+            ("prompt_id", rng.choice(["p1", "p2", ""])),
+            ("tool_use_id", f"t{rng.randrange(6)}"),
+            ("tool_name", rng.choice(_TOOLS)),
+            ("tool_input", rng.choice([{"command": rng.choice(_COMMANDS)}] * 6 + [{}, [], "ls", {"command": 1}])),
+            ("tool_calls", [{"tool_use_id": f"t{rng.randrange(6)}"}]),
+            ("agent_id", rng.choice([None, "a"])),
+        ]
+        if rng.random() < 0.15:
+            fields.append(rng.choice(fields))
+        if rng.random() < 0.1:
+            fields.remove(rng.choice(fields))
+        if rng.random() < 0.3:
+            rng.shuffle(fields)
+        data = ("{" + ", ".join(f"{json.dumps(key)}: {json.dumps(value)}" for key, value in fields) + "}").encode()
+        for _ in range(rng.choice([0] * 8 + [1, 2])):
+            at = rng.randrange(len(data) + 1)
+            data = data[:at] + rng.choice([b"", *_ODD]) + data[at + rng.choice([0, 0, 1, 5]) :]
+        return data
+
+
+class Client:
+    """A client over one store: what it would run."""
+
+    def __init__(self, folder: Path, rng: random.Random) -> None:
+        self._rng = rng
+        self._line = _line(folder)
+        self._judge = HookJudge(self._line)
+        self.ran: Counter[str] = Counter()
+        self.counts: Counter[str] = Counter()
+
+    def asked(self, data: bytes) -> Iterator[str]:
+        """Ask about these bytes as `knock` and `resident` do; gives what must not be."""
+        if self._rng.random() < 0.1:  # the process that judges was ended
+            self._judge.close()
+            self._judge = HookJudge(self._line)
+        self.counts["hooks"] += 1
+        try:
+            answer = said(*self._judge.answered(data))
+        except Exception as error:
+            self.counts["refused unread"] += 1
+            yield from self._refused(data, str(error))
+            return
+        yield from self._answered(data, answer)
+
+    def _refused(self, data: bytes, why: str) -> Iterator[str]:
+        out = io.StringIO()
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(io.StringIO()):
+            code = knock.refuse(data, why)
+        if code == 2:
+            return
+        told = json.loads(out.getvalue())
+        read = _as_the_client(data)
+        if read is None or read.get("hook_event_name") != "PreToolUse":
+            return
+        if told.get("hookSpecificOutput", {}).get("permissionDecision") != "deny":
+            yield f"{told} does not refuse {data!r}"
+
+    def _answered(self, data: bytes, answer: dict[str, Any]) -> Iterator[str]:
+        read = _as_the_client(data)
+        if read is None:
+            yield f"what the client cannot have written was answered: {data!r}"
+        elif read["hook_event_name"] == "PreToolUse" and "hookSpecificOutput" not in answer:
+            self.counts["allowed"] += 1
+            session = read["session_id"]
+            self.ran[session] += 1
+            given = read.get("tool_input", {})
+            tool = read["tool_name"].casefold()
+            if tool == "write" or (tool == "bash" and "never" in str(given.get("command"))):
+                yield f"it would run {data!r}"
+            if self.ran[session] > MOST:
+                yield f"it would run call {self.ran[session]} of {MOST}: {data!r}"
+        elif "hookSpecificOutput" in answer:
+            self.counts["refused"] += 1
+
+    def end(self) -> None:
+        """Nothing is asked any more."""
+        self._judge.close()
+
+
+def _as_the_client(data: bytes) -> Any:
+    """What the client has in mind with these bytes: JSON, the last of two keys; None if they are none."""
+    try:
+        read = json.loads(data.decode("utf-8"), parse_constant=lambda _: 1 / 0)
+    except (ValueError, RecursionError, ZeroDivisionError):
+        return None
+    return read if isinstance(read, dict) else None
+
+
+def _line(folder: Path) -> HookLine:
+    (folder / "policy.yaml").write_text(POLICY)
+    store = folder / "store.db"
+    return HookLine(name="one", policies=(str(folder / "policy.yaml"),), store=store, store_id=store_id(store))
+
+
+def hook_wire(seed: int, number: int, stores: int = STORES) -> Share:
+    """Generated hooks of a few stores."""
+    counts: Counter[str] = Counter()
+    found: list[str] = []
+    for each in range(stores):
+        rng = random.Random((seed * 1_000_003 + number) * 1_009 + each)
+        hooks = Hooks(rng)
+        with tempfile.TemporaryDirectory(prefix="proctor-fuzz-") as folder:
+            client = Client(Path(folder), rng)
+            for _ in range(HOOKS):
+                found += [f"store {each}, share {number} of seed {seed}: {way}" for way in client.asked(hooks.hook())]
+            client.end()
+        counts += client.counts
+    return Share(dict(counts), found)

@@ -1,0 +1,117 @@
+"""The hook of Claude Code and the MCP proxy, playing a script of calls whose ids come again."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import anyio
+import msgspec
+from mcp.shared.message import SessionMessage
+from mcp.types import jsonrpc_message_adapter
+
+from proctor.adapters.claude_hook.judging import HookJudge, HookLine
+from proctor.adapters.claude_hook.messages.answers import said
+from proctor.adapters.claude_hook.record import store_id
+from proctor.adapters.mcp_proxy.adapter import McpProxyAdapter
+from proctor.adapters.mcp_proxy.downstream.connections import Serve
+from proctor.adapters.stores import SQLiteStore
+from proctor.policies import Policy
+
+from .call_ids import Played, Ran, Responses, supervised
+
+_ROOM: Final = 1_000
+
+
+async def hook(script: Responses, given: list[Policy]) -> Played:
+    """The hook of Claude Code, asked as the client asks: about all calls of a response, then told each outcome."""
+    ran: Ran = []
+    with tempfile.TemporaryDirectory() as directory:
+        folder = Path(directory)
+        (folder / "policy.json").write_bytes(msgspec.json.encode(given[0]))
+        path = folder / "store.db"
+        line = HookLine(name="one", policies=(str(folder / "policy.json"),), store=path, store_id=store_id(path))
+        judge = HookJudge(line)
+
+        def asked(event: str, **fields: Any) -> bool:
+            data = {"session_id": "s", "prompt_id": "p", "hook_event_name": event, **fields}
+            return "hookSpecificOutput" not in said(*judge.answered(json.dumps(data).encode()))
+
+        for response in script:
+            fields = [{"tool_use_id": c.id, "tool_name": c.tool, "tool_input": {"n": c.n}} for c in response]
+            allowed = [asked("PreToolUse", **each) for each in fields]
+            for call, each, runs in zip(response, fields, allowed, strict=True):
+                if runs:
+                    ran.append((call.tool, call.n))
+                    asked("PostToolUse", **each, tool_response="done")
+            asked("PostToolBatch", tool_calls=fields)
+        asked("Stop")
+        judge.close()
+        async with SQLiteStore(path) as store:
+            return Played(ran, [event async for event in store.read("s")])
+
+
+async def proxy(script: Responses, given: list[Policy]) -> Played:
+    """The MCP proxy between a client that uses its request ids over and over, and a server that answers at once."""
+    ran: Ran = []
+    adapter = McpProxyAdapter(_Server(ran), _Client(script), warn=lambda _: None)
+    return await supervised([adapter], given, ran)
+
+
+def _message(**said: Any) -> SessionMessage:
+    return SessionMessage(jsonrpc_message_adapter.validate_python({"jsonrpc": "2.0", **said}, by_name=False))
+
+
+class _Server:
+    """A server in memory that keeps what it did."""
+
+    label = "memory"
+
+    def __init__(self, ran: Ran) -> None:
+        self._ran = ran
+        self._answers, self._read = anyio.create_memory_object_stream[SessionMessage | Exception](_ROOM)
+
+    @asynccontextmanager
+    async def connect(self, run_id: str) -> AsyncIterator[Any]:
+        with self._answers, self._read:
+            yield self._read, self
+
+    async def send(self, item: SessionMessage) -> None:
+        """Do what is asked."""
+        asked: Any = item.message
+        if getattr(asked, "method", None) == "tools/call":
+            self._ran.append((asked.params["name"], asked.params["arguments"]["n"]))
+        if hasattr(asked, "id"):
+            self._answers.send_nowait(_message(id=asked.id, result={"content": [{"type": "text", "text": "done"}]}))
+
+
+class _Client:
+    """Asks for the calls of a response at once, and waits for as many answers."""
+
+    ends_with_client = True
+
+    def __init__(self, script: Responses) -> None:
+        self._script = script
+
+    async def take(self, serve: Serve) -> None:
+        asks, asked = anyio.create_memory_object_stream[SessionMessage | Exception](_ROOM)
+        tells, told = anyio.create_memory_object_stream[SessionMessage](_ROOM)
+
+        async def play() -> None:
+            with asks:
+                for response in self._script:
+                    for call in response:
+                        given = {"name": call.tool, "arguments": {"n": call.n}}
+                        asks.send_nowait(_message(id=call.id, method="tools/call", params=given))
+                    for _ in response:
+                        while getattr((await told.receive()).message, "method", None):
+                            pass  # a notice, no answer
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(play)
+            with asked, tells, told:
+                await serve((asked, tells))

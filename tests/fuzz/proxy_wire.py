@@ -1,0 +1,305 @@
+"""What a client writes to `proctor mcp`, byte by byte, and what reaches the server behind it.
+
+A way past is a line to the server that a lenient reader takes for a call which the gate has not permitted with this
+name and these arguments, a message that is none of the protocol's, or an answer that is told, or recorded, as another
+call's.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Any, Final
+
+import anyio
+import anyio.lowlevel
+from mcp.shared.message import SessionMessage
+from mcp.types import jsonrpc_message_adapter
+
+from proctor.adapters.mcp_proxy import protocol
+from proctor.adapters.mcp_proxy.downstream.stdio import StdioClient
+from proctor.adapters.mcp_proxy.names import Naming
+from proctor.adapters.mcp_proxy.relay import Desk, Relay
+from proctor.adapters.mcp_proxy.visibility import Visibility
+from proctor.policies.stream.calls import ToolCall
+from proctor.policies.stream.events import Event, ToolCallCompleted, ToolCallFailed
+from proctor.supervisor.ports.adapters import GateAnswer
+
+from .ledger import Share
+
+SESSIONS: Final = 200
+"""Of one share."""
+LINES: Final = 12
+_PATIENCE_S: Final = 30
+_IDS: Final[list[Any]] = [*range(3, 30), 1, 2, "1", "a", 2**53, 2**53 + 1, True, 1.0, None, [1], {"a": 1}, -1]
+_NAMES: Final = [*["read", "fail", "hold", "write"] * 4, "Write", "write ", "wr\u0131te", "", "fail"]
+_METHODS: Final = ["tools/call", "tools/Call", "tools/call ", "ping", "tools/list", "tasks/get", "notifications/x"]
+_VALUES: Final = [
+    *['"x"', "1", "null", '"y"'] * 3,
+    "NaN",
+    "1e999",
+    "{}",
+    '{"Path": "x"}',
+    '{"path": 1, "PATH": 2}',
+    "[[1]]",
+    "1.0",
+]
+_ODD: Final = [
+    b"\xef\xbb\xbf",
+    b"\x00",
+    b"\r",
+    b"\xff",
+    b" ",
+    b"\x0b",
+    b"\x1e",
+    b"\\u0000",
+    b'"',
+    b"}",
+    b"{",
+    b"[",
+    b",",
+]
+
+
+class Lines:
+    """Lines of a client, most of them nearly what the protocol has."""
+
+    def __init__(self, rng: random.Random) -> None:
+        self._rng = rng
+
+    def line(self) -> bytes:
+        """The next one, without its end."""
+        line = self._message().encode("utf-8", "surrogatepass")
+        for _ in range(self._rng.choice([0] * 9 + [1, 1, 3])):
+            at = self._rng.randrange(len(line) + 1)
+            cut = at + self._rng.choice([0, 0, 1, 4])
+            line = line[:at] + self._rng.choice([b"", *_ODD]) + line[cut:]
+        return line.replace(b"\n", b"")
+
+    def _message(self) -> str:
+        rng = self._rng
+        kind = rng.choice(["call"] * 9 + ["odd", "cancel", "answer", "batch", "twice", "ping"])
+        id = json.dumps(rng.choice(_IDS))
+        if kind == "cancel":
+            return f'{{"jsonrpc":"2.0","method":"notifications/cancelled","params":{{"requestId":{id}}}}}'
+        if kind == "answer":
+            return f'{{"jsonrpc":"2.0","id":{id},"result":{{}},"method":"tools/call","params":{self._params()}}}'
+        if kind == "ping":
+            return f'{{"jsonrpc":"2.0","id":{id},"method":"ping"}}'
+        method = "tools/call" if kind != "odd" else rng.choice(_METHODS)
+        call = f'{{"jsonrpc":"2.0","id":{id},"method":"{method}","params":{self._params()}}}'
+        if kind == "batch":
+            return f"[{call}]"
+        if kind == "twice":
+            key = rng.choice(['"method":"ping"', '"Method":"tools/call"', '"id":7', f'"params":{self._params()}'])
+            return call[:-1] + "," + key + "}"
+        return call
+
+    def _params(self) -> str:
+        rng = self._rng
+        keys = rng.sample(["path", "path", "n", "m", "to", "Path"], rng.choice([0, 1, 1, 2]))
+        arguments = ",".join(f'"{key}":{rng.choice(_VALUES)}' for key in keys)
+        more = rng.choice(
+            [*[""] * 12, ',"Name":"write"', ',"name":"write"', ',"task":{}', ',"_meta":{"progressToken":1}']
+        )
+        name = json.dumps(rng.choice(_NAMES))
+        return (
+            f'{{"name":{name},"arguments":{{"token":{rng.randrange(10**9)}{"," if keys else ""}{arguments}}}{more}}}'
+        )
+
+
+class Server:
+    """Answers each call with the token of its arguments, some of them late, and keeps every line it got."""
+
+    def __init__(self, rng: random.Random) -> None:
+        self._rng = rng
+        self._send, self._receive = anyio.create_memory_object_stream[SessionMessage | Exception](10_000)
+        self._held: list[Any] = []
+        self.lines: list[str] = []
+
+    async def send(self, item: SessionMessage) -> None:
+        """What the proxy passes on, as its transport writes it."""
+        self.lines.append(item.message.model_dump_json(by_alias=True, exclude_unset=True))
+        message = json.loads(self.lines[-1])
+        if "method" not in message or "id" not in message:
+            return
+        params = message.get("params") or {}
+        result = {"content": [{"type": "text", "text": str((params.get("arguments") or {}).get("token"))}]}
+        if message["method"] != "tools/call":
+            result = {}
+        elif params.get("name") == "fail":
+            result["isError"] = True  # type: ignore[assignment]
+        self._held.append((int(float(message["id"])), result))
+        self._rng.shuffle(self._held)
+        while self._held and self._rng.random() < 0.7:
+            self._say(self._held.pop())
+
+    def _say(self, answer: tuple[Any, dict[str, Any]]) -> None:
+        line = json.dumps({"jsonrpc": "2.0", "id": answer[0], "result": answer[1]})
+        self._send.send_nowait(SessionMessage(jsonrpc_message_adapter.validate_json(line, by_name=False)))
+
+    def answer_all(self) -> None:
+        """Answer whatever is held."""
+        while self._held:
+            self._say(self._held.pop())
+
+    def close(self) -> None:
+        """Nobody asks any more."""
+        self._send.close()
+        self._receive.close()
+
+    def ask(self) -> None:
+        """Ask the client something, so that an answer of it may be one."""
+        line = '{"jsonrpc":"2.0","id":1,"method":"ping"}'
+        self._send.send_nowait(SessionMessage(jsonrpc_message_adapter.validate_json(line, by_name=False)))
+
+    async def __aiter__(self) -> AsyncIterator[SessionMessage | Exception]:
+        async for item in self._receive:
+            yield item
+
+
+class Session:
+    """One client with its proxy and its server."""
+
+    def __init__(self, seed: int) -> None:
+        self._rng = random.Random(seed)
+        self._lines = Lines(self._rng)
+        self._server = Server(self._rng)
+        self._answered = anyio.Event()
+        self._numbers = iter(range(1, 10_000))
+        self.asked: dict[str, ToolCall] = {}
+        self.permitted: list[ToolCall] = []
+        self.outcomes: dict[str, Event] = {}
+        self.told: list[dict[str, Any]] = []
+        self.sent: list[bytes] = []
+
+    async def play(self) -> None:
+        """Write lines in pieces of any size, then wait for what is under way, and hang up."""
+        reads, writes = os.pipe()
+        client = StdioClient(reads)
+        desk = Desk(
+            gate=self._gate,
+            report=self._report,
+            naming=Naming(),
+            visibility=Visibility(list),
+            new_id=lambda: f"call-{next(self._numbers)}",
+            warn=lambda _: None,
+            keys=frozenset({"path"}),
+        )
+        relay = Relay(desk, (client, self), (self._server, self._server))
+        try:
+            with anyio.fail_after(_PATIENCE_S):
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(relay.run)
+                    await self._write(writes)
+                    os.close(writes)
+        finally:
+            os.close(reads)
+            self._server.close()
+
+    async def _write(self, writes: int) -> None:
+        if self._rng.random() < 0.5:
+            self._server.ask()
+        for _ in range(LINES):
+            self.sent.append(self._lines.line())
+            rest = self.sent[-1] + b"\n"
+            while rest:
+                cut = self._rng.choice([1, 7, 10_000])
+                os.write(writes, rest[:cut])
+                rest = rest[cut:]
+                await anyio.lowlevel.checkpoint()
+        os.write(writes, b'\n{"jsonrpc":"2.0","id":"last","method":"ping"}\n')
+        while not self._answered.is_set():
+            self._server.answer_all()
+            await anyio.lowlevel.checkpoint()
+        for _ in range(20):
+            self._server.answer_all()
+            await anyio.lowlevel.checkpoint()
+
+    async def _gate(self, call: ToolCall) -> GateAnswer:
+        self.asked[call.id] = call
+        for _ in range(self._rng.randrange(4)):
+            await anyio.lowlevel.checkpoint()
+        allowed = call.name not in ("write", "Write")
+        if allowed:
+            self.permitted.append(call)
+        return GateAnswer(allowed=allowed)
+
+    async def _report(self, event: Event) -> None:
+        if isinstance(event, ToolCallCompleted | ToolCallFailed):
+            self.outcomes[event.tool_call_id] = event
+
+    async def send(self, item: SessionMessage) -> None:
+        """What the client is told."""
+        self.told.append(json.loads(item.message.model_dump_json(by_alias=True, exclude_unset=True)))
+        if self.told[-1].get("id") == "last":
+            self._answered.set()
+
+    def found(self) -> Iterator[str]:
+        """What must not be."""
+        permitted = Counter(_shown(call.name, call.input) for call in self.permitted)
+        for line in self._server.lines:
+            for read in _readings(line):
+                method, params = str(read.get("method", "")), read.get("params") or {}
+                if "method" in read and method not in {*protocol.REQUESTS, *protocol.NOTICES}:
+                    yield f"`{method}` reached the server: {line}"
+                if method.strip().casefold() == "tools/call":
+                    shown = _shown(params.get("name"), params.get("arguments") or {})
+                    if permitted[shown] <= 0:
+                        yield f"a call reached the server that was not permitted: {line}"
+        yield from self._calls_twice(permitted)
+        for call in self.permitted:
+            outcome = self.outcomes.get(call.id)
+            if isinstance(outcome, ToolCallCompleted) and outcome.tool_output != str(call.input.get("token")):
+                yield f"the outcome of {call} is {outcome.tool_output!r}"
+            if isinstance(outcome, ToolCallCompleted) and call.name == "fail":
+                yield f"{call} failed, and is recorded as completed"
+
+    def _calls_twice(self, permitted: Counter[str]) -> Iterator[str]:
+        ran = Counter(
+            _shown(message["params"].get("name"), message["params"].get("arguments") or {})
+            for message in map(json.loads, self._server.lines)
+            if message.get("method") == "tools/call"
+        )
+        yield from (f"ran {count} times: {shown}" for shown, count in ran.items() if count > permitted[shown])
+
+
+def _shown(name: Any, given: Any) -> str:
+    return f"{name!r} {json.dumps(given, sort_keys=True)}"
+
+
+def _readings(line: str) -> Iterator[dict[str, Any]]:
+    """A line as readers have it: the last of two keys, the first, and without regard to case."""
+    hooks: list[Callable[[list[tuple[str, Any]]], Any]] = [
+        dict,
+        lambda pairs: dict(reversed(pairs)),
+        lambda pairs: {key.casefold() if len(key) < 12 else key: value for key, value in pairs},
+    ]
+    for hook in hooks:
+        yield json.loads(line, object_pairs_hook=hook)
+
+
+def proxy_wire(seed: int, number: int, sessions: int = SESSIONS) -> Share:
+    """Sessions of generated clients, one after another."""
+    counts: Counter[str] = Counter()
+    found: list[str] = []
+
+    async def play() -> None:
+        for each in range(sessions):
+            session = Session((seed * 1_000_003 + number) * 1_009 + each)
+            try:
+                await session.play()
+                ways = list(session.found())
+            except Exception as error:
+                ways = [f"it broke: {error!r}"]
+            found.extend(f"session {each}, share {number} of seed {seed}: {way}; {session.sent}" for way in ways)
+            counts["lines"] += len(session.sent)
+            counts["calls put to the gate"] += len(session.asked)
+            counts["permitted"] += len(session.permitted)
+            counts["answers and refusals"] += len(session.told)
+
+    anyio.run(play)
+    return Share(dict(counts), found)
