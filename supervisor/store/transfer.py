@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterable
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable
+from contextlib import aclosing
 from typing import Any
 
 import msgspec
@@ -20,6 +21,8 @@ from .paging import all_runs, closing
 
 FORMAT = "proctor record 1"
 _BATCH = 500
+_MOST_READERS = 64
+"""Of sessions that are there already, whose events are read beside those that come."""
 _encode = msgspec.json.Encoder().encode
 
 
@@ -102,18 +105,18 @@ async def import_lines(store: Store, lines: Iterable[bytes]) -> ImportReport:
         StoreError: a session of that id has another record (`conflict`), or it cannot be stored.
     """
     check_store(store)
-    importing = _Import(store)
-    for number, line in enumerate(lines, 1):
-        try:
-            if number == 1:
-                if _head(line).format != FORMAT:
-                    raise UsageError(f"line 1: this is no `{FORMAT}`; `proctor export` writes one")
-            elif line.strip():
-                await importing.take(_line(line))
-        except (msgspec.DecodeError, EventError, UnicodeDecodeError) as error:
-            raise UsageError(f"line {number}: {error}") from None
-    await importing.flush()
-    return importing.report
+    async with aclosing(_Import(store)) as importing:
+        for number, line in enumerate(lines, 1):
+            try:
+                if number == 1:
+                    if _head(line).format != FORMAT:
+                        raise UsageError(f"line 1: this is no `{FORMAT}`; `proctor export` writes one")
+                elif line.strip():
+                    await importing.take(_line(line))
+            except (msgspec.DecodeError, EventError, UnicodeDecodeError, RecursionError) as error:
+                raise UsageError(f"line {number}: {error}") from None
+        await importing.flush()
+        return importing.report
 
 
 class _Import:
@@ -123,6 +126,7 @@ class _Import:
         self._store = store
         self._batch: list[Event] = []
         self._there: dict[str, int] = {}
+        self._readers: dict[str, AsyncIterator[Event]] = {}
         self.report = ImportReport()
 
     async def take(self, line: _Line) -> None:
@@ -135,8 +139,7 @@ class _Import:
                 self._batch.append(event)
             else:
                 self.report.already_there += 1
-                if event.seq == self._there[event.session_id]:
-                    await self._compare(event)
+                await self._compare(event)
             if len(self._batch) >= _BATCH:
                 await self.flush()
 
@@ -166,12 +169,28 @@ class _Import:
         return self._there[session_id]
 
     async def _compare(self, event: Event) -> None:
-        """The last event of a session that is there already says whether it is the same record."""
-        async with closing(self._store.read(event.session_id, newest_first=True)) as events:
-            async for stored in events:
-                if stored.seq == event.seq and stored != event:
-                    raise _conflict(event)
-                return
+        """Raises StoreError where another event is there; what was pruned is not there to be compared."""
+        reader = self._readers.pop(event.session_id, None)
+        stored = None if reader is None else await anext(reader, None)
+        if reader is None or stored is None or stored.seq != event.seq:
+            await _close(reader)
+            reader = self._store.read(event.session_id, after=event.seq - 1)
+            stored = await anext(reader, None)
+        self._readers[event.session_id] = reader
+        if len(self._readers) > _MOST_READERS:
+            await _close(self._readers.pop(next(iter(self._readers))))
+        if stored is not None and stored.seq == event.seq and stored != event:
+            raise _conflict(event)
+
+    async def aclose(self) -> None:
+        """Let the store's record go."""
+        for reader in self._readers.values():
+            await _close(reader)
+
+
+async def _close(reader: AsyncIterator[Event] | None) -> None:
+    if isinstance(reader, AsyncGenerator):
+        await reader.aclose()
 
 
 def _conflict(event: Event) -> StoreError:

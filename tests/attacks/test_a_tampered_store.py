@@ -17,9 +17,9 @@ import pytest
 from proctor.adapters.stores import SQLiteStore
 from proctor.adapters.stores.audit.auditing import AuditReport, audited
 from proctor.adapters.stores.audit.heads import Heads
-from proctor.policies import Limits, Policy
+from proctor.policies import Limits, Policy, parse_policies
 from proctor.supervisor import prune, run_once
-from proctor.supervisor.testing import Ask, FakeAdapter
+from proctor.supervisor.testing import Ask, FakeAdapter, FakeApprover
 
 POLICY = Policy(name="open", limits=Limits(max_tool_calls=1000))
 OTHER_TEXT = "CAST(replace(CAST(data AS TEXT), 'call-', 'CALL-') AS BLOB)"
@@ -49,7 +49,7 @@ def sql(path: Path, *statements: str) -> None:
     """Do something to the file."""
     with closing(sqlite3.connect(path)) as connection:
         for statement in statements:
-            assert connection.execute(statement).rowcount != 0, statement
+            assert connection.execute(statement).rowcount != 0 or statement.startswith("CREATE"), statement
         connection.commit()
 
 
@@ -136,6 +136,45 @@ CHANGES: dict[str, tuple[list[str], str]] = {
         "moved",
     ),
     "how a run ended, in the list": (["UPDATE runs SET status = 'failed'"], "list_changed"),
+    "what a run has cost, in the list": (["UPDATE runs SET cost_usd = 0.01"], "list_changed"),
+    "how many violations a run has, in the list": (["UPDATE runs SET violations = 7"], "list_changed"),
+    "how many calls ran, in the list": (["UPDATE runs SET calls = 0"], "list_changed"),
+    "a figure in the list that is none": (["UPDATE runs SET input_tokens = 'many'"], "list_changed"),
+    "when a run ended, in the list": (["UPDATE runs SET ended_ms = ended_ms - 60000"], "list_changed"),
+    "whose a run was, in the list": (["UPDATE runs SET tenant = 'other'"], "list_changed"),
+    "the session of a run, in the list": (
+        [
+            "UPDATE runs SET session_key = (SELECT key FROM sessions WHERE session_id = 'c')"
+            f" WHERE session_key = {SESSION}"
+        ],
+        "list_changed",
+    ),
+    "a row of the list made unreadable": (["UPDATE runs SET spec = x'00'"], "list_changed"),
+    "a trigger that keeps records from being stored": (
+        [
+            "CREATE TRIGGER kept BEFORE INSERT ON events WHEN new.type = 'policy_violation'"
+            " BEGIN SELECT RAISE(IGNORE); END"
+        ],
+        "planted",
+    ),
+    "a view in place of the records": (
+        ["ALTER TABLE events RENAME TO hidden", "CREATE VIEW events AS SELECT * FROM hidden WHERE seq < 900"],
+        "planted",
+    ),
+    "a digest that is text": (
+        [f"UPDATE events SET digest = 'x' WHERE session_key = {SESSION} AND seq = 6"],
+        "changed",
+    ),
+    "a number that is text": ([f"UPDATE events SET seq = 'x' WHERE session_key = {SESSION} AND seq = 7"], "moved"),
+    "a count that is text": (["UPDATE sqlite_sequence SET seq = 'x' WHERE name = 'events'"], "uncounted"),
+    "text that no encoding has": (
+        [f"UPDATE events SET event_id = CAST(x'ff' AS TEXT) WHERE session_key = {SESSION} AND seq = 6"],
+        "moved",
+    ),
+    "a session put behind the others": (
+        [f"UPDATE events SET position = position + 1000 WHERE session_key = {SESSION}"],
+        "uncounted",
+    ),
     "the count": (["UPDATE sqlite_sequence SET seq = seq - 3 WHERE name = 'events'"], "uncounted"),
 }
 REMOVALS: dict[str, tuple[list[str], str]] = {
@@ -149,6 +188,7 @@ REMOVALS: dict[str, tuple[list[str], str]] = {
         ],
         "uncounted",
     ),
+    "a run in the list": ([f"DELETE FROM runs WHERE session_key = {SESSION}"], "not_listed"),
     "a session": (
         [
             f"DELETE FROM events WHERE session_key = {SESSION}",
@@ -172,6 +212,46 @@ def test_what_was_changed_is_found(path: Path, change: str) -> None:
     if "seq = 6" in statements[-1] and "999" not in statements[-1] and "900" not in statements[-1]:
         assert {session for session, _ in places(report)} == {"b"}
         assert min(seq for _, seq in places(report)) == 6
+
+
+def asked(path: Path) -> None:
+    """A store with one call that was approved, and one that was denied."""
+    policies = parse_policies("{name: p, rules: [{type: blocklist, tools: [bash], action: request_approval}]}")
+
+    async def runs() -> None:
+        async with SQLiteStore(path) as store:
+            for answer in (True, False):
+                await run_once(
+                    FakeAdapter([Ask(name="bash")]),
+                    "go",
+                    policies=policies,
+                    store=store,
+                    approver=FakeApprover(answer),
+                )
+
+    anyio.run(runs)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "UPDATE approvals SET state = 'granted', answer = (SELECT answer FROM approvals WHERE state = 'granted')",
+        'UPDATE approvals SET answer = replace(CAST(answer AS TEXT), \'"by":"\', \'"by":"not \')',
+        "UPDATE approvals SET state = 'requested', answer = NULL, recorded = 0",
+        "UPDATE approvals SET approval_id = approval_id || 'x'",
+        "UPDATE approvals SET answer = x'00'",
+    ],
+)
+def test_what_the_list_of_approvals_says_is_held_to_the_record(tmp_path: Path, change: str) -> None:
+    """Whether a call was approved, and by whom."""
+    asked(tmp_path / "s.db")
+    untouched = audited(tmp_path / "s.db").findings
+    sql(tmp_path / "s.db", change)
+    report = audited(tmp_path / "s.db")
+
+    assert untouched == ()
+    assert codes(report) == {"list_changed"}
+    assert not report.intact
 
 
 @pytest.mark.parametrize("removal", REMOVALS)
@@ -199,13 +279,20 @@ def forged(path: Path) -> None:
     rechain(path)
 
 
+RENUMBERED = (
+    "UPDATE events SET position = (SELECT count(*) FROM events AS other WHERE other.position <= events.position)",
+    "UPDATE sqlite_sequence SET seq = (SELECT count(*) FROM events) WHERE name = 'events'",
+)
+
+
 def cut(path: Path) -> None:
-    """The end of a session taken away, with all that tells of it: the count, the list."""
+    """The end of a session taken away, with all that tells of it: the numbers, the count, the list."""
     sql(
         path,
         f"DELETE FROM events WHERE session_key = {SESSION} AND seq > 6",
-        f"UPDATE runs SET status = 'running', ended_seq = NULL WHERE session_key = {SESSION}",
-        "UPDATE sqlite_sequence SET seq = (SELECT count(*) FROM events) WHERE name = 'events'",
+        "UPDATE runs SET status = 'running', ended_seq = NULL, ended_ms = NULL, calls = (SELECT count(*) FROM events"
+        f" WHERE run_id = runs.run_id AND type = 'tool_call_started') WHERE session_key = {SESSION}",
+        *RENUMBERED,
     )
 
 
@@ -216,7 +303,7 @@ def taken_out(path: Path) -> None:
         f"DELETE FROM runs WHERE session_key = {SESSION}",
         f"DELETE FROM events WHERE session_key = {SESSION}",
         "DELETE FROM sessions WHERE session_id = 'b'",
-        "UPDATE sqlite_sequence SET seq = (SELECT count(*) FROM events) WHERE name = 'events'",
+        *RENUMBERED,
     )
 
 

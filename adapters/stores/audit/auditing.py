@@ -10,8 +10,9 @@ import msgspec
 from ..naming import is_url, shown
 from ..postgres import check_installed
 from .heads import Heads
+from .listing import Lists
 from .sources import Source
-from .verifying import Finding, Pruned, Verifier, check_list
+from .verifying import Finding, Pruned, Verifier
 
 
 class AuditReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,11 +58,15 @@ def _audit(source: Source, path: str, anchor: Heads | None) -> AuditReport:
     verifier = Verifier(anchor)
     if anchor is not None and anchor.store_id != source.store_id:
         verifier.find("integrity", "replaced", "this is another store than the one that was anchored")
+    lists = Lists()
     for record in source.records:
         verifier.take(record)
+        lists.take(record)
     verifier.finish()
     _count(source.stored, verifier)
-    check_list(verifier, source.runs)
+    for kind, name in source.planted:  # either could show, or keep, another record than is written
+        verifier.find("integrity", "planted", f"the store has a {kind} `{name}`, which no version of proctor makes")
+    lists.check(verifier, source.runs, source.approvals)
     made_at = datetime.now(UTC).isoformat(timespec="seconds")
     about = {finding.about for finding in verifier.findings}
     return AuditReport(
@@ -88,3 +93,6 @@ def _count(stored: int, verifier: Verifier) -> None:
         verifier.find("completeness", "uncounted", f"{stored} records were stored; {missing} are not there{told}")
     elif missing < 0:
         verifier.find("integrity", "uncounted", f"there are {-missing} records more than were stored")
+    if verifier.last_position > stored:
+        last = verifier.last_position
+        verifier.find("integrity", "uncounted", f"a record has number {last}, and {stored} were given: it was moved")

@@ -13,11 +13,15 @@ from proctor.supervisor.errors import StoreError, UsageError
 from ..postgres.connection.connecting import Address, Connection
 from ..postgres.connection.failures import store_error
 from ..postgres.schema import SCHEMA_VERSION, version_of
+from ..postgres.statements.queries import EVERY_RUN, to_run
 from ..postgres.statements.rows import short_id
-from .sources import RECORDS, RUNS, Source
+from .sources import APPROVALS, RECORDS, Source, approvals_of, runs_of
 from .verifying import StoredRecord
 
 _RECORDS = f"SELECT {RECORDS}, digest FROM events LEFT JOIN sessions ON key = session_key ORDER BY position"
+_PLANTED = """SELECT 'view', viewname FROM pg_views WHERE schemaname = current_schema()
+    UNION ALL SELECT 'trigger', tgname FROM pg_trigger JOIN pg_class ON pg_class.oid = tgrelid
+        WHERE relnamespace = current_schema()::regnamespace AND NOT tgisinternal"""
 _PAGE = 1000
 
 
@@ -46,7 +50,14 @@ def reading_database(url: str, schema: str = "proctor") -> Iterator[Source]:
                     kind="older_schema",
                 )
             [(stored,)] = connection.execute("SELECT coalesce(max(position), 0) FROM events").fetchall()
-            yield Source(store_id, stored, _records(connection), connection.execute(RUNS))
+            yield Source(
+                store_id=store_id,
+                stored=stored,
+                records=_records(connection),
+                runs=runs_of(connection.execute(EVERY_RUN, binary=True), to_run),
+                approvals=approvals_of(connection.execute(APPROVALS, binary=True)),
+                planted=connection.execute(_PLANTED).fetchall(),
+            )
     except psycopg.Error as error:
         raise store_error(error, address.name) from error
 

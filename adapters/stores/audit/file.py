@@ -14,7 +14,8 @@ from proctor.supervisor.errors import StoreError, UsageError
 from ..sqlite.file.failures import store_error
 from ..sqlite.file.opening import connect
 from ..sqlite.schema.tables import SCHEMA_VERSION, check_version
-from .sources import RECORDS, RUNS, Source
+from ..sqlite.statements.queries import EVERY_RUN, to_run
+from .sources import APPROVALS, RECORDS, Source, approvals_of, runs_of
 from .verifying import StoredRecord
 
 _BUSY_S = 10.0
@@ -23,15 +24,24 @@ _RECORDS = (
 )
 
 
+_PLANTED = "SELECT type, name FROM sqlite_master WHERE type IN ('view', 'trigger')"
+
+
 @contextmanager
 def reading_file(named: str | os.PathLike[str]) -> Iterator[Source]:
     """What is in a file. Raises StoreError where it cannot be read, UsageError where there is none."""
     path = Path(named)
     try:
         with _connected(path) as connection:
-            store_id = _one(connection, "SELECT store_id FROM store", "")
             stored = _one(connection, "SELECT seq FROM sqlite_sequence WHERE name = 'events'", 0)
-            yield Source(store_id, stored, _records(connection), connection.execute(RUNS))
+            yield Source(
+                store_id=_one(connection, "SELECT store_id FROM store", ""),
+                stored=stored if isinstance(stored, int) else 0,
+                records=_records(connection),
+                runs=runs_of(connection.execute(EVERY_RUN), to_run),
+                approvals=approvals_of(connection.execute(APPROVALS)),
+                planted=connection.execute(_PLANTED),
+            )
     except sqlite3.Error as error:
         raise store_error(error, path) from error
 
@@ -41,6 +51,7 @@ def _connected(path: Path) -> Iterator[sqlite3.Connection]:
     if not path.is_file():
         raise UsageError(f"there is no store at `{path}`; `--store` names another")
     connection = connect(path, "ro", busy_timeout_s=_BUSY_S)
+    connection.text_factory = lambda text: text.decode("utf-8", "backslashreplace")
     try:
         connection.execute("BEGIN")  # others may write meanwhile: this is one moment
         if check_version(connection, path) < SCHEMA_VERSION:
@@ -53,10 +64,13 @@ def _connected(path: Path) -> Iterator[sqlite3.Connection]:
 
 
 def _records(connection: sqlite3.Connection) -> Iterator[StoredRecord]:
+    """Every record; a value of another type than it was written with is none that fits."""
     for row in connection.execute(_RECORDS):
         position, session_id, seq, run_id, event_id, type, at, data, digest = row
         record = data if isinstance(data, bytes) else str(data).encode()
-        yield StoredRecord(position, session_id, seq, run_id, event_id, type, at, record, digest)
+        number = seq if isinstance(seq, int) else 0
+        link = digest if isinstance(digest, bytes) else b""
+        yield StoredRecord(position, session_id, number, run_id, event_id, type, at, record, link)
 
 
 def _one(connection: sqlite3.Connection, sql: str, default: Any) -> Any:

@@ -2,19 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
+import msgspec
+
+from proctor.supervisor.ports.facts import RunInfo
+
+from .listing import ListedApproval
 from .verifying import StoredRecord
 
 RECORDS = "position, coalesce(session_id, ''), seq, run_id, event_id, type, at, data"
-RUNS = "SELECT run_id, coalesce(session_id, ''), status, ended_seq FROM runs LEFT JOIN sessions ON key = session_key"
+APPROVALS = (
+    "SELECT approval_id, coalesce(session_id, ''), state, answer, recorded"
+    " FROM approvals LEFT JOIN sessions ON key = session_key"
+)
 
 
 class Source(NamedTuple):
-    """A store in one moment: its id, how many records were ever stored, those that are there, its list of runs."""
+    """A store in one moment: its id, how many records were ever stored, those there are, its list of runs (of one
+    whose row cannot be read the id), its list of approvals, and what it has that no version of this package makes.
+    """
 
     store_id: str
     stored: int
     records: Iterable[StoredRecord]
-    runs: Iterable[tuple[Any, ...]]
+    runs: Iterable[RunInfo | str]
+    approvals: Iterable[ListedApproval]
+    planted: Iterable[tuple[str, str]]
+
+
+def runs_of(rows: Iterable[tuple[Any, ...]], read: Callable[[tuple[Any, ...]], RunInfo]) -> Iterator[RunInfo | str]:
+    """The runs of these rows."""
+    for row in rows:
+        try:
+            yield read(row)
+        except (TypeError, ValueError, OverflowError, msgspec.MsgspecError):
+            yield str(row[0])
+
+
+def approvals_of(rows: Iterable[tuple[Any, ...]]) -> Iterator[ListedApproval]:
+    """The approvals of these rows."""
+    return (ListedApproval(id, session_id, state, answer, bool(done)) for id, session_id, state, answer, done in rows)

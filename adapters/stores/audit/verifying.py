@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from datetime import datetime
 from typing import Literal, NamedTuple
 
 import msgspec
 
 from proctor.policies.stream.events import at_ms
-from proctor.supervisor.ports.facts import GOING_ON
 from proctor.supervisor.store import chain
 
 from .heads import Head, Heads
@@ -77,10 +76,11 @@ class Verifier:
 
     def __init__(self, anchor: Heads | None = None) -> None:
         self.records = 0
+        self.last_position = 0
         self.findings: list[Finding] = []
         self.more = 0
         self.pruned: list[Pruned] = []
-        self.ended: dict[str, str] = {}
+        self.lacking: set[str] = set()
         self._sessions: dict[str, _Session] = {}
         self._anchor = anchor
         self._anchored = {head.session_id: head for head in anchor.sessions} if anchor else {}
@@ -107,6 +107,7 @@ class Verifier:
     def take(self, record: StoredRecord) -> None:
         """The next record."""
         self.records += 1
+        self.last_position = record.position
         session = self._sessions.get(record.session_id)
         if session is None:
             session = self._sessions[record.session_id] = _Session(record.session_id)
@@ -114,8 +115,6 @@ class Verifier:
         self._follow(session, record, known)
         session.seq, session.digest = record.seq, bytes(record.digest)
         self._hold_to_anchor(record)
-        if known is not None and record.type in ("run_completed", "run_failed", "run_cancelled"):
-            self.ended[record.run_id] = record.type
 
     def finish(self) -> None:
         """All were taken: what of the anchor was not met?"""
@@ -167,6 +166,7 @@ class Verifier:
                 first = session.seq + 1
                 gap = f"record {first} is" if first == record.seq - 1 else f"records {first} to {record.seq - 1} are"
                 self.find("completeness", "missing", f"{gap} missing before this one", **place)
+                self.lacking.add(record.session_id)
                 return
             self.pruned.append(Pruned(session_id=record.session_id, records=known.events, at=known.at))
             before = _from_hex(known.head)
@@ -190,25 +190,3 @@ def _from_hex(text: str) -> bytes:
         return bytes.fromhex(text)
     except ValueError:
         return b""
-
-
-def check_list(verifier: Verifier, runs: Iterable[tuple[str, str, str, int | None]]) -> None:
-    """Hold the list of runs (id, session, status, the seq at which it ended) to what the record says of them."""
-    statuses = {"run_completed": "completed", "run_failed": "failed", "run_cancelled": "cancelled"}
-    gone = {one.session_id for one in verifier.pruned}
-    for run_id, session_id, listed, ended_seq in runs:
-        status = statuses.get(verifier.ended.get(run_id, ""))
-        place = {"session_id": session_id, "seq": ended_seq or 0}
-        if session_id in gone or (status is None and listed in GOING_ON):
-            continue
-        if status is None:
-            verifier.find(
-                "completeness", "end_missing", f"run `{run_id}` has {listed}, and its end is not there", **place
-            )
-        elif status != listed:
-            verifier.find(
-                "integrity",
-                "list_changed",
-                f"run `{run_id}` is listed as {listed}; its record says {status}",
-                **place,
-            )

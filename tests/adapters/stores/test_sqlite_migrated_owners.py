@@ -13,6 +13,7 @@ import pytest
 
 from proctor.adapters.cli import main
 from proctor.adapters.stores import SQLiteStore
+from proctor.adapters.stores.audit.auditing import audited
 from proctor.adapters.stores.sqlite.schema.tables import SCHEMA_VERSION
 from proctor.policies import Policy, parse_policies
 from proctor.policies.stream.events import RunCancelled, RunCompleted, RunFailed
@@ -55,6 +56,7 @@ async def test_no_record_and_no_run_of_an_older_store_is_lost(older: Path) -> No
         runs = {run.run_id: run.status for run in await store.runs()}
 
     assert records(older) == before
+    assert audited(older).findings == ()
     assert runs == {
         "answered": "completed",
         "put-off": "cancelled",

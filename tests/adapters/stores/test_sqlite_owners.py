@@ -21,6 +21,7 @@ import anyio
 import pytest
 
 from proctor.adapters.stores import SQLiteStore
+from proctor.adapters.stores.audit.auditing import audited
 from proctor.policies.stream.events import TERMINAL, Event, RunCompleted, RunFailed, ToolCallStarted
 from proctor.supervisor import RunInfo, all_runs, create_run
 from proctor.supervisor.control.reaping import reap
@@ -201,6 +202,7 @@ def test_killing_one_of_three_owners_at_random_moments_loses_nothing(tmp_path: P
         lines = [line for worker in workers for line in worker.rest()]
 
     anyio.run(_check_record, path, lines)
+    assert audited(path).findings == ()
 
 
 async def _check_record(path: Path, lines: list[str]) -> None:

@@ -111,11 +111,15 @@ _RUN_COLUMNS = ", ".join((*_PLAIN_COLUMNS, "after", OWNER_COLUMNS, *_LINE_COLUMN
 _RUNS = "runs JOIN sessions ON key = session_key LEFT JOIN owners ON owners.epoch = runs.epoch"
 
 
+EVERY_RUN = f"SELECT {_RUN_COLUMNS} FROM {_RUNS} ORDER BY number"
+"""Each row is for `to_run`."""
+
+
 def run_info(connection: Connection, run_id: str) -> RunInfo | None:
     """A run, or None."""
     sql = f"SELECT {_RUN_COLUMNS} FROM {_RUNS} WHERE run_id = %s"
     row = connection.execute(sql, (run_id,), binary=True).fetchone()
-    return row and _to_run(row)
+    return row and to_run(row)
 
 
 def newest_runs(
@@ -129,7 +133,7 @@ def newest_runs(
         (*(value for _, *values in found for value in values), max(limit, 0)),
         binary=True,
     )
-    return [_to_run(row) for row in rows]
+    return [to_run(row) for row in rows]
 
 
 def _conditions(
@@ -160,11 +164,12 @@ def _conditions(
 def lost_runs(connection: Connection) -> list[RunInfo]:
     """The claimed runs that are not over and whose owner is gone, oldest first."""
     sql = f"SELECT {_RUN_COLUMNS} FROM {_RUNS} WHERE runs.{CLAIMED} ORDER BY number"
-    runs = map(_to_run, connection.execute(sql, binary=True))
+    runs = map(to_run, connection.execute(sql, binary=True))
     return [run for run in runs if run.owner is not None and run.owner.gone]
 
 
-def _to_run(row: tuple[Any, ...]) -> RunInfo:
+def to_run(row: tuple[Any, ...]) -> RunInfo:
+    """The run of a row."""
     run_id, session_id, provider, status, created_at, spec, after = row[:7]
     owner = owner_of(row[7:14])
     tenant, labels, started, ended, started_seq, ended_seq, calls, violations, *tokens, cost_usd = row[14:]

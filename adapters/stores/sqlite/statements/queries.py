@@ -81,10 +81,14 @@ _RUN_COLUMNS = ", ".join((*_PLAIN_COLUMNS, "after", OWNER_COLUMNS, *_LINE_COLUMN
 _RUNS = "runs JOIN sessions ON key = session_key LEFT JOIN owners ON owners.epoch = runs.epoch"
 
 
+EVERY_RUN = f"SELECT {_RUN_COLUMNS} FROM {_RUNS} ORDER BY number"
+"""Each row is for `to_run`."""
+
+
 def run_info(connection: sqlite3.Connection, run_id: str) -> RunInfo | None:
     """A run, or None."""
     row = connection.execute(f"SELECT {_RUN_COLUMNS} FROM {_RUNS} WHERE run_id = ?", (run_id,)).fetchone()
-    return row and _to_run(row)
+    return row and to_run(row)
 
 
 def newest_runs(
@@ -97,7 +101,7 @@ def newest_runs(
         f"SELECT {_RUN_COLUMNS} FROM {_RUNS} WHERE {wanted} ORDER BY number DESC LIMIT ?",
         (*(value for _, *values in found for value in values), max(limit, 0)),
     )
-    return [_to_run(row) for row in rows]
+    return [to_run(row) for row in rows]
 
 
 _LABEL = """(SELECT iif(type IN ('true', 'false', 'null'), type, CAST(atom AS TEXT))
@@ -132,10 +136,11 @@ def _conditions(
 def lost_runs(connection: sqlite3.Connection) -> list[RunInfo]:
     """The claimed runs that are not over and whose owner is gone, oldest first."""
     rows = connection.execute(f"SELECT {_RUN_COLUMNS} FROM {_RUNS} WHERE runs.{CLAIMED} ORDER BY number")
-    return [run for run in map(_to_run, rows) if run.owner is not None and run.owner.gone]
+    return [run for run in map(to_run, rows) if run.owner is not None and run.owner.gone]
 
 
-def _to_run(row: tuple[Any, ...]) -> RunInfo:
+def to_run(row: tuple[Any, ...]) -> RunInfo:
+    """The run of a row."""
     run_id, session_id, provider, status, created_at, spec, after = row[:7]
     owner = owner_of(row[7:14])
     tenant, labels, started, ended, started_seq, ended_seq, calls, violations, *figures = row[14:]

@@ -1,0 +1,193 @@
+"""Lines for `import` that are not what `export` wrote: none of them breaks a record that is there."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from proctor.adapters.stores import SQLiteStore
+from proctor.adapters.stores.audit.auditing import audited
+from proctor.policies import Limits, Policy
+from proctor.supervisor import ProctorError, StoreError, UsageError, export_lines, import_lines, run_once
+from proctor.supervisor.ports.facts import Owner
+from proctor.supervisor.testing import Ask, FakeAdapter
+
+Lines = list[bytes]
+POLICY = Policy(name="open", limits=Limits(max_tool_calls=1000))
+
+
+def record(path: Path, *sessions: str) -> None:
+    async def runs() -> None:
+        async with SQLiteStore(path) as store:
+            for session_id in sessions:
+                asks = [Ask(name="bash", input={"command": f"echo {n}"}) for n in range(3)]
+                await run_once(FakeAdapter(asks), "go", policies=[POLICY], store=store, session_id=session_id)
+
+    anyio.run(runs)
+
+
+def exported(path: Path) -> Lines:
+    async def lines() -> Lines:
+        async with SQLiteStore(path) as store:
+            return [line async for line in export_lines(store)]
+
+    return anyio.run(lines)
+
+
+def imported(path: Path, lines: Lines) -> None:
+    async def take() -> None:
+        async with SQLiteStore(path) as store:
+            await import_lines(store, lines)
+
+    anyio.run(take)
+
+
+@pytest.fixture
+def lines(tmp_path: Path) -> Lines:
+    """What a store with two sessions exports."""
+    record(tmp_path / "from.db", "a", "b")
+    return exported(tmp_path / "from.db")
+
+
+def changed(line: bytes, **fields: Any) -> bytes:
+    """An event's line with other fields."""
+    told = json.loads(line)
+    told["event"] |= fields
+    return json.dumps(told).encode() + b"\n"
+
+
+def events(lines: Lines) -> list[int]:
+    """Where the lines of events are."""
+    return [number for number, line in enumerate(lines) if line.startswith(b'{"event"')]
+
+
+def with_line(lines: Lines, at: int, line: bytes) -> Lines:
+    return [*lines[:at], line, *lines[at + 1 :]]
+
+
+def fourth(lines: Lines, **fields: Any) -> Lines:
+    """With other fields in the fourth event."""
+    return with_line(lines, events(lines)[3], changed(lines[events(lines)[3]], **fields))
+
+
+def exchanged(lines: Lines) -> Lines:
+    first, second = events(lines)[3:5]
+    return [*lines[:first], lines[second], lines[first], *lines[second + 1 :]]
+
+
+WRONG: dict[str, Callable[[Lines], Lines]] = {
+    "nothing at all": lambda lines: [b""],
+    "no head": lambda lines: lines[1:],
+    "a head of another version": lambda lines: [b'{"format":"proctor record 2"}\n', *lines[1:]],
+    "broken off within a line": lambda lines: [*lines[:-1], lines[-1][:-20]],
+    "bytes that are no text": lambda lines: [*lines[:6], b"\xff\xfe\x00\x01\n", *lines[6:]],
+    "nested without end": lambda lines: [*lines[:6], b'{"event":' + b"[" * 100_000 + b"\n"],
+    "a list in place of a line": lambda lines: [*lines[:6], b"[]\n"],
+    "an event that is a number": lambda lines: [*lines[:6], b'{"event":7}\n'],
+    "a number that is text": lambda lines: fourth(lines, seq="4"),
+    "a number too large": lambda lines: fourth(lines, seq=2**70),
+    "a number beyond what can be counted": lambda lines: fourth(lines, seq=2**62),
+    "two events exchanged": exchanged,
+    "an event left out": lambda lines: [*lines[: events(lines)[3]], *lines[events(lines)[3] + 1 :]],
+    "an event without a session": lambda lines: with_line(
+        lines, events(lines)[0], changed(lines[events(lines)[0]], session_id="")
+    ),
+    "a run without an id": lambda lines: [lines[0], b'{"run":{"run_id":"","session_id":"a"}}\n', *lines[1:]],
+    "a run whose spec is a list": lambda lines: [
+        lines[0],
+        b'{"run":{"run_id":"x","session_id":"a","spec":[]}}\n',
+        *lines[1:],
+    ],
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_lines_that_are_wrong_are_one_error_and_the_record_stays_one(
+    lines: Lines, wrong: str, tmp_path: Path
+) -> None:
+    """Whatever was taken before is a record without a hole; the right lines go in afterwards."""
+    path = tmp_path / "to.db"
+    record(path, "kept")
+    before = exported(path)
+    with pytest.raises(ProctorError) as refused:
+        imported(path, WRONG[wrong](lines))
+    report = audited(path)
+
+    assert isinstance(refused.value, UsageError | StoreError)
+    assert (report.intact, {one.code for one in report.findings} <= {"not_listed"}) == (True, True)
+    assert [line for line in exported(path) if b'"kept"' in line] == [line for line in before if b'"kept"' in line]
+
+
+def test_what_was_half_imported_is_imported_with_the_right_lines(lines: Lines, tmp_path: Path) -> None:
+    """An error in the middle costs nothing but another try."""
+    path = tmp_path / "to.db"
+    with pytest.raises(ProctorError):
+        imported(path, [*lines[:9], b"{\n"])
+    imported(path, lines)
+
+    assert exported(path)[1:] == lines[1:]
+    assert audited(path).findings == ()
+
+
+def test_a_session_that_goes_on_here_is_not_written_by_an_import(lines: Lines, tmp_path: Path) -> None:
+    """Its run has an owner, and an import is none."""
+    path = tmp_path / "to.db"
+    cut = [line for line in lines if b'"run_completed"' not in line]
+    imported(path, cut)
+
+    async def claimed() -> None:
+        async with SQLiteStore(path) as store:
+            owner = await store.register(Owner(owner_id="o"), lease_s=3600)
+            for run in await store.runs():
+                await store.claim_run(run.run_id, epoch=owner.epoch, lost=True)
+            with pytest.raises(StoreError) as refused:
+                await import_lines(store, lines)
+            assert refused.value.kind == "fenced"
+
+    anyio.run(claimed)
+    assert {json.loads(line)["event"]["type"] for line in exported(path)[3:]}.isdisjoint({"run_completed"})
+
+
+@pytest.mark.parametrize("at", [0, 3, -1])
+def test_a_record_changed_on_the_way_is_no_record_that_is_there(lines: Lines, at: int, tmp_path: Path) -> None:
+    """At its first, a middle or its last event: what is there stays as it was."""
+    path = tmp_path / "to.db"
+    imported(path, lines)
+    before = exported(path)
+    number = events(lines)[at]
+    forged = with_line(lines, number, changed(lines[number], run_id="forged"))
+    with pytest.raises(StoreError) as refused:
+        imported(path, forged)
+
+    assert refused.value.kind == "conflict"
+    assert exported(path) == before
+
+
+def test_a_run_of_another_session_under_a_known_id_is_refused(lines: Lines, tmp_path: Path) -> None:
+    """It would be listed where it is not recorded."""
+    path = tmp_path / "to.db"
+    imported(path, lines)
+    run = json.loads(lines[1])["run"]
+    other = json.dumps({"run": {**run, "session_id": "elsewhere"}}).encode()
+    with pytest.raises(StoreError) as refused:
+        imported(path, [lines[0], other])
+
+    assert refused.value.kind == "run_exists"
+    assert audited(path).findings == ()
+
+
+def test_what_a_line_says_of_a_runs_end_is_not_believed(lines: Lines, tmp_path: Path) -> None:
+    """Its status, figures and owner follow from events, here as anywhere."""
+    path = tmp_path / "to.db"
+    run = json.loads(lines[1])["run"]
+    more = {"status": "completed", "calls": 99, "violations": 9, "usage": {"cost_usd": 5.0}, "ended_seq": 7}
+    owned = {"owner": {"owner_id": "o", "epoch": 1}, "tenant": "evil", "after": 9}
+    imported(path, [lines[0], json.dumps({"run": {**run, **more, **owned}}).encode(), *lines[2:]])
+
+    assert exported(path)[1:] == lines[1:]
+    assert audited(path).findings == ()
