@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from .agents.amp import AmpAdapter
     from .agents.claude import ClaudeAdapter
     from .agents.codex import CodexAdapter
+    from .agents.fallback import FallbackAdapter
     from .agents.loop import FunctionAdapter, LoopGate, ToolRefused, supervise
     from .agents.openai_agents import OpenAIAgentsAdapter
     from .agents.pydantic_ai import PydanticAIAdapter
@@ -26,6 +27,7 @@ __all__ = [
     "AmpAdapter",
     "ClaudeAdapter",
     "CodexAdapter",
+    "FallbackAdapter",
     "FunctionAdapter",
     "LoopGate",
     "OpenAIAgentsAdapter",
@@ -45,6 +47,7 @@ __getattr__, __dir__ = lazily(
         "agents.amp": "AmpAdapter",
         "agents.claude": "ClaudeAdapter",
         "agents.codex": "CodexAdapter",
+        "agents.fallback": "FallbackAdapter",
         "agents.loop": "FunctionAdapter LoopGate ToolRefused supervise",
         "agents.openai_agents": "OpenAIAgentsAdapter",
         "agents.pydantic_ai": "PydanticAIAdapter",

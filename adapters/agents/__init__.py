@@ -2,6 +2,7 @@
 
 ROOMS = (
     "registry",  # adapters by the names the command line knows them by
+    "fallback",  # FallbackAdapter: several adapters as one
     "acp",  # AcpAdapter: any agent that speaks the Agent Client Protocol
     "amp",  # AmpAdapter: the Amp client
     "claude",  # ClaudeAdapter: Claude Code

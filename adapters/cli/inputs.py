@@ -93,6 +93,19 @@ def key_values(given: Sequence[str], option: str) -> dict[str, Any]:
     return found
 
 
+def of_fallbacks(given: dict[str, Any], names: Sequence[str]) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+    """An adapter's own options, and those of the agents to fall back to, which are `NAME.KEY`."""
+    own: dict[str, Any] = {}
+    theirs: dict[str, dict[str, Any]] = {name: {} for name in names}
+    for key, value in given.items():
+        name, dot, option = key.partition(".")
+        if dot and name in theirs:
+            theirs[name][option] = value
+        else:
+            own[key] = value
+    return own, theirs
+
+
 def with_command(adapter: str, command: Sequence[str], options: dict[str, Any]) -> dict[str, Any]:
     """An adapter's options with the command that starts its agent. Raises click.UsageError where it is not due."""
     if adapter != "acp" and command:

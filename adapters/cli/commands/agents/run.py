@@ -29,6 +29,13 @@ if TYPE_CHECKING:
 @click.option(
     "--adapter", required=True, metavar="NAME", help="Which agent: claude, codex, acp (opencode, gemini), ..."
 )
+@click.option(
+    "--fallback",
+    "fallbacks",
+    metavar="NAME",
+    multiple=True,
+    help="The agent to go on with where the one before fails before anything ran; several, in order.",
+)
 @any_policy_option
 @click.option("--model", help="The model, if the agent lets one choose.")
 @click.option("--cwd", type=click.Path(exists=True, file_okay=False), help="The directory the agent works in.")
@@ -50,6 +57,7 @@ def run(
     prompt: str,
     command: tuple[str, ...],
     adapter: str,
+    fallbacks: tuple[str, ...],
     policies: tuple[str, ...],
     model: str | None,
     cwd: str | None,
@@ -77,15 +85,29 @@ def run(
     proctor run --adapter shell --policy org.yaml "make test"
     proctor run --adapter scripted --set script=agent.yaml --policy org.yaml Go
     proctor run --adapter acp --policy org.yaml "Fix the failing test" -- opencode acp
+    proctor run --adapter claude --fallback codex --policy org.yaml "Fix the failing test"
     """  # noqa: D301 - click's mark for lines that are kept as they are
     from proctor.adapters.agents.registry import adapter_named
 
-    from ...inputs import check_standard_input, key_values, read_context, read_policies, read_prompt, with_command
+    from ...inputs import (
+        check_standard_input,
+        key_values,
+        of_fallbacks,
+        read_context,
+        read_policies,
+        read_prompt,
+        with_command,
+    )
 
     check_standard_input(*policies, prompt)
-    options = with_command(adapter, command, key_values(settings, "--set"))
+    own, theirs = of_fallbacks(key_values(settings, "--set"), fallbacks)
+    options = with_command(adapter, command, own)
     options |= {name: value for name, value in (("model", model), ("cwd", cwd)) if value is not None}
     made = adapter_named(adapter, **options)
+    if fallbacks:
+        from proctor.adapters import FallbackAdapter
+
+        made = FallbackAdapter([made, *(adapter_named(name, **theirs[name]) for name in fallbacks)])
     given = read_policies(policies) if policies else [_nothing_refused()]
     about = read_context(context)
     text = read_prompt(prompt)

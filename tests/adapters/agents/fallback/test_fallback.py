@@ -1,0 +1,219 @@
+"""Several adapters as one: who is tried, and when no other one is (docs: Fall back to another agent)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import anyio
+import pytest
+import trio.testing
+
+from proctor.adapters import FallbackAdapter
+from proctor.adapters.agents.fallback import Health
+from proctor.policies import Capabilities, Deny, Limits, Policy, PolicyViolationError
+from proctor.policies.stream.events import (
+    ErrorOccurred,
+    Event,
+    MessageReceived,
+    RunFailed,
+    SessionStarted,
+    TokenUsageUpdated,
+    ToolCallStarted,
+    TurnCompleted,
+)
+from proctor.policies.stream.tools import tool
+from proctor.supervisor import MemoryStore, ProviderError, ProviderUnavailableError, Supervisor, UsageError, run_once
+from proctor.supervisor.testing import Ask, Crash, FakeAdapter, Pause
+
+pytestmark = pytest.mark.anyio
+OPEN = [Policy(name="open")]
+GONE = ProviderError("overloaded")
+
+
+def said(result: Any, *types: type[Event]) -> list[Any]:
+    return [event for event in result.events if isinstance(event, types)]
+
+
+async def ran(adapter: FallbackAdapter, store: MemoryStore | None = None, **more: Any) -> Any:
+    return await run_once(adapter, "go", policies=OPEN, store=store or MemoryStore(), **more)
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        FakeAdapter([], unavailable=ProviderUnavailableError("not installed")),
+        FakeAdapter([Crash(GONE)]),
+        FakeAdapter([MessageReceived(content="hm"), Crash(GONE)]),
+        FakeAdapter([RunFailed(error={"message": "overloaded"})]),
+        FakeAdapter([Crash(RuntimeError("a bug"))]),
+    ],
+    ids=["unavailable", "crash", "after a message", "it says so", "a bug"],
+)
+async def test_what_fails_before_anything_ran_is_followed_by_the_next(broken: FakeAdapter) -> None:
+    """The record says who failed and who went on."""
+    result = await ran(FallbackAdapter([broken, FakeAdapter([Ask(name="a")])]))
+
+    assert result.status == "completed"
+    assert [event.tool_name for event in said(result, ToolCallStarted)] == ["a"]
+    assert [event.code for event in said(result, ErrorOccurred)] == ["agent_failed"]
+    assert [event.metadata["agent"] for event in said(result, SessionStarted)][-1] == "fake-2"
+
+
+async def test_a_call_that_ran_is_never_run_again() -> None:
+    """What fails after a call was let through fails the run: the next agent would do it once more."""
+    second = FakeAdapter([Ask(name="pay")])
+    first = FakeAdapter([Ask(name="pay"), Crash(GONE)])
+    with pytest.raises(ProviderError, match="overloaded"):
+        await ran(FallbackAdapter([first, second]))
+
+    assert ([call.name for call in first.ran], second.launches) == (["pay"], [])
+
+
+async def test_a_call_that_was_refused_did_not_run() -> None:
+    """The next agent goes on."""
+    first = FakeAdapter([Ask(name="pay"), Crash(GONE)])
+    adapter = FallbackAdapter([first, FakeAdapter([Ask(name="look")])])
+    stack = [Policy(name="p", tool_rules=[Deny(["pay"], action="deny")])]
+    result = await run_once(adapter, "go", policies=stack)
+
+    assert [event.tool_name for event in said(result, ToolCallStarted)] == ["look"]
+
+
+@pytest.mark.parametrize("gate", ["some", "none"])
+async def test_of_an_agent_that_does_not_ask_nothing_may_have_been_heard(gate: Any) -> None:
+    """It may have run something that it did not tell of."""
+    second = FakeAdapter([])
+    first = FakeAdapter([MessageReceived(content="hm"), Crash(GONE)], gate=gate)
+    with pytest.raises(ProviderError, match="overloaded"):
+        await ran(FallbackAdapter([first, second]))
+
+    assert second.launches == []
+
+
+@pytest.mark.parametrize("when", ["before", "within"])
+async def test_a_policy_s_cancel_is_no_failure_and_falls_back_to_nobody(when: str) -> None:
+    """Nor is a client that fails while it is cancelled."""
+    second = FakeAdapter([])
+    steps: list[Any] = [TokenUsageUpdated(input_tokens=11), Pause()] if when == "within" else [Ask(name="x"), Pause()]
+    adapter = FallbackAdapter([FakeAdapter(steps), second], failures=1)
+    stack = [Policy(name="p", limits=Limits(max_total_tokens=10), tool_rules=[Deny(["x"], action="cancel")])]
+    with pytest.raises(PolicyViolationError):
+        await run_once(adapter, "go", policies=stack)
+
+    assert second.launches == []
+    assert adapter.health()["fake"] == Health()
+
+
+async def test_a_person_s_cancel_is_no_failure_and_falls_back_to_nobody() -> None:
+    """Wherever the run is."""
+    second = FakeAdapter([])
+    adapter = FallbackAdapter([FakeAdapter([MessageReceived(content="hm"), Pause()]), second], failures=1)
+    async with Supervisor(MemoryStore()) as supervisor:
+        handle = await supervisor.start(adapter, "go", policies=OPEN)
+        async with supervisor.subscribe(run_id=handle.run_id) as events:
+            async for event in events:
+                if isinstance(event, MessageReceived):
+                    break
+        await handle.cancel(reason="enough")
+        result = await handle.wait()
+
+    assert (result.status, second.launches) == ("cancelled", [])
+    assert adapter.health()["fake"] == Health()
+
+
+async def test_where_nobody_is_left_the_run_says_what_each_lacked() -> None:
+    """Not only what the last one did."""
+    adapter = FallbackAdapter([FakeAdapter([Crash(GONE)]), FakeAdapter([Crash(ProviderError("no credit"))])])
+    with pytest.raises(ProviderUnavailableError, match="`fake`: overloaded; `fake-2`: no credit"):
+        await ran(adapter)
+
+
+@pytest.mark.trio
+async def test_who_fails_again_and_again_is_left_alone_and_then_tried_once(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """One failure more, and it rests again; one success, and it is the first again."""
+    steps: list[Any] = [Crash(GONE)]
+    first = FakeAdapter(steps)
+    adapter = FallbackAdapter([first, FakeAdapter([])], failures=2, rest_s=60)
+    tried: list[int] = []
+    for wait in (0, 0, 0, 61, 0, 61, 0):
+        await anyio.sleep(wait)
+        if len(tried) == 5:
+            first.steps = ()
+        before = len(first.launches)
+        await ran(adapter)
+        tried.append(len(first.launches) - before)
+
+    assert tried == [1, 1, 0, 1, 0, 1, 1]
+    assert adapter.health()["fake"] == Health()
+
+
+async def test_a_session_stays_with_who_ran_it_last() -> None:
+    """By the client's own resume where it can, and by the transcript elsewhere."""
+    store = MemoryStore()
+    broken: list[Any] = [Crash(GONE)]
+    first = FakeAdapter(broken)
+    started = SessionStarted(provider_session_id="own-1")
+    second = FakeAdapter(
+        [started, MessageReceived(content="hello")], capabilities=Capabilities(gate="all", resume=True)
+    )
+    adapter = FallbackAdapter([first, second])
+    await ran(adapter, store, session_id="s")
+    await ran(adapter, store, session_id="s")
+    second.steps = (Crash(GONE),)
+    first.steps = (MessageReceived(content="I go on"),)
+    await ran(adapter, store, session_id="s")
+
+    assert [launch.resume for launch in second.launches] == [None, "own-1", "own-1"]
+    assert len(first.launches) == 2
+    assert first.launches[-1].resume is None
+    assert "hello" in [getattr(event, "content", None) for event in first.launches[-1].transcript]
+
+
+async def test_what_is_counted_goes_on_over_clients() -> None:
+    """Totals that begin anew add up, and so do turns."""
+    first: list[Any] = [
+        TokenUsageUpdated(scope="cumulative", input_tokens=100, cost_usd=1.0),
+        TurnCompleted(turn=1),
+        Crash(GONE),
+    ]
+    second = [
+        TokenUsageUpdated(scope="cumulative", input_tokens=30, cost_usd=0.5),
+        TurnCompleted(turn=1),
+        TokenUsageUpdated(scope="cumulative", input_tokens=40, cost_usd=0.75),
+    ]
+    result = await ran(FallbackAdapter([FakeAdapter(first), FakeAdapter(second)]))
+
+    assert (result.usage.input_tokens, result.usage.cost_usd) == (140, 1.75)
+    assert [event.turn for event in said(result, TurnCompleted)] == [1, 2]
+
+
+async def test_what_all_of_them_can_do_is_what_it_can() -> None:
+    """Preflight knows the weakest; a tool that two have has the inputs of both."""
+    read = tool("read", "read", path="$.file_path")
+    strong = Capabilities(gate="all", usage="per_turn", reports_cost=True, resume=True, tools=[read], model="m")
+    weak = Capabilities(gate="some", usage="at_end", tools=[tool("Read", "read", path="$.name")], model="n")
+    can_do = FallbackAdapter([able(strong), able(weak)]).capabilities
+
+    assert (can_do.gate, can_do.usage, can_do.reports_cost, can_do.resume) == ("some", "at_end", False, False)
+    assert (can_do.model, can_do.offered) == (None, None)
+    assert can_do.table[0].inputs["path"] == ("$.file_path", "$.name")
+
+
+def able(capabilities: Capabilities) -> FakeAdapter:
+    return FakeAdapter([], capabilities=capabilities)
+
+
+async def test_two_agents_that_mean_different_things_by_a_tool_are_refused() -> None:
+    """A policy could not tell them apart."""
+    one, other = (Capabilities(gate="all", tools=[tool(*named)]) for named in (("run", "bash"), ("Run", "task")))
+    with pytest.raises(UsageError, match="mean different things"):
+        FallbackAdapter([able(one), able(other)])
+
+
+@pytest.mark.parametrize("given", [[], [FakeAdapter([])]])
+async def test_a_fallback_to_nobody_is_none(given: list[Any]) -> None:
+    """Two at least."""
+    with pytest.raises(UsageError, match="two adapters"):
+        FallbackAdapter(given)
