@@ -12,6 +12,7 @@ ROOMS = (
     "folds",  # recorded runs judged once more, remembered
     "call_shown",  # a call as a person reads it: commands taken apart, edits as lines
     "views",  # what is answered
+    "tries",  # wrong tokens, counted
     "identities",  # tokens, who holds each and what it allows
 )
 """Top first: each imports only those below it."""

@@ -22,7 +22,7 @@ from .api import OPERATIONS
 from .guard import ASSETS, Guard, refused
 from .identities import Tokens
 from .openapi import openapi
-from .operations import endpoint
+from .operations import Endpoint, endpoint
 from .records import Records
 
 PAGE = files(__package__).joinpath("page")
@@ -49,13 +49,30 @@ def application(
         Route("/", _page, methods=["GET"]),
         Route(ASSETS + "{name}", _page, methods=["GET"]),
         Route("/openapi.json", document, methods=["GET"]),
-        *(Route(op.path, endpoint(op, records), methods=[op.method]) for op in OPERATIONS),
+        *(Route(path, _by_method(found), methods=list(found)) for path, found in _endpoints(records).items()),
     ]
     handlers: Any = {404: _unknown, 405: _unknown, Exception: _failed}
     app = Starlette(routes=routes, exception_handlers=handlers)
     app.state.streams = 0
     app.state.closing = closing
     return Guard(app, tokens, origins)
+
+
+def _endpoints(records: Records) -> dict[str, dict[str, Endpoint]]:
+    """What answers, by path and method."""
+    found: dict[str, dict[str, Endpoint]] = {}
+    for operation in OPERATIONS:
+        found.setdefault(operation.path, {})[operation.method] = endpoint(operation, records)
+    return found
+
+
+def _by_method(found: dict[str, Endpoint]) -> Endpoint:
+    """One endpoint for all methods of a path, so that who asks by another is told all there are."""
+
+    async def answer(request: Request) -> Response:
+        return await found["GET" if request.method == "HEAD" else request.method](request)
+
+    return answer
 
 
 def _version() -> str:

@@ -15,6 +15,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from .identities import Identity, Tokens
+from .tries import TooManyTriesError, Tries
 
 MOST_BODY = 64 * 1024
 """Bytes of a request's body."""
@@ -57,7 +58,7 @@ class Guard:
 
     def __init__(self, app: ASGIApp, tokens: Tokens, origins: Collection[str]) -> None:
         self._app = app
-        self._tokens = tokens
+        self._tries = Tries(tokens)
         self._origins = frozenset(origin.lower().rstrip("/") for origin in origins)
         self._hosts = frozenset(urlsplit(origin).netloc for origin in self._origins)
 
@@ -85,7 +86,12 @@ class Guard:
             return refused(403, "wrong_origin", "another site's page may not ask here")
         if scope["path"] in OPEN_PATHS or scope["path"].startswith(ASSETS):
             return None if scope["method"] in ("GET", "HEAD") else refused(405, "bad_method", "this is only read")
-        who = self._holder(headers)
+        try:
+            who = self._holder(headers, scope["client"][0] if scope.get("client") else "")
+        except TooManyTriesError as error:
+            answer = refused(429, error.code, str(error))
+            answer.headers["retry-after"] = str(error.wait_s)
+            return answer
         if who is None:
             answer = refused(401, "no_token", "say `Authorization: Bearer TOKEN`, with a token of this server")
             answer.headers["www-authenticate"] = "Bearer"
@@ -93,10 +99,10 @@ class Guard:
         scope.setdefault("state", {})["who"] = who
         return None
 
-    def _holder(self, headers: Headers) -> Identity | None:
+    def _holder(self, headers: Headers, client: str) -> Identity | None:
         given = headers.getlist("authorization")
         scheme, _, token = given[0].partition(" ") if len(given) == 1 else ("", "", "")
-        return self._tokens.holder(token.strip()) if scheme.lower() == "bearer" and token.strip() else None
+        return self._tries.holder(token.strip(), client) if scheme.lower() == "bearer" and token.strip() else None
 
 
 def refused(status: int, code: str, message: str) -> Response:

@@ -9,12 +9,13 @@ from typing import Any
 import msgspec
 
 from .guard import Refusal
-from .operations import Operation
+from .operations import Operation, without_null
 
 _REFUSALS = {
     400: "The request makes no sense.",
     401: "No token, or one that is not good.",
     403: "The token does not allow it, or another site's page asks.",
+    429: "Too many wrong tokens came from this address; `Retry-After` says when to try again.",
     421: "The server is not known by this name.",
     503: "The store cannot be read or written now.",
 }
@@ -68,15 +69,15 @@ def _in_path(path: str) -> list[dict[str, Any]]:
 
 
 def _in_query(operation: Operation) -> list[dict[str, Any]]:
-    _, found = msgspec.json.schema_components([operation.query])
-    fields: dict[str, Any] = found[operation.query.__name__].get("properties", {})
+    wanted = without_null(operation.query)
+    _, found = msgspec.json.schema_components([wanted])
+    fields: dict[str, Any] = found[wanted.__name__].get("properties", {})
     return [{"name": name, "in": "query", "schema": _given(schema)} for name, schema in fields.items()]
 
 
 def _given(schema: dict[str, Any]) -> dict[str, Any]:
-    """A parameter that is not given is absent: there is no null in a URL."""
-    kinds = [kind for kind in schema.get("anyOf", ()) if kind != {"type": "null"}]
-    return kinds[0] if kinds else schema
+    """A default of None says only that a parameter need not be given."""
+    return {key: value for key, value in schema.items() if (key, value) != ("default", None)}
 
 
 def _answer(operation: Operation) -> dict[str, Any]:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, NamedTuple
+from functools import reduce
+from operator import or_
+from types import NoneType
+from typing import Any, NamedTuple, TypeAlias, get_args
 
 import msgspec
 from starlette.requests import Request
@@ -64,8 +67,12 @@ class TooLargeError(UsageError):
     code = "too_large"
 
 
-def endpoint(operation: Operation, records: Records) -> Callable[[Request], Awaitable[Response]]:
+Endpoint: TypeAlias = Callable[[Request], Awaitable[Response]]
+
+
+def endpoint(operation: Operation, records: Records) -> Endpoint:
     """The ASGI endpoint of an operation."""
+    wanted = without_null(operation.query)
 
     async def answer(request: Request) -> Response:
         who: Identity = request.scope["state"]["who"]
@@ -76,7 +83,7 @@ def endpoint(operation: Operation, records: Records) -> Callable[[Request], Awai
                 records=records,
                 who=who,
                 path=request.path_params,
-                query=_query(request, operation.query),
+                query=_query(request, wanted),
                 body=await _body(request, operation.body),
                 request=request,
             )
@@ -88,6 +95,20 @@ def endpoint(operation: Operation, records: Records) -> Callable[[Request], Awai
         return Response(_encode(found), status_code=operation.status, media_type="application/json")
 
     return answer
+
+
+def without_null(query: type[msgspec.Struct]) -> type[msgspec.Struct]:
+    """The same parameters as a URL has them: one that is not given is absent, and the text `null` is a text."""
+    fields = [
+        (field.name, _not_null(field.type), msgspec.field(default=field.default))
+        for field in msgspec.structs.fields(query)
+    ]
+    return msgspec.defstruct(query.__name__, fields, frozen=True, kw_only=True, forbid_unknown_fields=True)
+
+
+def _not_null(kind: Any) -> Any:
+    kinds = [one for one in get_args(kind) if one is not NoneType] if NoneType in get_args(kind) else [kind]
+    return reduce(or_, kinds)
 
 
 def _told(error: ProctorError) -> Response:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import socket
+import ssl
 from collections.abc import Collection
 
 import anyio
+import msgspec
 import uvicorn
 
+from proctor.supervisor.errors import UsageError
 from proctor.supervisor.ports.adapters import Store
 
 from ..kit.wire.http_server import Server, url_of
@@ -17,15 +20,44 @@ from .identities import Tokens
 _LOOPBACK_NAMES = ("127.0.0.1", "localhost", "[::1]")
 
 
-def own_origins(listener: socket.socket) -> tuple[str, ...]:
+class Certificate(msgspec.Struct, frozen=True, kw_only=True):
+    """Files in PEM form with which the server speaks TLS: the certificate with its chain, and its private key."""
+
+    file: str
+    key: str
+
+    def check(self) -> None:
+        """Raises UsageError for files that are no certificate and its key."""
+        try:
+            ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(self.file, self.key, _no_password)
+        except ssl.SSLError as error:
+            why = error.reason or str(error)
+            raise UsageError(f"`{self.file}` and `{self.key}` are no certificate and its key: {why}") from None
+        except OSError as error:
+            raise UsageError(f"the certificate or its key cannot be read: {error.strerror}") from None
+
+
+def _no_password() -> str:
+    raise UsageError("the certificate's key is encrypted; `serve` asks for no password")
+
+
+def own_origins(listener: socket.socket, scheme: str = "http") -> tuple[str, ...]:
     """The URLs by which this machine's browsers reach a socket on loopback; of another one, its address."""
     url = url_of(listener)
     address, _, port = url.removeprefix("http://").rpartition(":")
     names = _LOOPBACK_NAMES if address in _LOOPBACK_NAMES else (address,)
-    return tuple(f"http://{name}:{port}" for name in names)
+    return tuple(f"{scheme}://{name}:{port}" for name in names)
 
 
-async def serve(store: Store, listener: socket.socket, tokens: Tokens, origins: Collection[str] = ()) -> None:
+async def serve(
+    store: Store,
+    listener: socket.socket,
+    tokens: Tokens,
+    origins: Collection[str] = (),
+    *,
+    certificate: Certificate | None = None,
+    proxy: str | None = None,
+) -> None:
     """Serve until cancelled; then what is asked is answered and the streams end, for a second at most.
 
     Args:
@@ -33,11 +65,23 @@ async def serve(store: Store, listener: socket.socket, tokens: Tokens, origins: 
         listener: listens already.
         tokens: those that are good.
         origins: more URLs that people reach this by, as behind a proxy.
+        certificate: with which it speaks TLS; without one it speaks plain HTTP.
+        proxy: the address of a proxy, which says in `X-Forwarded-For` who asks.
     """
     closing = anyio.Event()
-    app = application(store, tokens, [*own_origins(listener), *origins], closing=closing)
+    scheme = "http" if certificate is None else "https"
+    app = application(store, tokens, [*own_origins(listener, scheme), *origins], closing=closing)
     config = uvicorn.Config(
-        app, log_config=None, access_log=False, lifespan="off", timeout_graceful_shutdown=1, server_header=False
+        app,
+        log_config=None,
+        access_log=False,
+        lifespan="off",
+        timeout_graceful_shutdown=1,
+        server_header=False,
+        proxy_headers=proxy is not None,
+        forwarded_allow_ips=proxy or [],
+        ssl_certfile=certificate.file if certificate else None,
+        ssl_keyfile=certificate.key if certificate else None,
     )
     server = Server(config)
     async with anyio.create_task_group() as tasks:

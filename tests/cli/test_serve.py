@@ -6,10 +6,15 @@ import json
 import os
 import signal
 import socket
+import ssl
 import subprocess
 import sys
+from datetime import UTC, datetime, timedelta
+from http.client import HTTPException
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
+from urllib.error import URLError
 from urllib.request import Request, urlopen
 
 import pytest
@@ -50,6 +55,55 @@ def test_streams_that_are_open_do_not_hold_up_the_end(place: Path) -> None:
 
     assert process.returncode == 0
     assert b"Traceback" not in rest
+
+
+@pytest.fixture
+def certificate(place: Path) -> tuple[Path, Path]:
+    """A certificate of this machine's own name, and its key."""
+    x509 = pytest.importorskip("cryptography.x509", reason="needs the extra `audit`: pip install 'proctor[audit]'")
+    from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, generate_private_key
+    from cryptography.hazmat.primitives.hashes import SHA256
+    from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+
+    key, now = generate_private_key(SECP256R1()), datetime.now(UTC)
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "127.0.0.1")])
+    made = x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number(), now, now + timedelta(1))
+    address = x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))])
+    signed = made.add_extension(address, critical=False).sign(key, SHA256())
+    place.joinpath("cert.pem").write_bytes(signed.public_bytes(Encoding.PEM))
+    place.joinpath("key.pem").write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+    return place / "cert.pem", place / "key.pem"
+
+
+def test_it_speaks_tls_with_a_certificate(place: Path, certificate: tuple[Path, Path]) -> None:
+    """Under an https URL, whose page may ask; plain HTTP is not answered."""
+    cert, key = map(str, certificate)
+    process = subprocess.Popen([*SERVE, "--cert", cert, "--key", key], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    try:
+        url, _, token = process.stdout.readline().strip().partition("#token=")
+        headers = {"Authorization": f"Bearer {token}", "Origin": url.rstrip("/")}
+        trusting = ssl.create_default_context(cafile=cert)
+        with urlopen(Request(f"{url}api/runs", headers=headers), timeout=20, context=trusting) as answer:
+            assert json.load(answer) == {"runs": [], "next": None}
+        with pytest.raises((URLError, ConnectionError, HTTPException)):
+            urlopen(f"http{url.removeprefix('https')}api/runs", timeout=20)
+    finally:
+        process.terminate()
+        process.communicate(timeout=20)
+
+    assert url.startswith("https://127.0.0.1:")
+
+
+def test_what_is_no_certificate_and_its_key_is_told(cli: Cli, place: Path, certificate: tuple[Path, Path]) -> None:
+    """Before anything listens."""
+    cert, _ = certificate
+    place.joinpath("other.pem").write_text("nothing of the kind")
+
+    assert "go together" in cli("serve", "--cert", cert).err
+    assert "cannot be read: no such file" in cli("serve", "--cert", cert, "--key", "missing.pem").err.lower()
+    assert "are no certificate and its key" in cli("serve", "--cert", cert, "--key", "other.pem").err
+    assert "is not an address" in cli("serve", "--proxy", "ops.example").err
 
 
 def test_a_token_of_the_environment_is_not_printed(place: Path) -> None:

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from proctor.supervisor import Block
+from proctor.supervisor import Block, UsageError
 
 from ..operations import Asked, Operation
 from ..views import BlockView, Cancelled, Ended, Stopped, SwitchView
@@ -30,7 +30,10 @@ class _Scope(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     reason: Reason = ""
 
     def named(self) -> dict[str, Any]:
-        """The scope as the kill switch takes it."""
+        """The scope as the kill switch takes it. Raises UsageError unless exactly one is named."""
+        given = (self.session, self.tenant, self.label, self.everything or None)
+        if sum(one is not None for one in given) != 1:
+            raise UsageError('name one of `session`, `tenant`, `label` (NAME=VALUE), or say `"everything": true`')
         return {
             "session_id": self.session,
             "tenant": self.tenant,

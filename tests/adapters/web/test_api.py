@@ -233,6 +233,20 @@ def test_the_switch_ends_runs_and_lets_none_start_until_it_is_lifted(site: web_s
     assert all(any(event["type"] == "run_completed" for event in events) for events in (others, again))
 
 
+def test_the_text_null_in_a_url_is_a_text(site: web_server.Site, run_id: str) -> None:
+    """A tenant of that name is not every tenant."""
+    assert site.get("/api/runs")["runs"]
+    assert site.get("/api/runs?tenant=null")["runs"] == []
+
+
+def test_a_wrong_method_is_told_all_there_are(site: web_server.Site) -> None:
+    """Also where several operations share a path."""
+    refused = site.ask("PUT", "/api/switch")
+
+    assert refused.status == 405
+    assert set(refused.headers["allow"].split(", ")) == {"GET", "HEAD", "POST"}
+
+
 def test_every_operation_answers_as_it_is_described(site: web_server.Site, run_id: str) -> None:
     """The document at /openapi.json has every route, and what is answered fits its schema."""
     document = site.get("/openapi.json", token=None)
@@ -259,6 +273,7 @@ def test_every_operation_answers_as_it_is_described(site: web_server.Site, run_i
         ("GET", "/api/runs?limit=0", None, 400),
         ("GET", "/api/runs?limit=many", None, 400),
         ("GET", "/api/runs?status=odd", None, 400),
+        ("GET", "/api/runs?status=null", None, 400),
         ("GET", "/api/runs?label=env", None, 400),
         ("GET", "/api/runs?since=soon", None, 400),
         ("GET", "/api/stream?after=nowhere", None, 400),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 import signal
-import socket
 import sys
 from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
     from anyio import CancelScope
 
     from proctor.adapters.web.identities import Tokens
+    from proctor.adapters.web.serving import Certificate
     from proctor.adapters.web.webhook import Target
     from proctor.supervisor.ports.adapters import Store
 
@@ -44,6 +44,9 @@ DEFAULT = "127.0.0.1:8700"
     help="Another address of this server, as behind a proxy: https://ops.example.",
 )
 @click.option("--tokens", metavar="FILE", help="Who may see, answer and stop: names, tokens, roles, in YAML.")
+@click.option("--cert", metavar="FILE", help="Speak TLS with this certificate (PEM, with its chain). Needs --key.")
+@click.option("--key", metavar="FILE", help="The certificate's private key (PEM).")
+@click.option("--proxy", metavar="ADDRESS", help="Believe the proxy at this address who asks (X-Forwarded-For).")
 @click.option("--webhook", metavar="URL", help="Send events there, signed with the secret in PROCTOR_WEBHOOK_SECRET.")
 @click.option(
     "--webhook-type",
@@ -59,6 +62,9 @@ def serve(
     anywhere: bool,
     origins: tuple[str, ...],
     tokens: str | None,
+    cert: str | None,
+    key: str | None,
+    proxy: str | None,
     webhook: str | None,
     types: tuple[str, ...],
     store: str | None,
@@ -78,24 +84,28 @@ def serve(
         _check_origin(origin)
     _check_installed()
     from proctor.adapters.kit.wire.http_server import listening, url_of
+    from proctor.adapters.web.serving import serve as serve_on
 
+    certificate = _certificate(cert, key)
+    _check_proxy(proxy)
     known, made = _tokens(tokens)
     target = _target(webhook, types)
     listener = listening(
         listen, why="whoever can connect could try; use `--anywhere` if you mean it", anywhere=anywhere
     )
     try:
-        url = f"{url_of(listener)}/"
+        url = f"{url_of(listener).replace('http:', 'https:' if certificate else 'http:')}/"
         shown = f"{url}#token={made}" if made else url
-        run_async(lambda: _served(listener, known, origins, store, shown, target, as_json=as_json))
+        serving = partial(
+            serve_on, listener=listener, tokens=known, origins=origins, certificate=certificate, proxy=proxy
+        )
+        run_async(lambda: _served(serving, store, shown, target, as_json=as_json))
     finally:
         listener.close()
 
 
 async def _served(
-    listener: socket.socket,
-    tokens: Tokens,
-    origins: tuple[str, ...],
+    serving: Callable[[Store], Coroutine[Any, Any, None]],
     store: str | None,
     url: str,
     target: Target | None,
@@ -103,8 +113,6 @@ async def _served(
     as_json: bool,
 ) -> None:
     import anyio
-
-    from proctor.adapters.web.serving import serve as serve_on
 
     from ...places import VARIABLE, opened
 
@@ -120,7 +128,7 @@ async def _served(
             tasks.start_soon(_until_signal, tasks.cancel_scope)
             if sending is not None:
                 tasks.start_soon(sending)
-            await serve_on(kept, listener, tokens, origins)
+            await serving(kept)
             tasks.cancel_scope.cancel()
 
 
@@ -173,6 +181,27 @@ def _target(url: str | None, types: tuple[str, ...]) -> Target | None:
     from proctor.adapters.web.webhook import target_of
 
     return target_of(url, os.environ.pop(SECRET, None), types)
+
+
+def _certificate(file: str | None, key: str | None) -> Certificate | None:
+    from proctor.adapters.web.serving import Certificate
+
+    if file is None and key is None:
+        return None
+    if file is None or key is None:
+        raise click.UsageError("`--cert FILE` and `--key FILE` go together")
+    certificate = Certificate(file=file, key=key)
+    certificate.check()
+    return certificate
+
+
+def _check_proxy(address: str | None) -> None:
+    from ipaddress import ip_address
+
+    try:
+        ip_address(address or "127.0.0.1")
+    except ValueError:
+        raise click.UsageError(f"`--proxy {address}` is not an address; say 127.0.0.1, or the proxy's own") from None
 
 
 def _check_origin(origin: str) -> None:
