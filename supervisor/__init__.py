@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     )
     from .ports.orders import AnswerGiven, Block, Cancel, Instruction
     from .redaction import Redaction
-    from .store.memory import MemoryStore
+    from .store.memory.store import MemoryStore
     from .store.paging import all_runs
     from .store.retention import PruneReport, prune
     from .store.transfer import ImportReport, export_lines, import_lines
@@ -128,7 +128,7 @@ __getattr__, __dir__ = lazily(
         "ports.adapters": "Adapter Approver GateAnswer Launch LaunchOptions Provider Publisher Rung Store",
         "redaction": "Redaction",
         "store.retention": "PruneReport prune",
-        "store.memory": "MemoryStore",
+        "store.memory.store": "MemoryStore",
         "store.paging": "all_runs",
         "api.supervisor": "Supervisor",
         "api.sync": "run_once_sync",

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from proctor.supervisor.store.memory import MemoryStore
+    from proctor.supervisor.store.memory.store import MemoryStore
 
     from .naming import open_store
     from .postgres import PostgresStore
@@ -22,7 +22,7 @@ __all__ = ["MemoryStore", "PostgresStore", "SQLiteStore", "open_store"]
 
 def __getattr__(name: str) -> Any:
     if name == "MemoryStore":
-        from proctor.supervisor.store.memory import MemoryStore
+        from proctor.supervisor.store.memory.store import MemoryStore
 
         return MemoryStore
     if name == "PostgresStore":

@@ -22,7 +22,7 @@ from ..ports.adapters import Adapter, Approver, Publisher, Store
 from ..ports.facts import GOING_ON, ApprovalRequest
 from ..ports.orders import Cancel
 from ..redaction import Redaction, Redactor
-from ..store.memory import MemoryStore
+from ..store.memory.store import MemoryStore
 from .handle import RunHandle
 from .supervisor import Supervisor
 

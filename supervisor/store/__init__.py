@@ -4,10 +4,6 @@ ROOMS = (
     "retention",  # how long the record is kept
     "transfer",  # the record as lines of JSON, and back
     "memory",  # a store in memory
-    "budgets",  # budgets that runs share
-    "desk",  # what people answer and order
-    "records",  # events, and the lines of sessions and runs that follow from them
-    "claims",  # who owns what
     "refusals",  # what every store says when it refuses
     "approvals",  # what events say of approvals
     "selection",  # which runs a list is asked for

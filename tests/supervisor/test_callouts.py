@@ -15,7 +15,7 @@ from proctor.policies.rules.nets.written import Transition
 from proctor.policies.stream.events import ErrorOccurred, NetJoined, NetLeft, PolicyViolated, TokenUsageUpdated
 from proctor.supervisor import Supervisor, UsageError, create_run, execute_run, run_once
 from proctor.supervisor.api.handle import RunHandle
-from proctor.supervisor.store.memory import MemoryStore
+from proctor.supervisor.store.memory.store import MemoryStore
 from proctor.supervisor.testing import Ask, FakeAdapter, Step
 from proctor.supervisor.testing.patience import PATIENCE_S
 

@@ -16,7 +16,7 @@ from proctor.supervisor.api.supervisor import Supervisor
 from proctor.supervisor.errors import PolicyViolationError, UsageError
 from proctor.supervisor.machine.boundary.result import RunResult
 from proctor.supervisor.ports.adapters import Approver, Launch, LaunchOptions, Provider, Publisher, Store
-from proctor.supervisor.store.memory import MemoryStore
+from proctor.supervisor.store.memory.store import MemoryStore
 
 from ...kit.event_stream import EventStream
 from ...kit.launch_options import policy_parts

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from proctor.policies.stream.events import Event
 
 from ...errors import StoreError
-from ...store.memory import MemoryStore
+from ...store.memory.store import MemoryStore
 
 
 class FaultyStore(MemoryStore):

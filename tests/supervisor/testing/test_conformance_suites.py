@@ -17,7 +17,7 @@ from proctor.adapters import FunctionAdapter, LoopGate, ToolRefused
 from proctor.policies.stream.calls import Capabilities, ToolCall, Usage
 from proctor.policies.stream.events import Event, ToolCallCompleted, ToolCallFailed, ToolOutcome
 from proctor.supervisor.ports.adapters import GateAnswer, Launch, Provider, RunInfo, Store
-from proctor.supervisor.store.memory import MemoryStore
+from proctor.supervisor.store.memory.store import MemoryStore
 from proctor.supervisor.testing.adapters.conformance import AdapterConformance, Agent
 from proctor.supervisor.testing.stores.conformance import StoreConformance
 

@@ -18,7 +18,7 @@ from proctor.policies.stream.events import (
 )
 from proctor.supervisor import run_once
 from proctor.supervisor.errors import ProviderUnavailableError, UsageError
-from proctor.supervisor.store.memory import MemoryStore
+from proctor.supervisor.store.memory.store import MemoryStore
 
 pytest.importorskip("agents", reason="the OpenAI Agents SDK is not installed: pip install 'proctor[openai-agents]'")
 from agents import (

@@ -13,7 +13,7 @@ from proctor.policies.stream.events import TokenUsageUpdated, ToolCallCompleted,
 from proctor.supervisor import Supervisor, run_once
 from proctor.supervisor.errors import ProviderError
 from proctor.supervisor.ports.adapters import ApprovalAnswer, ApprovalRequest
-from proctor.supervisor.store.memory import MemoryStore
+from proctor.supervisor.store.memory.store import MemoryStore
 from proctor.supervisor.testing.patience import PATIENCE_S
 
 pytest.importorskip("pydantic_ai", reason="pydantic-ai is not installed: pip install 'proctor[pydantic-ai]'")

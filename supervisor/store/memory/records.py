@@ -5,16 +5,27 @@ from __future__ import annotations
 from array import array
 from bisect import bisect
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
 
 from proctor.policies.stream.events import TERMINAL, ApprovalEvent, Event, RecordPruned, SessionEvent
 
-from ..ports.facts import GOING_ON, LogEntry, RunInfo, SessionInfo
-from .chain import SIZE, head_below, links, root
-from .codec import NEWS, from_record, status_after, to_record
-from .tally import COUNTED, Tally
+from ...ports.facts import GOING_ON, LogEntry, RunInfo, SessionInfo
+from ..chain import SIZE, head_below, links, root
+from ..codec import NEWS, from_record, status_after, to_record
+from ..tally import COUNTED, Tally
+
+
+def places(kept: Sequence[object], after: int, newest_first: bool) -> Iterator[int]:
+    """Where what comes after so many stands; what is kept meanwhile comes too, unless the newest come first."""
+    if newest_first:
+        yield from range(len(kept) - 1, max(after, 0) - 1, -1)
+        return
+    n = max(after, 0)
+    while n < len(kept):
+        yield n
+        n += 1
 
 
 class SessionRecords:

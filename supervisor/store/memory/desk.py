@@ -9,10 +9,10 @@ from msgspec.structs import replace
 
 from proctor.policies.stream.events import TERMINAL, ApprovalEvent, Event
 
-from ..ports.facts import ApprovalAnswer, StoredApproval
-from ..ports.orders import AnswerGiven, Block, Cancel, Instruction, Lift
-from .approvals import asks, closed, outlives, shown
-from .refusals import check_answerable, no_approval
+from ...ports.facts import ApprovalAnswer, StoredApproval
+from ...ports.orders import AnswerGiven, Block, Cancel, Instruction, Lift
+from ..approvals import asks, closed, outlives, shown
+from ..refusals import check_answerable, no_approval
 
 
 class Desk:

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from proctor.policies.budget import BudgetClaim
 
-from ..ports.ledger import BudgetInfo, Draw, Drawn
-from ..ports.windows import DIGITS, PARTS_KEPT, grown, set_aside, window_at
+from ...ports.ledger import BudgetInfo, Draw, Drawn
+from ...ports.windows import DIGITS, PARTS_KEPT, grown, set_aside, window_at
 
 
 class _Share(NamedTuple):

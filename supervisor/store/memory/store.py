@@ -9,16 +9,13 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import dropwhile, islice
 
-import anyio
-import anyio.lowlevel
 import msgspec
 
 from proctor.policies.stream.events import TERMINAL, Event, RecordPruned
 
-from ..errors import StoreError
-from ..ports.facts import (
+from ...errors import StoreError
+from ...ports.facts import (
     ANY_RUN,
-    GOING_ON,
     ApprovalAnswer,
     LogEntry,
     Owner,
@@ -29,27 +26,17 @@ from ..ports.facts import (
     StoredApproval,
     StoreSize,
 )
-from ..ports.ledger import BudgetInfo, Draw, Drawn
-from ..ports.orders import Block, Cancel, Instruction, Lift
-from . import refusals
-from .budgets import Ledger
+from ...ports.ledger import BudgetInfo, Draw, Drawn
+from ...ports.orders import Block, Cancel, Instruction, Lift
+from .. import refusals
+from ..codec import from_record
+from ..selection import meets
+from ..tally import owners
 from .claims import Claims
-from .codec import from_record
 from .desk import Desk
-from .records import Records
-from .selection import meets
-from .tally import owners
-
-
-def _places(kept: Sequence[object], after: int, newest_first: bool) -> Iterator[int]:
-    """Where what comes after so many stands; what is kept meanwhile comes too, unless the newest come first."""
-    if newest_first:
-        yield from range(len(kept) - 1, max(after, 0) - 1, -1)
-        return
-    n = max(after, 0)
-    while n < len(kept):
-        yield n
-        n += 1
+from .ledger import Ledger
+from .records import Records, places
+from .wakeups import Wakeups
 
 
 class MemoryStore:
@@ -66,8 +53,7 @@ class MemoryStore:
         self._claims = Claims(self._runs)
         self._desk = Desk()
         self._ledger = Ledger(lambda: round(wall_clock() * 1000), self._claims.holds)
-        self._version = 1
-        self._waiting: list[anyio.Event] = []
+        self._wakeups = Wakeups()
         self._closed = False
 
     async def append(self, events: Sequence[Event], *, epoch: int = 0) -> list[Event]:
@@ -83,7 +69,7 @@ class MemoryStore:
         session = self._sessions.get(session_id)
         if session is None:
             return
-        for n in _places(session.data, after, newest_first):
+        for n in places(session.data, after, newest_first):
             data = session.data[n]
             if data and (run_id is None or session.run_ids[n] == run_id):
                 yield from_record(data, session_id=session_id, seq=n + 1)
@@ -93,7 +79,7 @@ class MemoryStore:
     ) -> AsyncIterator[LogEntry]:
         """The stored events of all sessions; see `Store.log`."""
         self._check_open()
-        for n in _places(self._records.log, after, newest_first):
+        for n in places(self._records.log, after, newest_first):
             entry = self._records.entry(n)
             if entry is not None and tenant in (None, entry.tenant):
                 yield entry
@@ -125,7 +111,7 @@ class MemoryStore:
         self._records.session(run.session_id)
         if epoch:
             self._claims.claim(run, epoch)
-        self._ring()
+        self._wakeups.ring()
         return self._claims.shown(stored)
 
     async def claim_run(self, run_id: str, *, epoch: int, lost: bool = False) -> RunInfo:
@@ -136,7 +122,7 @@ class MemoryStore:
             raise refusals.no_run(run_id)
         self._claims.check(run, epoch, lost=lost)
         self._claims.claim(run, epoch)
-        self._ring()
+        self._wakeups.ring()
         return self._claims.shown(run)
 
     async def register(self, owner: Owner, *, lease_s: float) -> Owner:
@@ -216,14 +202,14 @@ class MemoryStore:
         answered = self._desk.answer(approval_id, given, at, instruct=event is None)
         if event is not None:
             self._append([event], 0)
-        self._ring()
+        self._wakeups.ring()
         return self._desk.approval(approval_id) or answered
 
     async def instruct(self, instruction: Cancel | Block | Lift) -> int:
         """Keep an order for the owners of runs; returns its number."""
         self._check_open()
         number = self._desk.instruct(instruction)
-        self._ring()
+        self._wakeups.ring()
         return number
 
     async def blocks(self) -> list[Block]:
@@ -243,12 +229,14 @@ class MemoryStore:
 
     async def reserve(self, run_id: str, draws: Sequence[Draw], *, epoch: int) -> list[Drawn]:
         """Draw on shared budgets; see `Store.reserve`."""
-        self._check_draws(run_id, epoch)
+        self._check_open()
+        self._claims.check_drawing(run_id, epoch)
         return self._ledger.reserve(run_id, draws, epoch)
 
     async def settle(self, run_id: str, used: Mapping[str, float], *, epoch: int) -> list[Drawn]:
         """A run draws no more; see `Store.settle`."""
-        self._check_draws(run_id, epoch)
+        self._check_open()
+        self._claims.check_drawing(run_id, epoch)
         return self._ledger.settle(run_id, used, epoch)
 
     async def budgets(self) -> list[BudgetInfo]:
@@ -262,7 +250,7 @@ class MemoryStore:
         left = self._records.prune(event, up_to)
         if left is not None:
             self._desk.forget(event.session_id)
-            self._ring()
+            self._wakeups.ring()
         return left
 
     async def size(self) -> StoreSize:
@@ -283,23 +271,12 @@ class MemoryStore:
     async def wait(self, token: int, timeout_s: float) -> int:
         """Return when something was stored since `token` or the time is up; see `Store.wait`."""
         self._check_open()
-        if token != self._version:
-            await anyio.lowlevel.checkpoint()
-            return self._version
-        changed = anyio.Event()
-        self._waiting.append(changed)
-        try:
-            with anyio.move_on_after(timeout_s):
-                await changed.wait()
-        finally:
-            if not changed.is_set():
-                self._waiting.remove(changed)
-        return self._version
+        return await self._wakeups.wait(token, timeout_s)
 
     async def aclose(self) -> None:
         """Refuse everything from now on; whoever waits is released."""
         self._closed = True
-        self._ring()
+        self._wakeups.ring()
 
     async def __aenter__(self) -> MemoryStore:
         return self
@@ -311,28 +288,13 @@ class MemoryStore:
         if self._closed:
             raise StoreError("the store is closed", kind="closed")
 
-    def _check_draws(self, run_id: str, epoch: int) -> None:
-        self._check_open()
-        run = self._runs.get(run_id)
-        if run is None:
-            raise refusals.no_run(run_id)
-        if run.status not in GOING_ON:
-            raise refusals.run_over(run_id, run.status)
-        self._claims.check_fence(run_id, epoch)
-
     def _append(self, events: Sequence[Event], epoch: int) -> list[Event]:
         stored, news = self._records.append(events, lambda run_id: self._claims.check_fence(run_id, epoch))
         if news:
-            self._ring()
+            self._wakeups.ring()
         return stored
 
     def _noted(self, event: Event) -> None:
         self._desk.note(event)
         if isinstance(event, TERMINAL):
             self._claims.over(event)
-
-    def _ring(self) -> None:
-        self._version += 1
-        waiting, self._waiting = self._waiting, []
-        for changed in waiting:
-            changed.set()

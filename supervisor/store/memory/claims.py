@@ -9,9 +9,9 @@ from msgspec.structs import replace
 
 from proctor.policies.stream.events import Event
 
-from ..ports.facts import GOING_ON, Owner, RunInfo
-from ..ports.processes import is_gone
-from . import refusals
+from ...ports.facts import GOING_ON, Owner, RunInfo
+from ...ports.processes import is_gone
+from .. import refusals
 
 
 class Claims:
@@ -49,6 +49,15 @@ class Claims:
         """Raises StoreError for events of a run that this epoch has not claimed."""
         if self._epochs.get(run_id, 0) != epoch:
             raise refusals.fenced(run_id, self._owner(run_id))
+
+    def check_drawing(self, run_id: str, epoch: int) -> None:
+        """Raises StoreError for a run that is not there, is over, or that this epoch has not claimed."""
+        run = self._runs.get(run_id)
+        if run is None:
+            raise refusals.no_run(run_id)
+        if run.status not in GOING_ON:
+            raise refusals.run_over(run_id, run.status)
+        self.check_fence(run_id, epoch)
 
     def check(self, run: RunInfo, epoch: int, *, lost: bool = False) -> None:
         """Raises StoreError where the run, its session or the owner does not let it be claimed."""
