@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
@@ -71,11 +72,26 @@ def encode_event(event: Event) -> bytes:
         raise EventError(wrong_type("an event", event))
     if type(event) in _WITH_INPUT:
         check_input(event.tool_input)  # type: ignore[attr-defined]
-    if isinstance(event, Unrecognized):
-        stamps = {
-            name: getattr(event, name)
-            for name in ("run_id", "session_id", "seq", "at", "provider", "event_id", "omitted_chars")
-            if getattr(event, name)
-        }
-        return _encoder.encode({**event.raw, **stamps})
-    return _encoder.encode(event)
+    return encode_checked(event)
+
+
+def encode_checked(event: Event) -> bytes:
+    """As `encode_event`, of an event whose input has passed `check_input`. Raises one of UNREADABLE."""
+    if type(event) is not Unrecognized:
+        return _encoder.encode(event)
+    stamps = {
+        name: getattr(event, name)
+        for name in ("run_id", "session_id", "seq", "at", "provider", "event_id", "omitted_chars")
+        if getattr(event, name)
+    }
+    return _encoder.encode({**event.raw, **stamps})
+
+
+class Encoded(list[Event]):
+    """Events with their `lines`: of each what `encode_event` gives."""
+
+    __slots__ = ("lines",)
+
+    def __init__(self, events: Sequence[Event], lines: Sequence[bytes]) -> None:
+        super().__init__(events)
+        self.lines = lines

@@ -35,7 +35,7 @@ from ..run.clock import Clock
 from ..run.foreign.apart import spawn
 from ..run.orphans import remains_of
 from ..run.services import Services
-from ..run.timers import Timers
+from ..run.timers import RightOfWay, Timers
 from ..watch.publishers import Publishers
 from ..watch.subscriptions import Subscription, Subscriptions
 from .active_runs import ActiveRuns, Running, Statistics, why_left
@@ -97,6 +97,7 @@ class Supervisor:
             store=self._store,
             clock=clock,
             timers=timers,
+            way=RightOfWay(clock),
             publish=self._publish,
             approver=self._approver,
             answerable=self._answerable,

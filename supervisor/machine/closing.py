@@ -10,6 +10,7 @@ from .boundary.commands import Finish, HurryRecord, RetryRecord
 from .boundary.inputs import Retried
 from .boundary.result import Outcome
 from .ending import end_without
+from .events.sizes import sized
 from .run_state import Cause, RunState
 
 
@@ -42,7 +43,7 @@ class Closing:
         """The run is over: write its end, and have the caller told when it is stored."""
         self._end, self._outcome = end, outcome
         outbox = self._state.outbox
-        outbox.unwritten.append(end)
+        outbox.put(*sized(end))
         outbox.at_once(HurryRecord())
         outbox.after_record(lambda: RetryRecord(end=end) if outbox.broken else self._finished())
 
@@ -60,7 +61,7 @@ class Closing:
     def _rewrite(self, end: Event) -> None:
         self._replaced = end is not self._end
         self._end = self._state.stamp(end)
-        self._state.outbox.unwritten.append(self._end)
+        self._state.outbox.put(*sized(self._end))
         self._state.outbox.at_once(RetryRecord(end=self._end))
 
     def _finished(self) -> Finish:

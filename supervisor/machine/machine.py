@@ -144,7 +144,11 @@ class RunMachine:
         if input.now_ms > state.now_ms:
             state.tell_time(input.now_ms)
         try:
-            _HANDLERS[type(input)](self, input)
+            if type(input) is inputs.Reported:  # almost always
+                if self._ending is None:
+                    self._reports.take(input.event)
+            else:
+                _HANDLERS[type(input)](self, input)
             if self._budgets is not None:
                 self._budgets.look()
             if self._warns and state.outbox.unwritten and not state.ended:
@@ -267,10 +271,6 @@ class RunMachine:
         if self._budgets is not None and self._state.cause is None:
             self._budgets.begin()
 
-    def _reported(self, input: inputs.Reported) -> None:
-        if self._ending is None:
-            self._reports.take(input.event)
-
     def _ran_otherwise(self, input: inputs.RanOtherwise) -> None:
         if self._ending is None:
             self._reports.ran_otherwise(input.event)
@@ -326,7 +326,6 @@ _LEAVES_DEADLINES = frozenset(
 )
 _HANDLERS: dict[type, Callable[[RunMachine, Any], None]] = {
     inputs.Begin: RunMachine._begin,
-    inputs.Reported: RunMachine._reported,
     inputs.RanOtherwise: RunMachine._ran_otherwise,
     inputs.Proposed: lambda on, input: on._gate.proposed(input.key, input.call),
     inputs.Checked: lambda on, input: on._gate.checked(input.key, input.answers),

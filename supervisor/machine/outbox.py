@@ -23,13 +23,24 @@ class Outbox:
     # durable, or when the store has failed.
     """
 
-    __slots__ = ("_ready", "_redactor", "_stored", "_taken", "_waiting", "broken", "unwritten", "unwritten_bytes")
+    __slots__ = (
+        "_lines",
+        "_ready",
+        "_redactor",
+        "_stored",
+        "_taken",
+        "_waiting",
+        "broken",
+        "unwritten",
+        "unwritten_bytes",
+    )
 
     def __init__(self, redactor: Redactor) -> None:
         self._redactor = redactor
         self.broken = False
         self.unwritten: list[Event] = []
         self.unwritten_bytes = 0
+        self._lines: list[bytes] = []
         self._ready: list[Command] = []
         self._waiting: deque[tuple[int, Late]] | None = None
         self._taken = 0
@@ -37,9 +48,17 @@ class Outbox:
 
     def take_record(self) -> list[Event]:
         """The events to store next."""
-        taken, self.unwritten, self.unwritten_bytes = self.unwritten, [], 0
+        taken, lines = self.unwritten, self._lines
+        self.unwritten, self._lines, self.unwritten_bytes = [], [], 0
         self._taken += len(taken)
-        return self._redactor.events(taken)
+        return self._redactor.events(taken, lines)
+
+    def put(self, event: Event, line: bytes | None, size: int) -> None:
+        """Record an event of about so many bytes; `line` is it encoded, None where that cannot be."""
+        self.unwritten.append(event)
+        if line is not None:
+            self._lines.append(line)
+        self.unwritten_bytes += size
 
     def at_once(self, command: Command) -> None:
         """Have a command carried out whatever becomes of the record."""

@@ -18,7 +18,7 @@ from ..redaction import Redactor
 from .boundary.judge import Judge
 from .events import approvals as approvals
 from .events.enforcement import labelled, reach, violated, warned
-from .events.sizes import MOST_BYTES, weight, within_bounds
+from .events.sizes import sized
 from .outbox import Outbox
 
 OfTurn = TypeVar("OfTurn", TurnEvent, ToolEvent, ToolCall)
@@ -131,13 +131,8 @@ class RunState:
 
     def record(self, event: Event) -> None:
         """Stamp and store an event, have it judged, and follow what is found."""
-        size = weight(event)
-        if size > MOST_BYTES:
-            event = within_bounds(event)
-            size = weight(event)
-        stamped = self.stamp(event)
-        self.outbox.unwritten.append(stamped)
-        self.outbox.unwritten_bytes += size
+        stamped, line, size = sized(self.stamp(event))
+        self.outbox.put(stamped, line, size)
         found = () if self.faulted else self.judge.observe(stamped)
         if found:
             self.follow(found, stamped)
@@ -169,7 +164,7 @@ class RunState:
         """Store a violation and keep it for the report."""
         self.findings.append(violation)
         stamped = self.stamp(violated(violation, escalated=escalated))
-        self.outbox.unwritten.append(stamped)
+        self.outbox.put(*sized(stamped))
         if not self.faulted:
             self.judge.observe(stamped)
 

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from proctor.policies.stream.codec import Encoded
 from proctor.policies.stream.events import Event
 
 from .config import Redaction
@@ -46,10 +47,14 @@ class Redactor:
         self._detector = None if redaction.off else Detector(redaction)
         self._key = redaction.key
 
-    def events(self, events: list[Event]) -> list[Event]:
-        """Events as they may be stored. Almost none has a secret, and many at once cost little to look at."""
-        if not self._suspects(events):
-            return events
+    def events(self, events: list[Event], lines: list[bytes]) -> list[Event]:
+        """Events as they may be stored; `lines` are theirs, fewer where one cannot be encoded. Almost none has a
+        secret, and many at once cost little to look at.
+        """
+        if len(lines) < len(events):
+            return [self.redact(event, event.session_id) for event in events]
+        if self._detector is None or not self._detector.suspects(b"\n".join(lines)):
+            return Encoded(events, lines)
         return [self.redact(event, event.session_id) if self._suspects(event) else event for event in events]
 
     def redact(self, value: T, session_id: str = "") -> T:

@@ -40,7 +40,7 @@ from .gate_waiters import GateWaiters
 from .journal import ANSWER_S, Journal
 from .kept_events import KeptEvents
 from .latch import Latch
-from .provider_reader import ProviderReader
+from .provider_reader import READ, Next, ProviderReader
 from .services import Services
 
 SILENCE_MS = 10_000
@@ -60,6 +60,7 @@ class RunActor:
         "_epoch",
         "_errands",
         "_events",
+        "_first",
         "_journal",
         "_launch",
         "_machine",
@@ -79,7 +80,7 @@ class RunActor:
         self._machine = machine
         self._services = services
         self._launch = msgspec.structs.replace(launch, gate=self.gate)
-        self._reader = ProviderReader(adapter, self._take, rest=self._rest, crowded=lambda: self._journal.crowded)
+        self._reader = ProviderReader(adapter, self._take, self._rest)
         self._journal = Journal(
             services.store,
             machine,
@@ -94,6 +95,7 @@ class RunActor:
         self._approvals = Approvals(services.approver, self._log_failure) if services.approver is not None else None
         self._early: tuple[inputs.CancelAsked | inputs.NetsChanged, ...] = ()
         self._errands = Errands(self._break)
+        self._first = False  # whether it has the right of way
         self._outcome: Outcome | None = None
         self._over = Latch()
         self._epoch = epoch
@@ -109,6 +111,7 @@ class RunActor:
             self._break(raised)
         finally:
             self._over_with(RuntimeError("the run was torn down before it could end"))
+            self._give_way()
             self._alarm.set(None)
             if self._silence is not None:
                 self._silence.set(None)
@@ -203,11 +206,19 @@ class RunActor:
         if self._outcome is None:
             self._outcome = self._machine.torn_down(error)
 
-    def _take(self, event: Event) -> bool:
-        self._feed(inputs.Reported(now_ms=self._services.clock.now_ms(), event=event))
-        return not self._machine.provider_done
+    def _take(self, event: Event) -> Next:
+        services = self._services
+        now_ms = services.clock.now_ms()
+        if now_ms >= services.timers.due_ms:  # its task waits for this one
+            services.timers.ring(now_ms)
+        self._feed(inputs.Reported(now_ms=now_ms, event=event))
+        if self._machine.provider_done:
+            return Next.END
+        return Next.REST if now_ms < services.way.until_ms or self._journal.crowded else READ
 
     async def _rest(self) -> None:
+        if self._services.way.until_ms:
+            await self._services.way.wait()
         await checkpoint()
         await self._journal.room()
 
@@ -244,12 +255,13 @@ class RunActor:
                 if self._approvals is not None:
                     self._approvals.drop(command.approval_id)
             case HurryRecord():
+                self._take_way()
                 start(self._hurry)
             case RetryRecord():
                 start(self._retry)
             case CancelAdapter():
                 self._log("run.cancelling", reason=command.reason)
-                start(partial(self._reader.cancel, self._services.clock))
+                start(self._end_agent)
             case Finish():
                 self._outcome = self._outcome or command.outcome
                 level, fields = log_line(command.outcome)
@@ -288,6 +300,20 @@ class RunActor:
 
     def _store_silent(self, _: int) -> None:
         self._store_failed(silence(SILENCE_MS / 1000))
+
+    async def _end_agent(self) -> None:
+        await self._reader.cancel(self._services.clock, self._give_way)
+        self._give_way()
+
+    def _take_way(self) -> None:
+        if self._machine.cancelling and not self._machine.ended:
+            self._first = True
+            self._services.way.take()
+
+    def _give_way(self) -> None:
+        if self._first:
+            self._first = False
+            self._services.way.give_back()
 
     async def _hurry(self) -> None:
         silent = await self._journal.drained(ANSWER_S)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import anyio
@@ -13,8 +13,10 @@ from .foreign.apart import Apart
 from .latch import Latch
 
 
-async def walk(rungs: Sequence[Rung], ended: Latch | anyio.Event, clock: Clock) -> list[dict[str, Any]]:
-    """Take one rung after another until `ended` is set; returns what each did.
+async def walk(
+    rungs: Sequence[Rung], ended: Latch | anyio.Event, clock: Clock, told: Callable[[], None] = lambda: None
+) -> list[dict[str, Any]]:
+    """Take one rung after another until `ended` is set; returns what each did. `told` is called as each begins.
 
     A rung that raises, or that takes longer than its bound, is followed by the next.
     """
@@ -22,14 +24,19 @@ async def walk(rungs: Sequence[Rung], ended: Latch | anyio.Event, clock: Clock) 
     for rung in rungs:
         if ended.is_set():
             break
-        taken.append(await _take(rung, ended, clock))
+        taken.append(await _take(rung, ended, clock, told))
     return taken
 
 
-async def _take(rung: Rung, ended: Latch | anyio.Event, clock: Clock) -> dict[str, Any]:
+async def _take(rung: Rung, ended: Latch | anyio.Event, clock: Clock, told: Callable[[], None]) -> dict[str, Any]:
     started = clock.monotonic()
     taken: dict[str, Any] = {"rung": rung.name}
-    act = Apart(rung.act)
+
+    async def acted() -> dict[str, Any] | None:
+        told()
+        return await rung.act()
+
+    act = Apart(acted)
     with anyio.move_on_after(rung.bound_s):
         await act.done.wait()
         if act.error is not None:  # the next rung is the answer to a rung that fails

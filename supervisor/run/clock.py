@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable
 
@@ -13,6 +14,8 @@ def _now() -> Callable[[], float]:
     """What `anyio.current_time` calls, looked up once: it is asked for every event."""
     token: object = current_token()
     native = getattr(getattr(token, "native_token", None), "time", None)
+    if getattr(native, "__func__", None) is asyncio.BaseEventLoop.time:
+        return time.monotonic  # which is all that it calls
     return native if callable(native) else anyio.current_time
 
 

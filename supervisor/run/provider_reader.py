@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from enum import Enum
 from functools import partial
 from typing import Any
 
@@ -21,16 +22,26 @@ EXIT_S = 30.0
 """So long may a client take to leave once its stream has ended."""
 
 
+class Next(Enum):
+    """How the reading of a provider goes on after an event."""
+
+    READ = "at once"
+    REST = "after a rest"
+    END = "not at all"
+
+
+READ = Next.READ
+
+
 class ProviderReader:
-    """Reads a provider. `take(event)` is called for each event and says whether to go on; `rest()` is
-    awaited after each `TURN` of them, and whenever it is `crowded()`.
+    """Reads a provider. `take(event)` is called for each event and says how to go on; `rest()` is awaited after each
+    `TURN` of them, and whenever `take` says so.
     """
 
     __slots__ = (
         "_abandoned",
         "_adapter",
         "_client",
-        "_crowded",
         "_ended",
         "_provider",
         "_rest",
@@ -43,15 +54,12 @@ class ProviderReader:
     def __init__(
         self,
         adapter: Adapter,
-        take: Callable[[Event], bool],
-        *,
+        take: Callable[[Event], Next],
         rest: Callable[[], Awaitable[None]],
-        crowded: Callable[[], bool],
     ) -> None:
         self._adapter = adapter
         self._take = take
         self._rest = rest
-        self._crowded = crowded
         self._client: Apart[None] | None = None
         self._abandoned = False
         self._ended: Latch | None = None
@@ -85,13 +93,13 @@ class ProviderReader:
         finally:
             ended.set()
 
-    async def cancel(self, clock: Clock) -> None:
-        """End the client down its ladder; what was tried is in `rungs`. To be called once."""
+    async def cancel(self, clock: Clock, told: Callable[[], None]) -> None:
+        """End the client down its ladder; what was tried is in `rungs`. To be called once; `told` when it hears."""
         if self._ended is None or self._client is None or self._ended.is_set():
             return
         self._walking = Latch()
         try:
-            self.rungs.extend(await ladder.walk(self._ladder(), self._ended, clock))
+            self.rungs.extend(await ladder.walk(self._ladder(), self._ended, clock, told))
         finally:
             if not self._ended.is_set():
                 self.rungs.append({"rung": "abandon"})
@@ -117,10 +125,11 @@ class ProviderReader:
         events, take, left = provider.events(), self._take, TURN
         try:
             async for event in events:
-                if not take(event):
-                    return
+                how = take(event)
                 left -= 1
-                if not left or self._crowded():
+                if how is not READ or not left:
+                    if how is Next.END:
+                        return
                     left = TURN
                     await self._rest()
         finally:

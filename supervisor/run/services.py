@@ -12,7 +12,7 @@ from proctor.policies.stream.events import Event
 from ..ports.adapters import Approver, Store
 from ..redaction import Redactor
 from .clock import Clock
-from .timers import Timers
+from .timers import RightOfWay, Timers
 
 
 class Services(msgspec.Struct, frozen=True, kw_only=True):
@@ -24,6 +24,7 @@ class Services(msgspec.Struct, frozen=True, kw_only=True):
     store: Store
     clock: Clock
     timers: Timers
+    way: RightOfWay
     publish: Callable[[list[Event]], None]
     approver: Approver | None
     answerable: bool = True

@@ -1,8 +1,9 @@
-"""One task that wakes many runs at their deadlines."""
+"""Deadlines of many runs: one task that wakes them, and the right of way of those that end."""
 
 from __future__ import annotations
 
 import heapq
+import math
 from collections.abc import Callable
 from itertools import count
 
@@ -45,10 +46,11 @@ class Alarm:
 
 
 class Timers:
-    """The deadlines of all runs of a supervisor, soonest first."""
+    """The deadlines of all runs of a supervisor, soonest first; nothing rings before `due_ms`."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
+        self.due_ms: float = math.inf
         self._queue: list[tuple[int, int, Alarm]] = []
         self._order = count()
         self._sooner = anyio.Event()
@@ -62,7 +64,16 @@ class Timers:
         first = not self._queue or at_ms < self._queue[0][0]
         heapq.heappush(self._queue, (at_ms, next(self._order), alarm))
         if first:
+            self.due_ms = at_ms
             self._sooner.set()
+
+    def ring(self, now_ms: int) -> None:
+        """Ring what is due. Whoever never lets another task have its turn is to call it from `due_ms` on."""
+        queue = self._queue
+        while queue and queue[0][0] <= now_ms:
+            at_ms, _, alarm = heapq.heappop(queue)
+            self.due_ms = queue[0][0] if queue else math.inf
+            alarm.wake(at_ms, now_ms)
 
     async def run(self) -> None:
         """Ring alarms until cancelled."""
@@ -75,6 +86,39 @@ class Timers:
                 with anyio.move_on_after(wait_s):
                     await self._sooner.wait()
             else:
-                at_ms, _, alarm = heapq.heappop(self._queue)
-                alarm.wake(at_ms, max(at_ms, self._clock.now_ms()))
+                self.ring(max(self._queue[0][0], self._clock.now_ms()))
                 await anyio.lowlevel.checkpoint()
+
+
+HOLD_MS = 50
+"""So long at most is an agent that never waits held up by runs that end."""
+
+
+class RightOfWay:
+    """Runs that end go first: until their agents are told to stop, others that never wait are not read on."""
+
+    __slots__ = ("_clock", "_ending", "_free", "until_ms")
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._ending = 0
+        self._free = anyio.Event()
+        self.until_ms = 0
+
+    def take(self) -> None:
+        """A run begins to end; it is to give back the right, once."""
+        self._ending += 1
+        self.until_ms = self._clock.now_ms() + HOLD_MS
+
+    def give_back(self) -> None:
+        """Its agent is told, or need not be."""
+        self._ending -= 1
+        if not self._ending:
+            self.until_ms = 0
+            self._free.set()
+            self._free = anyio.Event()
+
+    async def wait(self) -> None:
+        """Wait until nobody has the right, and no longer than it holds."""
+        with anyio.move_on_after(self._clock.until(self.until_ms)):
+            await self._free.wait()

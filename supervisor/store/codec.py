@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Literal, TypeAlias
 
 from msgspec.structs import replace
 
-from proctor.policies.stream.codec import decode_event, encode_event
+from proctor.policies.stream.codec import Encoded, decode_event, encode_event
 from proctor.policies.stream.events import (
     EVENT_TYPES,
     ApprovalEvent,
@@ -53,8 +54,13 @@ def status_after(event: Event) -> RunStatus:
     return ENDINGS.get(type(event), "running")
 
 
-def to_record(event: Event, seq: int) -> tuple[Event, bytes]:
-    """Stamp an event with its seq, unless it has it already, and encode it.
+def lines_of(events: Sequence[Event]) -> Sequence[bytes | None]:
+    """The lines that events are known to be encoded as."""
+    return events.lines if isinstance(events, Encoded) else [None] * len(events)
+
+
+def to_record(event: Event, seq: int, line: bytes | None = None) -> tuple[Event, bytes]:
+    """Stamp an event with its seq, unless it has it already, and encode it; `line` is the event as it is, encoded.
 
     Raises StoreError when it could not be read back.
     """
@@ -62,7 +68,7 @@ def to_record(event: Event, seq: int) -> tuple[Event, bytes]:
         raise StoreError(f"`{event.type}` event has no session_id; give it one first", kind="bad_record")
     stamped = event if event.seq == seq else replace(event, seq=seq)
     try:
-        data = encode_event(stamped)
+        data = line if line is not None and stamped is event else encode_event(stamped)
         if type(event) is Unrecognized:
             decode_event(data)
     except (TypeError, ValueError, OverflowError, RecursionError, EventError) as error:

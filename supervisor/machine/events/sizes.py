@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
-from gc import is_tracked
+from operator import attrgetter
 from typing import Any
 
 import msgspec
 
+from proctor.policies.stream.calls import UNREADABLE
+from proctor.policies.stream.codec import encode_checked
 from proctor.policies.stream.events import Event
 
 MOST_BYTES = 4 * 1024 * 1024
@@ -17,6 +20,8 @@ _CUT = ("content", "delta", "tool_output", "error", "message", "provider_error",
 _NODES = 2_000
 """A value of more parts than these is measured by encoding it."""
 _SMALL = 64
+_SURELY_WITHIN = MOST_BYTES // 2
+"""Whatever is encoded in so many bytes weighs less than an event may: at most `_SMALL` for each of `_NODES` more."""
 _BASE = frozenset(Event.__struct_fields__)
 
 _encode = msgspec.json.Encoder().encode
@@ -25,11 +30,21 @@ _encode = msgspec.json.Encoder().encode
 def weight(event: Event) -> int:
     """About how many bytes an event takes, in memory as in the record."""
     total = 256
-    for name in _content_of(type(event)):
-        value = getattr(event, name)
+    for value in _content_of(type(event))(event):
         if value:
             total += len(value) if type(value) is str else _weigh(value)
     return total
+
+
+def sized(event: Event) -> tuple[Event, bytes | None, int]:
+    """A stamped event as it is judged and recorded: within bounds, encoded, where that can be, and about how many
+    bytes it takes.
+    """
+    line = _line(event)
+    if line is not None and len(line) <= _SURELY_WITHIN:
+        return event, line, len(line)
+    cut = within_bounds(event)
+    return cut, line if cut is event else _line(cut), weight(cut)
 
 
 def within_bounds(event: Event) -> Event:
@@ -58,15 +73,23 @@ def _cut(event: Event, name: str, too_much: int) -> tuple[Any, int]:
 
 
 @cache
-def _content_of(kind: type[Event]) -> tuple[str, ...]:
-    """The fields that an agent fills with what it likes."""
+def _content_of(kind: type[Event]) -> Callable[[Event], tuple[Any, ...]]:
+    """What gives the fields that an agent fills with what it likes."""
     fields = (field for field in msgspec.structs.fields(kind) if field.name not in _BASE)
-    return tuple(field.name for field in fields if field.type in (Any, str, str | None, dict[str, Any]))
+    names = [field.name for field in fields if field.type in (Any, str, str | None, dict[str, Any])]
+    if len(names) < 2:
+        return lambda event: tuple(getattr(event, name) for name in names)
+    return attrgetter(*names)
+
+
+def _line(event: Event) -> bytes | None:
+    try:
+        return encode_checked(event)
+    except UNREADABLE:
+        return None  # the store says what is wrong with it
 
 
 def _weigh(value: Any) -> int:
-    if type(value) is dict and not is_tracked(value):  # it holds texts and numbers only
-        return sum(map(len, map(str, (*value, *value.values())))) + _SMALL
     total, parts, left = 0, [value], _NODES
     while parts:
         part = parts.pop()

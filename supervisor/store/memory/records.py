@@ -13,7 +13,7 @@ from proctor.policies.stream.events import TERMINAL, ApprovalEvent, Event, Recor
 
 from ...ports.facts import GOING_ON, LogEntry, RunInfo, SessionInfo
 from ..chain import SIZE, head_below, links, root
-from ..codec import NEWS, from_record, status_after, to_record
+from ..codec import NEWS, from_record, lines_of, status_after, to_record
 from ..tally import COUNTED, Tally
 
 
@@ -102,7 +102,7 @@ class Records:
         fresh: list[tuple[Event, bytes]] = []
         next_seq: dict[str, int] = {}
         new_ids: dict[tuple[str, str], Event] = {}
-        for event in events:
+        for event, line in zip(events, lines_of(events), strict=True):
             session_id, event_id = event.session_id, event.event_id
             if event.run_id is not run_id:
                 run_id = event.run_id
@@ -111,7 +111,7 @@ class Records:
             stored = (self._stored(event) or new_ids.get((session_id, event_id))) if event_id else None
             if stored is None:
                 seq = next_seq.get(session_id) or self._next_seq(event)
-                record = to_record(event, seq)
+                record = to_record(event, seq, line)
                 stored = record[0]
                 next_seq[session_id] = seq + 1
                 fresh.append(record)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import sqlite3
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import anyio
 import anyio.to_thread
@@ -179,3 +181,29 @@ async def test_ids_are_kept_whatever_their_characters(store: SQLiteStore, id: st
     assert [e.seq async for e in store.read("s", run_id=id)] == [2]
     assert run is not None
     assert run.run_id == id
+
+
+async def test_what_is_light_does_not_wait_for_what_is_heavy(tmp_path: Path) -> None:
+    """The start of a run, or its end, goes before the floods that were queued ahead of it, but for the oldest."""
+    order: list[str] = []
+    begun, go_on = threading.Event(), threading.Event()
+
+    async with SQLiteStore(tmp_path / "s.db") as store, anyio.create_task_group() as tasks:
+        writer: Any = store._writer
+
+        def work(name: str) -> Any:
+            def done(*_: Any) -> None:
+                if name == "held":
+                    begun.set()
+                    go_on.wait(PATIENCE_S)
+                order.append(name)
+
+            return done
+
+        for name, weight in [("held", 1), ("heavy 1", 4000), ("heavy 2", 4000), ("light", 2), ("small", 50)]:
+            tasks.start_soon(writer.do, work(name), weight)
+            await anyio.to_thread.run_sync(begun.wait, PATIENCE_S)
+            await anyio.wait_all_tasks_blocked()
+        go_on.set()
+
+    assert order == ["held", "heavy 1", "light", "small", "heavy 2"]

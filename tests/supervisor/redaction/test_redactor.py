@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from proctor.policies.stream.codec import encode_event
 from proctor.policies.stream.events import Event, MessageReceived, ToolCallStarted
 from proctor.supervisor import Redaction, UsageError
 from proctor.supervisor.redaction import Redactor, patterns
@@ -91,10 +92,12 @@ def test_what_has_no_secret_is_given_as_it_is(redactor: Redactor) -> None:
     """Not a copy, so that most of a record costs a look only."""
     event = MessageReceived(content=[{"type": "text", "text": "hello"}], session_id="s")
     events: list[Event] = [event]
-    assert redactor.events(events) is events
+    assert redactor.events(events, [encode_event(event)])[0] is event
     assert redactor.redact(event) is event
     with_secret: list[Event] = [event, MessageReceived(content=SECRETS["jwt"])]
-    assert redactor.events(with_secret)[0] is event
+    redacted = redactor.events(with_secret, list(map(encode_event, with_secret)))
+    assert redacted[0] is event
+    assert SECRETS["jwt"] not in str(redacted[1])
 
 
 def test_ids_stay_so_that_what_belongs_together_is_found(redactor: Redactor) -> None:

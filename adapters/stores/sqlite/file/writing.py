@@ -22,7 +22,9 @@ from .wakeups import Bell, Hop, current_hop, set_all
 
 T = TypeVar("T")
 
-_EVENTS_A_TRANSACTION = 16_384
+_EVENTS_A_TRANSACTION = 4_096
+_LIGHT = 64
+"""A job of no more rows goes before heavier ones: that of a run that begins, ends or waits for its call."""
 _LOOK_EVERY_S = 0.05
 
 
@@ -54,7 +56,7 @@ class SQLiteWriter:
         self._recorder = Recorder(connection)
         self._presence = Presence(path)
         self._queue: SimpleQueue[Job[Any] | None] = SimpleQueue()  # None: look around
-        self._held_over: Job[Any] | None = None
+        self._held_over: list[Job[Any] | None] = []
         self._lock = threading.Lock()
         self._watchers = 0
         self._stopping = False
@@ -111,27 +113,26 @@ class SQLiteWriter:
                 self._write(jobs)
             else:
                 self._look()
-            ended = self._stopping and self._held_over is None and self._queue.empty()
+            ended = self._stopping and not self._held_over and self._queue.empty()
         with suppress(sqlite3.Error):
             self._connection.close()
         self._bell.ring()
 
     def _next_jobs(self) -> list[Job[Any]]:
-        """Jobs for one transaction; none when it is time to look around."""
-        jobs: list[Job[Any]] = []
-        weight = 0
-        try:
-            job = self._held_over or self._queue.get(timeout=_LOOK_EVERY_S if self._watchers else None)
-            self._held_over = None
-            while job is not None:
-                if jobs and weight + job.weight > _EVENTS_A_TRANSACTION:
-                    self._held_over = job
-                    break
-                jobs.append(job)
-                weight += job.weight
-                job = self._queue.get_nowait()
-        except Empty:
-            pass
+        """Jobs for one transaction: the oldest, the light ones, then the others as they came; none when it is time to
+        look around.
+        """
+        waiting, self._held_over = [*self._held_over], []
+        with suppress(Empty):
+            if not waiting:
+                waiting.append(self._queue.get(timeout=_LOOK_EVERY_S if self._watchers else None))
+            while True:
+                waiting.append(self._queue.get_nowait())
+        found = [job for job in waiting if job is not None]
+        jobs, weight = found[:1], 0
+        for job in sorted(found[1:], key=_is_heavy):
+            weight += job.weight
+            (self._held_over if weight > _EVENTS_A_TRANSACTION else jobs).append(job)
         return jobs
 
     def _look(self) -> None:
@@ -194,6 +195,10 @@ class SQLiteWriter:
         if error is not None:
             for job in jobs:
                 job.error = error if isinstance(error, StoreError) else store_error(error, self._path)
+
+
+def _is_heavy(job: Job[Any]) -> bool:
+    return job.weight > _LIGHT
 
 
 def _of_the_file(error: Exception) -> bool:

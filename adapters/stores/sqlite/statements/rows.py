@@ -15,7 +15,7 @@ import msgspec
 
 from proctor.policies.stream.events import EVENT_TYPES, Event, at_ms
 from proctor.supervisor.store.chain import SIZE
-from proctor.supervisor.store.codec import NEWS, to_record
+from proctor.supervisor.store.codec import NEWS, lines_of, to_record
 from proctor.supervisor.store.tally import COUNTED, Tally
 
 from .run_lines import COLUMNS, UPDATES, apply_each, changes
@@ -94,15 +94,16 @@ class Batch:
         self.parts: list[Part] = []
         self.first_seq: dict[str, int] = {}
         seqs = dict(next_seq or ())
+        lines = lines_of(events)
         start = 0
         while start < len(events):
             first = events[start]
             seq = seqs.get(first.session_id) or first.seq or 1
             self.first_seq.setdefault(first.session_id, seq)
-            start = self._add_part(events, start, seq)
+            start = self._add_part(events, lines, start, seq)
             seqs[first.session_id] = seq + len(self.parts[-1].columns)
 
-    def _add_part(self, events: Sequence[Event], start: int, seq: int) -> int:
+    def _add_part(self, events: Sequence[Event], lines: Sequence[bytes | None], start: int, seq: int) -> int:
         """Make a part of the events from `start` on; returns where the next one begins."""
         first = events[start]
         session_id, run_id, provider = first.session_id, first.run_id, first.provider
@@ -114,7 +115,7 @@ class Batch:
             event = events[n]
             if event.run_id is not run_id or event.session_id is not session_id or event.provider is not provider:
                 break
-            stamped, data = to_record(event, seq)
+            stamped, data = to_record(event, seq, lines[n])
             seq += 1
             kind = type(event)
             if kind in NEWS or not records:
