@@ -7,12 +7,15 @@ from typing import Final
 
 import msgspec
 
+from .cancels import cancels
 from .command_lines import command_lines
 from .hook_wire import hook_wire
 from .ids import client_ids, ids
 from .kills import kills
 from .ledger import Share
+from .power import power
 from .proxy_wire import proxy_wire
+from .races import races
 from .sessions import sessions
 
 
@@ -24,11 +27,14 @@ class Run(msgspec.Struct, frozen=True):
 
 
 RUNS: Final = {
+    "cancels": Run("runs whose caller goes away at any moment, on both event loops", cancels),
     "commands": Run("the reading of command lines against the real bash and the real dash", command_lines),
     "hook": Run("what Claude Code could write to a hook, byte by byte", hook_wire),
     "ids": Run("call ids that come again, on every adapter that lives in this process", ids),
     "ids-of-clients": Run("the same on Claude Code, Codex, Amp and an ACP agent", client_ids),
     "kills": Run("processes that own runs of one store, killed at random moments and replaced", kills),
+    "power": Run("the log of a store cut off at any byte, as a loss of power may leave it", power),
     "proxy": Run("what a client writes to the MCP proxy, byte by byte, and what reaches its server", proxy_wire),
+    "races": Run("four processes that execute one created run, or the runs of one session", races),
     "sessions": Run("supervised sessions of generated policies, on the monitor and on a second reading", sessions),
 }
