@@ -9,7 +9,7 @@ import tempfile
 from collections import Counter
 from contextlib import closing
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import anyio
 
@@ -60,7 +60,7 @@ async def _write(folder: Path, chance: random.Random) -> Written:
         pass
     async with SQLiteStore(live) as store:
         for n in range(BATCHES):
-            ids = {"session_id": chance.choice("abc"), "run_id": f"r{n}"}
+            ids: Any = {"session_id": chance.choice("abc"), "run_id": f"r{n}"}
             said = [MessageReceived(content="x" * chance.randrange(3000), **ids) for _ in range(chance.randrange(9))]
             await store.append([RunStarted(**ids), *said, RunCompleted(**ids)])
             last[ids["session_id"]] += len(said) + 2
