@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from proctor.policies.stream import events as ev
-from proctor.policies.stream.calls import ToolCall
+from proctor.policies.stream.calls import ToolCall, input_digest
 from proctor.supervisor.errors import OwnerLostError, ProviderError, StoreError
 from proctor.supervisor.machine.boundary import inputs
 from proctor.supervisor.ports.adapters import ApprovalAnswer
@@ -31,8 +31,16 @@ NO = ApprovalAnswer(granted=False, by="bo", tell_model="Use the staging host.")
 class Scenario:
     """What is told to the machine of a run, and under which policy and identity."""
 
-    def __init__(self, name: str, *steps: Any, policy: dict[str, Any] | None = None, **identity: Any) -> None:
+    def __init__(
+        self,
+        name: str,
+        *steps: Any,
+        policy: dict[str, Any] | None = None,
+        standing: Sequence[ev.ToolApprovalGranted] = (),
+        **identity: Any,
+    ) -> None:
         self.name = name
+        self.standing = standing
         self.steps = steps
         self.policy = {"version": 1, "name": "p", "on_violation": "deny", **(RULES if policy is None else policy)}
         self.identity = {"gates_all": True, "user": "kim", **identity}
@@ -299,6 +307,41 @@ SCENARIOS = [
         BEGIN,
         inputs.CancelAsked(now_ms=2_000, reason="wait for Ana", by="approval"),
         *said(COMPLETED),
+        ENDED,
+    ),
+    Scenario(
+        "grants that an earlier run has left",
+        BEGIN,
+        asked(1, "pay", n=1),
+        asked(2, "pay", n=1),
+        asked(3, "publish"),
+        ENDED,
+        standing=[
+            ev.ToolApprovalGranted(
+                approval_id="r0.1", tool_name="pay", input_digest=input_digest({"n": 1}), by="ana", reason="said so"
+            ),
+            ev.ToolApprovalGranted(
+                approval_id="r0.2", tool_name="publish", scope="session", covers=("p/deny-3",), by="bo"
+            ),
+        ],
+    ),
+    Scenario(
+        "a policy ends the run, and its agent fails of that",
+        BEGIN,
+        asked(1, "halt"),
+        inputs.AdapterEnded(now_ms=3_000, error=ProviderError("interrupted")),
+    ),
+    Scenario(
+        "a person ends the run, and its agent fails of that",
+        BEGIN,
+        inputs.CancelAsked(now_ms=2_000, reason="enough"),
+        *said(ev.RunFailed(error={"message": "interrupted"})),
+        inputs.AdapterEnded(now_ms=3_000, error=ProviderError("interrupted")),
+    ),
+    Scenario(
+        "a policy ends the run, and its agent says what it has",
+        BEGIN,
+        *said(ev.ToolCallStarted(**about("c1", "halt")), ev.RunFailed(error={"message": "stopped"})),
         ENDED,
     ),
 ]

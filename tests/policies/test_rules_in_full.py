@@ -90,14 +90,14 @@ def test_what_a_rule_says_of_itself_is_as_written_down() -> None:
 
 
 def test_what_is_said_of_a_wrong_field_is_as_written_down() -> None:
-    """Where it is and what is expected there; of the same words the first."""
+    """Where it is and what is expected there; of the same words of one kind of rule the first."""
     told: dict[str, dict[str, str]] = {}
-    seen: set[str] = set()
+    seen: set[tuple[str, str]] = set()
     for name, clause in CLAUSES["whole"].items():
         for how, wrong in variants(clause):
             said = said_of(wrong)
-            if said and said not in seen:
-                seen.add(said)
+            if said and (clause["type"], said) not in seen:
+                seen.add((clause["type"], said))
                 told.setdefault(name, {})[how] = said
     compared("wrong fields", told)
 

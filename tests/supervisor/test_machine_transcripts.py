@@ -17,6 +17,7 @@ from proctor.policies import compile_policy, decode_event, encode_event, merge_p
 from proctor.policies.stream.calls import RunContext
 from proctor.policies.stream.events import Event, Unrecognized
 from proctor.supervisor.machine.boundary import inputs
+from proctor.supervisor.machine.events.enforcement import violated
 from proctor.supervisor.machine.machine import RunMachine
 from proctor.supervisor.machine.run_state import Identity
 
@@ -30,9 +31,11 @@ class Told:
 
     def __init__(self, scenario: Scenario) -> None:
         (policy,) = parse_policies(scenario.policy)
-        self.judge = compile_policy(merge_policies([policy])).monitor(RunContext())
-        identity = Identity(**STAMPS, **scenario.identity)
-        self.machine = RunMachine(identity, self.judge, approval=policy.approval, notes={"noted": True})
+        self.compiled = compile_policy(merge_policies([policy]))
+        self.judge = self.compiled.monitor(RunContext())
+        self.identity = identity = Identity(**STAMPS, **scenario.identity)
+        self.settings: dict[str, Any] = {"approval": policy.approval, "notes": {"noted": True}}
+        self.machine = RunMachine(identity, self.judge, standing=scenario.standing, **self.settings)
         self.events: list[Event] = []
         self.stores = True
 
@@ -57,6 +60,22 @@ class Told:
             assert isinstance(event, Unrecognized) or decode_event(encode_event(event)) == event
         self.events += taken
         return [line(event) for event in taken]
+
+    def resumed(self) -> RunMachine:
+        """The machine as another process makes it of the record."""
+        judge = self.compiled.monitor(RunContext())
+        return RunMachine.resume(self.identity, judge, self.events, **self.settings)
+
+
+def known_of(machine: RunMachine) -> dict[str, Any]:
+    """What a machine is asked."""
+    calls = {f"c{n}": machine.open_call(f"c{n}") for n in range(12)}
+    return {
+        "state": (machine.begun, machine.ended, machine._state.refusal is not None, machine.seq, machine.turn),
+        "calls": {id: (call.name, call.input, call.stage) for id, call in calls.items() if call is not None},
+        "requests": [plain(request) for request in machine.requests],
+        "findings": [plain(violated(violation)) for violation in machine._state.findings],
+    }
 
 
 def line(struct: msgspec.Struct) -> str:
@@ -102,3 +121,18 @@ def test_a_run_is_recorded_and_carried_out_as_written_down(scenario: Scenario) -
         PATH.write_text(yaml.safe_dump(TRANSCRIPTS, sort_keys=False, allow_unicode=True, width=10_000))
 
     assert came == TRANSCRIPTS[scenario.name]
+
+
+BY_POLICY_ALONE = ("calls that are refused", "approvals", "an agent", "calls taken", "what the provider", "limits")
+
+
+@pytest.mark.parametrize(
+    "scenario", [each for each in SCENARIOS if each.name.startswith(BY_POLICY_ALONE)], ids=lambda each: each.name
+)
+def test_a_run_is_taken_up_from_its_record_as_it_was(scenario: Scenario) -> None:
+    """After each step: its calls, its requests, what was found and whether a policy refuses it."""
+    told = Told(scenario)
+    for step in scenario.steps:
+        told.tell(step)
+        if told.stores:
+            assert known_of(told.resumed()) == known_of(told.machine), step
