@@ -326,6 +326,14 @@ SCENARIOS = [
         ],
     ),
     Scenario(
+        "a call that was let through and never ran, of a run that is over",
+        BEGIN,
+        asked(1, "read"),
+        *said(COMPLETED),
+        ENDED,
+        withdrawn(1),
+    ),
+    Scenario(
         "a policy ends the run, and its agent fails of that",
         BEGIN,
         asked(1, "halt"),

@@ -121,8 +121,6 @@ class AllowlistMachine(Machine):
 
     def judge(self, state: RuleState, call: JudgedCall, mask: int, now: int) -> Finding | None:
         """Refuse what no entry admits."""
-        if mask & self.ADMITS:
-            return None
         tools, only = self.slots[0].names, self.slots[0].conditions_on(call.names)
         if only:
             return Finding(

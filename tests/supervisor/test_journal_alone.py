@@ -253,6 +253,17 @@ async def test_a_provider_waits_while_so_much_is_unwritten(
     assert (waited, went_on) == (True, True)
 
 
+async def test_a_provider_does_not_wait_for_a_record_that_cannot_be_written() -> None:
+    """However much is unwritten."""
+    run = Written(Told(FULL))
+    await run.journal.flush()
+    run.says(*[MessageReceived(content="x")] * ROOM)
+
+    with trio.fail_after(5):
+        await run.journal.room()
+        assert await run.journal.drained() is None
+
+
 async def test_what_is_being_written_counts_as_waiting(autojump_clock: trio.testing.MockClock) -> None:
     """A store that is slow with much holds the provider as well."""
     run = Written(Told("is silent"))

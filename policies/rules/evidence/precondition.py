@@ -140,8 +140,6 @@ class PreconditionMachine(Machine):
 
     def judge(self, state: PreconditionState, call: JudgedCall, mask: int, now: int) -> Finding | None:
         """Refuse the call for which a requirement fails, or ask a person where nothing but their approval lacks."""
-        if not mask & TOOL:
-            return None
         for requirement in self.requires:
             if not self._met(requirement, state, call, approved=True):
                 wanted = self._words(requirement)

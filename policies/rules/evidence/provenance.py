@@ -145,8 +145,6 @@ class ProvenanceMachine(Machine):
 
     def judge(self, state: ProvenanceState, call: JudgedCall, mask: int, now: int) -> Finding | None:
         """Refuse a value that nobody supplied."""
-        if not mask & TOOL:
-            return None
         for value in self._asked(call.input):
             if value in self._except or value in state.supplied:
                 continue

@@ -135,7 +135,7 @@ class NeverAfterMachine(Machine):
 
     def judge(self, state: NeverAfterState, call: JudgedCall, mask: int, now: int) -> Finding | None:
         """Refuse a forbidden call while a trigger stands."""
-        if not mask & FORBIDDEN or not state.standing:
+        if not state.standing:
             return None
         trigger = listed(self.slots[0].names)
         return Finding(
@@ -147,8 +147,7 @@ class NeverAfterMachine(Machine):
 
     def started(self, state: NeverAfterState, call: JudgedCall, mask: int, now: int) -> None:
         """A trigger stands."""
-        if mask & TRIGGER:
-            state.standing += 1
+        state.standing += 1
 
     def failed(self, state: NeverAfterState, call: JudgedCall, mask: int) -> Finding | None:
         """A trigger that failed does not stand where failure lifts the ban."""
