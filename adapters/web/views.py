@@ -170,6 +170,30 @@ class LimitList(View, frozen=True, kw_only=True):
     unpriced: tuple[str, ...] = ()
 
 
+class BudgetView(View, frozen=True, kw_only=True):
+    """A budget that runs share, of one `key`: what is used of `max` in its window, what is set aside for the `runs`
+    that go on, and what is left. `counts` says what: `cost_usd`, `total_tokens`, `tool_calls`, `duration_ms` or
+    `running`.
+    """
+
+    budget: str
+    key: str
+    counts: str
+    window: str
+    max: float
+    used: float
+    reserved: float
+    left: float
+    runs: int
+    resets_at: datetime | None = None
+
+
+class BudgetList(View, frozen=True, kw_only=True):
+    """The budgets that were drawn on, by name and key."""
+
+    budgets: tuple[BudgetView, ...]
+
+
 class DecisionView(View, frozen=True, kw_only=True):
     """What was judged at one event: a call with its `action`, or something that happened, and why.
 

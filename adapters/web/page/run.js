@@ -187,20 +187,21 @@ export class Run {
 }
 
 /** A limit, and how much of it is used. */
-class Bar {
+export class Bar {
   constructor(limit) {
     const name = `${limitName(limit.limit)}${limit.scope === "session" ? " of the session" : ""}`;
     this.used = h("span", { class: "used" });
     this.fill = h("i");
     this.bar = h("div", { class: "bar", role: "meter", "aria-label": name, "aria-valuemin": "0" }, this.fill);
-    const policy = h("span", { class: "soft small" }, limit.policy);
-    this.element = h("div", { class: "card limit" }, h("div", { class: "row" }, h("strong", {}, name), this.used), this.bar, policy);
+    this.policy = h("span", { class: "soft small" });
+    this.element = h("div", { class: "card limit" }, h("div", { class: "row" }, h("strong", {}, name), this.used), this.bar, this.policy);
   }
 
   show(limit) {
     const share = limit.max > 0 ? limit.used / limit.max : limit.used > 0 ? 1 : 0;
     const said = `${amount(limit.used, limit.unit)} of ${amount(limit.max, limit.unit)}`;
     fill(this.used, said);
+    fill(this.policy, limit.policy);
     this.fill.style.setProperty("--share", Math.min(1, share));
     this.bar.className = `bar ${limit.exceeded || share > 1 ? "bad" : share >= (limit.warn_at ?? 0.8) ? "care" : ""}`;
     this.bar.setAttribute("aria-valuenow", String(limit.used));

@@ -2,7 +2,8 @@
 
 import { get } from "./api.js";
 import { Keyed, fill, h } from "./dom.js";
-import { duration, moment, number, short, usd } from "./format.js";
+import { amount, duration, moment, number, short, usd } from "./format.js";
+import { Bar } from "./run.js";
 
 const STATES = [
   ["", "All"],
@@ -14,6 +15,7 @@ const STATES = [
 ];
 const STATE_NAMES = { waits: "waits for you", cancelled: "ended" };
 const PAGE = 50;
+const UNITS = { cost_usd: "USD", total_tokens: "tokens", tool_calls: "calls", duration_ms: "ms", running: "runs" };
 
 export class Runs {
   title = "Runs";
@@ -32,6 +34,8 @@ export class Runs {
       h("label", {}, h("input", { type: "radio", name: "status", value, checked: value === "", on: { change: () => this.reset() } }), name),
     );
     this.chips = h("fieldset", { class: "chips" }, h("legend", { class: "unseen" }, "State"), chips);
+    this.budgets = h("section", { class: "limits", "aria-label": "Shared budgets", hidden: true });
+    this.bars = new Keyed(this.budgets, (each) => each.limit, (each) => new Bar(each));
     this.list = h("ul", { class: "list runs" });
     this.rows = new Keyed(this.list, (run) => run.run_id, () => new Row());
     this.count = h("span", { class: "soft", role: "status" });
@@ -41,6 +45,7 @@ export class Runs {
       "div",
       {},
       h("div", { class: "head" }, h("h1", {}, "Runs"), this.count),
+      this.budgets,
       h("div", { class: "filters", role: "search" }, this.search, this.chips),
       h("div", { class: "card" }, this.list, this.nothing),
       this.more,
@@ -69,8 +74,10 @@ export class Runs {
     if (status) query.set("status", status);
     if (this.search.value.trim()) query.set("q", this.search.value.trim());
     query.set("limit", Math.min(500, PAGE * this.pages));
-    const found = await get(`/api/runs?${query}`);
+    const [found, { budgets }] = await Promise.all([get(`/api/runs?${query}`), get("/api/budgets")]);
     if (turn !== this.turn) return;
+    this.bars.show(budgets.map(asLimit));
+    this.budgets.hidden = budgets.length === 0;
     this.rows.show(found.runs);
     this.more.hidden = found.next === null;
     const running = found.runs.filter((run) => run.status === "running").length;
@@ -83,6 +90,17 @@ export class Runs {
   close() {
     clearTimeout(this.timer);
   }
+}
+
+/** A budget that runs share, as a limit is shown. */
+function asLimit(budget) {
+  const unit = UNITS[budget.counts] ?? "";
+  const reserved = budget.reserved ? `${amount(budget.reserved, unit)} reserved` : "";
+  const again = budget.resets_at ? `again ${moment(budget.resets_at)}` : "";
+  const more = [`${amount(budget.left, unit)} left`, reserved, again].filter(Boolean).join(" · ");
+  const name = [budget.budget, budget.key].filter(Boolean).join(" ");
+  const used = budget.counts === "running" ? budget.reserved : budget.used;
+  return { ...budget, limit: name, used, unit, policy: more, scope: "run", exceeded: budget.left === 0 };
 }
 
 /** What is known of a run besides its prompt, in a line. */

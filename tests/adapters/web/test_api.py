@@ -139,6 +139,20 @@ def test_limits_say_what_is_used(site: web_server.Site, run_id: str) -> None:
     assert (limits["max_total_tokens"]["used"], limits["max_total_tokens"]["warn_at"]) == (610, 0.5)
 
 
+def test_budgets_say_what_is_used_and_left(site: web_server.Site) -> None:
+    """Of all runs that share them."""
+    policy = "name: shared\nbudgets: [{name: calls, max_tool_calls: 4, per: $.tenant, window: day}]\n"
+    for _ in range(2):
+        web_server.ran(
+            site, "tools: [a]\nsteps: [{call: bash, input: {command: 'true'}}]", policy, "--context", "tenant=t"
+        )
+    (budget,) = [each for each in site.get("/api/budgets")["budgets"] if each["budget"] == "shared/calls"]
+
+    assert (budget["key"], budget["counts"], budget["window"]) == ('$.tenant="t"', "tool_calls", "day")
+    assert (budget["used"], budget["reserved"], budget["left"], budget["max"]) == (2, 0, 2, 4)
+    assert budget["resets_at"].endswith("Z")
+
+
 def test_policies_in_force_come_with_their_graph(site: web_server.Site, run_id: str) -> None:
     """As text and as a picture."""
     found = site.get(f"/api/runs/{run_id}/policies")

@@ -129,6 +129,19 @@ def test_a_run_is_seen_to_start_and_approved_with_the_keyboard(person: Person, s
         assert ends(site, run_id)[-1]["type"] == "run_completed"
 
 
+def test_a_shared_budget_is_a_bar_above_the_runs(person: Person, site: Site) -> None:
+    """It fills as runs draw on it, with no reload."""
+    policy = "name: shared\nbudgets: [{name: words, max_total_tokens: 1000, per: $.tenant}]\n"
+    script = "steps: [{usage: {input_tokens: 300, output_tokens: 100}}, {say: done}]"
+    web_server.ran(site, script, policy, "--context", "tenant=acme")
+    tab = person.opens()
+    bar = tab.get_by_role("meter", name='shared/words $.tenant="acme"')
+    expect(bar).to_have_attribute("aria-valuetext", "400 of 1,000")
+    web_server.ran(site, script, policy, "--context", "tenant=acme")
+    expect(bar).to_have_attribute("aria-valuetext", "800 of 1,000")
+    expect(tab.get_by_role("region", name="Shared budgets")).to_contain_text("200 left")
+
+
 def test_a_call_is_denied_with_words_to_the_model(person: Person, site: Site) -> None:
     """From the run's own page, live: what was said reaches the model."""
     with waiting(site) as run_id:
