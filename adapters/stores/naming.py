@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
 if TYPE_CHECKING:
-    from proctor.supervisor.ports.adapters import Store
+    from .postgres import PostgresStore
+    from .sqlite import SQLiteStore
 
 _SCHEMES = ("postgresql://", "postgres://")
 _SECRETS = ("password", "sslpassword", "passfile", "sslkey")
@@ -38,7 +39,7 @@ def has_password(named: str | os.PathLike[str]) -> bool:
     return is_url(named) and shown(named) != os.fspath(named).replace("postgres://", "postgresql://", 1)
 
 
-def open_store(named: str | os.PathLike[str], *, make: bool = True) -> Store:
+def open_store(named: str | os.PathLike[str], *, make: bool = True) -> SQLiteStore | PostgresStore:
     """Open the store of that name, here and now.
 
     Args:

@@ -53,7 +53,7 @@ class PostgresStore:
     Args:
         url: `postgresql://USER@HOST:PORT/DATABASE?...`, as libpq has it.
         schema: the schema of its tables; several stores may be in one database.
-        patience_s: seconds for which a server that cannot be reached is tried again before an append fails.
+        patience_s: seconds for which a server that cannot be reached is tried again before that is an error.
         make: make the tables where there are none.
 
     Raises:
@@ -64,7 +64,7 @@ class PostgresStore:
     def __init__(self, url: str, *, schema: str = "proctor", patience_s: float = 10.0, make: bool = True) -> None:
         self._address = Address(url, schema)
         self.name = self._address.name
-        self._store_id = self._open(make)
+        self._store_id = self._open(patience_s, make=make)
         self._bell = Bell()
         line = Line(self._address, patience_s, self._check_same, _ANSWER_S)
         self._writer = PostgresWriter(line, self.name, self._bell)
@@ -74,14 +74,19 @@ class PostgresStore:
         )
         self._closed = False
 
-    def _open(self, make: bool) -> str:
+    def _open(self, patience_s: float, *, make: bool) -> str:
+        def ready(connection: Connection) -> str:
+            if not make and not version_of(connection, self.name)[1]:
+                raise UsageError(f"there is no store at `{self.name}`; `proctor demo` makes one")
+            return bring_up_to_date(connection, self.name, self._address.schema)
+
+        line = Line(self._address, patience_s, lambda connection: None)
         try:
-            with self._address.connect() as connection:
-                if not make and not version_of(connection, self.name)[1]:
-                    raise UsageError(f"there is no store at `{self.name}`; `proctor demo` makes one")
-                return bring_up_to_date(connection, self.name, self._address.schema)
+            return line.ask(ready)
         except psycopg.Error as error:
             raise store_error(error, self.name) from error
+        finally:
+            line.drop()
 
     def _check_same(self, connection: Connection) -> None:
         """Raises StoreError where a new connection finds another store than was opened."""

@@ -1,9 +1,9 @@
-"""Processes that own runs of a SQLite store.
+"""Processes that own runs of a store, named by the path of a file or the URL of a database.
 
-    owning_process.py PATH execute RUN      executes a created run once a line comes on standard input
-    owning_process.py PATH hold SECONDS     starts a run of session `s` under a lease of so many seconds: its agent
+    owning_process.py STORE execute RUN     executes a created run once a line comes on standard input
+    owning_process.py STORE hold SECONDS    starts a run of session `s` under a lease of so many seconds: its agent
                                             asks for a call, and for another one after each line on standard input
-    owning_process.py PATH work             for each name read from standard input, forks a process that executes the
+    owning_process.py STORE work            for each name read from standard input, forks a process that executes the
                                             created runs of the store, in competition with the others, until killed
 
 Lines written: `pid N`, `ack SESSION SEQ RUN` for each stored event, `ran RUN CALL` for each call that really ran,
@@ -17,20 +17,25 @@ import random
 import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from pathlib import Path
 
 import anyio
 import anyio.lowlevel
 import trio  # noqa: F401 loaded once, before the first fork
 
-from proctor.adapters.stores import SQLiteStore
+from proctor.adapters.stores import PostgresStore, SQLiteStore
+from proctor.adapters.stores.naming import is_url
 from proctor.policies.policy import Policy
 from proctor.policies.stream.events import Event, MessageReceived
 from proctor.supervisor import ProctorError, RunFilter, Supervisor, execute_run
 from proctor.supervisor.control import ownership
+from proctor.supervisor.ports.adapters import Store
 from proctor.supervisor.testing import Ask, FakeAdapter
 
 OPEN = Policy(name="open")
+
+
+def opened(name: str) -> SQLiteStore | PostgresStore:
+    return PostgresStore(name, patience_s=60) if is_url(name) else SQLiteStore(name, busy_timeout_s=60)
 
 
 def say(line: str) -> None:
@@ -57,8 +62,8 @@ def agent(run_id: str, calls: int, *, asking: bool = False) -> FakeAdapter:
     return FakeAdapter([step for n in range(calls) for step in (MessageReceived(content="x" * 50 * n), call(n))])
 
 
-async def execute(path: Path, run_id: str) -> None:
-    async with SQLiteStore(path, busy_timeout_s=60) as store:
+async def execute(name: str, run_id: str) -> None:
+    async with opened(name) as store:
         say("ready")
         await line_read()
         try:
@@ -68,9 +73,9 @@ async def execute(path: Path, run_id: str) -> None:
             say(f"refused {error.code} {error}")
 
 
-async def hold(path: Path, lease_s: float) -> None:
+async def hold(name: str, lease_s: float) -> None:
     ownership.LEASE_S, ownership.RENEW_S = lease_s, lease_s / 4
-    async with supervising(path) as (_, supervisor):
+    async with supervising(name) as (_, supervisor):
         asking = agent("held", 3, asking=True)
         handle = await supervisor.start(asking, "go", policies=[OPEN], session_id="s", run_id="held")
         await handle.wait_finished()
@@ -80,14 +85,14 @@ async def hold(path: Path, lease_s: float) -> None:
             say(f"refused {getattr(error, 'kind', error.code)} {error}")
 
 
-async def work(path: Path) -> None:
+async def work(name: str) -> None:
     """Execute created runs, three at a time, until this is killed."""
-    async with supervising(path) as (store, supervisor), anyio.create_task_group() as tasks:
+    async with supervising(name) as (store, supervisor), anyio.create_task_group() as tasks:
         for _ in range(3):
             tasks.start_soon(work_one_by_one, store, supervisor)
 
 
-async def work_one_by_one(store: SQLiteStore, supervisor: Supervisor) -> None:
+async def work_one_by_one(store: Store, supervisor: Supervisor) -> None:
     token = 0
     while True:
         runs = await store.runs(where=RunFilter(status=frozenset(("created",))), limit=20)
@@ -103,33 +108,33 @@ async def work_one_by_one(store: SQLiteStore, supervisor: Supervisor) -> None:
 
 
 @asynccontextmanager
-async def supervising(path: Path) -> AsyncIterator[tuple[SQLiteStore, Supervisor]]:
+async def supervising(name: str) -> AsyncIterator[tuple[Store, Supervisor]]:
     async with (
-        SQLiteStore(path, busy_timeout_s=60) as store,
+        opened(name) as store,
         Supervisor(store, publishers=[acknowledge]) as supervisor,
     ):
         yield store, supervisor
 
 
-def fork_for_each_line(path: Path) -> None:
+def fork_for_each_line(name: str) -> None:
     for n, _ in enumerate(sys.stdin):
         pid = os.fork()
         if pid == 0:
             say(f"pid {os.getpid()}")
-            anyio.run(work, path, backend=("asyncio", "trio")[n % 2])
+            anyio.run(work, name, backend=("asyncio", "trio")[n % 2])
             os._exit(0)
         os.waitpid(pid, 0)
         say("dead")
 
 
 def main(arguments: Sequence[str]) -> None:
-    path, command, *more = arguments
+    name, command, *more = arguments
     if command == "execute":
-        anyio.run(execute, Path(path), more[0])
+        anyio.run(execute, name, more[0])
     elif command == "hold":
-        anyio.run(hold, Path(path), float(more[0]))
+        anyio.run(hold, name, float(more[0]))
     else:
-        fork_for_each_line(Path(path))
+        fork_for_each_line(name)
 
 
 if __name__ == "__main__":

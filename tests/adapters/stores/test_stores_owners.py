@@ -1,0 +1,158 @@
+"""Owners in processes of their own: raced, stopped and killed, on a file and on a database.
+
+`PROCTOR_KILLS=300` kills so many, in place of a few; see docs/long-runs.md.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import anyio
+import pytest
+from owning_processes import SESSIONS, check_record, process, recorded
+from postgres_server import needs_postgres, new_database
+
+from proctor.adapters.stores import open_store
+from proctor.adapters.stores.audit.auditing import audited
+from proctor.policies.stream.events import TERMINAL, Event, RunCompleted, RunFailed
+from proctor.supervisor import RunInfo, create_run
+from proctor.supervisor.control.reaping import reap
+
+KILLS = int(os.environ.get("PROCTOR_KILLS", "6"))
+RACES = 5
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=needs_postgres)])
+def name(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """A new store's path or URL."""
+    if request.param == "sqlite":
+        yield str(tmp_path / "record.db")
+    else:
+        with new_database() as url:
+            yield url
+
+
+def test_a_created_run_given_to_two_processes_runs_once(name: str) -> None:
+    """Again and again: one executes it, the other is told so."""
+
+    async def created(n: int) -> None:
+        async with open_store(name) as store:
+            await create_run(store, "go", run_id=f"r{n}", session_id=f"s{n}")
+
+    async def ends() -> list[list[type[Event]]]:
+        async with open_store(name) as store:
+            found = [await recorded(store, f"s{n}") for n in range(RACES)]
+        return [[type(event) for event in events if isinstance(event, TERMINAL)] for events in found]
+
+    for n in range(RACES):
+        anyio.run(created, n)
+        with process(name, "execute", f"r{n}") as one, process(name, "execute", f"r{n}") as other:
+            for each in (one, other):
+                each.until("ready")
+            for each in (one, other):
+                each.go_on()
+            lines = one.rest() + other.rest()
+
+        assert Counter(line for line in lines if line.startswith("ran ")) == {f"ran r{n} c{k}": 1 for k in range(3)}
+        assert sorted(line.split()[0] for line in lines if not line.startswith("r")) == ["ended"]
+        (refusal,) = [line for line in lines if line.startswith("refused")]
+        assert "bad_usage" in refusal
+
+    assert anyio.run(ends) == [[RunCompleted]] * RACES
+
+
+def test_an_owner_that_was_stopped_comes_back_fenced(name: str) -> None:
+    """Its lease was over and its run ended meanwhile: what its agent asks for then does not run."""
+
+    async def ended_by_another() -> list[Event]:
+        async with open_store(name) as store:
+            token = 0
+            while (run := await store.run("held")) is None or run.status != "lost":
+                token = await store.wait(token, 0.1)
+            assert [run.run_id for run in await reap(store)] == ["held"]
+            events: list[Event] = await recorded(store, "s")
+            return events
+
+    async def in_the_end() -> list[Event]:
+        async with open_store(name) as store:
+            events: list[Event] = await recorded(store, "s")
+            return events
+
+    with process(name, "hold", "1") as owner:
+        owner.until("ran held c0")
+        owner.process.send_signal(signal.SIGSTOP)
+        before = anyio.run(ended_by_another)
+        owner.process.send_signal(signal.SIGCONT)
+        owner.go_on()
+        said = owner.rest()
+    after = anyio.run(in_the_end)
+
+    assert [line for line in said if line.startswith("ran")] == ["ran held c0"]
+    assert said[-1].startswith("refused fenced")
+    assert after == before
+    assert isinstance(after[-1], RunFailed)
+    assert after[-1].error["code"] == "owner_lost"
+
+
+def test_an_owner_that_lives_is_left_alone(name: str) -> None:
+    """Nobody takes from it what it goes on with, however long it takes."""
+
+    async def looked_at() -> tuple[str, list[RunInfo]]:
+        async with open_store(name) as store:
+            await anyio.sleep(1.5)  # three leases, on the clock of real processes
+            run = await store.run("held")
+            assert run is not None
+            return run.status, await reap(store)
+
+    with process(name, "hold", "0.5") as owner:
+        owner.until("ran held c0")
+        found = anyio.run(looked_at)
+        for _ in range(2):
+            owner.go_on()
+        said = owner.rest()
+
+    assert found == ("running", [])
+    assert said[-1] == "ended completed"
+
+
+@pytest.mark.parametrize("kills", [KILLS])
+def test_killing_one_of_three_owners_at_random_moments_loses_nothing(name: str, kills: int) -> None:
+    """No acknowledged event is lost, there is no gap, every run has one end, and no call ran twice or unrecorded."""
+    created = 0
+
+    async def more_runs() -> None:
+        nonlocal created
+        async with open_store(name) as store:
+            for _ in range(8):
+                session_id = f"s{random.randrange(SESSIONS)}"
+                await create_run(store, "go", run_id=f"r{created}", session_id=session_id)
+                created += 1
+
+    anyio.run(more_runs)
+    with process(name, "work") as one, process(name, "work") as two, process(name, "work") as three:
+        workers = [one, two, three]
+        pids: list[int] = []
+        for worker in workers:
+            worker.go_on("start")
+            pids.append(int(worker.until("pid").split()[1]))
+        for n in range(kills):
+            victim = n % 3
+            anyio.run(more_runs)
+            anyio.run(anyio.sleep, random.uniform(0, 0.15))  # real processes, killed at any moment
+            os.kill(pids[victim], signal.SIGKILL)
+            workers[victim].until("dead")
+            workers[victim].go_on("start")
+            pids[victim] = int(workers[victim].until("pid").split()[1])
+        for worker, pid in zip(workers, pids, strict=True):
+            assert worker.process.stdin is not None
+            worker.process.stdin.close()
+            os.kill(pid, signal.SIGKILL)
+        lines = [line for worker in workers for line in worker.rest()]
+
+    anyio.run(check_record, name, lines)
+    assert audited(name).findings == ()

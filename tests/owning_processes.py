@@ -1,0 +1,99 @@
+"""Processes that own runs, and what has to be true of the record they leave."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from queue import Queue
+
+from proctor.adapters.stores import open_store
+from proctor.policies.stream.events import TERMINAL, Event, ToolCallStarted
+from proctor.supervisor import all_runs
+from proctor.supervisor.control.reaping import reap
+from proctor.supervisor.ports.adapters import Store
+
+PROGRAM = Path(__file__).parent / "adapters" / "stores" / "owning_process.py"
+SESSIONS = 6
+
+
+class Process:
+    """A process whose lines can be waited for."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self.process = process
+        self.lines: list[str] = []
+        self._fresh: Queue[str | None] = Queue()
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self.lines.append(line.rstrip())
+            self._fresh.put(line.rstrip())
+        self._fresh.put(None)
+
+    def until(self, start: str) -> str:
+        """The next line that begins so."""
+        while (line := self._fresh.get(timeout=60)) is not None:
+            if line.startswith(start):
+                return line
+        raise AssertionError(f"it ended before it said `{start}`: {self.lines}")
+
+    def rest(self) -> list[str]:
+        """All lines, once it has ended."""
+        while self._fresh.get(timeout=60) is not None:
+            pass
+        return self.lines
+
+    def go_on(self, line: str = "") -> None:
+        """Give it a line."""
+        assert self.process.stdin is not None
+        self.process.stdin.write(f"{line}\n")
+        self.process.stdin.flush()
+
+
+@contextmanager
+def process(name: str, *arguments: str) -> Iterator[Process]:
+    command = [sys.executable, str(PROGRAM), name, *arguments]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as started:
+        try:
+            yield Process(started)
+        finally:
+            started.kill()
+
+
+async def recorded(store: Store, session_id: str) -> list[Event]:
+    return [event async for event in store.read(session_id)]
+
+
+async def check_record(name: str, lines: list[str]) -> None:
+    """Raises AssertionError where an acknowledged event is lost, a seq left out, a run without its one end, or a call
+    ran twice or unrecorded.
+    """
+    async with open_store(name) as store:
+        lost = await reap(store)
+        again = await reap(store)
+        sessions = [await recorded(store, f"s{n}") for n in range(SESSIONS)]
+        runs = [run async for run in all_runs(store)]
+    events = [event for session in sessions for event in session]
+    places = {f"ack {event.session_id} {event.seq} {event.run_id}" for event in events}
+    started = {(event.run_id, event.tool_call_id) for event in events if isinstance(event, ToolCallStarted)}
+    ran = Counter(tuple(line.split()[1:]) for line in lines if line.startswith("ran "))
+    ended = Counter(event.run_id for event in events if isinstance(event, TERMINAL))
+    begun = {run.run_id for run in runs if run.status != "created"}
+
+    assert {line for line in lines if line.startswith("ack ")} <= places
+    assert [[event.seq for event in session] for session in sessions] == [
+        list(range(1, len(session) + 1)) for session in sessions
+    ]
+    twice = {run_id for (run_id, _), times in ran.items() if times > 1}
+    assert [(event.run_id, event.seq, event.type) for event in events if event.run_id in twice] == []
+    assert set(ran) <= started
+    assert ended == dict.fromkeys(begun, 1)
+    assert {run.status for run in runs} <= {"completed", "failed", "created"}
+    assert (again, {run.status for run in lost} <= {"lost"}) == ([], True)
