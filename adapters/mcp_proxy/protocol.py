@@ -95,13 +95,13 @@ def _ambiguous(value: Any, folded: Mapping[str, str], keys: Collection[str]) -> 
         rest += each.values()
         seen: dict[str, str] = {}
         for key in each:
-            fold = key.casefold()
+            fold = key.casefold().partition("\0")[0]  # where a string of C ends
             other = seen.setdefault(fold, key)
             if other == key and key not in keys:
                 other = folded.get(fold, key)
             if other != key:
                 either = f"`{printable(other)}` and `{printable(key)}`"
-                return f"the arguments {either} differ in case only; a server may take either for the other"
+                return f"the arguments {either} are alike; a server may take either for the other"
     return None
 
 

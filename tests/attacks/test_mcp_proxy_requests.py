@@ -179,7 +179,7 @@ def test_numbers_that_json_does_not_have_never_reach_the_server(tmp_path: Path) 
 
 def test_a_key_that_a_server_may_take_for_one_the_policy_names_is_refused(tmp_path: Path) -> None:
     """Go's encoding/json fills `path` from `Path`, and an `s` from the long one, at every depth."""
-    inside = [{"Path": "/etc/x"}, {"path": "safe", "PATH": "/etc/x"}, {"more": [{"pAth": 1}]}]
+    inside = [{"Path": "/etc/x"}, {"path": "safe", "PATH": "/etc/x"}, {"more": [{"pAth": 1}]}, {"path\0": "/etc/x"}]
     lines = [call("save", n, to=arguments) for n, arguments in enumerate(inside)]
     lines += [
         call("save", 5, To={"path": "/etc/x"}),
@@ -189,7 +189,7 @@ def test_a_key_that_a_server_may_take_for_one_the_policy_names_is_refused(tmp_pa
     answers, asked = talk(tmp_path, *lines, policy=PATHS, server=LENIENT, ids=(7,))
 
     assert asked.count('"save"') == 1
-    assert {error_code(answers, n) for n in (0, 1, 2, 5, 6)} == {-32602}
+    assert {error_code(answers, n) for n in (0, 1, 2, 3, 5, 6)} == {-32602}
 
 
 ODD_NAMES = ["write ", " write", "write\n", "write\x00", "\u200bwrite", "ｗrite", "wri\u00adte", "", "w" * 1000]  # noqa: RUF001

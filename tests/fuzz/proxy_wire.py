@@ -12,7 +12,7 @@ import os
 import random
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import anyio
 import anyio.lowlevel
@@ -29,86 +29,14 @@ from proctor.policies.stream.events import Event, ToolCallCompleted, ToolCallFai
 from proctor.supervisor.ports.adapters import GateAnswer
 
 from .ledger import Share
+from .proxy_lines import Lines
 
 SESSIONS: Final = 200
 """Of one share."""
 LINES: Final = 12
 _PATIENCE_S: Final = 30
-_IDS: Final[list[Any]] = [*range(3, 30), 1, 2, "1", "a", 2**53, 2**53 + 1, True, 1.0, None, [1], {"a": 1}, -1]
-_NAMES: Final = [*["read", "fail", "hold", "write"] * 4, "Write", "write ", "wr\u0131te", "", "fail"]
-_METHODS: Final = ["tools/call", "tools/Call", "tools/call ", "ping", "tools/list", "tasks/get", "notifications/x"]
-_VALUES: Final = [
-    *['"x"', "1", "null", '"y"'] * 3,
-    "NaN",
-    "1e999",
-    "{}",
-    '{"Path": "x"}',
-    '{"path": 1, "PATH": 2}',
-    "[[1]]",
-    "1.0",
-]
-_ODD: Final = [
-    b"\xef\xbb\xbf",
-    b"\x00",
-    b"\r",
-    b"\xff",
-    b" ",
-    b"\x0b",
-    b"\x1e",
-    b"\\u0000",
-    b'"',
-    b"}",
-    b"{",
-    b"[",
-    b",",
-]
-
-
-class Lines:
-    """Lines of a client, most of them nearly what the protocol has."""
-
-    def __init__(self, rng: random.Random) -> None:
-        self._rng = rng
-
-    def line(self) -> bytes:
-        """The next one, without its end."""
-        line = self._message().encode("utf-8", "surrogatepass")
-        for _ in range(self._rng.choice([0] * 9 + [1, 1, 3])):
-            at = self._rng.randrange(len(line) + 1)
-            cut = at + self._rng.choice([0, 0, 1, 4])
-            line = line[:at] + self._rng.choice([b"", *_ODD]) + line[cut:]
-        return line.replace(b"\n", b"")
-
-    def _message(self) -> str:
-        rng = self._rng
-        kind = rng.choice(["call"] * 9 + ["odd", "cancel", "answer", "batch", "twice", "ping"])
-        id = json.dumps(rng.choice(_IDS))
-        if kind == "cancel":
-            return f'{{"jsonrpc":"2.0","method":"notifications/cancelled","params":{{"requestId":{id}}}}}'
-        if kind == "answer":
-            return f'{{"jsonrpc":"2.0","id":{id},"result":{{}},"method":"tools/call","params":{self._params()}}}'
-        if kind == "ping":
-            return f'{{"jsonrpc":"2.0","id":{id},"method":"ping"}}'
-        method = "tools/call" if kind != "odd" else rng.choice(_METHODS)
-        call = f'{{"jsonrpc":"2.0","id":{id},"method":"{method}","params":{self._params()}}}'
-        if kind == "batch":
-            return f"[{call}]"
-        if kind == "twice":
-            key = rng.choice(['"method":"ping"', '"Method":"tools/call"', '"id":7', f'"params":{self._params()}'])
-            return call[:-1] + "," + key + "}"
-        return call
-
-    def _params(self) -> str:
-        rng = self._rng
-        keys = rng.sample(["path", "path", "n", "m", "to", "Path"], rng.choice([0, 1, 1, 2]))
-        arguments = ",".join(f'"{key}":{rng.choice(_VALUES)}' for key in keys)
-        more = rng.choice(
-            [*[""] * 12, ',"Name":"write"', ',"name":"write"', ',"task":{}', ',"_meta":{"progressToken":1}']
-        )
-        name = json.dumps(rng.choice(_NAMES))
-        return (
-            f'{{"name":{name},"arguments":{{"token":{rng.randrange(10**9)}{"," if keys else ""}{arguments}}}{more}}}'
-        )
+Pairs: TypeAlias = list[tuple[str, Any]]
+Reader: TypeAlias = Callable[[Pairs], dict[str, Any]]
 
 
 class Server:
@@ -242,14 +170,13 @@ class Session:
         """What must not be."""
         permitted = Counter(_shown(call.name, call.input) for call in self.permitted)
         for line in self._server.lines:
-            for read in _readings(line):
+            for reader in _READERS:
+                read = _read(line, reader)
                 method, params = str(read.get("method", "")), read.get("params") or {}
                 if "method" in read and method not in {*protocol.REQUESTS, *protocol.NOTICES}:
                     yield f"`{method}` reached the server: {line}"
-                if method.strip().casefold() == "tools/call":
-                    shown = _shown(params.get("name"), params.get("arguments") or {})
-                    if permitted[shown] <= 0:
-                        yield f"a call reached the server that was not permitted: {line}"
+                if method.strip().casefold() == "tools/call" and not self._was_permitted(params, reader):
+                    yield f"a call reached the server that was not permitted: {line}"
         yield from self._calls_twice(permitted)
         for call in self.permitted:
             outcome = self.outcomes.get(call.id)
@@ -257,6 +184,15 @@ class Session:
                 yield f"the outcome of {call} is {outcome.tool_output!r}"
             if isinstance(outcome, ToolCallCompleted) and call.name == "fail":
                 yield f"{call} failed, and is recorded as completed"
+
+    def _was_permitted(self, params: dict[str, Any], reader: Reader) -> bool:
+        """Whether the gate has permitted what this reader has: the same call, no path that the gate did not see."""
+        given = params.get("arguments") or {}
+        for call in self.permitted:
+            written = json.dumps(call.input)
+            if call.name == params.get("name") and _read(written, reader) == given:
+                return _paths(given) == _paths(call.input)
+        return False
 
     def _calls_twice(self, permitted: Counter[str]) -> Iterator[str]:
         ran = Counter(
@@ -271,15 +207,24 @@ def _shown(name: Any, given: Any) -> str:
     return f"{name!r} {json.dumps(given, sort_keys=True)}"
 
 
-def _readings(line: str) -> Iterator[dict[str, Any]]:
-    """A line as readers have it: the last of two keys, the first, and without regard to case."""
-    hooks: list[Callable[[list[tuple[str, Any]]], Any]] = [
-        dict,
-        lambda pairs: dict(reversed(pairs)),
-        lambda pairs: {key.casefold() if len(key) < 12 else key: value for key, value in pairs},
-    ]
-    for hook in hooks:
-        yield json.loads(line, object_pairs_hook=hook)
+def _paths(given: Any) -> int:
+    """How many inputs called `path`, which the policy speaks of, are in there."""
+    if isinstance(given, dict):
+        return sum((key == "path") + _paths(value) for key, value in given.items())
+    return sum(map(_paths, given)) if isinstance(given, list) else 0
+
+
+def _read(line: str, reader: Reader) -> Any:
+    return json.loads(line, object_pairs_hook=reader)
+
+
+def _folded(pairs: Pairs) -> dict[str, Any]:
+    """Keys without regard to case, up to where a string of C ends."""
+    return {key.casefold().partition("\0")[0]: value for key, value in pairs}
+
+
+_READERS: Final[tuple[Reader, ...]] = (dict, lambda pairs: dict(reversed(pairs)), _folded)
+"""What readers have of the pairs of an object: the last of two keys, the first, or without regard to case."""
 
 
 def proxy_wire(seed: int, number: int, sessions: int = SESSIONS) -> Share:
