@@ -1,4 +1,4 @@
-"""`import coding_agent`: the policy of `examples/coding_agent` on a real agent, whichever it is."""
+"""`import coding_agent`: the policies of `examples/coding_agent` and the README on a real agent, whichever it is."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 import pytest
+from page_blocks import ROOT, blocks
 
-from proctor.policies import Policy, PolicyViolationError, load_policies
+from proctor.policies import Policy, PolicyViolationError, load_policies, parse_policies
 from proctor.policies.policy import Limit
 from proctor.policies.stream.events import ToolApprovalGranted, ToolCallStarted
 from proctor.supervisor import RunResult, run_once
@@ -104,6 +105,30 @@ async def cannot_count(prepare: Prepare, limit: str) -> None:
     result = await run_once(adapter, prompt, policies=policy())
 
     assert limit in str(result.policy.metadata)
+
+
+async def keeps_to_the_readme(prepare: Prepare, cwd: Path) -> None:
+    """The two policies that the README begins with: nothing is deleted, a person is asked before a file is written.
+
+    The act that they refuse is the last, as some agents end with a refusal.
+    """
+    asked: list[ApprovalRequest] = []
+
+    async def yes(request: ApprovalRequest) -> ApprovalAnswer:
+        asked.append(request)
+        return ApprovalAnswer(granted=True, by="ana")
+
+    written = {block.file: block.text for block in blocks(ROOT / "README.md")}
+    policies = [policy for name in ("org.yaml", "team.yaml") for policy in parse_policies(written[name])]
+    adapter, prompt = prepare([("bash", "mkdir old"), ("write", "notes.txt"), ("bash", "rm -r old")])
+    try:
+        violations = (await run_once(adapter, prompt, policies=policies, approver=yes)).policy.violations
+    except PolicyViolationError as ended:
+        violations = ended.violations
+
+    assert _made(cwd) == ["notes.txt", "old"]
+    assert len(asked) == 1
+    assert [each.kind for each in violations if each.policy == "org"] == ["deny"], violations
 
 
 def _made(folder: Path) -> list[str]:

@@ -35,6 +35,11 @@ async def test_it_keeps_to_the_rules(bench: Any, prepare: Any) -> None:
     await coding_agent.keeps_to_the_rules(prepare, bench.cwd)
 
 
+async def test_it_keeps_to_the_policies_of_the_readme(bench: Any, prepare: Any) -> None:
+    """Nothing is deleted, and a person is asked before a file is written."""
+    await coding_agent.keeps_to_the_readme(prepare, bench.cwd)
+
+
 async def test_a_person_lets_it_publish(prepare: Any) -> None:
     """And it runs."""
     await coding_agent.asks_before_publishing(prepare)
