@@ -352,4 +352,18 @@ SCENARIOS = [
         *said(ev.ToolCallStarted(**about("c1", "halt")), ev.RunFailed(error={"message": "stopped"})),
         ENDED,
     ),
+    Scenario(
+        "what is still owed at the end",
+        BEGIN,
+        asked(1, "a"),
+        *said(COMPLETED),
+        ENDED,
+        policy={
+            "rules": [
+                {"type": "require", "tool": "a"},
+                {"type": "require", "tool": "b", "action": "warn"},
+                {"type": "after", "trigger": "a", "then": "c", "within": 3},
+            ]
+        },
+    ),
 ]

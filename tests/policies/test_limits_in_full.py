@@ -16,6 +16,7 @@ import pytest
 import yaml
 
 from proctor.policies import Event, Monitor, RunContext, ToolCall, compile_policy, merge_policies, parse_policies
+from proctor.policies.errors import EventError
 from proctor.policies.stream import events as ev
 
 PATH = Path(__file__).with_name("limits_in_full.yaml")
@@ -164,3 +165,31 @@ def test_limits_say_what_they_are() -> None:
         )
         for limit, unit in zip(MOST, units, strict=True)
     ]
+
+
+def counted(*reports: Event, model: str = "") -> tuple[int, list[str]]:
+    """The tokens of a run with these reports, and the models without a price."""
+    told = Told(STACKS["of a run"], restored=False)
+    told.monitor.observe(ev.RunStarted(model=model or None))
+    for report in reports:
+        told.monitor.observe(report)
+    return told.monitor.usage.total_tokens, told.monitor.metadata.get("unpriced", [])
+
+
+def test_a_total_that_falls_within_a_run_is_no_new_beginning() -> None:
+    """Only a run's first one may begin from zero."""
+    totals = [tokens(n, 0, scope="cumulative", event_id=f"u{n}") for n in (10, 9, 12)]
+
+    assert counted(*totals, model="m1") == (12, [])
+
+
+@pytest.mark.parametrize(("model", "named"), [("", "unknown"), ("x1", "x1")])
+def test_a_model_without_a_price_is_named_once(model: str, named: str) -> None:
+    """One that nobody names is unknown."""
+    assert counted(tokens(1, 1), tokens(2, 1), model=model) == (5, [named])
+
+
+def test_a_report_of_neither_scope_is_an_error() -> None:
+    """Nobody can tell what it counts."""
+    with pytest.raises(EventError, match="neither `delta` nor `cumulative`"):
+        counted(tokens(1, 1, scope="total"))

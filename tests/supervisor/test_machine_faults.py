@@ -1,0 +1,105 @@
+"""A judge that raises: the run fails of it, is cancelled once, asks the judge no more, and comes to its end."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from proctor.policies import compile_policy, merge_policies, parse_policies
+from proctor.policies.policy import Policy
+from proctor.policies.rules import Check
+from proctor.policies.stream.calls import RunContext, ToolCall
+from proctor.policies.stream.events import ErrorOccurred, Event, MessageReceived, RunCompleted
+from proctor.supervisor.machine.boundary import inputs
+from proctor.supervisor.machine.boundary.commands import CancelAdapter, Command, Finish
+from proctor.supervisor.machine.machine import RunMachine
+from proctor.supervisor.machine.run_state import Identity
+
+OF_THE_JUDGE = ("observe", "propose", "tick", "warnings", "finish")
+
+
+class Run:
+    """A run whose judge raises from a step on; its record is durable at once."""
+
+    def __init__(self, policy: Policy | None = None) -> None:
+        (usual,) = parse_policies({"version": 1, "name": "p", "limits": {"max_turns": {"max": 9, "warn_at": 0.5}}})
+        self.judge = compile_policy(merge_policies([policy or usual])).monitor(RunContext())
+        self.machine = RunMachine(Identity(run_id="r", session_id="s", provider="x", gates_all=True), self.judge)
+        self.events: list[Event] = []
+        self.commands: list[Command] = []
+        self.asked = 0
+        self.tell(inputs.Begin(now_ms=1, prompt="go"))
+
+    def tell(self, told: inputs.Input) -> None:
+        self.commands += self.machine.handle(told)
+        self.events += self.machine.take_record()
+        self.commands += self.machine.handle(inputs.Stored(now_ms=1, count=len(self.events)))
+
+    def breaks(self, *names: str) -> None:
+        """From now on the judge raises when it is asked so; only counted otherwise."""
+        for name in OF_THE_JUDGE:
+            usual = getattr(self.judge, name)
+
+            def ask(*given: Any, name: str = name, usual: Any = usual) -> Any:
+                self.asked += 1
+                if name in names:
+                    raise ValueError("boom")
+                return usual(*given)
+
+            setattr(self.judge, name, ask)
+
+    def of(self, kind: type[Any]) -> list[Any]:
+        return [command for command in self.commands if isinstance(command, kind)]
+
+
+@pytest.mark.parametrize("name", ["observe", "propose", "tick"])
+def test_a_judge_that_raises_is_asked_no_more_and_the_run_fails_of_it(name: str) -> None:
+    """Cancelled once, whatever comes later; its end says what was raised."""
+    run = Run()
+    run.breaks(name)
+    steps: dict[str, inputs.Input] = {
+        "observe": inputs.Reported(now_ms=2, event=MessageReceived(content="hey")),
+        "propose": inputs.Proposed(now_ms=2, key=1, call=ToolCall(id="c", name="read")),
+        "tick": inputs.Ticked(now_ms=2),
+    }
+    run.tell(steps[name])
+    asked = run.asked
+    run.tell(inputs.Reported(now_ms=3, event=MessageReceived(content="more")))
+    run.tell(inputs.Reported(now_ms=3, event=RunCompleted(output="done")))
+    run.tell(inputs.AdapterEnded(now_ms=4))
+    (finish,) = run.of(Finish)
+
+    assert run.asked == asked
+    assert [command.reason for command in run.of(CancelAdapter)] == ["judging failed: boom"]
+    assert (finish.outcome.status, str(finish.outcome.error)) == ("failed", "boom")
+    assert [event.type for event in run.events].count("run_failed") == 1
+    assert run.events[-1].type == "run_failed"
+
+
+@pytest.mark.parametrize("name", ["finish", "observe", "warnings"])
+def test_a_judge_that_raises_at_the_end_ends_the_run_all_the_same(name: str) -> None:
+    """As failed, once; nobody is left to cancel."""
+    run = Run()
+    run.tell(inputs.Reported(now_ms=3, event=RunCompleted(output="done")))
+    run.breaks(name)
+    run.tell(inputs.AdapterEnded(now_ms=4))
+    (finish,) = run.of(Finish)
+
+    assert run.of(CancelAdapter) == []
+    assert (finish.outcome.status, str(finish.outcome.error)) == ("failed", "boom")
+    assert [event.type for event in run.events][-1] == "run_failed"
+
+
+def test_a_rule_that_raises_is_on_record_by_its_name() -> None:
+    """The call is refused, and the run goes on."""
+
+    def check(call: ToolCall) -> bool:
+        raise ValueError("boom")
+
+    run = Run(Policy(name="p", on_violation="deny", rules=(Check(check=check, tool="*", id="mine"),)))
+    run.tell(inputs.Proposed(now_ms=2, key=1, call=ToolCall(id="c", name="read")))
+    (error,) = [event for event in run.events if isinstance(event, ErrorOccurred)]
+
+    assert (error.code, error.message) == ("rule_failed", "rules that raised: `mine`")
+    assert run.of(CancelAdapter) == []
