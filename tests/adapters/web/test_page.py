@@ -203,6 +203,59 @@ def test_the_switch_is_set_and_lifted(person: Person, site: Site) -> None:
         assert any(event["type"] == "run_completed" for event in web_server.ran(site, hello, POLICY))
 
 
+def test_runs_are_found_by_words_and_by_state(person: Person, site: Site) -> None:
+    """`/` and a text; the buttons of the states; nothing like it says so."""
+    tab = person.opens()
+    with waiting(site) as run_id:
+        row = tab.locator(".run").filter(has_text=run_id[:12])
+        expect(row).to_be_visible()
+        tab.keyboard.press("/")
+        tab.keyboard.type("nothing like it")
+        expect(tab.get_by_text("No run is like that.")).to_be_visible()
+        tab.get_by_label("Search runs").fill(run_id)
+        expect(tab.locator(".run")).to_have_count(1)
+        tab.get_by_text("Completed", exact=True).click()
+        expect(tab.get_by_text("No run is like that.")).to_be_visible()
+        tab.get_by_text("Running", exact=True).click()
+        expect(row).to_be_visible()
+
+
+def test_a_runs_timeline_is_filtered_and_its_policies_are_drawn(person: Person, site: Site) -> None:
+    """Kinds and words; the graph is a picture that says what it is, with the policy's text below."""
+    tab = person.opens()
+    with waiting(site) as run_id:
+        tab.evaluate("id => { location.hash = `#/run/${id}` }", run_id)
+        expect(tab.get_by_text("I write it down.")).to_be_visible()
+        tab.get_by_text("Calls", exact=True).click()
+        expect(tab.get_by_text("I write it down.")).to_be_hidden()
+        expect(tab.locator(".call")).to_have_count(1)
+        tab.get_by_text("Everything", exact=True).click()
+        tab.get_by_label("Search the timeline").fill("write it down")
+        expect(tab.get_by_text("I write it down.")).to_be_visible()
+        expect(tab.locator(".call").first).to_be_hidden()
+        tab.get_by_role("tab", name="Policies in force").click()
+        picture = tab.get_by_role("group", name="Graph of the policies").locator("img")
+        expect(picture).to_be_visible()
+        assert picture.evaluate("image => image.decode().then(() => image.naturalWidth)") > 100
+        expect(tab.get_by_text("require human-approval before write").first).to_be_visible()
+
+
+def test_a_command_line_is_taken_apart_for_whoever_is_asked(person: Person, site: Site) -> None:
+    """Each command that it would run, and what nobody can tell before it does."""
+    script = ASKS.replace("tools: [write]", "tools: [bash]").replace(
+        'call: write\n    input: {path: notes.txt, content: "first\\nsecond\\n"}',
+        'call: bash\n    input: {command: "cd src && rm -rf build; eval $LINE"}',
+    )
+    policy = POLICY.replace("before write", "before bash")
+    tab = person.opens("#/approvals")
+    with going(site, script, policy) as process, web_server.waits(process):
+        card = tab.get_by_role("article").filter(has_text="rm -rf build")
+        expect(card.get_by_role("list", name="What it runs").get_by_role("listitem").nth(1)).to_have_text(
+            "rm-rfbuild"
+        )
+        expect(card).to_contain_text("Not all of it can be seen before it runs")
+
+
 def test_a_second_tab_agrees(person: Person, site: Site) -> None:
     """What one tab answers is gone in the other."""
     with waiting(site) as run_id:
