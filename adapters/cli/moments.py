@@ -74,6 +74,11 @@ def amount(count: int) -> str:
     return f"{count / 1e12:.1f}T"
 
 
+def dollars(cost_usd: float) -> str:
+    """Money, to the cent; what is less than ten cents, to a hundredth of one."""
+    return f"${cost_usd:.2f}" if cost_usd >= 0.1 else f"${cost_usd:.4f}"
+
+
 def room(size: int) -> str:
     """Bytes as a file manager shows them."""
     if size < 1024:

@@ -29,6 +29,7 @@ FORMATS: dict[str, Reader] = {
 }
 """Every format that can be read, by the name users give it."""
 
+_DATABASE = b"SQLite format 3\0"
 _LENIENT = ("claude", "codex")
 _LOOKED_AT = 50
 _ROLLOUT = ("session_meta", "response_item", "event_msg", "turn_context", "compacted")
@@ -40,6 +41,9 @@ _anything = msgspec.json.Decoder()
 def detect(lines: TraceLines) -> str:
     """The name of the format, judged by the first lines that tell. Raises TraceError when none does."""
     for line in lines.peek(_LOOKED_AT):
+        if line.startswith(_DATABASE):
+            hint = f"`proctor export --store {lines.name} -o FILE` writes the sessions of a store as a trace"
+            raise lines.fail(f"this is a database, not a trace; {hint}", whole_file=True)
         if not is_whole(line):
             break
         if name := _format_of(_anything.decode(line)):

@@ -205,6 +205,16 @@ def test_explain_tells_who_ended_a_run(cli: Cli, place: Path) -> None:
     assert ended in cli("show", "last").out
 
 
+@pytest.mark.parametrize("words", [("eval", "--policy", "org.yaml"), ("diff", "org.yaml", "org.yaml")])
+def test_a_store_named_as_a_trace_is_told_how_it_becomes_one(cli: Cli, ran: Any, words: tuple[str, ...]) -> None:
+    """With the command that does it."""
+    store = json.loads(cli("store", "--json").out)["path"]
+    told = cli(*words, store)
+
+    assert told.code == 2
+    assert f"this is a database, not a trace; `proctor export --store {store} -o FILE`" in told.err
+
+
 def test_diff_breaks_no_id(cli: Cli, traces: Path, place: Path) -> None:
     """However long: it is typed again elsewhere."""
     name = "ses_" + "0123456789abcdef" * 2

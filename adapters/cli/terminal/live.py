@@ -100,7 +100,8 @@ def policy_lines(report: PolicyReport) -> Iterator[tuple[str, str]]:
     for name, words in _NOTES.items():
         found = report.metadata.get(name)
         if found:
-            yield words, ", ".join(str(item) for item in found)
+            apart = name == "findings"  # each is a sentence
+            yield from ((words, text) for text in ([str(item) for item in found] if apart else [_listed(found)]))
 
 
 _NOTES = {
@@ -111,6 +112,10 @@ _NOTES = {
     "not_exercised": "not asked",
 }
 """Notes in a report's metadata, and the word each is shown under."""
+
+
+def _listed(found: Any) -> str:
+    return ", ".join(str(item) for item in found)
 
 
 def _name(violation: Violation) -> str:

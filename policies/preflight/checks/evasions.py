@@ -73,9 +73,9 @@ def _links(clause: Clause) -> Iterator[PreflightFinding]:
         yield finding(
             "links_not_followed",
             clause,
-            f"{', '.join(f'`within: {name}`' for name in named)} reads paths as text: links are not followed",
+            f"{', '.join(f'`within: {name}`' for name in named)} compares paths as text: a link can lead out of it",
             witness=tuple(named),
-            suggestion="keep links out: deny `runs: [ln]`, and look at those that the workspace brings",
+            suggestion="deny `runs: [ln]`, so that no link is made, and look at the links that the workspace brings",
         )
 
 

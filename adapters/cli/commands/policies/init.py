@@ -60,6 +60,7 @@ def init(agent: str | None, hook: bool | None, yes: bool, force: bool, as_json: 
     if settings:
         say(hooks_put(settings, changed))
     say(f"next: {follows}")
+    say("then: `proctor watch` shows what goes on, `proctor explain last` why each call was allowed or refused")
 
 
 def policy_text() -> str:

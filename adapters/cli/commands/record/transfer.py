@@ -57,6 +57,7 @@ def export(session: str | None, output: str | None, store: str | None, as_json: 
 @json_option
 def import_(file: IO[bytes], store: str | None, as_json: bool) -> None:
     """Store what `export` wrote (FILE, or - for standard input). What is there already stays as it is."""
+    from proctor.supervisor.errors import UsageError
     from proctor.supervisor.store.transfer import import_lines
 
     from ...own_tree import check_outside_runs
@@ -68,7 +69,10 @@ def import_(file: IO[bytes], store: str | None, as_json: bool) -> None:
         async with opened(store) as opened_store:
             return await import_lines(opened_store, file)
 
-    report = run_async(imported)
+    try:
+        report = run_async(imported)
+    except UsageError as error:
+        raise click.UsageError(f"{file.name}: {error}") from None
     if as_json:
         say_json(msgspec.structs.asdict(report))
     else:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ...common import json_option, run_async, store_option
-from ...moments import Moment, amount, took
+from ...moments import Moment, amount, dollars, took
 from ...output_file import output_option
 from ...terminal.output import console, note, say_json
 
@@ -119,7 +119,7 @@ _COLUMNS: dict[str, Callable[[RunInfo], str]] = {
     "calls": lambda info: str(info.calls or ""),
     "violations": lambda info: str(info.violations or ""),
     "tokens": lambda info: amount(info.usage.total_tokens) if info.usage.total_tokens else "",
-    "cost": lambda info: f"${info.usage.cost_usd:.2f}" if info.usage.cost_usd else "",
+    "cost": lambda info: dollars(info.usage.cost_usd) if info.usage.cost_usd else "",
 }
 """Each with what it says of a run; one that says nothing of any run is left out."""
 _LESS = ("calls", "tokens", "violations", "tenant", "cost", "took")

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from proctor.adapters.kit.values.printable import encoded, printable
 
-from ...moments import amount, took
+from ...moments import amount, dollars, took
 
 if TYPE_CHECKING:
     from proctor.policies.monitor.usage.limits import LimitUse
@@ -60,7 +60,7 @@ def about(run: RunInfo) -> Iterator[str]:
     if run.usage.total_tokens:
         yield f"{amount(run.usage.total_tokens)} tokens"
     if run.usage.cost_usd:
-        yield f"${run.usage.cost_usd:.2f}"
+        yield dollars(run.usage.cost_usd)
 
 
 def bar(use: LimitUse) -> str:
