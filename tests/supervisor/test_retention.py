@@ -164,7 +164,7 @@ async def test_another_record_under_the_same_name_is_a_conflict() -> None:
     store, other = MemoryStore(), MemoryStore()
     await add(store, "s", 3)
     await other.append([MessageReceived(session_id="s", content=n) for n in range(3)])
-    with pytest.raises(StoreError, match="another one here") as refused:
+    with pytest.raises(StoreError, match="not the one stored here") as refused:
         await import_lines(other, await lines_of(store))
 
     assert refused.value.kind == "conflict"
