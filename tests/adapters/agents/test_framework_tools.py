@@ -201,7 +201,11 @@ def test_a_tool_is_known_however_a_loop_has_it() -> None:
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize("tools", [None, ["run_command", "save"], ["save", framework_bench.run_command]], ids=str)
+@pytest.mark.parametrize(
+    "tools",
+    [None, ["run_command", "save"], ["save", framework_bench.run_command]],
+    ids=("none", "names", "functions"),
+)
 async def test_a_loop_and_its_record_are_judged_by_the_same_names(tools: Any) -> None:
     """What its tools are may be said or not; the name and the input of a call tell."""
     denied = policies(RULES[4], "deny")
