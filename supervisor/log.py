@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 import traceback
 from typing import Any
 
@@ -36,6 +37,17 @@ class _Redacted:
                 logging.getLogger("proctor").exception("%s could not be logged", event)
 
         return tell
+
+
+def audible(log: Any) -> Any:
+    """This logger, or one on standard error where the program has set up no log: for what must not go unheard."""
+    handlers = (*logging.getLogger("proctor").handlers, *logging.getLogger().handlers)
+    if structlog.is_configured() or any(not isinstance(one, logging.NullHandler) for one in handlers):
+        return log
+    return structlog.wrap_logger(
+        structlog.PrintLogger(sys.stderr),
+        processors=[structlog.processors.KeyValueRenderer(key_order=["event"])],
+    )
 
 
 def _logger(bound: dict[str, Any]) -> Any:

@@ -27,7 +27,6 @@ from ..launch.history import Continuation, check_continuation
 from ..launch.launch import Order, run_info
 from ..launch.plan import NetHooks, Plan, Plans, hooks_given, policies_given
 from ..log import logger
-from ..machine.boundary.inputs import Begin
 from ..ports.adapters import Adapter, Approver, Publisher, Store
 from ..ports.facts import ApprovalAnswer, ApprovalRequest, Owner
 from ..redaction import Redaction, Redactor
@@ -38,6 +37,7 @@ from ..run.services import Services
 from ..run.timers import RightOfWay, Timers
 from ..watch.publishers import Publishers
 from ..watch.subscriptions import Subscription, Subscriptions
+from ..watch.watchdog import Watchdog
 from .active_runs import ActiveRuns, Running, Statistics, why_left
 from .admission import Admission
 from .handle import RunHandle
@@ -104,6 +104,8 @@ class Supervisor:
             redactor=self._redactor,
             log=self._log,
         )
+        self._watchdog = Watchdog(self._log, lambda: [running.run_id for running in self._runs])
+        self._watchdog.start()
         self._tasks = await anyio.create_task_group().__aenter__()
         self._tasks.start_soon(timers.run)
         return self
@@ -130,6 +132,7 @@ class Supervisor:
                 try:
                     await self._ownership.leave()
                 finally:
+                    self._watchdog.stop()
                     await self._tasks.__aexit__(None, None, None)
 
     async def start(
@@ -285,15 +288,12 @@ class Supervisor:
             for instruction in (*missed, *ordered):
                 running.deliver(instruction)
         self._log.info("run.started", run_id=running.run_id, session_id=running.session_id)
-        spawn(partial(self._own, running, run.begin))
+        spawn(partial(running.actor.run, run.begin, partial(self._is_over, running)))
         return RunHandle(run.actor, run_id=running.run_id, session_id=running.session_id)
 
-    async def _own(self, running: Running, begin: Begin) -> None:
-        try:
-            await running.actor.run(begin)
-        finally:
-            self._runs.remove(running)
-            self._admission.give_back(running.session_id)
+    def _is_over(self, running: Running) -> None:
+        self._runs.remove(running)
+        self._admission.give_back(running.session_id)
 
     async def _answer(self, approval_id: str, given: ApprovalAnswer) -> None:
         check_text(approval_id=approval_id, by=given.by)

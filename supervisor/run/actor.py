@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -103,10 +104,11 @@ class RunActor:
         self._events = KeptEvents()
         self.finished = Latch()
 
-    async def run(self, begin: inputs.Begin) -> None:
-        """Supervise to the end, whatever happens; never raises, and is ended by `cancel` only."""
+    async def run(self, begin: inputs.Begin, over: Callable[[], None]) -> None:
+        """Supervise to the end, whatever happens, and call `over`; never raises, and is ended by `cancel` only."""
         try:
-            await self._live(begin)
+            await self._begin(begin)
+            await self._end(None if self._machine.cancelling else await self._reader.run(self._launch))
         except Exception as raised:
             self._break(raised)
         finally:
@@ -119,6 +121,7 @@ class RunActor:
             if self._journal.owes:
                 Apart(self._journal.settle)
             self.finished.set()
+            over()
 
     def result(self) -> RunResult:
         """The result of a finished run. Raises what the caller is owed instead (see `result.conclude`)."""
@@ -179,16 +182,15 @@ class RunActor:
         """Hold a call until it is decided and the decision is recorded."""
         return await self._waiters.hold(call)
 
-    async def _live(self, begin: inputs.Begin) -> None:
+    async def _begin(self, begin: inputs.Begin) -> None:
         self._feed(begin)
         for input in self._early:
             self._feed(input)
         await self._journal.drained()
         if self._reserving is not None:
             await self._reserving.answered()
-        error = None
-        if not self._machine.cancelling:
-            error = await self._reader.run(self._launch)
+
+    async def _end(self, error: Exception | None) -> None:
         evidence = {"rungs": self._reader.rungs} if self._reader.rungs else {}
         self._feed(inputs.AdapterEnded(now_ms=self.now_ms(), error=error, evidence=evidence))
         await self._over.wait()

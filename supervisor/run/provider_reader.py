@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from enum import Enum
-from functools import partial
 from typing import Any
 
 from proctor.policies.stream.events import Event
@@ -43,6 +42,7 @@ class ProviderReader:
         "_adapter",
         "_client",
         "_ended",
+        "_launch",
         "_provider",
         "_rest",
         "_take",
@@ -63,6 +63,7 @@ class ProviderReader:
         self._client: Apart[None] | None = None
         self._abandoned = False
         self._ended: Latch | None = None
+        self._launch: Launch
         self._provider: Provider | None = None
         self._walking: Latch | None = None
         self.rungs: list[dict[str, Any]] = []
@@ -70,8 +71,9 @@ class ProviderReader:
 
     async def run(self, launch: Launch) -> Exception | None:
         """Start the client and read it to its end; returns what the client raised, or that it does not let go."""
+        self._launch = launch
         self._ended = ended = Latch()
-        self._client = client = Apart(partial(self._live, launch, ended))
+        self._client = client = Apart(self._live)
         await ended.wait()
         self.released = await client.released(0 if self._abandoned else EXIT_S)
         if self._walking is not None:
@@ -81,10 +83,12 @@ class ProviderReader:
         self.rungs.append({"rung": "release", "released": False})
         return ProviderError("the agent was not released: it does not end, and is left behind")
 
-    async def _live(self, launch: Launch, ended: Latch) -> None:
+    async def _live(self) -> None:
+        assert self._ended is not None
+        ended = self._ended
         try:
             await self._adapter.prepare()
-            async with self._adapter.open(launch) as provider:
+            async with self._adapter.open(self._launch) as provider:
                 self._provider = provider
                 try:
                     await self._read(provider)

@@ -1,6 +1,7 @@
-"""Those who look on: subscriptions and publishers."""
+"""Those who look on: subscriptions, publishers, and the watchdog of the event loop."""
 
 ROOMS = (
+    "watchdog",  # an event loop that does not turn
     "publishers",  # observers, who cannot hurt a run
     "subscriptions",  # following events
     "tracks",  # where a subscriber is in what it follows

@@ -1,0 +1,99 @@
+"""A thread that notices when the event loop of a supervisor does not turn, and says what keeps it.
+
+Nothing else could: no deadline, no cancel and no signal is heard while code of an agent holds the thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import threading
+import time
+from collections.abc import Callable
+from traceback import extract_stack
+from typing import Any
+
+from anyio.lowlevel import current_token
+
+from ..log import audible
+
+BLOCKED_S = 10.0
+"""A loop that has not turned for so long is blocked; it is looked at twice in that time."""
+FRAMES = 16
+"""So many of the innermost frames are told."""
+
+_watched: set[Watchdog] = set()
+_thread: threading.Thread | None = None
+
+
+class Watchdog:
+    """Watches the event loop it is made in, from `start` to `stop`. `run_ids` gives the runs that go on in it."""
+
+    __slots__ = ("_answered", "_asked", "_call", "_log", "_loop", "_run_ids", "_told", "_whose")
+
+    def __init__(self, log: Any, run_ids: Callable[[], list[str]]) -> None:
+        token: Any = current_token()
+        self._loop = token.native_token
+        self._call = getattr(self._loop, "call_soon_threadsafe", None) or self._loop.run_sync_soon
+        self._whose = threading.get_ident()
+        self._log = log
+        self._run_ids = run_ids
+        self._asked: float | None = None
+        self._answered = True
+        self._told = False
+
+    def start(self) -> None:
+        """Watch it; one thread watches all loops of the process."""
+        global _thread
+        _watched.add(self)
+        if _thread is None or not _thread.is_alive():
+            _thread = threading.Thread(target=_patrol, name="proctor-watchdog", daemon=True)
+            _thread.start()
+
+    def stop(self) -> None:
+        """The loop may end."""
+        _watched.discard(self)
+
+    def look(self) -> None:
+        """Ask the loop for a sign of life, and say so where it has not given one for too long."""
+        now = time.monotonic()
+        if self._asked is None or self._answered:
+            if self._told and self._asked is not None:
+                self._tell("loop.turns_again", seconds=round(now - self._asked, 1))
+            self._asked, self._answered, self._told = now, False, False
+            self._call(self._answer)
+        elif not self._told and now - self._asked >= BLOCKED_S and self in _watched:
+            self._told = True
+            self._tell(
+                "loop.blocked", seconds=round(now - self._asked, 1), task=self._task(), stack=_stack(self._whose)
+            )
+
+    def _answer(self) -> None:
+        self._answered = True
+
+    def _task(self) -> str | None:
+        """What asyncio runs; trio does not say."""
+        if not isinstance(self._loop, asyncio.AbstractEventLoop):
+            return None
+        task = asyncio.current_task(self._loop)
+        return None if task is None else str(getattr(task.get_coro(), "__qualname__", task.get_name()))
+
+    def _tell(self, event: str, **fields: Any) -> None:
+        audible(self._log).error(event, run_ids=self._run_ids(), **fields)
+
+
+def _stack(thread: int) -> list[str]:
+    """Where a thread is, innermost first, without what its variables hold."""
+    frame = sys._current_frames().get(thread)
+    frames = extract_stack(frame, limit=-FRAMES) if frame is not None else []
+    return [f"{frame.filename}:{frame.lineno} in {frame.name}" for frame in reversed(frames)]
+
+
+def _patrol() -> None:
+    while True:
+        time.sleep(BLOCKED_S / 2)
+        for one in tuple(_watched):
+            try:
+                one.look()
+            except RuntimeError:  # its loop is closed
+                one.stop()

@@ -1,0 +1,96 @@
+"""An agent that holds the thread: a watchdog says where, and a second signal ends the process."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+import pytest
+
+from proctor.supervisor.testing.patience import PATIENCE_S
+
+PROGRAM = """
+import sys, time
+from contextlib import asynccontextmanager
+import anyio
+from proctor.adapters.cli.ending_signals import ended_by_signals
+from proctor.policies import Limits, Policy
+from proctor.policies.stream.events import MessageReceived, RunCompleted
+from proctor.supervisor import MemoryStore, Supervisor
+from proctor.supervisor.testing import FakeAdapter
+from proctor.supervisor.watch import watchdog
+
+watchdog.BLOCKED_S = 0.2
+
+def hold_the_thread():
+    sys.stdin.readline()
+
+class Blocking(FakeAdapter):
+    @asynccontextmanager
+    async def open(self, launch):
+        yield self
+
+    async def events(self):
+        yield MessageReceived(content="hello")
+        hold_the_thread()
+        yield RunCompleted(output="done")
+
+    def ladder(self):
+        return ()
+
+async def main():
+    async with Supervisor(MemoryStore()) as supervisor, ended_by_signals(supervisor.cancel_all):
+        policy = Policy(name="open", limits=Limits(max_tool_calls=9))
+        handle = await supervisor.start(Blocking(), "go", policies=[policy], run_id="run_that_blocks")
+        await handle.wait()
+        print("it is over", file=sys.stderr)
+
+anyio.run(main, backend=sys.argv[1])
+"""
+
+
+@contextmanager
+def blocked(backend: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """The program with its loop blocked, and what its watchdog says."""
+    with subprocess.Popen(
+        [sys.executable, "-u", "-c", PROGRAM, backend],
+        stdin=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        try:
+            assert process.stderr is not None
+            yield process, process.stderr.readline()
+        finally:
+            process.kill()
+
+
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+def test_a_watchdog_says_what_blocks_the_loop(backend: str) -> None:
+    """On standard error, where the program has set up no log: the runs, the stack, on asyncio the task."""
+    with blocked(backend) as (process, line):
+        assert "event='loop.blocked'" in line
+        assert "run_ids=['run_that_blocks']" in line
+        assert "in hold_the_thread" in line
+        assert backend == "trio" or "task='Apart._run'" in line
+        assert process.stdin is not None
+        assert process.stderr is not None
+        process.stdin.write("go on\n")
+        process.stdin.flush()
+        assert process.stderr.readline() == "it is over\n"
+        assert process.wait(PATIENCE_S) == 0
+
+
+def test_a_second_signal_ends_the_process_though_its_loop_is_blocked() -> None:
+    """The first one cannot be heard."""
+    with blocked("asyncio") as (process, line):
+        assert "event='loop.blocked'" in line
+        for _ in range(int(PATIENCE_S / 0.1)):  # one that comes before the last was taken is not counted
+            process.send_signal(signal.SIGTERM)
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(0.1)
+                break
+        assert process.returncode == -signal.SIGTERM
