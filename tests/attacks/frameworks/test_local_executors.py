@@ -1,0 +1,51 @@
+"""What the OpenAI Agents SDK runs by itself on this machine asks no gate, so no policy that requires one starts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from proctor.adapters import OpenAIAgentsAdapter
+from proctor.policies import parse_policies
+from proctor.supervisor import PolicyViolationError, run_once
+
+agents = pytest.importorskip("agents", reason="the SDK is not installed: pip install 'proctor[openai-agents]'")
+
+REQUIRED = "{name: p, enforcement: required, on_violation: deny, tool_rules: [{deny: [bash, write]}]}"
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    """The SDK runs on asyncio only."""
+    return "asyncio"
+
+
+def executor(*_: Any) -> str:
+    """What would run a command."""
+    raise AssertionError("this never runs")
+
+
+MADE = {
+    "a local shell": lambda: agents.LocalShellTool(executor),
+    "a shell": lambda: agents.ShellTool(executor),
+    "patches": lambda: agents.ApplyPatchTool(object()),
+    "a computer": lambda: agents.ComputerTool(object()),
+}
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("handed_over", [False, True], ids=["its own", "of an agent it hands over to"])
+@pytest.mark.parametrize("make", MADE.values(), ids=MADE)
+async def test_an_executor_of_the_sdk_is_refused_where_enforcement_is_required(make: Any, handed_over: bool) -> None:
+    """Before the model is asked anything; also where only an agent behind a handoff has it."""
+    agent = agents.Agent(name="worker", tools=[make()])
+    if handed_over:
+        agent = agents.Agent(name="first", handoffs=[agent])
+    adapter = OpenAIAgentsAdapter(agent)
+
+    with pytest.raises(PolicyViolationError) as refused:
+        await run_once(adapter, "go", policies=parse_policies(REQUIRED))
+
+    assert adapter.capabilities.gate == "some"
+    assert "required" in str(refused.value)
