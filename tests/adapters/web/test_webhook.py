@@ -261,8 +261,8 @@ async def test_one_process_sends_at_a_time(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("url", "secret", "types", "said"),
     [
-        ("ops.example/hook", SECRET, (), "is no address"),
-        ("https://ana:pw@ops.example", SECRET, (), "is no address"),
+        ("ops.example/hook", SECRET, (), "is not an address"),
+        ("https://ana:pw@ops.example", SECRET, (), "is not an address"),
         ("http://ops.example/hook", SECRET, (), "in clear"),
         ("https://ops.example/hook", None, (), "needs a secret"),
         ("https://ops.example/hook", "short", (), "at least 16"),
