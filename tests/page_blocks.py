@@ -6,7 +6,7 @@ python                      a program that runs there, with the names of the pro
 yaml                        a policy, or a part of one
 json                        a text that a reader of JSON takes
 sh                          commands that are not run here: their words are checked
-text                        what is shown and not done
+sql, text                   what is shown and not done here
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ PAGES = [
     *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "examples/README.md")),
     *sorted((ROOT / "docs").rglob("*.md")),
 ]
-KINDS = frozenset({"console", "html", "ini", "javascript", "json", "jsonl", "python", "sh", "text", "toml", "yaml"})
+KINDS = frozenset(
+    {"console", "html", "ini", "javascript", "json", "jsonl", "python", "sh", "sql", "text", "toml", "yaml"}
+)
 
 _FENCE = re.compile(r"^```([^\n`]*)\n(.*?)^```$", re.M | re.S)
 _INFO = re.compile(r"(\w*)(?: file=(\S+))?")

