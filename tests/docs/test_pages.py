@@ -31,7 +31,20 @@ from proctor.policies import compile_policy, merge_policies, parse_policies, pre
 
 OTHER_PROGRAMS = {
     *(".ci/run", ".venv/bin/mypy", ".venv/bin/pip", ".venv/bin/proctor", ".venv/bin/python", ".venv/bin/ruff"),
-    *("amp", "codex", "curl", "export", "mkdocs", "npm", "opencode", "pip", "python", "python3", "uvicorn"),
+    *(
+        "amp",
+        "codex",
+        "createdb",
+        "curl",
+        "export",
+        "mkdocs",
+        "npm",
+        "opencode",
+        "pip",
+        "python",
+        "python3",
+        "uvicorn",
+    ),
     *("PROCTOR_LONG=50000", "PROCTOR_MATRIX=write"),
 }
 """What else a reader types; beginning with another word, a command of a page is taken for a slip of the pen."""

@@ -40,25 +40,26 @@ def server() -> Iterator[OwnServer]:
     """With a store, and the roles of the page."""
     import psycopg
 
-    async def made() -> None:
-        await PostgresStore(server.url()).aclose()
+    own = OwnServer()
 
-    server = OwnServer()
+    async def made() -> None:
+        await PostgresStore(own.url()).aclose()
+
     try:
-        server.start()
+        own.start()
         [sql] = [block.text for block in blocks(PAGE) if block.kind == "sql"]
         anyio.run(made)
-        with psycopg.connect(server.url(), autocommit=True) as connection:
+        with psycopg.connect(own.url(), autocommit=True) as connection:
             connection.execute(sql)
             for role in ("worker", "retention", "reader"):
                 connection.execute(f"ALTER ROLE proctor_{role} PASSWORD 'secret'")
-        yield server
+        yield own
     finally:
-        server.close()
+        own.close()
 
 
 def as_role(server: OwnServer, role: str) -> str:
-    return server.url(user=f"proctor_{role}", password="secret")
+    return str(server.url(user=f"proctor_{role}", password="secret"))
 
 
 @pytest.mark.anyio
