@@ -98,7 +98,7 @@ def test_the_end_of_the_time_ends_the_run_and_is_recorded(inside: bool, permissi
     store, adapter = MemoryStore(), FakeAdapter([Pause()])
 
     def limited() -> None:
-        run_once_sync(adapter, "go", policies=[permissive], store=store, timeout_s=0.01)
+        run_once_sync(adapter, "go", policies=[permissive], store=store, timeout_s=2.0)
 
     async def cell() -> None:
         limited()

@@ -53,15 +53,17 @@ class UsageCount:
     def update(self, total: dict[str, Any], last: dict[str, Any], model: str | None) -> TokenUsageUpdated | None:
         """What was used since the last update; `last` is the newest response's own usage.
 
-        Raises EventError for a figure that is none, or that fell; a total that was told before, and comes once more
-        after a newer one, is a message that was late.
+        Raises EventError for a figure that is none, or that fell. A total that was told before, or that a newer one
+        was added to, is a message that was late: what it tells is counted.
         """
         now, newest = _read(total), _read(last)
         if total.get("totalTokens") and not any(now.values()):
             self._seen, self._before = now, {}
             self._totals.clear()
             return None  # the context is full: the client says its size for a total, and counts from zero again
-        if self._is_late(now):
+        is_late = self._is_late(now)
+        self._totals.add(tuple(now[name] - newest[name] for name in now))
+        if is_late:
             return None
         seen = self._seen or {name: now[name] - newest[name] for name in now}
         self._seen = now

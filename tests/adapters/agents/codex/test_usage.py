@@ -39,3 +39,12 @@ def test_a_total_that_nobody_told_and_that_falls_is_refused() -> None:
 
     with pytest.raises(EventError, match="fell from 300 to 250"):
         used(count, 250)
+
+
+def test_totals_that_come_in_another_order_count_once() -> None:
+    """A newer one says by its own response which one it was added to, and that one its own."""
+    count = UsageCount(fresh=True)
+
+    updates = [count.update(total(whole), total(last), None) for whole, last in ((350, 50), (300, 100), (200, 200))]
+
+    assert [update and update.input_tokens for update in updates] == [350, None, None]
