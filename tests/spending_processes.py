@@ -21,6 +21,9 @@ from proctor.adapters.stores import PostgresStore, SQLiteStore
 from proctor.policies import Budget, Policy, PolicyViolationError
 from proctor.policies.stream.events import BudgetReserved, TokenUsageUpdated
 from proctor.supervisor import Supervisor
+from proctor.supervisor.control import ownership
+from proctor.supervisor.launch import claiming
+from proctor.supervisor.run import actor, journal
 from proctor.supervisor.testing import Ask, FakeAdapter, Pause
 
 MOST_USD = 12.0
@@ -36,7 +39,7 @@ def opened(where: str) -> Any:
     if where.startswith("postgresql://"):
         url, _, schema = where.partition(" ")
         return PostgresStore(url, schema=schema)
-    return SQLiteStore(where, busy_timeout_s=120)
+    return SQLiteStore(where, busy_timeout_s=600)
 
 
 def agent(rng: random.Random) -> FakeAdapter:
@@ -77,7 +80,15 @@ async def hold(where: str, usd: float) -> None:
         await handle.wait()
 
 
+def be_patient() -> None:
+    """So many processes on few cores answer each other late."""
+    for module in (actor, claiming, journal):
+        module.ANSWER_S = 600.0  # type: ignore[attr-defined]
+    ownership.LEASE_S = 3600.0
+
+
 def main() -> None:
+    be_patient()
     where, what, *more = sys.argv[1:]
     if what == "hold":
         anyio.run(hold, where, float(more[0]))

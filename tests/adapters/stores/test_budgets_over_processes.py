@@ -19,7 +19,7 @@ from proctor.supervisor.testing import FakeAdapter
 from proctor.supervisor.testing.patience import PATIENCE_S
 
 PROCESS = Path(__file__).parents[2] / "spending_processes.py"
-PROCESSES, RUNS = 16, 2
+PROCESSES, RUNS = 16, 1
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=needs_postgres)])
