@@ -366,4 +366,14 @@ SCENARIOS = [
             ]
         },
     ),
+    Scenario(
+        "a call that is gone before its request could be shown",
+        BEGIN,
+        "not stored",
+        asked(1, "pay"),
+        withdrawn(1),
+        "stored",
+        *said(COMPLETED),
+        ENDED,
+    ),
 ]

@@ -59,7 +59,12 @@ def main() -> int:
             write_results(results.values(), given.results)
             if answer.fate == "survived" and mutant.name not in same:
                 print(f"SURVIVED {mutant.file}:{mutant.line} {mutant.name}", flush=True)
+        wrong = trials.failing({each.by for each in results.values() if each.fate == "killed"})
+        results = {name: each for name, each in results.items() if each.by not in wrong}
         trials.close()
+        for test in wrong:
+            print(f"FAILS WITHOUT A MUTANT {test}")
+        write_results(results.values(), given.results)
     if given.results == RESULTS:
         PAGE.write_text(page_with(PAGE.read_text(), results.values(), same, f"{date.today():%Y-%m-%d}"))
     left = [n for n, r in results.items() if r.fate == "survived" and n not in same]

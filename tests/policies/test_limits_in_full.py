@@ -185,8 +185,9 @@ def test_a_total_that_falls_within_a_run_is_no_new_beginning() -> None:
 
 @pytest.mark.parametrize(("model", "named"), [("", "unknown"), ("x1", "x1")])
 def test_a_model_without_a_price_is_named_once(model: str, named: str) -> None:
-    """One that nobody names is unknown."""
+    """One that nobody names is unknown; of no tokens nobody asks what they cost."""
     assert counted(tokens(1, 1), tokens(2, 1), model=model) == (5, [named])
+    assert counted(tokens(0, 0), model=model) == (0, [])
 
 
 def test_a_report_of_neither_scope_is_an_error() -> None:
