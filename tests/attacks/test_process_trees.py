@@ -224,8 +224,11 @@ async def test_no_guardian_stays(tmp_path: Path) -> None:
 
 def guardians() -> list[int]:
     """The guardians that this process has started."""
-    return [
-        process.pid
-        for process in psutil.Process().children()
-        if process.status() != psutil.STATUS_ZOMBIE and "guardian.py" in " ".join(process.cmdline())
-    ]
+    return [process.pid for process in psutil.Process().children() if _is_guardian(process)]
+
+
+def _is_guardian(process: psutil.Process) -> bool:
+    try:
+        return process.status() != psutil.STATUS_ZOMBIE and "guardian.py" in " ".join(process.cmdline())
+    except psutil.NoSuchProcess:  # it ended while it was looked at
+        return False

@@ -83,7 +83,9 @@ class Terminal:
     def __init__(self, *words: str, columns: int = 80, rows: int = 30, **more: str) -> None:
         self._own, its = pty.openpty()
         fcntl.ioctl(its, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
-        env = {**os.environ, "TERM": "xterm", "NO_COLOR": "1", **more}
+        sizes = ("COLUMNS", "LINES")  # they would count for more than the terminal's own size
+        env = {name: value for name, value in os.environ.items() if name not in sizes}
+        env |= {"TERM": "xterm", "NO_COLOR": "1", **more}
         self.settings = termios.tcgetattr(its)
         self.process = subprocess.Popen(
             [*PROCTOR, "watch", *words], stdin=its, stdout=its, stderr=its, env=env, start_new_session=True
