@@ -24,7 +24,7 @@ started or denied. A run that was being cancelled is cancelled again, as nobody 
 ROOMS = (
     "machine",  # the machine of one run
     "recall",  # a run taken up from its record
-    "closing",  # the end of the record
+    "closing",  # from the order to end to the last of the record
     "ending",  # terminal events, and what the caller is owed
     "gate",  # the gate's side of the machine
     "budgets",  # what a run draws on of shared budgets

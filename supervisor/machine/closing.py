@@ -1,35 +1,92 @@
-"""From the event that ends a run to its last command: the end is stored, or the caller hears what is lacking."""
+"""From the order to end a run to its last command: the end is stored, or the caller hears what is lacking."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
 
 import msgspec
 
 from proctor.policies.stream.events import Event
 
-from .boundary.commands import Finish, HurryRecord, RetryRecord
-from .boundary.inputs import Retried
+from ..errors import as_error
+from .boundary.commands import CancelAdapter, Finish, HurryRecord, RetryRecord
+from .boundary.inputs import AdapterEnded, CancelAsked, Reserved, Retried, Settled
 from .boundary.result import Outcome
-from .ending import end_without
+from .budgets import Budgets
+from .ending import end_without, ended
+from .events import approvals as approvals
 from .events.sizes import sized
+from .gate import GateKeeper
+from .provider_events import ProviderEvents
 from .run_state import Cause, RunState
 
 
 class Closing:
-    """Sees the record of a run to its end.
+    """Sees a run to its end, and its record.
+
+    Args:
+        state: of the run.
+        gate: refuses the calls that are open.
+        reports: what the provider reported.
+        budgets: the shared ones, told at the end what was used.
+        notes: what else goes into the report's metadata.
 
     # INVARIANT: of several terminal events that were written, the store has taken one at most: another is
     # written only when the store has refused the one before.
     """
 
-    __slots__ = ("_end", "_error", "_lacking", "_outcome", "_replaced", "_state")
+    __slots__ = (
+        "_budgets",
+        "_end",
+        "_error",
+        "_gate",
+        "_lacking",
+        "_notes",
+        "_outcome",
+        "_replaced",
+        "_reports",
+        "_state",
+        "_stopping",
+    )
 
-    def __init__(self, state: RunState) -> None:
+    def __init__(
+        self,
+        state: RunState,
+        gate: GateKeeper,
+        reports: ProviderEvents,
+        budgets: Budgets | None,
+        notes: Mapping[str, Any],
+    ) -> None:
         self._state = state
+        self._gate = gate
+        self._reports = reports
+        self._budgets = budgets
+        self._notes = notes
+        self._stopping = False
         self._end: Event | None = None
         self._outcome: Outcome | None = None
         self._error: Exception | None = None
         self._lacking: Exception | None = None
         self._replaced = False
+
+    def cancel_asked(self, input: CancelAsked) -> None:
+        """Somebody orders the run to end; of one that ends already they are not heard."""
+        state = self._state
+        if state.ended or state.ending is not None or self._reports.end is not None or state.cause is not None:
+            return
+        if input.approval is not None:
+            request = msgspec.structs.replace(input.approval, held=False, requested_at=state.at)
+            state.record(approvals.requested(request))
+        state.order_cancel(Cause(kind=input.by, reason=input.reason, person=input.person))
+
+    def fault(self, raised: BaseException) -> None:
+        """Judging has failed: the run does too, and the judge is asked no more."""
+        error = as_error(raised)
+        self._state.faulted = True
+        self._state.order_cancel(Cause(kind="fault", reason=f"judging failed: {error}", error=error))
+        if self._state.ending is not None and not self._state.ended:
+            self._conclude(self._state.ending)
 
     def store_failed(self, error: Exception) -> None:
         """The record cannot be written: whatever waits for it waits no more, and the run is cancelled."""
@@ -39,13 +96,37 @@ class Closing:
             reason = f"the record cannot be written: {error}"
             self._state.order_cancel(Cause(kind="store", reason=reason, error=error))
 
-    def conclude(self, end: Event, outcome: Outcome) -> None:
-        """The run is over: write its end, and have the caller told when it is stored."""
-        self._end, self._outcome = end, outcome
-        outbox = self._state.outbox
-        outbox.put(*sized(end))
-        outbox.at_once(HurryRecord())
-        outbox.after_record(lambda: RetryRecord(end=end) if outbox.broken else self._finished())
+    def stop_once(self, cause: Cause) -> None:
+        """Have the agent told to stop as soon as it is on record why, unless it was."""
+        if self._stopping:
+            return
+        self._stopping = True
+        self._gate.refuse_open(cause.reason, decision="cancel")
+        state = self._state
+        state.outbox.at_once(HurryRecord())
+        state.outbox.after_record(lambda: None if state.ending else CancelAdapter(reason=cause.reason))
+
+    def adapter_ended(self, input: AdapterEnded) -> None:
+        """The agent is gone: the run ends, once the store knows what it used of shared budgets."""
+        if self._state.ending is None:
+            self._state.ending = input
+            self._gate.refuse_open("the run has ended", decision="run_ended")
+            if self._budgets is None or not self._budgets.settle():
+                self._conclude(input)
+
+    def reserved(self, input: Reserved) -> None:
+        """The store has answered a draw on shared budgets."""
+        assert self._budgets is not None
+        self._budgets.reserved(input.drawn, input.error)
+        if self._state.ending is not None and not self._state.ended:
+            self._budgets.settle()
+
+    def settled(self, input: Settled) -> None:
+        """What the last response used is known to the store, as far as that answers."""
+        assert self._budgets is not None
+        if self._state.ending is not None and not self._state.ended:
+            self._budgets.settled(input.drawn)
+            self._conclude(self._state.ending)
 
     def retried(self, retry: Retried) -> None:
         """The store was asked once more for what it lacked."""
@@ -57,6 +138,16 @@ class Closing:
         failed = retry.refused or retry.error
         self._error = failed and (self._error or failed)
         self._state.outbox.at_once(self._finished())
+
+    def _conclude(self, input: AdapterEnded) -> None:
+        """Write the end of the run, and have the caller told when it is stored."""
+        self._state.hand_over_warnings()
+        end, outcome = ended(self._state, self._reports, input, self._notes)
+        self._end, self._outcome = end, outcome
+        outbox = self._state.outbox
+        outbox.put(*sized(end))
+        outbox.at_once(HurryRecord())
+        outbox.after_record(lambda: RetryRecord(end=end) if outbox.broken else self._finished())
 
     def _rewrite(self, end: Event) -> None:
         self._replaced = end is not self._end

@@ -22,31 +22,26 @@ from proctor.policies.stream.events import (
     MessageReceived,
     MessageSent,
     MessageStreamed,
-    RunStarted,
-    SessionCreated,
-    SessionResumed,
     TokenUsageUpdated,
     ToolApprovalGranted,
     TurnCompleted,
     TurnStarted,
 )
 
-from ..errors import as_error
 from ..ports.adapters import ApprovalRequest
 from ..redaction import UNREDACTED, Redactor
 from . import ending
 from .boundary import inputs
-from .boundary.commands import ArmDeadline, CancelAdapter, Command, HurryRecord
+from .boundary.commands import ArmDeadline, Command
 from .boundary.judge import Judge, Nets
 from .boundary.result import Outcome
 from .budgets import Budgets
 from .closing import Closing
-from .events import approvals as approvals
 from .gate import GateKeeper
 from .open_calls import OpenCall
 from .provider_events import ProviderEvents
 from .recall import past_of, recall
-from .run_state import Cause, Identity, RunState, lost
+from .run_state import Identity, RunState, lost
 
 
 class RunMachine:
@@ -71,12 +66,9 @@ class RunMachine:
         "_clocked",
         "_closing",
         "_deadline",
-        "_ending",
         "_gate",
-        "_notes",
         "_reports",
         "_state",
-        "_stopping",
         "_warns",
     )
 
@@ -99,13 +91,10 @@ class RunMachine:
         self._budgets = shared = Budgets(self._state, budgets) if budgets else None
         self._gate = GateKeeper(self._state, approval or Approval(), standing, answerable=answerable, budgets=shared)
         self._reports = ProviderEvents(self._state, self._gate.calls, model=model)
-        self._notes = notes or {}
         self._warns = warns
         self._clocked = clocked
         self._deadline: int | None = None
-        self._stopping = False
-        self._ending: inputs.AdapterEnded | None = None
-        self._closing = Closing(self._state)
+        self._closing = Closing(self._state, self._gate, self._reports, shared, notes or {})
 
     @classmethod
     def resume(
@@ -126,8 +115,6 @@ class RunMachine:
                 judge.observe(event)
         judge.warnings()  # those are on record
         recall(history, machine._state, machine._gate, machine._reports, machine._budgets)
-        if machine.ended:
-            machine._ending = inputs.AdapterEnded(now_ms=machine._state.now_ms)
         return machine
 
     @property
@@ -145,7 +132,7 @@ class RunMachine:
             state.tell_time(input.now_ms)
         try:
             if type(input) is inputs.Reported:  # almost always
-                if self._ending is None:
+                if state.ending is None:
                     self._reports.take(input.event)
             else:
                 _HANDLERS[type(input)](self, input)
@@ -154,9 +141,9 @@ class RunMachine:
             if self._warns and state.outbox.unwritten and not state.ended:
                 state.hand_over_warnings()
         except BaseException as error:  # a judge that raises refuses: the run is cancelled, the error is the caller's
-            self._fault(error)
+            self._closing.fault(error)
         if state.cause is not None:
-            self._stop_once(state.cause)
+            self._closing.stop_once(state.cause)
         commands = state.outbox.take()
         # Only calls, approvals and the start can bring a deadline nearer; what moves it further is seen when
         # the alarm rings early.
@@ -229,21 +216,6 @@ class RunMachine:
         """What is known of a run whose shell is left before the machine could end it; nothing is recorded."""
         return ending.torn_down(self._state, self._reports, error)
 
-    def _fault(self, raised: BaseException) -> None:
-        error = as_error(raised)
-        self._state.faulted = True
-        self._state.order_cancel(Cause(kind="fault", reason=f"judging failed: {error}", error=error))
-        if self._ending is not None and not self._state.ended:
-            self._conclude(self._ending)
-
-    def _stop_once(self, cause: Cause) -> None:
-        if self._stopping:
-            return
-        self._stopping = True
-        self._gate.refuse_open(cause.reason, decision="cancel")
-        self._state.outbox.at_once(HurryRecord())
-        self._state.outbox.after_record(lambda: None if self._ending else CancelAdapter(reason=cause.reason))
-
     def _armed(self, commands: Sequence[Command]) -> Sequence[Command]:
         deadline = self._next_deadline()
         if deadline == self._deadline:
@@ -252,7 +224,7 @@ class RunMachine:
         return [*commands, ArmDeadline(at_ms=deadline)]
 
     def _next_deadline(self) -> int | None:
-        if self._state.ended or self._stopping:
+        if self._state.ended or self._state.cause is not None:
             return None
         due = self._state.judge.deadline()
         expiry = self._gate.holding.next_expiry()
@@ -262,17 +234,12 @@ class RunMachine:
         return due if expiry is None else expiry if due is None else min(due, expiry)
 
     def _begin(self, input: inputs.Begin) -> None:
-        record = self._state.record
-        record(SessionCreated() if input.first else SessionResumed())
-        self._state.begun = True
-        record(RunStarted(model=input.model, tools=input.tools, metadata=input.metadata))
-        if input.prompt is not None:
-            record(MessageSent(content=input.prompt))
+        self._state.begin(input)
         if self._budgets is not None and self._state.cause is None:
             self._budgets.begin()
 
     def _ran_otherwise(self, input: inputs.RanOtherwise) -> None:
-        if self._ending is None:
+        if self._state.ending is None:
             self._reports.ran_otherwise(input.event)
 
     def _answered(self, input: inputs.Answered) -> None:
@@ -286,40 +253,6 @@ class RunMachine:
         self._gate.expire()
         self._state.follow(self._state.judge.tick(input.now_ms))
 
-    def _cancel_asked(self, input: inputs.CancelAsked) -> None:
-        if self._state.ended or self._ending is not None or self.provider_done or self.cancelling:
-            return
-        if input.approval is not None:
-            request = msgspec.structs.replace(input.approval, held=False, requested_at=self._state.at)
-            self._state.record(approvals.requested(request))
-        self._state.order_cancel(Cause(kind=input.by, reason=input.reason, person=input.person))
-
-    def _adapter_end(self, input: inputs.AdapterEnded) -> None:
-        if self._ending is None:
-            self._ending = input
-            self._gate.refuse_open("the run has ended", decision="run_ended")
-            if self._budgets is None or not self._budgets.settle():
-                self._conclude(input)
-
-    def _reserved(self, input: inputs.Reserved) -> None:
-        assert self._budgets is not None
-        self._budgets.reserved(input.drawn, input.error)
-        if self._ending is not None and not self._state.ended:
-            self._budgets.settle()
-
-    def _settled(self, input: inputs.Settled) -> None:
-        """What the last response used is known to the store, as far as that answers."""
-        assert self._budgets is not None
-        if self._ending is not None and not self._state.ended:
-            self._budgets.settled(input.drawn)
-            self._conclude(self._ending)
-
-    def _conclude(self, input: inputs.AdapterEnded) -> None:
-        state = self._state
-        state.hand_over_warnings()
-        end, outcome = ending.ended(state, self._reports, input, self._notes)
-        self._closing.conclude(end, outcome)
-
 
 _LEAVES_DEADLINES = frozenset(
     (MessageStreamed, MessageReceived, MessageSent, TokenUsageUpdated, TurnStarted, TurnCompleted)
@@ -332,12 +265,12 @@ _HANDLERS: dict[type, Callable[[RunMachine, Any], None]] = {
     inputs.Withdrawn: lambda on, input: on._gate.withdrawn(input.key, input.call_id),
     inputs.Answered: RunMachine._answered,
     inputs.Ticked: RunMachine._ticked,
-    inputs.CancelAsked: RunMachine._cancel_asked,
+    inputs.CancelAsked: lambda on, input: on._closing.cancel_asked(input),
     inputs.OwnerLost: lambda on, input: on._state.order_cancel(lost(input.error)),
     inputs.NetsChanged: lambda on, input: on._state.record_if_live(input.event),
-    inputs.Reserved: RunMachine._reserved,
-    inputs.Settled: RunMachine._settled,
-    inputs.AdapterEnded: RunMachine._adapter_end,
+    inputs.Reserved: lambda on, input: on._closing.reserved(input),
+    inputs.Settled: lambda on, input: on._closing.settled(input),
+    inputs.AdapterEnded: lambda on, input: on._closing.adapter_ended(input),
     inputs.Stored: lambda on, input: on._state.outbox.stored(input.count),
     inputs.StoreFailed: lambda on, input: on._closing.store_failed(input.error),
     inputs.Retried: lambda on, input: on._closing.retried(input),

@@ -28,6 +28,7 @@ from proctor.policies.stream.events import (
 )
 
 from ..store.approvals import shown
+from .boundary.inputs import AdapterEnded
 from .budgets import Budgets
 from .events.past import Past
 from .gate import GateKeeper
@@ -98,9 +99,11 @@ class _Recollection:
                 self._reports.recall(event)
 
     def finish(self) -> None:
-        """All has been taken: hold again what waited for a person."""
+        """All has been taken: hold again what waited for a person; of a run that is over nothing more is taken."""
         for event in self._waiting.values():
             self._gate.hold_again(shown(event, self._calls.get(event.tool_call_id)))
+        if self._state.ended:
+            self._state.ending = AdapterEnded(now_ms=self._state.now_ms)
 
     def _violated(self, event: PolicyViolated) -> None:
         known = {name: getattr(event, name) for name in Violation.__struct_fields__ if hasattr(event, name)}

@@ -10,11 +10,21 @@ import msgspec
 from msgspec.structs import replace
 
 from proctor.policies.stream.calls import ToolCall, Violation
-from proctor.policies.stream.events import Event, ToolCallStarted, ToolEvent, TurnEvent
+from proctor.policies.stream.events import (
+    Event,
+    MessageSent,
+    RunStarted,
+    SessionCreated,
+    SessionResumed,
+    ToolCallStarted,
+    ToolEvent,
+    TurnEvent,
+)
 
 from ..errors import EventError
 from ..ports.adapters import ApprovalRequest
 from ..redaction import Redactor
+from .boundary.inputs import AdapterEnded, Begin
 from .boundary.judge import Judge
 from .events import approvals as approvals
 from .events.enforcement import labelled, reach, violated, warned
@@ -67,7 +77,7 @@ def because(violation: Violation) -> str:
 
 class RunState:
     """The record, the findings and the one cause of cancelling of a run. `faulted`: the judge has raised
-    and is asked no more.
+    and is asked no more. `ending` is how the adapter ended, once it has.
 
     # INVARIANT: the judge observes each event as it is stored, in the order it is stored, so that folding the
     # record again gives the same state. Secrets are the one difference: judged as they are, stored as placeholders.
@@ -80,6 +90,7 @@ class RunState:
         "begun",
         "cause",
         "ended",
+        "ending",
         "faulted",
         "findings",
         "identity",
@@ -102,6 +113,7 @@ class RunState:
         self.refusal: Violation | None = None
         self.begun = False
         self.ended = False
+        self.ending: AdapterEnded | None = None
         self.now_ms = 0
         self.at = datetime.fromtimestamp(0, UTC)
         self.signals: dict[str, ApprovalRequest] = {}
@@ -123,6 +135,14 @@ class RunState:
         return replace(
             event, run_id=who.run_id, session_id=who.session_id, provider=who.provider, at=self.at, seq=self._seq
         )
+
+    def begin(self, input: Begin) -> None:
+        """Record that the run starts, and what it is asked."""
+        self.record(SessionCreated() if input.first else SessionResumed())
+        self.begun = True
+        self.record(RunStarted(model=input.model, tools=input.tools, metadata=input.metadata))
+        if input.prompt is not None:
+            self.record(MessageSent(content=input.prompt))
 
     def numbered(self, counted: OfTurn) -> OfTurn:
         """With its turn as the session counts it: a provider counted its responses from 1 in each run."""
