@@ -9,6 +9,8 @@ from typing import Any
 
 import structlog
 
+from proctor.policies.stream.calls import ToolCall
+
 from .redaction import Redactor
 
 logging.getLogger("proctor").addHandler(logging.NullHandler())
@@ -63,6 +65,27 @@ def _logger(bound: dict[str, Any]) -> Any:
         wrapper_class=structlog.stdlib.BoundLogger,
         **bound,
     )
+
+
+class RunLog:
+    """A logger for what happens in one run: its ids are in every entry."""
+
+    __slots__ = ("_log", "_run_id", "_session_id")
+
+    def __init__(self, log: Any, run_id: str, session_id: str) -> None:
+        self._log = log
+        self._run_id = run_id
+        self._session_id = session_id
+
+    def tell(self, level: str, event: str, call: ToolCall | None = None, **fields: Any) -> None:
+        """Log what happened, to a call where it was one."""
+        if call is not None:
+            fields.update(tool_name=call.name, tool_call_id=call.id)
+        getattr(self._log, level)(event, run_id=self._run_id, session_id=self._session_id, **fields)
+
+    def failed(self, event: str, error: Exception) -> None:
+        """Log that something failed, and of what."""
+        self.tell("error", event, None, **failure(error))
 
 
 def failure(error: BaseException) -> dict[str, str]:

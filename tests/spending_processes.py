@@ -23,7 +23,7 @@ from proctor.policies.stream.events import BudgetReserved, TokenUsageUpdated
 from proctor.supervisor import Supervisor
 from proctor.supervisor.control import ownership
 from proctor.supervisor.launch import claiming
-from proctor.supervisor.run import actor, journal
+from proctor.supervisor.run import actor, journal, recorder
 from proctor.supervisor.testing import Ask, FakeAdapter, Pause
 
 MOST_USD = 12.0
@@ -82,7 +82,7 @@ async def hold(where: str, usd: float) -> None:
 
 def be_patient() -> None:
     """So many processes on few cores answer each other late."""
-    for module in (actor, claiming, journal):
+    for module in (actor, claiming, journal, recorder):
         module.ANSWER_S = 600.0  # type: ignore[attr-defined]
     ownership.LEASE_S = 3600.0
 

@@ -5,8 +5,8 @@ ROOMS = (
     "gate_waiters",  # those who wait at the gate
     "orphans",  # runs without a shell
     "kept_events",  # the latest events of a run, for its result
+    "recorder",  # the record hurried, asked for again, and missed
     "journal",  # group commit of a run's record
-    "stored",  # whether a store gave back what it was given
     "provider_reader",  # reading a provider
     "cancel_ladder",  # ending a provider step by step
     "errands",  # what a run has done beside the reading of its agent

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
-from typing import Any
 
 import msgspec
 from anyio.lowlevel import checkpoint
@@ -12,7 +10,7 @@ from anyio.lowlevel import checkpoint
 from proctor.policies.stream.calls import ToolCall
 from proctor.policies.stream.events import Event, NetJoined, NetLeft
 
-from ..log import failure
+from ..log import RunLog
 from ..machine.boundary import inputs
 from ..machine.boundary.commands import (
     Answer,
@@ -34,18 +32,15 @@ from ..machine.machine import RunMachine
 from ..ports.adapters import Adapter, ApprovalAnswer, ApprovalRequest, GateAnswer, Launch
 from .errands import Errands
 from .foreign.apart import Apart
-from .foreign.callouts import Approvals, ask_checks
-from .foreign.isolation import contained, silence
-from .foreign.reserving import Reserving
+from .foreign.asking import Asking
 from .gate_waiters import GateWaiters
-from .journal import ANSWER_S, Journal
+from .journal import ANSWER_S
 from .kept_events import KeptEvents
 from .latch import Latch
 from .provider_reader import READ, Next, ProviderReader
+from .recorder import Recorder
 from .services import Services
-
-SILENCE_MS = 10_000
-"""So long may a store leave an append unanswered while an agent acts that cannot be held."""
+from .timers import Precedence
 
 
 class RunActor:
@@ -56,51 +51,61 @@ class RunActor:
 
     __slots__ = (
         "_alarm",
-        "_approvals",
+        "_asking",
         "_early",
-        "_epoch",
         "_errands",
         "_events",
-        "_first",
         "_journal",
         "_launch",
+        "_log",
         "_machine",
         "_outcome",
         "_over",
         "_reader",
-        "_reserving",
+        "_recorder",
         "_services",
-        "_silence",
         "_waiters",
+        "_way",
         "finished",
     )
 
     def __init__(
         self, machine: RunMachine, adapter: Adapter, launch: Launch, *, services: Services, epoch: int
     ) -> None:
+        feed, now_ms = self._feed, self.now_ms  # shared, as each bound method takes memory of an idle run
         self._machine = machine
         self._services = services
         self._launch = msgspec.structs.replace(launch, gate=self.gate)
+        self._log = RunLog(services.log, launch.run_id, launch.session_id)
         self._reader = ProviderReader(adapter, self._take, self._rest)
-        self._journal = Journal(
-            services.store,
+        self._recorder = Recorder(
             machine,
-            epoch=epoch,
-            stored=self._tell_stored,
-            failed=self._store_failed,
+            services,
+            epoch,
+            holds_all=adapter.capabilities.gate == "all",
+            feed=feed,
+            now_ms=now_ms,
             publish=self._publish,
+            log=self._log,
         )
+        self._journal = self._recorder.journal
         self._alarm = services.timers.alarm(self._ring)
-        self._silence = services.timers.alarm(self._store_silent) if adapter.capabilities.gate != "all" else None
-        self._waiters = GateWaiters(self._feed, self.now_ms)
-        self._approvals = Approvals(services.approver, self._log_failure) if services.approver is not None else None
+        self._waiters = GateWaiters(feed, now_ms)
         self._early: tuple[inputs.CancelAsked | inputs.NetsChanged, ...] = ()
         self._errands = Errands(self._break)
-        self._first = False  # whether it has the right of way
+        self._asking = Asking(
+            services,
+            launch.run_id,
+            epoch,
+            within_s=ANSWER_S,
+            start=self._errands.start,
+            feed=feed,
+            now_ms=now_ms,
+            log=self._log,
+        )
+        self._way = Precedence(services.way)
         self._outcome: Outcome | None = None
         self._over = Latch()
-        self._epoch = epoch
-        self._reserving: Reserving | None = None
         self._events = KeptEvents()
         self.finished = Latch()
 
@@ -113,10 +118,9 @@ class RunActor:
             self._break(raised)
         finally:
             self._over_with(RuntimeError("the run was torn down before it could end"))
-            self._give_way()
+            self._way.give_back()
             self._alarm.set(None)
-            if self._silence is not None:
-                self._silence.set(None)
+            self._recorder.close()
             self._waiters.close()
             if self._journal.owes:
                 Apart(self._journal.settle)
@@ -187,8 +191,7 @@ class RunActor:
         for input in self._early:
             self._feed(input)
         await self._journal.drained()
-        if self._reserving is not None:
-            await self._reserving.answered()
+        await self._asking.drawn()
 
     async def _end(self, error: Exception | None) -> None:
         evidence = {"rungs": self._reader.rungs} if self._reader.rungs else {}
@@ -202,7 +205,7 @@ class RunActor:
         self._journal.give_up(error)
         self._reader.abandon()
         self._over.set()
-        self._log_failure("run.broken", error)
+        self._log.failed("run.broken", error)
 
     def _over_with(self, error: Exception) -> None:
         if self._outcome is None:
@@ -228,13 +231,9 @@ class RunActor:
         commands = self._machine.handle(input)
         if self._journal.idle and self._machine.unwritten:
             self._journal.idle = False
-            self._errands.start(self._flush)
+            self._errands.start(self._recorder.flush)
         for command in commands:
             self._carry_out(command)
-
-    def _tell_stored(self, count: int) -> None:
-        self._expect_answer()
-        self._feed(inputs.Stored(now_ms=self.now_ms(), count=count))
 
     def _carry_out(self, command: Command) -> None:
         start = self._errands.start
@@ -243,107 +242,31 @@ class RunActor:
                 self._alarm.set(command.at_ms)
             case Answer():
                 self._give(command)
-            case Reserve():
-                start(partial(self._budgets().reserve, command))
-            case Settle():
-                start(partial(self._budgets().settle, command))
-            case RunChecks():
-                start(partial(self._check, command))
-            case AskApproval():
-                self._log("approval.requested", command.request.call, id=command.request.approval_id)
-                if self._approvals is not None:
-                    start(partial(self._ask, command.request, self._approvals))
-            case DropApproval():
-                if self._approvals is not None:
-                    self._approvals.drop(command.approval_id)
+            case Reserve() | Settle() | RunChecks() | AskApproval() | DropApproval():
+                self._asking.carry_out(command)
             case HurryRecord():
-                self._take_way()
-                start(self._hurry)
+                if self._machine.cancelling and not self._machine.ended:
+                    self._way.take()
+                start(self._recorder.hurry)
             case RetryRecord():
-                start(self._retry)
+                start(self._recorder.retry)
             case CancelAdapter():
-                self._log("run.cancelling", reason=command.reason)
+                self._log.tell("info", "run.cancelling", reason=command.reason)
                 start(self._end_agent)
             case Finish():
                 self._outcome = self._outcome or command.outcome
                 level, fields = log_line(command.outcome)
-                getattr(self._services.log, level)("run.finished", **self._ids, **fields)
+                self._log.tell(level, "run.finished", **fields)
                 self._over.set()
-
-    def _budgets(self) -> Reserving:
-        """Made when a run first draws on a shared budget."""
-        if self._reserving is None:
-            self._reserving = Reserving(
-                self._services.store,
-                self._launch.run_id,
-                self._epoch,
-                within_s=ANSWER_S,
-                feed=self._feed,
-                now_ms=self.now_ms,
-                failed=self._log_failure,
-            )
-        return self._reserving
 
     def _give(self, command: Answer) -> None:
         self._waiters.give(command.key, command.answer)
         if not command.answer.allowed:
-            self._log("call.refused", command.call, rules=list(command.rules))
-
-    async def _flush(self) -> None:
-        self._expect_answer()
-        await self._journal.flush()
-        if self._silence is not None:
-            self._silence.set(None)
-
-    def _expect_answer(self) -> None:
-        """An agent that cannot be held acts on while the store is silent: it is not to be so for long."""
-        if self._silence is not None:
-            self._silence.set(self.now_ms() + SILENCE_MS)
-
-    def _store_silent(self, _: int) -> None:
-        self._store_failed(silence(SILENCE_MS / 1000))
+            self._log.tell("info", "call.refused", command.call, rules=list(command.rules))
 
     async def _end_agent(self) -> None:
-        await self._reader.cancel(self._services.clock, self._give_way)
-        self._give_way()
-
-    def _take_way(self) -> None:
-        if self._machine.cancelling and not self._machine.ended:
-            self._first = True
-            self._services.way.take()
-
-    def _give_way(self) -> None:
-        if self._first:
-            self._first = False
-            self._services.way.give_back()
-
-    async def _hurry(self) -> None:
-        silent = await self._journal.drained(ANSWER_S)
-        if silent is not None:
-            self._store_failed(silent)
-
-    def _store_failed(self, error: Exception) -> None:
-        self._log_failure("store.failed", error)
-        self._feed(inputs.StoreFailed(now_ms=self.now_ms(), error=error))
-
-    async def _retry(self) -> None:
-        """A store that failed is asked once more: the record should not lack its end."""
-        refused = failed = None
-        try:
-            refused = await contained(self._journal.retry)
-        except Exception as error:
-            self._log_failure("store.incomplete", error)
-            failed = error
-        self._feed(inputs.Retried(now_ms=self.now_ms(), refused=refused, error=failed))
-
-    async def _check(self, command: RunChecks) -> None:
-        answers = await ask_checks(command.checks, command.call)
-        self._feed(inputs.Checked(now_ms=self.now_ms(), key=command.key, answers=answers))
-
-    async def _ask(self, request: ApprovalRequest, approvals: Approvals) -> None:
-        answer = await approvals.ask(request)
-        if answer is not None:
-            self.answer(request.approval_id, answer)
+        await self._reader.cancel(self._services.clock, self._way.give_back)
+        self._way.give_back()
 
     def _publish(self, events: list[Event], size: int) -> None:
         self._events.add(events, size)
@@ -355,15 +278,3 @@ class RunActor:
     def now_ms(self) -> int:
         """The moment on the supervisor's clock."""
         return self._services.clock.now_ms()
-
-    def _log_failure(self, event: str, error: Exception) -> None:
-        self._services.log.error(event, **self._ids, **failure(error))
-
-    def _log(self, event: str, call: ToolCall | None = None, **fields: Any) -> None:
-        if call is not None:
-            fields.update(tool_name=call.name, tool_call_id=call.id)
-        self._services.log.info(event, **self._ids, **fields)
-
-    @property
-    def _ids(self) -> dict[str, str]:
-        return {"run_id": self._launch.run_id, "session_id": self._launch.session_id}

@@ -15,7 +15,7 @@ from ..machine.events.sizes import weight
 from ..machine.machine import RunMachine
 from ..ports.adapters import Store
 from .foreign.isolation import silence
-from .stored import check_stored, same_but_seq
+from .foreign.stored import check_stored, same_but_seq
 
 ROOM = 1024
 ROOM_BYTES = 32 * 1024 * 1024

@@ -12,10 +12,13 @@ AREAS: Final[dict[str, tuple[str, ...]]] = {
         *("supervisor/machine/gate.py", "supervisor/machine/held_calls.py", "supervisor/machine/open_calls.py"),
         *("supervisor/machine/events/approvals.py", "supervisor/run/gate_waiters.py", "adapters/kit/gate.py"),
         *("supervisor/machine/events/enforcement.py", "supervisor/machine/boundary/judge.py"),
-        "supervisor/run/foreign/callouts.py",
+        *("supervisor/run/foreign/callouts.py", "supervisor/run/foreign/asking.py"),
     ),
     "machine": ("supervisor/machine/**/*.py",),
-    "journal": ("supervisor/run/journal.py", "supervisor/machine/outbox.py", "supervisor/run/services.py"),
+    "journal": (
+        *("supervisor/run/journal.py", "supervisor/run/recorder.py", "supervisor/machine/outbox.py"),
+        "supervisor/run/services.py",
+    ),
     "cancel": (
         *("supervisor/run/cancel_ladder.py", "supervisor/run/actor.py", "supervisor/run/latch.py"),
         *("supervisor/run/timers.py", "supervisor/run/foreign/isolation.py", "supervisor/run/provider_reader.py"),

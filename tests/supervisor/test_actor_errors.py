@@ -12,7 +12,7 @@ import structlog
 from proctor.policies.policy import Policy
 from proctor.policies.stream.events import MessageReceived
 from proctor.supervisor import MemoryStore, Supervisor, run_once
-from proctor.supervisor.run.actor import RunActor
+from proctor.supervisor.run.recorder import Recorder
 from proctor.supervisor.testing import FakeAdapter, Pause
 from proctor.supervisor.testing.patience import PATIENCE_S
 
@@ -36,13 +36,13 @@ async def test_a_log_that_raises_hurts_no_run(log_that_raises: None, permissive:
     assert result.status == "completed"
 
 
-@pytest.mark.parametrize("errand", ["_hurry", "_flush"])
+@pytest.mark.parametrize("errand", ["hurry", "flush"])
 async def test_a_run_whose_errand_breaks_ends_with_its_agent(
     errand: str, monkeypatch: pytest.MonkeyPatch, permissive: Policy
 ) -> None:
     """The caller hears of it; another run, and the supervisor, go on."""
 
-    async def breaks(actor: RunActor) -> None:
+    async def breaks(recorder: Recorder) -> None:
         raise LookupError("a mistake of ours")
 
     adapter = FakeAdapter([MessageReceived(content="x"), Pause()])
@@ -53,7 +53,7 @@ async def test_a_run_whose_errand_breaks_ends_with_its_agent(
                 async for event in events:
                     if isinstance(event, MessageReceived):
                         break
-            monkeypatch.setattr(RunActor, errand, breaks)
+            monkeypatch.setattr(Recorder, errand, breaks)
             await handle.cancel()
             with pytest.raises(LookupError, match="a mistake of ours"):
                 await handle.wait()

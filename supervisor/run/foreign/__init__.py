@@ -1,8 +1,10 @@
 """Code of others, called so that it harms nothing but itself."""
 
 ROOMS = (
+    "asking",  # what the machine of a run has others asked
     "reserving",  # the store, asked about shared budgets
     "callouts",  # checks and approvers, asked
+    "stored",  # whether a store gave back what it was given
     "apart",  # code of others that may be left behind
     "isolation",  # code of others, whose cancels end only itself
 )

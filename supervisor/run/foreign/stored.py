@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from proctor.policies.stream.codec import encode_event
 from proctor.policies.stream.events import Event
 
-from ..errors import StoreError
+from ...errors import StoreError
 
 
 def check_stored(given: Sequence[Event], stored: Sequence[Event]) -> None:
