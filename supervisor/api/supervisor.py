@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 from types import TracebackType
 from typing import Any
 
 import anyio
-import msgspec
 from anyio.abc import TaskGroup
 
 from proctor.policies.policy import Policy
@@ -21,8 +19,7 @@ from ..control import approvals as inbox
 from ..control.commands import CommandReader
 from ..control.kill_switch import KillSwitch
 from ..control.ownership import Ownership
-from ..errors import StoreError, UsageError
-from ..launch.claiming import claimed
+from ..errors import UsageError
 from ..launch.history import Continuation, check_continuation
 from ..launch.launch import Order, run_info
 from ..launch.plan import NetHooks, Plan, Plans, hooks_given, policies_given
@@ -31,16 +28,14 @@ from ..ports.adapters import Adapter, Approver, Publisher, Store
 from ..ports.facts import ApprovalAnswer, ApprovalRequest, Owner
 from ..redaction import Redaction, Redactor
 from ..run.clock import Clock
-from ..run.foreign.apart import spawn
-from ..run.orphans import remains_of
 from ..run.services import Services
 from ..run.timers import RightOfWay, Timers
 from ..watch.publishers import Publishers
 from ..watch.subscriptions import Subscription, Subscriptions
 from ..watch.watchdog import Watchdog
-from .active_runs import ActiveRuns, Running, Statistics, why_left
-from .admission import Admission
+from .active_runs import ActiveRuns, Statistics, why_left
 from .handle import RunHandle
+from .starting import Starting
 
 
 class Supervisor:
@@ -80,7 +75,15 @@ class Supervisor:
         self._runs = ActiveRuns()
         self._reader = CommandReader(store, self._runs.deliver, self._log)
         self._ownership = Ownership(store, self._log, registered=self._listen)
-        self._admission = Admission(max_running)
+        self._starting = Starting(
+            store,
+            self._runs,
+            max_running=max_running,
+            ownership=self._ownership,
+            reader=self._reader,
+            log=self._log,
+            check_open=self._check_open,
+        )
         self._answerable = answerable
         self._plans = Plans(answerable=answerable)
         self._subscriptions = Subscriptions(store)
@@ -257,43 +260,14 @@ class Supervisor:
             raise UsageError("the supervisor is not open; use `async with`")
 
     async def _start(self, order: Order, *, created: bool) -> RunHandle:
-        session_id = order.info.session_id
-        await self._admission.take(session_id)
-        try:
-            self._check_open()
-            self._ownership.remains = remains_of(order.adapter) or self._ownership.remains
-            owner = await self._ownership.owner()
-            return await self._begin(msgspec.structs.replace(order, epoch=owner.epoch), created=created)
-        except BaseException as error:
-            self._admission.give_back(session_id)
-            if isinstance(error, StoreError):
-                self._check_open()  # a store lets no owner claim who has left
-            raise
+        assert self._services is not None
+        return await self._starting.start(order, self._services, created=created)
 
     def _listen(self, owner: Owner) -> None:
         """This supervisor owns runs from now on: it hears what is ordered."""
         assert self._tasks is not None
         self._tasks.start_soon(self._ownership.keep)
         self._tasks.start_soon(self._reader.run, owner.after)
-
-    async def _begin(self, order: Order, *, created: bool) -> RunHandle:
-        assert self._services is not None
-        assert self._tasks is not None
-        with self._reader.gathering() as ordered:
-            async with claimed(order, self._services, created=created) as run:
-                missed = await self._store.instructions(after=run.info.after) if created else ordered
-                self._check_open()
-            running = Running.of(run)
-            self._runs.add(running)
-            for instruction in (*missed, *ordered):
-                running.deliver(instruction)
-        self._log.info("run.started", run_id=running.run_id, session_id=running.session_id)
-        spawn(partial(running.actor.run, run.begin, partial(self._is_over, running)))
-        return RunHandle(run.actor, run_id=running.run_id, session_id=running.session_id)
-
-    def _is_over(self, running: Running) -> None:
-        self._runs.remove(running)
-        self._admission.give_back(running.session_id)
 
     async def _answer(self, approval_id: str, given: ApprovalAnswer) -> None:
         check_text(approval_id=approval_id, by=given.by)

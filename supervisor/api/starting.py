@@ -1,0 +1,87 @@
+"""How a run comes to go on: it takes its room, its owner claims it, and it hears what was ordered meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from ..control.commands import CommandReader
+from ..control.ownership import Ownership
+from ..errors import StoreError
+from ..launch.claiming import claimed
+from ..launch.launch import Order
+from ..ports.adapters import Store
+from ..run.foreign.apart import spawn
+from ..run.orphans import remains_of
+from ..run.services import Services
+from .active_runs import ActiveRuns, Running
+from .admission import Admission
+from .handle import RunHandle
+
+
+class Starting:
+    """Starts the runs of a supervisor; each gives back its room when it is over.
+
+    Args:
+        store: where runs are recorded.
+        runs: those that go on.
+        max_running: how many may at once.
+        ownership: claims runs for the supervisor.
+        reader: reads what is ordered.
+        log: is told of each start.
+        check_open: raises UsageError once the supervisor is not open.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        runs: ActiveRuns,
+        *,
+        max_running: int,
+        ownership: Ownership,
+        reader: CommandReader,
+        log: Any,
+        check_open: Callable[[], None],
+    ) -> None:
+        self._store = store
+        self._runs = runs
+        self._admission = Admission(max_running)
+        self._ownership = ownership
+        self._reader = reader
+        self._log = log
+        self._check_open = check_open
+
+    async def start(self, order: Order, services: Services, *, created: bool) -> RunHandle:
+        """Start a run once there is room for it; `created` says that the store knows it already."""
+        session_id = order.info.session_id
+        await self._admission.take(session_id)
+        try:
+            self._check_open()
+            self._ownership.remains = remains_of(order.adapter) or self._ownership.remains
+            owner = await self._ownership.owner()
+            return await self._begin(msgspec.structs.replace(order, epoch=owner.epoch), services, created=created)
+        except BaseException as error:
+            self._admission.give_back(session_id)
+            if isinstance(error, StoreError):
+                self._check_open()  # a store lets no owner claim who has left
+            raise
+
+    async def _begin(self, order: Order, services: Services, *, created: bool) -> RunHandle:
+        with self._reader.gathering() as ordered:
+            async with claimed(order, services, created=created) as run:
+                missed = await self._store.instructions(after=run.info.after) if created else ordered
+                self._check_open()
+            running = Running.of(run)
+            self._runs.add(running)
+            for instruction in (*missed, *ordered):
+                running.deliver(instruction)
+        self._log.info("run.started", run_id=running.run_id, session_id=running.session_id)
+        spawn(partial(running.actor.run, run.begin, partial(self._is_over, running)))
+        return RunHandle(run.actor, run_id=running.run_id, session_id=running.session_id)
+
+    def _is_over(self, running: Running) -> None:
+        self._runs.remove(running)
+        self._admission.give_back(running.session_id)
