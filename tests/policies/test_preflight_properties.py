@@ -33,7 +33,7 @@ TOOLS = ("a", "b", "c")
 OTHER = "d"
 """A tool that only globs name."""
 MENTIONED = {"type": "max_calls", "id": "mentioned", "tool": list(TOOLS), "max": 99, "action": "warn"}
-DEPTH = 5
+DEPTH = 7
 BASE = {"version": 1, "name": "p", "on_violation": "deny"}
 
 tool = st.sampled_from(TOOLS)
