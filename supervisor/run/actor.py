@@ -40,7 +40,6 @@ from .latch import Latch
 from .provider_reader import READ, Next, ProviderReader
 from .recorder import Recorder
 from .services import Services
-from .timers import Precedence
 
 
 class RunActor:
@@ -53,8 +52,10 @@ class RunActor:
         "_alarm",
         "_asking",
         "_early",
+        "_epoch",
         "_errands",
         "_events",
+        "_first",
         "_journal",
         "_launch",
         "_log",
@@ -65,7 +66,6 @@ class RunActor:
         "_recorder",
         "_services",
         "_waiters",
-        "_way",
         "finished",
     )
 
@@ -93,17 +93,9 @@ class RunActor:
         self._waiters = GateWaiters(feed, now_ms)
         self._early: tuple[inputs.CancelAsked | inputs.NetsChanged, ...] = ()
         self._errands = Errands(self._break)
-        self._asking = Asking(
-            services,
-            launch.run_id,
-            epoch,
-            within_s=ANSWER_S,
-            start=self._errands.start,
-            feed=feed,
-            now_ms=now_ms,
-            log=self._log,
-        )
-        self._way = Precedence(services.way)
+        self._asking: Asking | None = None
+        self._epoch = epoch
+        self._first = False  # whether it has the right of way
         self._outcome: Outcome | None = None
         self._over = Latch()
         self._events = KeptEvents()
@@ -118,7 +110,7 @@ class RunActor:
             self._break(raised)
         finally:
             self._over_with(RuntimeError("the run was torn down before it could end"))
-            self._way.give_back()
+            self._give_way()
             self._alarm.set(None)
             self._recorder.close()
             self._waiters.close()
@@ -191,7 +183,8 @@ class RunActor:
         for input in self._early:
             self._feed(input)
         await self._journal.drained()
-        await self._asking.drawn()
+        if self._asking is not None:
+            await self._asking.drawn()
 
     async def _end(self, error: Exception | None) -> None:
         evidence = {"rungs": self._reader.rungs} if self._reader.rungs else {}
@@ -243,10 +236,9 @@ class RunActor:
             case Answer():
                 self._give(command)
             case Reserve() | Settle() | RunChecks() | AskApproval() | DropApproval():
-                self._asking.carry_out(command)
+                self._others().carry_out(command)
             case HurryRecord():
-                if self._machine.cancelling and not self._machine.ended:
-                    self._way.take()
+                self._take_way()
                 start(self._recorder.hurry)
             case RetryRecord():
                 start(self._recorder.retry)
@@ -259,14 +251,39 @@ class RunActor:
                 self._log.tell(level, "run.finished", **fields)
                 self._over.set()
 
+    def _others(self) -> Asking:
+        """Made when a run first asks somebody: most are idle, and never do."""
+        if self._asking is None:
+            self._asking = Asking(
+                self._services,
+                self._launch.run_id,
+                self._epoch,
+                within_s=ANSWER_S,
+                start=self._errands.start,
+                feed=self._feed,
+                now_ms=self.now_ms,
+                log=self._log,
+            )
+        return self._asking
+
     def _give(self, command: Answer) -> None:
         self._waiters.give(command.key, command.answer)
         if not command.answer.allowed:
             self._log.tell("info", "call.refused", command.call, rules=list(command.rules))
 
     async def _end_agent(self) -> None:
-        await self._reader.cancel(self._services.clock, self._way.give_back)
-        self._way.give_back()
+        await self._reader.cancel(self._services.clock, self._give_way)
+        self._give_way()
+
+    def _take_way(self) -> None:
+        if self._machine.cancelling and not self._machine.ended:
+            self._first = True
+            self._services.way.take()
+
+    def _give_way(self) -> None:
+        if self._first:
+            self._first = False
+            self._services.way.give_back()
 
     def _publish(self, events: list[Event], size: int) -> None:
         self._events.add(events, size)

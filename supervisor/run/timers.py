@@ -122,24 +122,3 @@ class RightOfWay:
         """Wait until nobody has the right, and no longer than it holds."""
         with anyio.move_on_after(self._clock.until(self.until_ms)):
             await self._free.wait()
-
-
-class Precedence:
-    """Whether one run has the right of way."""
-
-    __slots__ = ("_has", "_way")
-
-    def __init__(self, way: RightOfWay) -> None:
-        self._way = way
-        self._has = False
-
-    def take(self) -> None:
-        """The run begins to end."""
-        self._has = True
-        self._way.take()
-
-    def give_back(self) -> None:
-        """Its agent is told, or need not be; again, it is nothing."""
-        if self._has:
-            self._has = False
-            self._way.give_back()
