@@ -49,5 +49,6 @@ ROOMS = (
     "naming",  # a store by the name that people give it
     "postgres",  # a PostgreSQL database, any number of machines
     "sqlite",  # one file, any number of processes on one machine
+    "known",  # what a transaction knows of its sessions and runs, in either database
 )
 """Top first: each imports only those below it."""

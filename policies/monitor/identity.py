@@ -14,6 +14,12 @@ CallIdentity: TypeAlias = Literal["new", "asked", "changed", "running", "over", 
 """
 
 
+def check_id(id: object) -> None:
+    """Raises TypeError for a call's id that is no text."""
+    if type(id) is not str:
+        raise TypeError(f"a call's id is text, not a value of type `{type(id).__name__}`")
+
+
 def identify(
     session: Session, calls: Mapping[str, CallInFlight], id: str, name: str, input: object, turn: int
 ) -> CallIdentity:

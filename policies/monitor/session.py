@@ -22,7 +22,7 @@ from ..stream.calls import UNREADABLE, RunContext, Usage, fingerprint
 from ..stream.marks import is_mark_of, mark
 from ..values.equality import is_number, parsed_output, text_of
 from .memory import EMPTY, Memory, Returned, UserWords
-from .program.index import NO_STEPS, Steps
+from .program.steps import NO_STEPS, Steps
 from .usage.budgets import BudgetState
 from .usage.limits import LimitState
 from .usage.tokens import TokenMeter

@@ -13,29 +13,17 @@ from ..rules.nets.shorthand import NetLine
 from ..rules.nets.written import Net
 from ..stack.budgets import BudgetEntry
 from ..stream.calls import RunContext, Violation, check_input, input_digest
-from .identity import CallIdentity, identify
+from .identity import CallIdentity, check_id, identify
 from .memory import Memory, Returned
 from .program.build import Program
-from .program.index import NO_STEPS, CompiledRule, Met, Steps, Visits
+from .program.index import CompiledRule, Met, Visits
+from .program.steps import NO_STEPS, States, Steps
 from .session import LAPSED, REQUESTED, CallInFlight, ParsedOutput, Session
 from .usage.limits import Exceeded
 from .violations import of_budget, of_limit, of_rule, raised
 
 STEPS_KEPT = 128
 """For how many tools a session remembers what their calls do; a model may invent any number."""
-
-
-class States(dict[int, Any]):
-    """The state of each rule by number, made when it is first asked for."""
-
-    __slots__ = ("rules",)
-
-    def __init__(self, rules: Mapping[int, CompiledRule]) -> None:
-        self.rules = rules
-
-    def __missing__(self, number: int) -> Any:
-        state = self[number] = self.rules[number].machine.fresh()
-        return state
 
 
 class SessionState:
@@ -103,7 +91,8 @@ class SessionState:
         Raises one of UNREADABLE for one that cannot be written as JSON and read back.
         """
         if type(id) is not str or type(input) is not dict or is_tracked(input):
-            _check(id, input)
+            check_id(id)
+            check_input(input)
         session = self.session
         offset = session.turn_offset
         turn = session.session_turn(turn) if turn <= 0 or offset is None else turn + offset
@@ -297,9 +286,3 @@ class SessionState:
     def describe(self, rules: Sequence[Met]) -> dict[str, str]:
         """The states of rules in words, by id."""
         return {rule.id: rule.machine.describe(self.states[rule.number]) for rule, _ in rules}
-
-
-def _check(id: Any, input: Any) -> None:
-    if type(id) is not str:
-        raise TypeError(f"a call's id is text, not a value of type `{type(id).__name__}`")
-    check_input(input)

@@ -36,22 +36,22 @@ from .outcomes import ErrorRecovered as ErrorRecovered
 from .outcomes import NetJoined as NetJoined
 from .outcomes import NetLeft as NetLeft
 from .outcomes import PolicyViolated as PolicyViolated
-from .outcomes import RecordPruned as RecordPruned
 from .outcomes import RunCancelled as RunCancelled
 from .outcomes import RunCompleted as RunCompleted
 from .outcomes import RunFailed as RunFailed
-from .outcomes import SessionCancelled as SessionCancelled
-from .outcomes import SessionCompleted as SessionCompleted
-from .outcomes import SessionCreated as SessionCreated
-from .outcomes import SessionEvent as SessionEvent
-from .outcomes import SessionFailed as SessionFailed
-from .outcomes import SessionPaused as SessionPaused
-from .outcomes import SessionResumed as SessionResumed
-from .outcomes import SessionStarted as SessionStarted
 from .outcomes import ToolApprovalDenied as ToolApprovalDenied
 from .outcomes import ToolApprovalExpired as ToolApprovalExpired
 from .outcomes import ToolApprovalGranted as ToolApprovalGranted
 from .outcomes import ToolApprovalRequested as ToolApprovalRequested
+from .sessions import RecordPruned as RecordPruned
+from .sessions import SessionCancelled as SessionCancelled
+from .sessions import SessionCompleted as SessionCompleted
+from .sessions import SessionCreated as SessionCreated
+from .sessions import SessionEvent as SessionEvent
+from .sessions import SessionFailed as SessionFailed
+from .sessions import SessionPaused as SessionPaused
+from .sessions import SessionResumed as SessionResumed
+from .sessions import SessionStarted as SessionStarted
 
 
 class Unrecognized(Event, tag="unrecognized", frozen=True):

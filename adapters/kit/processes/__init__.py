@@ -6,6 +6,7 @@ ROOMS = (
     "remains",  # what a lost run left running
     "commands",  # shell commands that really run, bounded
     "tree",  # ends whole process trees; the last rungs of the cancel ladder
+    "signals",  # one process: whether it runs, what it is, and the signals it is sent
     "trace_context",  # the trace a run's processes are told of
     "guarded",  # commands below a guardian, so that nothing they start can leave
     "guardian",  # the program that adopts orphans and ends them

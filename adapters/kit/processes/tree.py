@@ -25,8 +25,8 @@ import psutil
 
 from proctor.supervisor.ports.adapters import Rung
 
-from . import guardian
 from .guarded import GUARDS
+from .signals import POSIX, ask_to_end, is_guardian, kill, ourselves, runs, send, session_of
 from .trace_context import trace_environment
 
 RUN_MARK: Final = "PROCTOR_RUN"
@@ -36,8 +36,6 @@ CALL_MARK: Final = "PROCTOR_CALL"
 
 T = TypeVar("T")
 _LOOK_AGAIN_S: Final = 0.2
-_POSIX: Final = os.name == "posix"
-_GONE = (psutil.NoSuchProcess, psutil.ZombieProcess)
 
 
 def marked_environment(
@@ -58,7 +56,7 @@ def platform_notes() -> tuple[str, ...]:
     notes = []
     if not GUARDS:
         notes.append(f"`{sys.platform}` does not adopt orphans: one without session and mark is not found")
-    if not _POSIX:
+    if not POSIX:
         notes.append(f"`{sys.platform}` has no terminate signal: terminate ends processes at once")
         notes.append(f"`{sys.platform}` has no sessions: orphans are found by environment only")
     return tuple(notes)
@@ -97,14 +95,14 @@ class ProcessTree:
 
     def alive(self) -> list[int]:
         """The remembered processes that still run; a zombie does not."""
-        return [process.pid for process in self._known if _runs(process)]
+        return [process.pid for process in self._known if runs(process)]
 
     async def terminate(self, grace_s: float) -> dict[str, Any]:
         """Ask every process of the tree to end and wait `grace_s` seconds at most; returns evidence."""
         deadline = time.monotonic() + grace_s
         asked: dict[int, None] = {}
         while fresh := [p for p in await self._looked() if p.pid not in asked]:
-            asked.update(dict.fromkeys(p.pid for p in fresh if _ask_to_end(p)))
+            asked.update(dict.fromkeys(p.pid for p in fresh if ask_to_end(p)))
             await self._wait_until(deadline)
             if time.monotonic() >= deadline or all(p.pid not in asked for p in fresh):
                 break
@@ -140,7 +138,7 @@ class ProcessTree:
 
     async def _looked(self) -> list[psutil.Process]:
         await self._in_thread(self._look)
-        return [process for process in self._known if _runs(process)]
+        return [process for process in self._known if runs(process)]
 
     async def _wait_until(self, deadline: float) -> None:
         """Wait until none of the remembered runs. Never by `psutil.wait`, which would steal exit codes."""
@@ -152,7 +150,7 @@ class ProcessTree:
     def _look(self) -> None:
         children: dict[int, list[psutil.Process]] = {}
         marked: list[psutil.Process] = []
-        spared = _ourselves()
+        spared = ourselves()
         sessions = self._led_sessions()
         for process in psutil.process_iter():
             try:
@@ -170,10 +168,10 @@ class ProcessTree:
 
     def _led_sessions(self) -> set[int]:
         """The sessions roots lead, while the root exists: later the number may mean something else."""
-        return {root.pid for root in self._roots if root.is_running() and _session(root.pid) == root.pid}
+        return {root.pid for root in self._roots if root.is_running() and session_of(root.pid) == root.pid}
 
     def _is_marked(self, process: psutil.Process, sessions: set[int]) -> bool:
-        if sessions and _session(process.pid) in sessions:
+        if sessions and session_of(process.pid) in sessions:
             return True
         if not self._marks:
             return False
@@ -194,18 +192,18 @@ class ProcessTree:
         spared: set[psutil.Process] = set()
         while True:
             self._look()
-            fresh = [p for p in self._known if p not in frozen and p not in spared and _runs(p)]
-            spared.update(p for p in fresh if (patient or p in self._roots) and _is_guardian(p))
+            fresh = [p for p in self._known if p not in frozen and p not in spared and runs(p)]
+            spared.update(p for p in fresh if (patient or p in self._roots) and is_guardian(p))
             fresh = [p for p in fresh if p not in spared]
             if not fresh:
                 break
             frozen.update(fresh)
-            if _POSIX:
+            if POSIX:
                 for process in fresh:
-                    _signal(process, signal.SIGSTOP)
+                    send(process, signal.SIGSTOP)
                 for process in spared:
-                    _signal(process, signal.SIGCONT)  # whoever stopped it
-        return [process.pid for process in self._known if process in frozen and _kill(process)]
+                    send(process, signal.SIGCONT)  # whoever stopped it
+        return [process.pid for process in self._known if process in frozen and kill(process)]
 
 
 def process_rungs(
@@ -255,64 +253,3 @@ def process_rungs(
 def _marks(run_id: str | None, call_id: str | None) -> dict[str, str]:
     marks = {RUN_MARK: run_id, CALL_MARK: call_id}
     return {name: value for name, value in marks.items() if value is not None}
-
-
-def _session(pid: int) -> int | None:
-    try:
-        return os.getsid(pid) if _POSIX else None
-    except OSError:
-        return None
-
-
-def _ourselves() -> set[int]:
-    """Our own process and its ancestors: never ended, whatever marks they carry."""
-    try:
-        own = psutil.Process()
-        return {own.pid, *(parent.pid for parent in own.parents())}
-    except psutil.Error:
-        return {os.getpid()}
-
-
-def _runs(process: psutil.Process) -> bool:
-    try:
-        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
-    except _GONE:
-        return False
-    except psutil.Error:
-        return True
-
-
-def _is_guardian(process: psutil.Process) -> bool:
-    """A guardian, and not its child that is about to become the command."""
-    try:
-        line = process.cmdline()
-        if guardian.__file__ not in line[:4]:
-            return False
-        parent = process.parent()
-        return parent is None or parent.cmdline() != line
-    except psutil.Error:
-        return False
-
-
-def _signal(process: psutil.Process, number: int) -> bool:
-    try:
-        process.send_signal(number)
-    except psutil.Error:
-        return False
-    return True
-
-
-def _ask_to_end(process: psutil.Process) -> bool:
-    if not _POSIX:
-        return _kill(process)
-    asked = _signal(process, signal.SIGTERM)
-    _signal(process, signal.SIGCONT)  # a stopped process would not hear it
-    return asked
-
-
-def _kill(process: psutil.Process) -> bool:
-    try:
-        process.kill()
-    except psutil.Error:
-        return False
-    return True

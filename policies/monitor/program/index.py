@@ -10,7 +10,7 @@ import msgspec
 from ...language.naming import CallNames
 from ...language.operands import OutputRef
 from ...language.selectors import Subject
-from ...rules.machine import Ahead, Finding, JudgeCall, JudgedCall, Machine, Spend
+from ...rules.machine import Ahead, Machine
 from ...stream.calls import Action
 
 MET_KEPT = 256
@@ -81,10 +81,6 @@ Remembers: TypeAlias = Sequence[tuple[OutputRef, Callable[[Any], list[Any]]]]
 """The references that a tool's outputs are remembered for, and how to read them."""
 
 
-AskedRule: TypeAlias = tuple[JudgeCall, Any, int, CompiledRule]
-"""What is asked about a call: a rule's judge, the rule's state, and the slots the call meets."""
-
-
 class Visits:
     """The rules that a call concerns, in the stack's order, and what each of them has to do.
 
@@ -149,45 +145,3 @@ class ToolPlan(msgspec.Struct, frozen=True, kw_only=True):
             rules = [(visit.rule, mask) for visit, mask in seen if mask or visit.rule.machine.every_call]
             visits = self.met[masks] = Visits(rules, self.remembers)
         return visits
-
-
-class Steps:
-    """What calls that concern the same rules do to one session: visits bound to the states of its rules.
-
-    A rule that is not among the session's rules any more is not told how a call ended. `new` until the session
-    has noted that the rules are exercised.
-    """
-
-    __slots__ = ("attempts", "new", "outcomes", "remembers", "rounds", "spends", "visits")
-
-    def __init__(
-        self, visits: Visits, states: Mapping[int, Any], rules: Mapping[int, CompiledRule], broken: Mapping[str, str]
-    ) -> None:
-        self.visits = visits
-        self.new = True
-        judges: list[AskedRule] = []
-        for rule, mask, judge in visits.judges:
-            if rule.id in broken:
-                judge = _refusing(broken[rule.id])
-            if judge is not None:
-                judges.append((judge, states[rule.number], mask, rule))
-        validators: list[AskedRule] = [
-            (validate, states[r.number], mask, r) for r, mask, validate in visits.validators if r.id not in broken
-        ]
-        self.rounds = (judges, validators) if validators else (judges,)
-        self.spends: list[tuple[Spend, Any, int, CompiledRule]] = [
-            (spend, states[rule.number], mask, rule) for rule, mask, spend in visits.spends if spend is not None
-        ]
-        self.attempts = [(states[rule.number], mask, rule) for rule, mask in visits.attempts]
-        self.outcomes = [(states[r.number], mask, r) for r, mask in visits.outcomes if r.number in rules]
-        self.remembers = visits.remembers
-
-
-def _refusing(why: str) -> JudgeCall:
-    def judge(state: Any, call: JudgedCall, mask: int, now: int) -> Finding | None:
-        raise RuntimeError(why)
-
-    return judge
-
-
-NO_STEPS = Steps(Visits(()), {}, {}, {})

@@ -216,7 +216,7 @@ async def test_a_client_without_an_input_to_close_has_no_such_rung() -> None:
 
 def test_the_platform_says_what_it_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without signals and sessions the evidence says so."""
-    monkeypatch.setattr(processes, "_POSIX", False)
+    monkeypatch.setattr(processes, "POSIX", False)
     monkeypatch.setattr(processes, "GUARDS", False)
 
     assert len(processes.platform_notes()) == 3

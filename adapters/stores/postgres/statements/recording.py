@@ -9,15 +9,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
-import msgspec
 import psycopg
 
-from proctor.policies.stream.events import TERMINAL, ApprovalEvent, Event, RecordPruned, SessionEvent, at_ms
+from proctor.policies.stream.events import TERMINAL, ApprovalEvent, Event
 from proctor.supervisor.errors import StoreError
-from proctor.supervisor.ports.facts import GOING_ON, RunInfo
+from proctor.supervisor.ports.facts import RunInfo
 from proctor.supervisor.store import chain, refusals
-from proctor.supervisor.store.codec import from_record, status_after
+from proctor.supervisor.store.codec import from_record
 
+from ... import known
+from ...known import KnownRun, KnownSession
 from ...sqlite.statements.rows import Batch
 from ..connection.line import Line
 from ..schema import TAKE_TURN
@@ -26,7 +27,6 @@ from .owners import find_owner
 from .rows import Rows, owner_columns, short_id
 
 Values: TypeAlias = Sequence[Any] | Mapping[str, Any]
-_encode = msgspec.json.Encoder().encode
 _MAKE_SESSIONS = """INSERT INTO sessions (session_id) SELECT id FROM unnest(%s::text[]) AS id
     WHERE NOT EXISTS (SELECT FROM sessions WHERE session_id = id) ORDER BY id COLLATE "C" ON CONFLICT DO NOTHING"""
 _LOCK_SESSIONS = "SELECT key FROM sessions WHERE session_id = ANY(%s) ORDER BY key FOR NO KEY UPDATE"
@@ -41,21 +41,6 @@ _COMMITTED = """INSERT INTO writers VALUES (%s, %s) ON CONFLICT (writer)
 _LAST_INSTRUCTION = "SELECT coalesce(max(number), 0) FROM instructions"
 
 
-class Session:
-    """What a transaction knows of a session."""
-
-    __slots__ = ("head", "key", "last_seq", "provider", "provider_session_id")
-
-    def __init__(
-        self, key: int, last_seq: int | None, head: bytes, provider: str, provider_session_id: str | None
-    ) -> None:
-        self.key = key
-        self.last_seq = last_seq or 0
-        self.head = head
-        self.provider = provider
-        self.provider_session_id = provider_session_id
-
-
 class Recorder:
     """Writes one transaction after another, each from `begin` to `commit`, or to `undo`."""
 
@@ -64,8 +49,8 @@ class Recorder:
         self.xid = 0
         self._number = 0
         self._changed = False
-        self._sessions: dict[str, Session] = {}
-        self._runs: dict[str, tuple[str, str, int]] = {}
+        self._sessions: dict[str, KnownSession] = {}
+        self._runs: dict[str, KnownRun] = {}
         self._rows = Rows()
         self._gathered: dict[tuple[str, str], Event] = {}
         self._before: list[tuple[str, Values]] = []
@@ -91,7 +76,7 @@ class Recorder:
         self.xid, self.last_instruction = xid.fetchone() or (0, 0)
         if sessions_found is not None:
             for session_id, key, seq, digest, *more in sessions_found:
-                self._sessions[session_id] = Session(key, seq, digest or chain.root(session_id), *more)
+                self._sessions[session_id] = KnownSession(key, seq, digest or chain.root(session_id), *more)
         if runs_found is not None:
             self._runs = {run_id: tuple(row) for run_id, *row in runs_found}
 
@@ -182,7 +167,7 @@ class Recorder:
         self._before = []
         self._after = []
 
-    def session(self, session_id: str) -> Session | None:
+    def session(self, session_id: str) -> KnownSession | None:
         """A session of those the transaction began with, None where it is not there."""
         return self._sessions.get(session_id)
 
@@ -204,45 +189,30 @@ class Recorder:
         return self._append(batch)
 
     def _append(self, batch: Batch) -> list[Event]:
-        next_seq = {session_id: self._next_seq(session_id, batch) for session_id in batch.first_seq}
+        next_seq = {id: self._sessions[id].next_seq(id, batch.events) for id in batch.first_seq}
         if next_seq != batch.first_seq:
             batch = Batch(batch.events, next_seq)
         for part in batch.parts:
             session = self._sessions[part.session_id]
             for event in part.news:
                 self._note(event, session)
-            digests = chain.links(session.head, part.records)
-            session.last_seq, session.head = part.seq + len(digests) - 1, digests[-1]
+            digests = session.link(part.seq, part.records)
             self._rows.add(session.key, part, digests)
         return batch.events
 
-    def _next_seq(self, session_id: str, batch: Batch) -> int:
-        session = self._sessions[session_id]
-        if not session.last_seq:
-            first = next(event for event in batch.events if event.session_id == session_id)
-            if isinstance(first, RecordPruned) and first.seq > 0:  # what is pruned elsewhere
-                session.head = chain.head_below(first, session.head)
-                return first.seq
-        return session.last_seq + 1
-
     def _append_what_is_new(self, events: Sequence[Event]) -> list[Event]:
         stored = self._stored([event for event in events if event.event_id])
-        fresh: list[Event] = []
-        place: list[int | Event] = []
-        numbers: dict[tuple[str, str], int] = {}
-        for event in events:
+
+        def stored_as(event: Event) -> Event | None:
             id = (event.session_id, event.event_id)
-            known = self._gathered.get(id) or stored.get(id) if event.event_id else None
-            if known is not None or (event.event_id and id in numbers):
-                place.append(known or numbers[id])
-                continue
-            if event.event_id:
-                numbers[id] = len(fresh)
-            place.append(len(fresh))
-            fresh.append(event)
-        new = self._append(Batch(fresh))
-        self._gathered.update({id: new[n] for id, n in numbers.items()})
-        return [new[item] if isinstance(item, int) else item for item in place]
+            return self._gathered.get(id) or stored.get(id)
+
+        def append(fresh: list[Event]) -> list[Event]:
+            new = self._append(Batch(fresh))
+            self._gathered.update({(event.session_id, event.event_id): event for event in new if event.event_id})
+            return new
+
+        return known.append_new(events, stored_as, append)
 
     def _stored(self, events: Sequence[Event]) -> dict[tuple[str, str], Event]:
         """Those of the events that are stored already, by session and id."""
@@ -260,12 +230,9 @@ class Recorder:
         )
         return {(id, event_id): from_record(data, session_id=id, seq=seq) for id, event_id, seq, data in rows}
 
-    def _note(self, event: Event, session: Session) -> None:
+    def _note(self, event: Event, session: KnownSession) -> None:
         """Let the lines of an event's session and run, and approvals, follow from it."""
-        found = event.provider_session_id if isinstance(event, SessionEvent) else None
-        if (event.provider and not session.provider) or (found and found != session.provider_session_id):
-            session.provider = session.provider or event.provider
-            session.provider_session_id = found or session.provider_session_id
+        if session.learn(event):
             self.write(
                 "UPDATE sessions SET provider = %s, provider_session_id = %s WHERE key = %s",
                 (session.provider, session.provider_session_id, session.key),
@@ -282,38 +249,27 @@ class Recorder:
     def _note_run(self, event: Event) -> None:
         run = self._runs.get(event.run_id)
         if run is None:
-            new = RunInfo(run_id=event.run_id, session_id=event.session_id, created_at=event.at)
+            new = known.run_of(event)
             self.insert_run(new)
             run = (new.status, new.provider, 0)
-        status, provider, epoch = run
-        if status not in GOING_ON:
-            return
-        status_now = status_after(event)
-        if status_now != status or (event.provider and not provider):
-            self._runs[event.run_id] = (status_now, provider or event.provider, epoch)
-            self.write(
-                "UPDATE runs SET status = %s, provider = %s WHERE run_id = %s",
-                (status_now, provider or event.provider, event.run_id),
-            )
+        after = known.run_after(run, event)
+        if after is not None:
+            self._runs[event.run_id] = after
+            self.write("UPDATE runs SET status = %s, provider = %s WHERE run_id = %s", (*after[:2], event.run_id))
 
     def check_new(self, run: RunInfo) -> None:
         """Raises StoreError for a run that has no ids, or whose id is taken."""
-        if not run.run_id or not run.session_id:
-            raise StoreError("a run needs a run_id and a session_id", kind="bad_record")
-        if run.run_id in self._runs:
-            raise StoreError(f"run `{run.run_id}` exists already; choose another id", kind="run_exists")
+        known.check_new(run, self._runs.__contains__)
 
     def insert_run(self, run: RunInfo, epoch: int = 0) -> None:
         """Have the row of a new run written, claimed by that epoch. Raises StoreError for what cannot be stored."""
         try:
-            spec = _encode(run.spec)
+            row = known.run_columns(run)
         except (TypeError, ValueError, OverflowError, RecursionError) as error:
-            raise StoreError(f"run `{run.run_id}` cannot be stored: {error}", kind="bad_record") from error
-        at, session = run.created_at, self._sessions[run.session_id]
-        row = (run.run_id, session.key, run.provider, run.status, at and at.isoformat(), at and at_ms(at), spec)
+            raise known.not_storable(run, error) from error
         self.write(
-            "INSERT INTO runs (run_id, session_key, provider, status, created_at, created_ms, spec, tenant, labels,"
-            " label_texts, epoch, after) VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)",
-            (*row, *owner_columns(run.spec), epoch, self.last_instruction),
+            f"INSERT INTO runs ({known.RUN_COLUMNS}, session_key, tenant, labels, label_texts, epoch, after)"
+            " VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)",
+            (*row, self._sessions[run.session_id].key, *owner_columns(run.spec), epoch, self.last_instruction),
         )
         self._runs[run.run_id] = (run.status, run.provider, epoch)

@@ -7,14 +7,13 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any, TypeVar
 
-import msgspec
-
-from proctor.policies.stream.events import TERMINAL, ApprovalEvent, Event, RecordPruned, SessionEvent, at_ms
-from proctor.supervisor.errors import StoreError
-from proctor.supervisor.ports.facts import GOING_ON, ApprovalAnswer, RunInfo, RunStatus, StoredApproval
+from proctor.policies.stream.events import TERMINAL, ApprovalEvent, Event, SessionEvent
+from proctor.supervisor.ports.facts import ApprovalAnswer, RunInfo, StoredApproval
 from proctor.supervisor.store import chain, refusals
 from proctor.supervisor.store.codec import from_record, status_after
 
+from ... import known
+from ...known import KnownRun, KnownSession
 from ..schema.tables import pragma
 from . import desk
 from .owners import find_owner
@@ -24,20 +23,6 @@ from .run_lines import owner_columns
 T = TypeVar("T")
 
 _MOST_REMEMBERED = 100_000
-_encode = msgspec.json.Encoder().encode
-
-
-class _Session:
-    __slots__ = ("head", "key", "last_seq", "provider", "provider_session_id")
-
-    def __init__(
-        self, key: int, last_seq: int, head: bytes, provider: str = "", provider_session_id: str | None = None
-    ) -> None:
-        self.key = key  # 0: not stored yet
-        self.last_seq = last_seq
-        self.head = head  # the digest of its latest record
-        self.provider = provider
-        self.provider_session_id = provider_session_id
 
 
 class StaleError(Exception):
@@ -54,8 +39,8 @@ class Recorder:
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
-        self._sessions: dict[str, _Session] = {}
-        self._runs: dict[str, tuple[str, str, int]] = {}
+        self._sessions: dict[str, KnownSession] = {}
+        self._runs: dict[str, KnownRun] = {}
         self._rows = Rows(connection)
         self._data_version = pragma(connection, "data_version")
 
@@ -127,47 +112,19 @@ class Recorder:
         return self._append(batch)
 
     def _append(self, batch: Batch) -> list[Event]:
-        next_seq = {session_id: self._next_seq(session_id, batch) for session_id in batch.first_seq}
+        next_seq = {id: self._session(id).next_seq(id, batch.events) for id in batch.first_seq}
         if next_seq != batch.first_seq:
             batch = Batch(batch.events, next_seq)
         self._gather(batch)
         return batch.events
 
-    def _next_seq(self, session_id: str, batch: Batch) -> int:
-        session = self._session(session_id)
-        if not session.last_seq:
-            first = next(event for event in batch.events if event.session_id == session_id)
-            if isinstance(first, RecordPruned) and first.seq > 0:  # what is pruned elsewhere
-                session.head = chain.head_below(first, session.head)
-                return first.seq
-        return session.last_seq + 1
-
     def _append_what_is_new(self, events: Sequence[Event]) -> list[Event]:
         self.write_out()
-        found: dict[tuple[str, str], Event] = {}
-        fresh: list[Event] = []
-        place: list[int | Event] = []
-        numbers: dict[tuple[str, str], int] = {}
-        for event in events:
-            id = (event.session_id, event.event_id)
-            if event.event_id and id not in numbers and id not in found and (stored := self._stored(event)):
-                found[id] = stored
-            if id in found or id in numbers:
-                place.append(found[id] if id in found else numbers[id])
-                continue
-            if event.event_id:
-                numbers[id] = len(fresh)
-            place.append(len(fresh))
-            fresh.append(event)
-        new = self._append(Batch(fresh))
-        return [new[item] if isinstance(item, int) else item for item in place]
+        return known.append_new(events, self._stored, lambda fresh: self._append(Batch(fresh)))
 
     def check_new(self, run: RunInfo) -> None:
         """Raises StoreError for a run that has no ids, or whose id is taken."""
-        if not run.run_id or not run.session_id:
-            raise StoreError("a run needs a run_id and a session_id", kind="bad_record")
-        if self._run(run.run_id) is not None:
-            raise StoreError(f"run `{run.run_id}` exists already; choose another id", kind="run_exists")
+        known.check_new(run, lambda run_id: self._run(run_id) is not None)
 
     def create_run(self, run: RunInfo) -> None:
         """Register a run; StoreError(kind="run_exists") when there is one of this id."""
@@ -175,7 +132,7 @@ class Recorder:
         try:
             self._insert_run(run)
         except (TypeError, ValueError, OverflowError, RecursionError) as error:
-            raise StoreError(f"run `{run.run_id}` cannot be stored: {error}", kind="bad_record") from error
+            raise known.not_storable(run, error) from error
 
     def answer(
         self, approval_id: str, given: ApprovalAnswer, at: datetime, batch: Batch | None = None
@@ -201,11 +158,10 @@ class Recorder:
         for part in batch.parts:
             for event in part.news:
                 session = self._noted(event)
-            digests = chain.links(session.head, part.records)
-            session.last_seq, session.head = part.seq + len(digests) - 1, digests[-1]
+            digests = session.link(part.seq, part.records)
             self._rows.add(session.key, part, digests)
 
-    def _noted(self, event: Event) -> _Session:
+    def _noted(self, event: Event) -> KnownSession:
         """The session of an event, after its line and that of its run have followed from it."""
         session = self._session(event.session_id)
         if not session.key or not session.provider or isinstance(event, SessionEvent):
@@ -227,7 +183,7 @@ class Recorder:
         ).fetchone()
         return row and from_record(row[1], session_id=event.session_id, seq=row[0])
 
-    def _session(self, session_id: str) -> _Session:
+    def _session(self, session_id: str) -> KnownSession:
         session = self._sessions.get(session_id)
         if session is None:
             row = self.execute(
@@ -236,23 +192,20 @@ class Recorder:
                 (session_id,),
             ).fetchone()
             key, last_seq, head, *more = row or (0, None, None)
-            session = _Session(key, last_seq or 0, head or chain.root(session_id), *more)
+            session = KnownSession(key, last_seq, head or chain.root(session_id), *more)
             self._sessions[session_id] = session
         return session
 
-    def _note_session(self, event: Event, session: _Session) -> None:
+    def _note_session(self, event: Event, session: KnownSession) -> None:
         if not session.key:
             self._insert_session(event.session_id, session)
-        found = event.provider_session_id if isinstance(event, SessionEvent) else None
-        if (event.provider and not session.provider) or (found and found != session.provider_session_id):
-            session.provider = session.provider or event.provider
-            session.provider_session_id = found or session.provider_session_id
+        if session.learn(event):
             self.execute(
                 "UPDATE sessions SET provider = ?, provider_session_id = ? WHERE key = ?",
                 (session.provider, session.provider_session_id, session.key),
             )
 
-    def _insert_session(self, session_id: str, session: _Session) -> None:
+    def _insert_session(self, session_id: str, session: KnownSession) -> None:
         cursor = self.execute("INSERT INTO sessions (session_id) VALUES (?)", (session_id,))
         session.key = int(cursor.lastrowid or 0)
 
@@ -260,7 +213,7 @@ class Recorder:
         run = self._run(run_id)
         return 0 if run is None else run[2]
 
-    def _run(self, run_id: str) -> tuple[str, str, int] | None:
+    def _run(self, run_id: str) -> KnownRun | None:
         run = self._runs.get(run_id)
         if run is None:
             sql = "SELECT status, provider, epoch FROM runs WHERE run_id = ?"
@@ -272,32 +225,24 @@ class Recorder:
     def _note_run(self, event: Event) -> None:
         run = self._run(event.run_id)
         if run is None:
-            new = RunInfo(run_id=event.run_id, session_id=event.session_id, created_at=event.at)
+            new = known.run_of(event)
             self._insert_run(new)
             run = (new.status, new.provider, 0)
-        status, provider, epoch = run
-        if status not in GOING_ON:
-            return
-        status_now: RunStatus = status_after(event)
-        if status_now != status or (event.provider and not provider):
-            self._runs[event.run_id] = (status_now, provider or event.provider, epoch)
-            self.execute(
-                "UPDATE runs SET status = ?, provider = ? WHERE run_id = ?",
-                (status_now, provider or event.provider, event.run_id),
-            )
+        after = known.run_after(run, event)
+        if after is not None:
+            self._runs[event.run_id] = after
+            self.execute("UPDATE runs SET status = ?, provider = ? WHERE run_id = ?", (*after[:2], event.run_id))
 
     def _insert_run(self, run: RunInfo) -> None:
-        spec = _encode(run.spec)
+        row = known.run_columns(run)
         session = self._session(run.session_id)
         if not session.key:
             self._insert_session(run.session_id, session)
         tenant, labels = owner_columns(run.spec)
-        at = run.created_at
-        row = (run.run_id, session.key, run.provider, run.status, at and at.isoformat(), at and at_ms(at), spec)
         self.execute(
-            "INSERT INTO runs (run_id, session_key, provider, status, created_at, created_ms, spec, tenant, labels,"
-            " after) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?,"
+            f"INSERT INTO runs ({known.RUN_COLUMNS}, session_key, tenant, labels, after)"
+            " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?,"
             " coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'instructions'), 0))",
-            (*row, tenant, labels),
+            (*row, session.key, tenant, labels),
         )
         self._runs[run.run_id] = (run.status, run.provider, 0)
