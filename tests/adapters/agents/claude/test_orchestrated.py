@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from claude_house import House
+from stopping import stop_between_writes
 
 from proctor.policies.stream.calls import input_digest
 
@@ -100,7 +101,7 @@ def test_an_orchestrator_killed_while_answering_loses_no_question_and_no_answer(
 
     answering = house.orchestrator()
     assert answering.said() == shown
-    run.process.send_signal(signal.SIGSTOP)
+    stop_between_writes(run.process, house.path)
     answering.tell(True, input_digest=shown["digest"])
     house.until(shown["id"], lambda approval: approval.answer is not None)
     answering.kill()

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import signal
-
 import pytest
 from claude_house import House
+from stopping import stop_between_writes
 
 from proctor.policies.stream.events import RunFailed
 
@@ -25,7 +24,7 @@ def test_a_question_of_a_killed_supervisor_is_asked_again_elsewhere(
     run, person = house.supervisor(), house.orchestrator()
     first = person.said()
     if answered == "before":
-        run.process.send_signal(signal.SIGSTOP)
+        stop_between_writes(run.process, house.path)
         person.tell(True, input_digest=first["digest"])
         house.until(first["id"], lambda approval: approval.answer is not None)
     run.kill_before_its_clients()
