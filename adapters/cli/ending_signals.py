@@ -24,7 +24,7 @@ async def ended_by_signals(end: Callable[[], Awaitable[None]]) -> AsyncIterator[
 
     The handlers are Python's own: those of an event loop wait for the loop, which an agent may hold up.
     """
-    from ..stores.sqlite.file.wakeups import current_hop
+    from ..stores.wakeups import current_hop
 
     hop, told = current_hop(), anyio.Event()
     came: dict[int, int] = {}

@@ -50,5 +50,6 @@ ROOMS = (
     "postgres",  # a PostgreSQL database, any number of machines
     "sqlite",  # one file, any number of processes on one machine
     "known",  # what a transaction knows of its sessions and runs, in either database
+    "wakeups",  # from a writer's thread back to the tasks that wait
 )
 """Top first: each imports only those below it."""

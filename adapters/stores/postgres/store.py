@@ -29,8 +29,8 @@ from proctor.supervisor.ports.facts import (
 from proctor.supervisor.ports.ledger import BudgetInfo, Draw, Drawn
 from proctor.supervisor.ports.orders import Block, Cancel, Instruction, Lift
 
-from ..sqlite.file.wakeups import Bell
 from ..sqlite.statements.rows import Batch
+from ..wakeups import Bell
 from .connection.connecting import Address, Connection
 from .connection.failures import store_error
 from .connection.line import Line

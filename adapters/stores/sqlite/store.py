@@ -30,9 +30,9 @@ from proctor.supervisor.ports.facts import (
 from proctor.supervisor.ports.ledger import BudgetInfo, Draw, Drawn
 from proctor.supervisor.ports.orders import Block, Cancel, Instruction, Lift
 
+from ..wakeups import Bell
 from .file.opening import open_for_writing
 from .file.reading import Readers
-from .file.wakeups import Bell
 from .file.writing import SQLiteWriter
 from .statements import budgets as shared
 from .statements import claiming, desk, pruning, queries

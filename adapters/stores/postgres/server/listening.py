@@ -10,7 +10,7 @@ from psycopg import sql
 
 from proctor.supervisor.errors import StoreError
 
-from ...sqlite.file.wakeups import Bell
+from ...wakeups import Bell
 from ..connection.connecting import Address, Connection
 from ..connection.line import Line
 

@@ -15,8 +15,8 @@ import psycopg
 
 from proctor.supervisor.errors import StoreError
 
-from ...sqlite.file.wakeups import Bell, Hop, current_hop, set_all
 from ...sqlite.statements.rows import Batch
+from ...wakeups import Bell, Hop, current_hop, set_all
 from ..connection.failures import passes, store_error
 from ..connection.line import Line, tries
 from ..statements.recording import Recorder

@@ -7,6 +7,5 @@ ROOMS = (
     "presence",  # whether what was written is still in the file of that name
     "header",  # what the first bytes of a file say of it
     "failures",  # an error of SQLite as one of ours
-    "wakeups",  # from the writer's thread back to the tasks that wait
 )
 """Top first: each imports only those below it."""

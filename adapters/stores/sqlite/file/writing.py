@@ -15,10 +15,10 @@ import anyio
 
 from proctor.supervisor.errors import StoreError
 
+from ...wakeups import Bell, Hop, current_hop, set_all
 from ..statements.recording import Recorder, StaleError
 from .failures import WHOLE_FILE, primary_code, store_error
 from .presence import Presence
-from .wakeups import Bell, Hop, current_hop, set_all
 
 T = TypeVar("T")
 

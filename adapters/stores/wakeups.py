@@ -1,4 +1,4 @@
-"""From the writer's thread back to the tasks that wait."""
+"""From a writer's thread back to the tasks that wait."""
 
 from __future__ import annotations
 
