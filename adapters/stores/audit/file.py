@@ -11,8 +11,8 @@ from typing import Any
 
 from proctor.supervisor.errors import StoreError, UsageError
 
+from ..sqlite.file.descriptors import connect
 from ..sqlite.file.failures import store_error
-from ..sqlite.file.opening import connect
 from ..sqlite.schema.tables import SCHEMA_VERSION, check_version
 from ..sqlite.statements.queries import EVERY_RUN, to_run
 from .sources import APPROVALS, RECORDS, Source, approvals_of, runs_of

@@ -171,6 +171,7 @@ def bring_up_to_date(connection: Connection[Any], name: str, schema: str) -> str
     store_id, version = version_of(connection, name)
     if version == SCHEMA_VERSION:
         return store_id
+    connection.execute("SET lock_timeout = 0")  # a migration of much takes its time
     connection.execute("SELECT pg_advisory_lock(%s)", (_MAKING,))  # a transaction begun before sees no new schema
     try:
         with connection.transaction():

@@ -31,6 +31,7 @@ _SETTINGS = (
     "SET TimeZone = 'UTC'",
     "SET jit = off",
     "SET idle_in_transaction_session_timeout = '5s'",  # whoever is stopped in mid-transaction lets go of its locks
+    "SET lock_timeout = '5s'",  # and whoever waits for one stopped in mid-message, which no time-out sees, ends it
     "SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'",
 )
 _LONGEST_NAME = 63

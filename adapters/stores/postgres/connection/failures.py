@@ -32,6 +32,7 @@ _PASSING: tuple[type[Error], ...] = (
     errors.SerializationFailure,
     errors.TooManyConnections,
     errors.IdleInTransactionSessionTimeout,
+    errors.LockNotAvailable,
 )
 
 

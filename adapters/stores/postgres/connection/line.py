@@ -11,6 +11,7 @@ from contextlib import suppress
 from typing import TypeVar
 
 import psycopg
+from psycopg import errors
 
 from proctor.supervisor.errors import StoreError
 
@@ -21,6 +22,12 @@ T = TypeVar("T")
 
 _FIRST_PAUSE_S = 0.02
 _LONGEST_PAUSE_S = 1.0
+# One that stands still between two statements of one message is `active` to the server, which waits for it for ever.
+# Only those that this role may end: of its own, or of any with `pg_signal_backend`.
+_END_STALLED = """SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity
+    WHERE datname = current_database() AND application_name LIKE 'proctor %' AND pid <> pg_backend_pid()
+    AND state = 'active' AND wait_event = 'ClientRead' AND state_change < clock_timestamp() - interval '5 seconds'
+    AND (pg_has_role(usesysid, 'MEMBER') OR pg_has_role('pg_signal_backend', 'MEMBER'))"""
 
 
 def tries(patience_s: float) -> Iterator[int]:
@@ -82,9 +89,16 @@ class Line:
                 if not passes(error):
                     raise
                 lost = error
+                self.make_way(error)
                 self.drop()
         assert lost is not None
         raise lost
+
+    def make_way(self, error: BaseException) -> None:
+        """After a lock was waited for in vain: end the writers that keep theirs because their process is stopped."""
+        if isinstance(error, errors.LockNotAvailable):
+            with suppress(psycopg.Error, StoreError):
+                self.connection.execute(_END_STALLED)
 
     def drop(self) -> None:
         """Let the connection go."""

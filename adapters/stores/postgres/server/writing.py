@@ -158,6 +158,7 @@ class PostgresWriter:
                 self._recorder.undo()
                 if not passes(raised):
                     return raised
+                self._line.make_way(raised)
             else:
                 return None
         return error

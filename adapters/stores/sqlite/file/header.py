@@ -4,16 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from .descriptors import HEADER_SIZE, read_header
+
 MAGIC = b"SQLite format 3\x00"
-HEADER_SIZE = 100
-
-
-def read_header(path: Path) -> bytes:
-    """The first bytes, fewer where there are fewer, none where there is no file."""
-    if not path.exists():
-        return b""
-    with path.open("rb") as file:
-        return file.read(HEADER_SIZE)
 
 
 def is_cut_short(path: Path) -> bool:

@@ -1,4 +1,4 @@
-"""Look at a file before it is touched; connect.
+"""Look at a file before it is touched; open it for writing.
 
 INVARIANT: a file that is refused is left as it was. So the first look is at its bytes, the second through
 a connection that cannot write.
@@ -11,24 +11,18 @@ import os
 import sqlite3
 import time
 from pathlib import Path
-from urllib.parse import quote
 
 from proctor.supervisor.errors import StoreError
 
 from ..schema.tables import APPLICATION_ID, bring_up_to_date, check_version
+from .descriptors import HEADER_SIZE, connect, read_header
 from .failures import primary_code, store_error
-from .header import HEADER_SIZE, MAGIC, is_cut_short, read_header
+from .header import MAGIC, is_cut_short
 
 _CHECKED_WHOLE = 16 * 1024 * 1024
 """A file up to this size is checked page by page when it is opened, a larger one as it is read."""
 _WAL_PAGES_BEFORE_CHECKPOINT = 2000
 _WRITER_CACHE_KIB = 16 * 1024
-
-
-def connect(path: Path, mode: str, *, busy_timeout_s: float) -> sqlite3.Connection:
-    """A connection in autocommit that any thread may use, one at a time; `mode` is ro, rw or rwc."""
-    uri = f"file:{quote(os.fspath(path.absolute()))}?mode={mode}"
-    return sqlite3.connect(uri, uri=True, timeout=busy_timeout_s, isolation_level=None, check_same_thread=False)
 
 
 def open_for_writing(

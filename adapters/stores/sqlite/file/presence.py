@@ -7,7 +7,8 @@ from pathlib import Path
 
 from proctor.supervisor.errors import StoreError
 
-from .header import HEADER_SIZE, is_cut_short, read_header
+from .descriptors import HEADER_SIZE, read_header
+from .header import is_cut_short
 
 
 class Presence:

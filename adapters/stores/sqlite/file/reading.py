@@ -13,8 +13,8 @@ import anyio.to_thread
 
 from proctor.supervisor.errors import StoreError
 
+from .descriptors import connect
 from .failures import store_error
-from .opening import connect
 
 T = TypeVar("T")
 

@@ -1,0 +1,98 @@
+"""The first bytes of a file that SQLite may have open, read without taking its locks from it.
+
+A process loses its POSIX locks on a file when it closes any descriptor of that file
+(https://sqlite.org/howtocorrupt.html, 2.2). Others then take the file for one that nobody uses, and remove the log
+with what was committed to it. So as long as this process has a connection to a file, it keeps one descriptor of
+it, and reads through that.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import threading
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, TypeAlias
+from urllib.parse import quote
+
+HEADER_SIZE = 100
+
+_File: TypeAlias = tuple[int, int]
+
+
+class Connection(sqlite3.Connection):
+    """A connection that is counted as long as it is open."""
+
+    file: _File | None = None
+
+    def close(self) -> None:
+        """Close it; the descriptor of its file goes with the last one."""
+        with _lock:
+            super().close()
+            file, self.file = self.file, None
+            if file is not None:
+                _kept[file].leave()
+
+
+class _Kept:
+    """The descriptor of one file, and the number of its connections."""
+
+    def __init__(self, file: _File, descriptor: int) -> None:
+        self.file = file
+        self.descriptor = descriptor
+        self.connections = 0
+
+    def leave(self) -> None:
+        self.connections -= 1
+        if not self.connections:
+            del _kept[self.file]
+            os.close(self.descriptor)
+
+
+_kept: dict[_File, _Kept] = {}
+_lock = threading.Lock()
+
+
+def connect(path: Path, mode: str, *, busy_timeout_s: float) -> Connection:
+    """A connection in autocommit that any thread may use, one at a time; `mode` is ro, rw or rwc."""
+    uri = f"file:{quote(os.fspath(path.absolute()))}?mode={mode}"
+    settings: dict[str, Any] = {"timeout": busy_timeout_s, "isolation_level": None, "check_same_thread": False}
+    with _lock:
+        kept = _keep(path)
+        try:
+            connection = sqlite3.connect(uri, uri=True, factory=Connection, **settings)
+        except BaseException:
+            if kept is not None:
+                kept.leave()
+            raise
+        connection.file = None if kept is None else kept.file
+    return connection
+
+
+def read_header(path: Path) -> bytes:
+    """The first bytes, fewer where there are fewer, none where there is no file. Raises OSError."""
+    with _lock:
+        try:
+            kept = _kept.get(_id(os.stat(path)))
+        except FileNotFoundError:
+            return b""
+        if kept is not None:
+            return os.pread(kept.descriptor, HEADER_SIZE, 0)
+        with path.open("rb") as file:
+            return file.read(HEADER_SIZE)
+
+
+def _keep(path: Path) -> _Kept | None:
+    """Count one more connection to a file, if it is there."""
+    with suppress(OSError):  # SQLite will say what is wrong
+        file = _id(os.stat(path))
+        if file not in _kept:
+            _kept[file] = _Kept(file, os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+        _kept[file].connections += 1
+        return _kept[file]
+    return None
+
+
+def _id(found: os.stat_result) -> _File:
+    return found.st_dev, found.st_ino
