@@ -40,7 +40,7 @@ Told: TypeAlias = tuple[list[Event], list[commands.Command]]
 PROVIDER = "claude"
 ASKS = "claude"
 """In a run's spec: who asks its person, so that nobody else's answer counts."""
-_NEVER = Approval(timeout_s=10.0 * 365 * 24 * 3600)
+_NEVER_S = 10.0 * 365 * 24 * 3600
 """The client's question to its person does not expire."""
 
 
@@ -69,9 +69,7 @@ class HookedSession:
         self._stored = 0
         self._learn(past)
         self._redactor = Redactor()
-        self.machine = RunMachine.resume(
-            self._identity(), self._judge, past, approval=_NEVER, budgets=self._judge.budgets, redactor=self._redactor
-        )
+        self.machine = RunMachine.resume(self._identity(), self._judge, past, **self._settings())
 
     @property
     def goes_on(self) -> bool:
@@ -112,11 +110,10 @@ class HookedSession:
         spec = {"asks": ASKS, **({"prompt": prompt} if prompt else {})}
         record.begin_run(identity.run_id, PROVIDER, at, self._redactor.redact(spec, self.session_id))
         told = {**metadata, **self.rules.told, "context": msgspec.to_builtins(self.context)}
-        budgets = self._judge.budgets
-        self.machine = RunMachine(identity, self._judge, approval=_NEVER, budgets=budgets, redactor=self._redactor)
+        self.machine = RunMachine(identity, self._judge, standing=self._past.grants, **self._settings())
         self._stored = 0
         now = round(at.timestamp() * 1000)
-        begin = inputs.Begin(now_ms=now, prompt=prompt, first=self.runs == 1, metadata=told)
+        begin = inputs.Begin(now_ms=now, prompt=prompt, first=identity.events_before == 0, metadata=told)
         named = inputs.Reported(now_ms=now, event=SessionStarted(provider_session_id=self.client_id))
         recorded, wanted = self.tell(begin, record)
         if not self.machine.cancelling:
@@ -163,6 +160,18 @@ class HookedSession:
                     wanted.append(command)
         return wanted
 
+    def _settings(self) -> dict[str, Any]:
+        """Those of each run's machine. The client does not say who answers it: where the policy names people, none of
+        its answers would count.
+        """
+        approval = self.rules.compiled.approval
+        return {
+            "approval": Approval(timeout_s=_NEVER_S, scope=approval.scope),
+            "answerable": approval.approvers is None and not approval.four_eyes,
+            "budgets": self._judge.budgets,
+            "redactor": self._redactor,
+        }
+
     @property
     def _judge(self) -> Judge:
         return cast(Judge, self.judge)
@@ -177,12 +186,17 @@ class HookedSession:
             events_before=events_before,
         )
 
+    def _number(self, run_id: str) -> int:
+        """Which of the client's runs this is; 0 for one of somebody else in the same session."""
+        of, _, number = run_id.rpartition("-")
+        return int(number) if of == self.session_id and number.isdecimal() else 0
+
     def _learn(self, events: Iterable[Event]) -> None:
         for event in events:
             self._past.take(event)
             self.called = self.called or isinstance(event, ToolEvent)
-            if isinstance(event, RunStarted):
-                self.runs = max(self.runs, int(event.run_id.rpartition("-")[2]))
+            if isinstance(event, RunStarted) and (number := self._number(event.run_id)):
+                self.runs = max(self.runs, number)
                 self._prompt_id, self.run_at = str(event.metadata.get("prompt_id", "")), event.at
                 self._cancelled.discard("")
             elif isinstance(event, RunCancelled):
