@@ -96,8 +96,8 @@ class Budget(Record, frozen=True):
         given = [name for name in COUNTED if getattr(self, name) is not None]
         if len(given) != 1:
             names = ", ".join(f"`{name}`" for name in COUNTED)
-            said = "gives none" if not given else f"gives {' and '.join(f'`{name}`' for name in given)}"
-            yield tuple(given[1:2]), f"a budget counts one thing, this one {said}; say one of {names}"
+            given_names = "gives none" if not given else f"gives {' and '.join(f'`{name}`' for name in given)}"
+            yield tuple(given[1:2]), f"a budget counts one thing, this one {given_names}; say one of {names}"
         for n, path in enumerate(self.paths):
             where = ("per",) if isinstance(self.per, str) else ("per", n)
             yield from paths.problems(path, where)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 
 from .scanner import Scanner
-from .words import Word, known
+from .words import Word, literal
 
 _UNARY = re.compile(r"-[a-hknoprstuwxzGLNOS]")
 _BINARY = ("=", "==", "!=", "=~", "-nt", "-ot", "-ef", "<", ">")
@@ -23,7 +23,7 @@ class _Conditional:
     def __init__(self, scan: Scanner, dynamic: Callable[[str, str], None]) -> None:
         self._scan = scan
         self._dynamic = dynamic
-        self._words = [known("[[")]
+        self._words = [literal("[[")]
 
     def read(self) -> list[Word]:
         self._scan.take("[[")
@@ -85,7 +85,7 @@ class _Conditional:
         self._blanks()
         if not self._scan.take(operator):
             return False
-        self._words.append(known(operator))
+        self._words.append(literal(operator))
         return True
 
     def _word(self) -> Word:

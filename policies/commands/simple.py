@@ -8,7 +8,7 @@ from .redirections import Redirections
 from .scanner import Scanner
 from .sink import Sink
 from .variables import steers
-from .words import Word, known, split
+from .words import Word, literal, split
 
 RESERVED = split("if then else elif fi case in esac for select while until do done function { } [[ ]] ! time coproc")
 _RESERVED_WORD = re.compile(r"(?:[a-z]+|!|\{|\}|\[\[|\]\])(?=[ \t\n;&|()<>]|\Z)")
@@ -46,7 +46,7 @@ class SimpleCommands:
         if prefix is not None:
             self._scan.take(prefix)
             self._scan.skip_blanks()
-            words.append(known(prefix))
+            words.append(literal(prefix))
         began = False
         while self._scan.peek() not in ("", "\n", ";", "&", "|", ")") or self._scan.peek(2) == "&>":
             began = True

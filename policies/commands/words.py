@@ -49,7 +49,7 @@ UNSEEN = Word("...", None, single=False)
 """The words that a program adds to a command by itself."""
 
 
-def known(text: str) -> Word:
+def literal(text: str) -> Word:
     """A word whose text is known."""
     return Word(text, text, re.escape(text), text)
 

@@ -61,12 +61,12 @@ class ToolTable:
         own, *acts = (kind,) if isinstance(kind, str) else kind
         if not self.tools:
             return CallNames((own,))
-        known = self.tools.get(self._fold(own))
-        if known is None:
+        tool = self.tools.get(self._fold(own))
+        if tool is None:
             return CallNames((own,), tuple(acts))
-        owns = (own, *known.synonyms)
+        owns = (own, *tool.synonyms)
         folded = {self._fold(name) for name in owns}
-        return CallNames(owns, tuple(act for act in dict.fromkeys((*known.acts, *acts)) if act not in folded))
+        return CallNames(owns, tuple(act for act in dict.fromkeys((*tool.acts, *acts)) if act not in folded))
 
     def input(self, name: str, input: Any) -> Any:
         """A call's input, its portable inputs found by their names too."""

@@ -9,27 +9,27 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
-from ..values.equality import as_asked, is_number, number_of, order, same, texts_in
+from ..values.equality import as_compared, is_number, number_of, order, same, texts_in
 
 
 class Reading(NamedTuple):
     """How a condition is read: does it permit something, and is its document a call's (loose) input.
 
-    `asked`: the document is what a tool returned and the operands are of a call's input.
+    `output`: the document is what a tool returned and the operands are of a call's input.
     `ahead`: the judged call is yet to come, so its arguments are whatever would do.
     `context`: the document is a run's context, where None says that there is none.
     """
 
     permits: bool
     loose: bool
-    asked: bool = False
+    output: bool = False
     ahead: bool = False
     context: bool = False
 
     def same(self, value: Any, operand: Any) -> bool:
         """Whether a value of the document equals an operand."""
-        if self.asked:
-            operand = as_asked(value, operand)
+        if self.output:
+            operand = as_compared(value, operand)
         return same(value, operand, self.loose)
 
     def order(self, value: Any, operand: Any) -> int | None:
@@ -42,7 +42,7 @@ class Reading(NamedTuple):
         return operand if is_number(operand) else _length(operand)
 
     def _figure(self, operand: Any) -> Any:
-        number = number_of(operand, loose=True) if self.asked or self.loose else None
+        number = number_of(operand, loose=True) if self.output or self.loose else None
         return operand if number is None else number
 
 

@@ -205,7 +205,7 @@ def _with_any_argument(name: str, reading: Reading) -> Predicate:
 def _with_argument(name: str, path: str, reading: Reading) -> Predicate:
     operator = OPERATORS[name]
     values_at = paths.compile_path(path, loose=True)
-    reading = reading._replace(asked=not reading.loose)
+    reading = reading._replace(output=not reading.loose)
 
     def holds(value: Any, facts: Facts) -> bool:
         operands = values_at(facts.input)

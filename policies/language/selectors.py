@@ -183,11 +183,11 @@ class Slot:
     def met_by(self, names: CallNames, call: Subject) -> str:
         """How a call that meets the slot meets the first item, as a sentence goes on; "" if by its name."""
         named = [(part, self._bound(part, names, names)) for part in self._parts]
-        asked = [(part, bound) for part, bound in named if bound is not False]
-        for part, bound in asked:
+        possible = [(part, bound) for part, bound in named if bound is not False]
+        for part, bound in possible:
             if bound is True:
                 return ""
-            if len(asked) == 1 or bound(call):
+            if len(possible) == 1 or bound(call):
                 alias = "" if names.any(part.matches) else f" as {' or '.join(f'`{name}`' for name in part.names)}"
                 return f"{alias}, and {part.words}" if part.words else alias
         return ""

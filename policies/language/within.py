@@ -14,7 +14,7 @@ from .operators import Reading
 def is_within(directory: str, reading: Reading) -> Callable[[Any, Facts], bool]:
     """The test of one value: of a list or object in a call's input, each text in it is a path."""
 
-    def told(value: Any, facts: Facts) -> bool | None:
+    def is_inside(value: Any, facts: Facts) -> bool | None:
         if reading.loose and is_number(value):
             value = text_of(value)
         if type(value) is not str:
@@ -23,7 +23,7 @@ def is_within(directory: str, reading: Reading) -> Callable[[Any, Facts], bool]:
         return inside(place_of(value, *around), place_of(directory, *around))
 
     def holds(value: Any, facts: Facts) -> bool:
-        found = [told(each, facts) for each in (scalars_in(value) if reading.loose else (value,))]
+        found = [is_inside(each, facts) for each in (scalars_in(value) if reading.loose else (value,))]
         if reading.permits:
             return bool(found) and all(found)
         return any(each is not False for each in found)

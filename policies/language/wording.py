@@ -35,17 +35,17 @@ _SAYS = {
 
 def condition_words(conditions: Sequence[Condition]) -> str:
     """Conditions that must all hold, as one phrase."""
-    return " and ".join(_said(condition) for condition in conditions)
+    return " and ".join(_condition(condition) for condition in conditions)
 
 
-def _said(condition: Condition) -> str:
+def _condition(condition: Condition) -> str:
     if condition.any_of is not UNSET:
-        return f"({' or '.join(_said(inner) for inner in condition.any_of)})"
+        return f"({' or '.join(_condition(inner) for inner in condition.any_of)})"
     if condition.not_ is not UNSET:
         return f"not ({condition_words(condition.not_)})"
-    said = " and ".join(_operator(name, operand) for name, operand in condition.operators())
+    operators = " and ".join(_operator(name, operand) for name, operand in condition.operators())
     often = "" if condition.at_least in (UNSET, 1) else f" {condition.at_least} times"
-    return f"`{condition.path}` {said}{often}"
+    return f"`{condition.path}` {operators}{often}"
 
 
 def _operator(name: str, operand: Any) -> str:

@@ -54,13 +54,13 @@ class CompiledPolicy:
 
     def for_tools(self, tools: tuple[Tool, ...]) -> CompiledPolicy:
         """This policy for a client with these tools; the same object for the same tools."""
-        known = self._for_tools.get(id(tools))
-        if known is None:
+        cached = self._for_tools.get(id(tools))
+        if cached is None:
             if len(self._for_tools) >= CLIENTS_REMEMBERED:
                 self._for_tools.clear()
             made = CompiledPolicy(self.program.for_tools(tools)) if tools else self
-            known = self._for_tools[id(tools)] = (tools, made)
-        return known[1]
+            cached = self._for_tools[id(tools)] = (tools, made)
+        return cached[1]
 
     def monitor(self, context: RunContext | None = None, *, explain: bool = False) -> Monitor:
         """The state of one new session; `explain` makes every decision carry its steps.

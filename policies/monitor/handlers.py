@@ -62,17 +62,17 @@ def usage(on: SessionState, event: ev.TokenUsageUpdated) -> list[Violation]:
 def requested(on: SessionState, event: ev.ToolCallRequested) -> list[Violation]:
     """A call was requested; judging it is `propose`'s."""
     id, name, input = event.tool_call_id, event.tool_name, event.tool_input
-    known = on.calls.get(id)
-    standing = on.identify(id, name, input, event.turn, asked=True)
-    if standing in ("clash", "running"):
+    open_call = on.calls.get(id)
+    identity = on.identify(id, name, input, event.turn, proposed=True)
+    if identity in ("clash", "running"):
         on.come_to(event.turn)
-    if known is not None and known.status != REQUESTED and standing != "changed":
-        if standing == "clash" or known.status == STARTED:
+    if open_call is not None and open_call.status != REQUESTED and identity != "changed":
+        if identity == "clash" or open_call.status == STARTED:
             on.session.clashing |= {id}  # it will be refused, for having the id of a call that is not over
-    elif known is not None and standing == "clash":
+    elif open_call is not None and identity == "clash":
         on.session.clashing |= {id}
-    elif standing != "clash":
-        on.request(id, name, input, event.turn, REQUESTED, standing != "asked")
+    elif identity != "clash":
+        on.request(id, name, input, event.turn, REQUESTED, identity != "asked")
     return []
 
 
@@ -81,13 +81,13 @@ def started(on: SessionState, event: ev.ToolCallStarted) -> list[Violation]:
     id, name, input = event.tool_call_id, event.tool_name, event.tool_input
     session, first = on.session, True
     if id in on.calls or id in session.finished or id in session.earlier:
-        standing = on.identify(id, name, input, event.turn, asked=False)
-        if standing == "running":
+        identity = on.identify(id, name, input, event.turn, proposed=False)
+        if identity == "running":
             on.calls[id].status = STARTED
             return []
-        if standing == "over":
+        if identity == "over":
             return []
-        first = standing not in ("asked", "denied")
+        first = identity not in ("asked", "denied")
     call = on.request(id, name, input, event.turn, STARTED, first)
     violations = on.judged(call, [], repeat=False)
     on.start(call)

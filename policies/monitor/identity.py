@@ -36,11 +36,11 @@ def identify(
         if call.name != name:
             return "clash"
         return "asked" if same else "changed"
-    known = session.finished.get(id)
-    if known is None:
-        known = session.earlier.get(id)
-        if known is None or turn >= session.begun:
+    mark = session.finished.get(id)
+    if mark is None:
+        mark = session.earlier.get(id)
+        if mark is None or turn >= session.begun:
             return "new"
-    if not is_mark_of(known.removeprefix(DENIED), name, input):
+    if not is_mark_of(mark.removeprefix(DENIED), name, input):
         return "clash"
-    return "denied" if known.startswith(DENIED) else "over"
+    return "denied" if mark.startswith(DENIED) else "over"

@@ -60,8 +60,8 @@ class Monitor:
                 found["skipped_budgets"] = money
         if meter.priced_by:
             found["prices"] = list(meter.priced_by)
-        known = on.session.budgets
-        if unseen := [c.budget for c in self.budgets if c.budget not in (*known.open, *known.shut)]:
+        budgets = on.session.budgets
+        if unseen := [c.budget for c in self.budgets if c.budget not in (*budgets.open, *budgets.shut)]:
             found["uncounted_budgets"] = unseen
         nets = ((rule, rule.machine) for rule in on.rules.values())
         ended = [r.id for r, net in nets if isinstance(net, NetMachine) and net.ended(on.states[r.number])]
@@ -91,7 +91,7 @@ class Monitor:
             return []  # `propose` refuses it
         machines = [(rule, rule.machine) for rule, mask in steps.visits.rules if mask & TOOL]
         checks = [(rule, machine) for rule, machine in machines if isinstance(machine, CheckMachine)]
-        return [(r.id, m.asking(on.states[r.number], seen)) for r, m in checks if m.is_async]
+        return [(r.id, m.bound_check(on.states[r.number], seen)) for r, m in checks if m.is_async]
 
     def propose(self, call: ToolCall, checks: Mapping[str, Any] = NO_ANSWERS) -> Decision:
         """Judge a call at the gate on every rule and, if it may run, spend what it spends.
@@ -104,10 +104,10 @@ class Monitor:
             id = call.id
             session, first = on.session, True
             if id in on.calls or id in session.finished or id in session.earlier:
-                standing = on.identify(id, call.name, call.input, call.turn, asked=True)
-                if standing == "running" or standing == "clash":
+                identity = on.identify(id, call.name, call.input, call.turn, proposed=True)
+                if identity == "running" or identity == "clash":
                     return self._used(call)
-                first = standing != "asked"
+                first = identity != "asked"
             subject = on.request(id, call.name, call.input, call.turn, REQUESTED, first)
             if checks:
                 subject.answers = checks
@@ -139,8 +139,8 @@ class Monitor:
             on.start(subject)
         elif decision.action == "request_approval":
             subject.status = HELD
-            asking = {(v.policy, v.rule): None for v in violations if v.action == "request_approval"}
-            subject.shown = tuple({**dict.fromkeys(subject.shown), **asking})
+            requesting = {(v.policy, v.rule): None for v in violations if v.action == "request_approval"}
+            subject.shown = tuple({**dict.fromkeys(subject.shown), **requesting})
         on.mark_violated(violations)
         if before is None:
             return decision

@@ -99,10 +99,10 @@ class CallInFlight(msgspec.Struct, gc=False):
         """Whether the input gives the call this name."""
         if self.named is None:
             self.named = {}
-        known = self.named.get(virtual)
-        if known is None:
-            known = self.named[virtual] = virtual.fits(self.input)
-        return known
+        fits = self.named.get(virtual)
+        if fits is None:
+            fits = self.named[virtual] = virtual.fits(self.input)
+        return fits
 
     @property
     def names(self) -> CallNames:
@@ -222,10 +222,10 @@ class Session:
         """A call is over; only its id and its mark stay."""
         finished = self.finished
         try:
-            known = call.kept or mark(call.name, call.input)
+            call_mark = call.kept or mark(call.name, call.input)
         except UNREADABLE:
-            known = b""  # the same as no call
-        finished[call.id] = DENIED + known if denied else known
+            call_mark = b""  # the same as no call
+        finished[call.id] = DENIED + call_mark if denied else call_mark
         if len(finished) > FINISHED_KEPT:
             self._forget(finished)
 

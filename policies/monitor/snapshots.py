@@ -145,15 +145,15 @@ def _restored(program: Program, snapshot: Snapshot) -> SessionState:
     if snapshot.rules != {number: rule.id for number, rule in on.rules.items()}:
         raise EventError(f"a snapshot of policy `{snapshot.policy}`, whose rules are others than `{program.name}`'s")
     on.session = snapshot.session
-    known = {**{rule.number: rule for rule in on.removed_nets.values()}, **on.rules}
+    compiled = {**{rule.number: rule for rule in on.removed_nets.values()}, **on.rules}
     for number, state in snapshot.states.items():
-        on.states[number] = known[number].machine.load(state)
+        on.states[number] = compiled[number].machine.load(state)
     for ref, returned in zip(on.returned, snapshot.returned, strict=True):
         on.returned[ref] = returned
     on.rebind()
     for stored in snapshot.calls:
         call = on.subject(stored.id, stored.name, stored.input, stored.turn, stored.status)
-        rules = [(known[number], mask) for number, mask in stored.visits]
+        rules = [(compiled[number], mask) for number, mask in stored.visits]
         call.steps = on.bound(Visits(rules, on.program.plan(call.kind).remembers))
         call.approval, call.shown, call.kept = stored.approval, stored.shown, stored.kept
         on.calls[call.id] = call

@@ -74,14 +74,14 @@ class SessionState:
         """The rules that the next call concerns whatever its name."""
         return self._due_at.get(self.session.count + 1, set()) & self.rules.keys()
 
-    def identify(self, id: str, name: str, input: Any, turn: int, *, asked: bool) -> CallIdentity:
+    def identify(self, id: str, name: str, input: Any, turn: int, *, proposed: bool) -> CallIdentity:
         """What a call is to the calls of its run. `turn` is as the client counts; where a call is asked for, 0 is the
         response going on.
         """
         session = self.session
         if turn > 0:
             turn = session.session_turn(turn)
-        elif asked:
+        elif proposed:
             turn = max(session.turn, session.begun)
         return identify(session, self.calls, id, name, input, turn)
 
@@ -116,7 +116,7 @@ class SessionState:
                 session.asked = True
                 session.exercised |= steps.visits.exercised
             for state, mask, rule in steps.attempts:
-                rule.machine.asked(state, call, mask)
+                rule.machine.requested(state, call, mask)
         return call
 
     def _grant(self, call: CallInFlight) -> None:

@@ -92,9 +92,9 @@ def raised(rule: CompiledRule, error: Exception) -> Finding:
 def _details(finding: Finding, call: CallInFlight | None, session: Session) -> dict[str, Any]:
     """What was expected and what happened, and how far the session had come: its response, and the calls before."""
     words = {"expected": finding.expected, "actual": finding.actual, "suggestion": finding.suggestion}
-    said = {name: text for name, text in words.items() if text}
+    stated = {name: text for name, text in words.items() if text}
     turn = session.turn if call is None else call.turn
-    return {**said, "turn": turn, "sequence_length": session.count, **finding.details}
+    return {**stated, "turn": turn, "sequence_length": session.count, **finding.details}
 
 
 def _enforcement(action: Action, call: CallInFlight | None) -> Enforcement:

@@ -116,8 +116,8 @@ def _meanings(cls: type) -> dict[str, str]:
     """What the docstrings of a record, and of those it is made of, say of its fields by name."""
     found: dict[str, str] = {}
     for base in reversed(cls.__mro__):
-        said = _docstring(base).partition("\nAttributes:\n")[2]
-        found |= {name: " ".join(text.split()) for name, text in _FIELD.findall(said)}
+        described = _docstring(base).partition("\nAttributes:\n")[2]
+        found |= {name: " ".join(text.split()) for name, text in _FIELD.findall(described)}
     return found
 
 

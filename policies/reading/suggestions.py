@@ -22,9 +22,9 @@ SYNONYMS = {
 _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 
 
-def did_you_mean(word: str, known: Iterable[str]) -> str:
+def did_you_mean(word: str, candidates: Iterable[str]) -> str:
     """A suggestion for a misspelt word, empty if none of the known ones is near."""
-    names = list(known)
+    names = list(candidates)
     plain = snake_case(word)
     for guess in (plain, SYNONYMS.get(plain, "")):
         if guess in names:

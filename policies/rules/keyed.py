@@ -9,7 +9,7 @@ import msgspec
 
 from ..language.operands import OutputRef
 from ..values import paths
-from ..values.equality import asking
+from ..values.equality import given_texts
 from .machine import BOUND, Ahead, Finding, JudgeCall, JudgedCall, Machine, RuleState, Spend, ToolReturn
 
 KEY_SHOWN = 200
@@ -55,8 +55,8 @@ class Keyed(Machine):
         path, read, ordinals, untouched = self._key, self._read, self.ordinals, self.inner.fresh()
 
         def judge(state: KeyedState, call: JudgedCall, mask: int, now: int) -> Finding | None:
-            rows, known = state.rows, call.keys
-            for key in known[path] if known and path in known else read(call):
+            rows, keys = state.rows, call.keys
+            for key in keys[path] if keys and path in keys else read(call):
                 row = rows.get(key)
                 if row is None:
                     if mask and len(rows) >= BOUND:
@@ -78,8 +78,8 @@ class Keyed(Machine):
         path, read = self._key, self._read
 
         def spend(state: KeyedState, call: JudgedCall, mask: int, now: int) -> None:
-            rows, known = state.rows, call.keys
-            for key in known[path] if known and path in known else read(call):
+            rows, keys = state.rows, call.keys
+            for key in keys[path] if keys and path in keys else read(call):
                 row = rows.get(key)
                 inner(self._row(state, key) if row is None else row, call, mask, 0)
 
@@ -97,8 +97,8 @@ class Keyed(Machine):
         return state
 
     def _keys(self, call: JudgedCall) -> list[str]:
-        known = call.keys
-        return known[self._key] if known and self._key in known else self._read(call)
+        keys = call.keys
+        return keys[self._key] if keys and self._key in keys else self._read(call)
 
     def _read(self, call: JudgedCall) -> list[str]:
         """The values at `key`, read once for all rules with the same key."""
@@ -106,7 +106,7 @@ class Keyed(Machine):
         if len(values) == 1 and type(values[0]) is str and values[0]:
             keys = values
         else:
-            keys = list(dict.fromkeys(asking(values))) or _SHARED
+            keys = list(dict.fromkeys(given_texts(values))) or _SHARED
         if call.keys is None:
             call.keys = {}
         call.keys[self._key] = keys
@@ -141,10 +141,10 @@ class Keyed(Machine):
             cause="input",
         )
 
-    def asked(self, state: KeyedState, call: JudgedCall, mask: int) -> None:
+    def requested(self, state: KeyedState, call: JudgedCall, mask: int) -> None:
         """Tell the instances."""
         for key in self._keys(call):
-            self.inner.asked(self._row(state, key), call, mask)
+            self.inner.requested(self._row(state, key), call, mask)
 
     def started(self, state: KeyedState, call: JudgedCall, mask: int, now: int) -> None:
         """Tell the instances, and count for each."""

@@ -207,7 +207,7 @@ class Machine:
         """Whether the call may come next, `now` counted calls having come before it. Changes nothing."""
         return None
 
-    def asked(self, state: Any, call: JudgedCall, mask: int) -> None:
+    def requested(self, state: Any, call: JudgedCall, mask: int) -> None:
         """The call was requested (once per id)."""
 
     def started(self, state: Any, call: JudgedCall, mask: int, now: int) -> None:

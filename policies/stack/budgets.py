@@ -51,8 +51,8 @@ def effective_budgets(policy: Policy) -> list[BudgetEntry]:
             action = limit_action(member, budget.limit, budget.action, policy)
             entry = BudgetEntry(budget=budget, policy=member.name, action=action)
             same = (entry.id, entry.counts, entry.paths, entry.window, budget.when)
-            known = found.get(same)
-            found[same] = entry if known is None else _tighter(known, entry)
+            tightest = found.get(same)
+            found[same] = entry if tightest is None else _tighter(tightest, entry)
     return list(found.values())
 
 

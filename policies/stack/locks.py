@@ -48,12 +48,17 @@ def loosened(policy: Policy) -> list[Loosened]:
         for m, other in enumerate(members):
             if other.locked or m == n:
                 continue
-            said = [*_prices(locked, other), *_names(locked, other)]
+            attempts = [*_prices(locked, other), *_names(locked, other)]
             if m > n:
-                said = [*_limits(locked, other, policy), *_budgets(locked, other), *_words(locked, other), *said]
+                attempts = [
+                    *_limits(locked, other, policy),
+                    *_budgets(locked, other),
+                    *_words(locked, other),
+                    *attempts,
+                ]
             found += [
                 Loosened(name=name, policy=other.name, given=given, locked_policy=locked.name, holds=holds)
-                for name, given, holds in said
+                for name, given, holds in attempts
             ]
     return found
 
@@ -97,11 +102,11 @@ def _words(locked: Policy, other: Policy) -> Iterator[tuple[str, str, str]]:
 def _prices(locked: Policy, other: Policy) -> Iterator[tuple[str, str, str]]:
     """Prices below those the locked policy states, or beside a cap of it that counts public ones."""
     for model, price in other.prices.items():
-        known = [(name, held) for name, held in locked.prices.items() if _overlap(model, name)]
-        cheaper = next((held for _, held in known if _cheaper(price, held)), None)
+        locked_prices = [(name, held) for name, held in locked.prices.items() if _overlap(model, name)]
+        cheaper = next((held for _, held in locked_prices if _cheaper(price, held)), None)
         if cheaper is not None:
             yield f"prices.{model}", _shown(price), _shown(cheaper)
-        elif not known and caps_cost(locked):
+        elif not locked_prices and caps_cost(locked):
             yield f"prices.{model}", _shown(price), "the public price where that is higher"
 
 

@@ -171,8 +171,8 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def judged_by(self) -> tuple[Tool, ...]:
         """The tools that are known, and what others mostly are."""
-        known = {each.name.casefold() for each in self.table}
-        return (*self.table, *(each for each in self.mostly if each.name.casefold() not in known))
+        named = {each.name.casefold() for each in self.table}
+        return (*self.table, *(each for each in self.mostly if each.name.casefold() not in named))
 
     @property
     def offered(self) -> tuple[str, ...] | None:

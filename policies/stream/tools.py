@@ -45,8 +45,8 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 def portable(tools: Iterable[Tool]) -> list[dict[str, Any]]:
     """The tools that go by portable names, as a run's record keeps them; `recorded` reads them back."""
-    known = (msgspec.structs.replace(each, takes=()) for each in tools if each.acts or each.acts_where)
-    return [msgspec.to_builtins(each) for each in known]
+    described = (msgspec.structs.replace(each, takes=()) for each in tools if each.acts or each.acts_where)
+    return [msgspec.to_builtins(each) for each in described]
 
 
 def recorded(written: Any) -> tuple[Tool, ...]:

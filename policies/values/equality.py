@@ -69,7 +69,7 @@ def scalars_in(value: Any) -> Iterator[Any]:
             yield value
 
 
-def asking(values: list[Any]) -> Iterator[str]:
+def given_texts(values: list[Any]) -> Iterator[str]:
     """The texts of the scalars that ask for something: null and "" do not."""
     for value in values:
         for scalar in scalars_in(value):
@@ -117,7 +117,7 @@ def order(left: Any, right: Any, loose: bool) -> int | None:
     return None
 
 
-def as_asked(returned: Any, operand: Any) -> Any:
+def as_compared(returned: Any, operand: Any) -> Any:
     """An operand from a call's input as it meets a value that a tool returned: as the number it is the text of,
     or as the text of the number it is.
     """

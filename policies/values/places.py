@@ -42,8 +42,8 @@ def place_of(text: str, workspace: str | None = None, home: str | None = None) -
 
 
 def _base(directory: str | None, start: str) -> Place:
-    known = None if directory is None or not directory.startswith("/") else place_of(directory)
-    return known or Place(start, 0, ())
+    place = None if directory is None or not directory.startswith("/") else place_of(directory)
+    return place or Place(start, 0, ())
 
 
 def _walked(base: Place, rest: str) -> Place:

@@ -68,14 +68,14 @@ async def read_history(store: Store, session_id: str, judge: Judge) -> History:
 
 async def read_transcript(store: Store, session_id: str) -> tuple[Event, ...]:
     """The events of a session, the latest that there is room for."""
-    told: deque[Event] = deque()
+    recent: deque[Event] = deque()
     size = 0
     async for event in store.read(session_id):
-        told.append(event)
+        recent.append(event)
         size += weight(event)
         while size > TRANSCRIPT_BYTES:
-            size -= weight(told.popleft())
-    return tuple(told)
+            size -= weight(recent.popleft())
+    return tuple(recent)
 
 
 def check_continuation(continuation: str, *, can_resume: bool, provider: str) -> None:

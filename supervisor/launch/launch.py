@@ -121,7 +121,7 @@ def _context(order: Order, can_do: Capabilities) -> RunContext:
     check_order(order.info.spec.get("prompt", ""), order.context)
     stored = order.info.spec.get("context")
     context = order.context or (msgspec.convert(stored, RunContext) if stored else RunContext())
-    known = {
+    fields = {
         "run_id": order.info.run_id,
         "session_id": order.info.session_id,
         "provider": order.adapter.name,
@@ -129,7 +129,7 @@ def _context(order: Order, can_do: Capabilities) -> RunContext:
         "workspace": can_do.workspace or msgspec.UNSET,
         "home": can_do.home or msgspec.UNSET,
     }
-    missing = {name: value for name, value in known.items() if getattr(context, name) is msgspec.UNSET}
+    missing = {name: value for name, value in fields.items() if getattr(context, name) is msgspec.UNSET}
     return msgspec.structs.replace(context, **missing)
 
 

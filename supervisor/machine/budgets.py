@@ -24,16 +24,18 @@ RESPONSES = ("cost_usd", "total_tokens")
 
 
 class _Line:
-    """One budget: what is `seen` to be used, what the store was `asked` about last and `known` to know, and what it
-    holds for the run; `open` says that it got something, None before the first answer.
+    """One budget of the run, as far as it is used and as far as the store knows.
+
+    `seen`: used so far. `requested`: the use last reported to the store. `recorded`: the use it has confirmed.
+    `held`: what it has set aside for the run. `open`: whether it granted anything; None before its first answer.
     """
 
-    __slots__ = ("asked", "claim", "held", "known", "largest", "open", "seen")
+    __slots__ = ("claim", "held", "largest", "open", "recorded", "requested", "seen")
 
     def __init__(self, claim: BudgetClaim) -> None:
         self.claim = claim
-        self.asked = 0.0
-        self.known = 0.0
+        self.requested = 0.0
+        self.recorded = 0.0
         self.held = 0.0
         self.seen = 0.0
         self.largest = 0.0
@@ -50,7 +52,7 @@ class _Line:
         """Whether the store is to be asked: more is used than it knows, or than was set aside, or a call that was
         reserved did not run.
         """
-        beyond = self.seen - self.known
+        beyond = self.seen - self.recorded
         if self.claim.counts == "running":
             return False
         if self.claim.counts in RESPONSES:
@@ -60,7 +62,7 @@ class _Line:
     def draw(self, calls: int) -> Draw:
         """What is asked of the store; so many calls wait."""
         claim = self.claim
-        self.asked = self.seen
+        self.requested = self.seen
         if claim.counts == "tool_calls":
             want, least = float(calls), float(min(calls, 1))
         elif claim.counts == "running":
@@ -78,7 +80,7 @@ class Budgets:
     """
 
     __slots__ = (
-        "_asked",
+        "_awaiting",
         "_drawing",
         "_gates_all",
         "_lines",
@@ -93,7 +95,7 @@ class Budgets:
         self._state = state
         self._gates_all = state.identity.gates_all
         self._lines = [_Line(claim) for claim in claims]
-        self._asked = False
+        self._awaiting = False
         self._starting = True
         self._settled = False
         self._since_ms: int | None = None
@@ -101,9 +103,9 @@ class Budgets:
         self._waiting: list[Callable[[], None]] = []  # those that came since
 
     @property
-    def asking(self) -> bool:
+    def awaiting(self) -> bool:
         """Whether an answer of the store is awaited."""
-        return self._asked
+        return self._awaiting
 
     def recall(self, event: BudgetReserved) -> None:
         """Take up what the run's record says."""
@@ -123,7 +125,7 @@ class Budgets:
 
     def look(self) -> None:
         """Something happened: see whether more is used than is set aside."""
-        if self._asked or self._settled or self._starting or self._state.cause is not None:
+        if self._awaiting or self._settled or self._starting or self._state.cause is not None:
             return
         self._see()
         if any(line.lacks for line in self._lines):
@@ -134,16 +136,16 @@ class Budgets:
         if self._settled or self._state.cause is not None:
             return False
         self._see()
-        if not (self._asked or any(self._asks_calls(line) or line.lacks for line in self._lines)):
+        if not (self._awaiting or any(self._asks_calls(line) or line.lacks for line in self._lines)):
             return False
         self._waiting.append(go_on)
-        if not self._asked:
+        if not self._awaiting:
             self._ask()
         return True
 
     def reserved(self, drawn: Sequence[Drawn], error: Exception | None) -> None:
         """The store has answered."""
-        self._asked = False
+        self._awaiting = False
         if error is not None:
             reason = f"nothing can be reserved of the budgets: {error}"
             self._state.order_cancel(Cause(kind="store", reason=reason, error=error))
@@ -152,7 +154,7 @@ class Budgets:
         waiting, self._drawing = self._drawing, []
         answers = list(self._answers(drawn))
         for line, answer in answers:
-            line.known, line.held = max(line.known, line.asked), answer.held
+            line.recorded, line.held = max(line.recorded, line.requested), answer.held
             self._warn(line.claim, answer)
             if answer.granted:
                 self._tell(line, answer, granted=True)
@@ -168,7 +170,7 @@ class Budgets:
 
     def settle(self) -> bool:
         """The run is over: have the store told, if it was asked before; whether an answer is to be awaited."""
-        if not self._settled and not self._asked:
+        if not self._settled and not self._awaiting:
             self._see()
             self._settled = True
             self._state.outbox.at_once(Settle(used={line.claim.counts: line.seen for line in self._lines}))
@@ -183,13 +185,13 @@ class Budgets:
 
     def deadline(self) -> int | None:
         """When the time that was set aside is used up."""
-        if self._asked or self._settled or self._starting or self._since_ms is None:
+        if self._awaiting or self._settled or self._starting or self._since_ms is None:
             return None
         timed = [line for line in self._lines if line.claim.counts == "duration_ms" and line.held]
-        return min((self._since_ms + int(line.known + line.held) for line in timed), default=None)
+        return min((self._since_ms + int(line.recorded + line.held) for line in timed), default=None)
 
     def _ask(self) -> None:
-        self._asked = True
+        self._awaiting = True
         self._drawing, self._waiting = self._waiting, []
         draws = tuple(line.draw(len(self._drawing)) for line in self._lines)
         self._state.outbox.at_once(Reserve(draws=draws))

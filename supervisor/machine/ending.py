@@ -28,8 +28,8 @@ def ended(
 ) -> tuple[Event, Outcome]:
     """The event that ends the run, still to be recorded, and what the caller is told; the judge has settled then."""
     cause, end = state.cause, reports.end
-    said = terminal_event(cause, end, adapter_end.error, adapter_end.evidence, state.judge.usage)
-    terminal = state.stamp(within_bounds(said))
+    event = terminal_event(cause, end, adapter_end.error, adapter_end.evidence, state.judge.usage)
+    terminal = state.stamp(within_bounds(event))
     settled = None
     if not state.faulted:
         found = [*state.judge.observe(terminal)]
@@ -131,9 +131,9 @@ def described(error: BaseException | None) -> dict[str, Any]:
     return record
 
 
-def unseen(found: list[Violation], known: list[Violation]) -> list[Violation]:
+def unseen(found: list[Violation], earlier: list[Violation]) -> list[Violation]:
     """The violations that are not among those known already, each once."""
-    seen = {_mark(violation) for violation in known}
+    seen = {_mark(violation) for violation in earlier}
     fresh: list[Violation] = []
     for violation in found:
         mark = _mark(violation)

@@ -67,11 +67,11 @@ class GateKeeper:
         if self.state.ended:
             self._answer(proposal, self._refusal(call))
             return
-        known = self.calls.get(call.id)
-        if known is None or (known.stage == "requested" and known.same(call.name, call.input)):
-            self._admit(proposal, known)
+        open_call = self.calls.get(call.id)
+        if open_call is None or (open_call.stage == "requested" and open_call.same(call.name, call.input)):
+            self._admit(proposal, open_call)
         else:
-            self._refuse_open_id(proposal, known)
+            self._refuse_open_id(proposal, open_call)
 
     def hold_again(self, request: ApprovalRequest) -> None:
         """Hold a call that an earlier shell of this run held, under a key that nobody waits for."""
@@ -92,7 +92,7 @@ class GateKeeper:
         if held is None:
             return
         if not answer.granted:
-            self._refuse(held.proposal, "approval_denied", answer.tell_model or _told(held.request, DECLINED))
+            self._refuse(held.proposal, "approval_denied", answer.tell_model or _model_text(held.request, DECLINED))
         elif held.made_exact(tool_input):
             self._judge(held.proposal)
         else:
@@ -102,7 +102,7 @@ class GateKeeper:
         """Let the held calls expire whose time is up."""
         for held in self.holding.expired():
             self._unapproved(held.request.violations, "nobody answered the request for approval in time")
-            self._refuse(held.proposal, "approval_expired", _told(held.request, EXPIRED))
+            self._refuse(held.proposal, "approval_expired", _model_text(held.request, EXPIRED))
 
     def withdrawn(self, key: int, call_id: str) -> None:
         """The provider no longer waits: the call will not run."""
@@ -124,10 +124,10 @@ class GateKeeper:
                 self._fail(proposal.key, proposal.call.id, f"refused: {why}")
                 proposal.answer = self._refusal(proposal.call)
 
-    def _admit(self, proposal: Proposal, known: OpenCall | None) -> None:
+    def _admit(self, proposal: Proposal, open_call: OpenCall | None) -> None:
         call = proposal.call
         self.calls.put(call.id, call.name, call.input, "waiting")
-        if known is None:
+        if open_call is None:
             self.state.record(requested(call))
         if self.state.cause is not None:
             self._refuse(proposal, "cancel", None)
@@ -189,8 +189,8 @@ class GateKeeper:
 
     def _await_outcome(self, proposal: Proposal, found: Iterable[Violation]) -> None:
         """A held call's violations are recorded when it is decided: until then nobody knows what they come to."""
-        known = {(v.policy, v.rule) for v in proposal.pending}
-        proposal.pending += (v for v in found if (v.policy, v.rule) not in known)
+        pending = {(v.policy, v.rule) for v in proposal.pending}
+        proposal.pending += (v for v in found if (v.policy, v.rule) not in pending)
 
     def _permit(self, proposal: Proposal) -> None:
         call = proposal.call
@@ -208,20 +208,22 @@ class GateKeeper:
         self._answer(proposal, answer)
 
     def _refusal(self, call: ToolCall, tell_model: str | None = None) -> GateAnswer:
-        said = tell_model or tell_model_default(call.name)
+        text = tell_model or tell_model_default(call.name)
         stop = self.state.cause is not None or self.state.ended
-        return GateAnswer(allowed=False, tell_model=said, stop=stop)
+        return GateAnswer(allowed=False, tell_model=text, stop=stop)
 
     def _refuse_flawed(self, key: int, call: ToolCall, what: str) -> None:
         self.state.blame_adapter(f"proposed {what}")
         proposal = self._by_key[key] = Proposal(key, call)
         self._answer(proposal, self._refusal(call))
 
-    def _refuse_open_id(self, proposal: Proposal, known: OpenCall) -> None:
+    def _refuse_open_id(self, proposal: Proposal, open_call: OpenCall) -> None:
         """A call runs or waits under this id already: two that run under one would count as one."""
         call = proposal.call
-        what = "again" if known.same(call.name, call.input) else f"again as `{call.name}` with another tool or input"
-        state = "runs" if known.stage == "started" else "waits"
+        what = (
+            "again" if open_call.same(call.name, call.input) else f"again as `{call.name}` with another tool or input"
+        )
+        state = "runs" if open_call.stage == "started" else "waits"
         self.state.record(
             ErrorOccurred(code="call_id_reused", message=f"call `{call.id}` was requested {what} while it {state}")
         )
@@ -241,10 +243,10 @@ class GateKeeper:
 
     def _fail(self, key: int, call_id: str, error: str) -> None:
         """The call that was permitted to this key will not run; one that others run under its id goes on."""
-        known = self.calls.get(call_id)
-        if known is not None and known.stage == "started" and known.key == key and not self.state.ended:
+        call = self.calls.get(call_id)
+        if call is not None and call.stage == "started" and call.key == key and not self.state.ended:
             self.calls.end(call_id)
-            self.state.record(ToolCallFailed(tool_call_id=call_id, tool_name=known.name, error=error))
+            self.state.record(ToolCallFailed(tool_call_id=call_id, tool_name=call.name, error=error))
 
     def _unapproved(self, violations: Sequence[Violation], message: str) -> None:
         """Where `on_timeout` says so, a call that nobody approved ends the run."""
@@ -254,7 +256,7 @@ class GateKeeper:
             self.state.refuse_run(violation)
 
 
-def _told(request: ApprovalRequest, sentence: str) -> str:
+def _model_text(request: ApprovalRequest, sentence: str) -> str:
     """What the model is told of a held call that nobody approved: the rule's own text, if it has one."""
     own = (violation.tell_model for violation in request.violations if violation.tell_model)
     return next(own, sentence.format(request.call.name))

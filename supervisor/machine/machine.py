@@ -195,7 +195,7 @@ class RunMachine:
     @property
     def reserving(self) -> bool:
         """Whether the store's answer to a draw on shared budgets is awaited: nothing is to be used before it."""
-        return self._budgets is not None and self._budgets.asking
+        return self._budgets is not None and self._budgets.awaiting
 
     @property
     def provider_done(self) -> bool:

@@ -65,8 +65,8 @@ class OpenCalls:
 
     def end(self, call_id: str) -> None:
         """Forget a call: its outcome is known. One that waits at the gate has none, whatever was reported."""
-        known = self._calls.get(call_id)
-        if known is not None and known.stage != "waiting":
+        call = self._calls.get(call_id)
+        if call is not None and call.stage != "waiting":
             del self._calls[call_id]
 
     def refuse(self, call_id: str) -> None:

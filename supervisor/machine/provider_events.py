@@ -132,8 +132,8 @@ class ProviderEvents:
 
     def _started(self, event: ToolCallStarted) -> None:
         id, name, input = event.tool_call_id, event.tool_name, event.tool_input
-        known = self._calls.get(id)
-        if known is not None and known.stage == "started" and known.same(name, input):
+        call = self._calls.get(id)
+        if call is not None and call.stage == "started" and call.same(name, input):
             return  # the gate recorded it when it permitted it
         self._calls.put(id, name, input, "started")
         self._state.record(self._state.numbered(event))
@@ -153,16 +153,14 @@ class ProviderEvents:
         id = event.tool_call_id
         if self._calls.was_refused(id):
             return
-        known = self._calls.get(id)
-        if known is None or known.stage != "started":
+        call = self._calls.get(id)
+        if call is None or call.stage != "started":
             self._calls.end(id)
             self._state.record(event)
             return
         self._calls.end(id)
         error = event.tell_model or "refused by the provider"
-        self._state.record(
-            ToolCallFailed(tool_call_id=id, tool_name=known.name, error=error, event_id=event.event_id)
-        )
+        self._state.record(ToolCallFailed(tool_call_id=id, tool_name=call.name, error=error, event_id=event.event_id))
 
     def _run_started(self, event: RunStarted) -> None:
         self._model = event.model or self._model

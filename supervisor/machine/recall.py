@@ -106,8 +106,8 @@ class _Recollection:
             self._state.ending = AdapterEnded(now_ms=self._state.now_ms)
 
     def _violated(self, event: PolicyViolated) -> None:
-        known = {name: getattr(event, name) for name in Violation.__struct_fields__ if hasattr(event, name)}
-        violation = msgspec.convert(known, Violation)
+        fields = {name: getattr(event, name) for name in Violation.__struct_fields__ if hasattr(event, name)}
+        violation = msgspec.convert(fields, Violation)
         self._state.findings.append(violation)
         if event.action == "cancel" or event.escalated:
             self._state.refuse_run(violation)

@@ -188,7 +188,7 @@ class LogEntry(msgspec.Struct, kw_only=True):
     """One stored event of any session, where it stands in the log of the store, and whose its run is.
 
     `position` counts over all sessions in the order in which events were stored, with gaps, and is never given
-    twice. `data` is the event as JSON; `known` the event itself where somebody has it. `digest` is over that of the
+    twice. `data` is the event as JSON; `event` the same, decoded, where it is at hand. `digest` is over that of the
     record before in its session and `data` (see `store.chain`); empty where a store keeps none.
     """
 
@@ -199,7 +199,7 @@ class LogEntry(msgspec.Struct, kw_only=True):
     tenant: str | None
     data: bytes
     digest: bytes = b""
-    known: Event | None = None
+    event: Event | None = None
 
 
 class ApprovalRequest(msgspec.Struct, frozen=True, kw_only=True):

@@ -66,9 +66,9 @@ def set_aside(draw: Draw, *, used: float, others: float) -> float | None:
     return min(draw.want, left) if left > 0 and left >= draw.least else None
 
 
-def grown(used: float, known: float) -> float:
+def grown(used: float, before: float) -> float:
     """By how much a run's total has grown; one that is lower than it was takes nothing back."""
-    return max(0.0, round(used - known, DIGITS))
+    return max(0.0, round(used - before, DIGITS))
 
 
 def _ms(moment: datetime) -> int:

@@ -32,7 +32,7 @@ from ..machine.machine import RunMachine
 from ..ports.adapters import Adapter, ApprovalAnswer, ApprovalRequest, GateAnswer, Launch
 from .errands import Errands
 from .foreign.apart import Apart
-from .foreign.asking import Asking
+from .foreign.questions import Questions
 from .gate_waiters import GateWaiters
 from .journal import ANSWER_S
 from .kept_events import KeptEvents
@@ -50,7 +50,6 @@ class RunActor:
 
     __slots__ = (
         "_alarm",
-        "_asking",
         "_early",
         "_epoch",
         "_errands",
@@ -62,6 +61,7 @@ class RunActor:
         "_machine",
         "_outcome",
         "_over",
+        "_questions",
         "_reader",
         "_recorder",
         "_services",
@@ -93,7 +93,7 @@ class RunActor:
         self._waiters = GateWaiters(feed, now_ms)
         self._early: tuple[inputs.CancelAsked | inputs.NetsChanged, ...] = ()
         self._errands = Errands(self._break)
-        self._asking: Asking | None = None
+        self._questions: Questions | None = None
         self._epoch = epoch
         self._first = False  # whether it has the right of way
         self._outcome: Outcome | None = None
@@ -183,8 +183,8 @@ class RunActor:
         for input in self._early:
             self._feed(input)
         await self._journal.drained()
-        if self._asking is not None:
-            await self._asking.drawn()
+        if self._questions is not None:
+            await self._questions.drawn()
 
     async def _end(self, error: Exception | None) -> None:
         evidence = {"rungs": self._reader.rungs} if self._reader.rungs else {}
@@ -251,10 +251,10 @@ class RunActor:
                 self._log.tell(level, "run.finished", **fields)
                 self._over.set()
 
-    def _others(self) -> Asking:
+    def _others(self) -> Questions:
         """Made when a run first asks somebody: most are idle, and never do."""
-        if self._asking is None:
-            self._asking = Asking(
+        if self._questions is None:
+            self._questions = Questions(
                 self._services,
                 self._launch.run_id,
                 self._epoch,
@@ -264,7 +264,7 @@ class RunActor:
                 now_ms=self.now_ms,
                 log=self._log,
             )
-        return self._asking
+        return self._questions
 
     def _give(self, command: Answer) -> None:
         self._waiters.give(command.key, command.answer)

@@ -14,9 +14,9 @@ from .latch import Latch
 
 
 async def walk(
-    rungs: Sequence[Rung], ended: Latch | anyio.Event, clock: Clock, told: Callable[[], None] = lambda: None
+    rungs: Sequence[Rung], ended: Latch | anyio.Event, clock: Clock, on_rung: Callable[[], None] = lambda: None
 ) -> list[dict[str, Any]]:
-    """Take one rung after another until `ended` is set; returns what each did. `told` is called as each begins.
+    """Take one rung after another until `ended` is set; returns what each did. `on_rung` is called as each begins.
 
     A rung that raises, or that takes longer than its bound, is followed by the next.
     """
@@ -24,16 +24,16 @@ async def walk(
     for rung in rungs:
         if ended.is_set():
             break
-        taken.append(await _take(rung, ended, clock, told))
+        taken.append(await _take(rung, ended, clock, on_rung))
     return taken
 
 
-async def _take(rung: Rung, ended: Latch | anyio.Event, clock: Clock, told: Callable[[], None]) -> dict[str, Any]:
+async def _take(rung: Rung, ended: Latch | anyio.Event, clock: Clock, on_rung: Callable[[], None]) -> dict[str, Any]:
     started = clock.monotonic()
     taken: dict[str, Any] = {"rung": rung.name}
 
     async def acted() -> dict[str, Any] | None:
-        told()
+        on_rung()
         return await rung.act()
 
     act = Apart(acted)

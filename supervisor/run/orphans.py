@@ -110,13 +110,13 @@ async def withdraw(store: Store, run: RunInfo, *, epoch: int, reason: str) -> No
     await _ended(store, run, epoch, inputs.CancelAsked(now_ms=_now_ms(), reason=reason, by="caller"))
 
 
-async def _ended(store: Store, run: RunInfo, epoch: int, told: inputs.CancelAsked | inputs.OwnerLost) -> bool:
+async def _ended(store: Store, run: RunInfo, epoch: int, cause: inputs.CancelAsked | inputs.OwnerLost) -> bool:
     events: list[Event] = [event async for event in store.read(run.session_id, run_id=run.run_id)]
     identity = Identity(run_id=run.run_id, session_id=run.session_id, provider=run.provider)
     judge = _judge(events)
     machine = RunMachine.resume(identity, judge, events)
-    machine.handle(told)
-    machine.handle(inputs.AdapterEnded(now_ms=told.now_ms))
+    machine.handle(cause)
+    machine.handle(inputs.AdapterEnded(now_ms=cause.now_ms))
     try:
         await store.settle(run.run_id, used_by(run, judge.usage), epoch=epoch)
         await store.append(machine.take_record(), epoch=epoch)

@@ -97,13 +97,13 @@ class ProviderReader:
         finally:
             ended.set()
 
-    async def cancel(self, clock: Clock, told: Callable[[], None]) -> None:
-        """End the client down its ladder; what was tried is in `rungs`. To be called once; `told` when it hears."""
+    async def cancel(self, clock: Clock, on_rung: Callable[[], None]) -> None:
+        """End the client down its ladder, once; `rungs` keeps what was tried. `on_rung` is called as each begins."""
         if self._ended is None or self._client is None or self._ended.is_set():
             return
         self._walking = Latch()
         try:
-            self.rungs.extend(await ladder.walk(self._ladder(), self._ended, clock, told))
+            self.rungs.extend(await ladder.walk(self._ladder(), self._ended, clock, on_rung))
         finally:
             if not self._ended.is_set():
                 self.rungs.append({"rung": "abandon"})

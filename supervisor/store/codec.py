@@ -96,9 +96,9 @@ def from_record(data: bytes, *, session_id: str, seq: int) -> Event:
 
 def event_of(entry: LogEntry) -> Event:
     """The event of an entry, decoded once. Raises as `from_record` does."""
-    if entry.known is None:
-        entry.known = from_record(entry.data, session_id=entry.session_id, seq=entry.seq)
-    return entry.known
+    if entry.event is None:
+        entry.event = from_record(entry.data, session_id=entry.session_id, seq=entry.seq)
+    return entry.event
 
 
 def _depth(data: bytes) -> int:

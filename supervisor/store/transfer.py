@@ -157,8 +157,8 @@ class _Import:
         except StoreError as error:
             if error.kind != "run_exists":
                 raise
-            known = await self._store.run(run.run_id)
-            if known is None or known.session_id != run.session_id:
+            stored = await self._store.run(run.run_id)
+            if stored is None or stored.session_id != run.session_id:
                 raise
         else:
             self.report.runs += 1

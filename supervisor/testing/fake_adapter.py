@@ -99,18 +99,18 @@ class FakeAdapter:
             self.closed += 1
 
 
-_Said: TypeAlias = tuple[Event | Exception, anyio.Event]
+_Item: TypeAlias = tuple[Event | Exception, anyio.Event]
 
 
 class _Mouth:
     """Says something and waits until it was taken, so that what is asked next comes after it."""
 
-    def __init__(self, stream: MemoryObjectSendStream[_Said]) -> None:
+    def __init__(self, stream: MemoryObjectSendStream[_Item]) -> None:
         self.stream = stream
 
-    async def say(self, said: Event | Exception) -> None:
+    async def say(self, item: Event | Exception) -> None:
         taken = anyio.Event()
-        await self.stream.send((said, taken))
+        await self.stream.send((item, taken))
         await taken.wait()
 
 
@@ -125,13 +125,13 @@ class FakeProvider:
         self._calls = 0
 
     async def events(self) -> AsyncIterator[Event]:
-        send, receive = anyio.create_memory_object_stream[_Said](0)
+        send, receive = anyio.create_memory_object_stream[_Item](0)
         self._spawn(self._act, _Mouth(send))
         with receive:
-            async for said, taken in receive:
-                if isinstance(said, Exception):
-                    raise said
-                yield said
+            async for item, taken in receive:
+                if isinstance(item, Exception):
+                    raise item
+                yield item
                 taken.set()
 
     def ladder(self) -> Sequence[Rung]:

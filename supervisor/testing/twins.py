@@ -23,20 +23,20 @@ class FakeApprover:
         *,
         by: str = "ana",
         error: Exception | None = None,
-        asked: Callable[[ApprovalRequest], object] | None = None,
+        on_request: Callable[[ApprovalRequest], object] | None = None,
     ) -> None:
         self.requests: list[ApprovalRequest] = []
         self.first_asked = anyio.Event()
         self._granted = granted
         self._by = by
         self._error = error
-        self._asked = asked
+        self._on_request = on_request
 
     async def __call__(self, request: ApprovalRequest) -> ApprovalAnswer | None:
         self.requests.append(request)
         self.first_asked.set()
-        if self._asked is not None:
-            self._asked(request)
+        if self._on_request is not None:
+            self._on_request(request)
         if self._error is not None:
             raise self._error
         if self._granted is None:

@@ -116,7 +116,7 @@ class Feed:
         async with closing(self._store.log(after=self._position)) as entries:
             async for entry in entries:
                 self._position = entry.position
-                entry.known = self._own.pop((entry.session_id, entry.seq), None)
+                entry.event = self._own.pop((entry.session_id, entry.seq), None)
                 self._offer(entry)
 
     def _offer(self, entry: LogEntry) -> None:

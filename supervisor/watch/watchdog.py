@@ -29,7 +29,7 @@ _thread: threading.Thread | None = None
 class Watchdog:
     """Watches the event loop it is made in, from `start` to `stop`. `run_ids` gives the runs that go on in it."""
 
-    __slots__ = ("_answered", "_asked", "_call", "_log", "_loop", "_run_ids", "_told", "_whose")
+    __slots__ = ("_answered", "_asked_at", "_call", "_log", "_loop", "_reported", "_run_ids", "_whose")
 
     def __init__(self, log: Any, run_ids: Callable[[], list[str]]) -> None:
         token: Any = current_token()
@@ -38,9 +38,9 @@ class Watchdog:
         self._whose = threading.get_ident()
         self._log = log
         self._run_ids = run_ids
-        self._asked: float | None = None
+        self._asked_at: float | None = None
         self._answered = True
-        self._told = False
+        self._reported = False
 
     def start(self) -> None:
         """Watch it; one thread watches all loops of the process."""
@@ -57,15 +57,15 @@ class Watchdog:
     def look(self) -> None:
         """Ask the loop for a sign of life, and say so where it has not given one for too long."""
         now = time.monotonic()
-        if self._asked is None or self._answered:
-            if self._told and self._asked is not None:
-                self._tell("loop.turns_again", seconds=round(now - self._asked, 1))
-            self._asked, self._answered, self._told = now, False, False
+        if self._asked_at is None or self._answered:
+            if self._reported and self._asked_at is not None:
+                self._tell("loop.turns_again", seconds=round(now - self._asked_at, 1))
+            self._asked_at, self._answered, self._reported = now, False, False
             self._call(self._answer)
-        elif not self._told and now - self._asked >= BLOCKED_S and self in _watched:
-            self._told = True
+        elif not self._reported and now - self._asked_at >= BLOCKED_S and self in _watched:
+            self._reported = True
             self._tell(
-                "loop.blocked", seconds=round(now - self._asked, 1), task=self._task(), stack=_stack(self._whose)
+                "loop.blocked", seconds=round(now - self._asked_at, 1), task=self._task(), stack=_stack(self._whose)
             )
 
     def _answer(self) -> None:

@@ -27,7 +27,7 @@ from proctor.supervisor import (
 )
 from proctor.supervisor.testing import Ask, FakeAdapter
 from proctor.supervisor.testing.patience import PATIENCE_S
-from proctor.supervisor.testing.stores.answering import asked
+from proctor.supervisor.testing.stores.answering import requested
 
 pytestmark = pytest.mark.anyio
 
@@ -116,7 +116,7 @@ async def test_an_answer_to_a_client_that_asks_its_person_itself_is_refused() ->
     """Nobody would read it: it must not look as if it counted."""
     store = MemoryStore()
     await store.create_run(RunInfo(run_id="r", session_id="s", spec={"asks": "claude"}))
-    await store.append([asked("r.1")])
+    await store.append([requested("r.1")])
 
     assert await kind(store, "r.1") == "asks_itself"
     assert [approval.state for approval in await store.approvals()] == ["requested"]
@@ -125,7 +125,7 @@ async def test_an_answer_to_a_client_that_asks_its_person_itself_is_refused() ->
 async def test_an_answer_to_a_run_that_nobody_owns_is_refused() -> None:
     """It stays unanswered, and is not taken for answered later."""
     store = MemoryStore()
-    await store.append([asked("r.1")])
+    await store.append([requested("r.1")])
 
     assert await kind(store, "r.1") == "owner_gone"
     assert [approval.state for approval in await store.approvals()] == ["requested"]

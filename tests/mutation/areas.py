@@ -12,7 +12,7 @@ AREAS: Final[dict[str, tuple[str, ...]]] = {
         *("supervisor/machine/gate.py", "supervisor/machine/held_calls.py", "supervisor/machine/open_calls.py"),
         *("supervisor/machine/events/approvals.py", "supervisor/run/gate_waiters.py", "adapters/kit/gate.py"),
         *("supervisor/machine/events/enforcement.py", "supervisor/machine/boundary/judge.py"),
-        *("supervisor/run/foreign/callouts.py", "supervisor/run/foreign/asking.py"),
+        *("supervisor/run/foreign/callouts.py", "supervisor/run/foreign/questions.py"),
     ),
     "machine": ("supervisor/machine/**/*.py",),
     "journal": (

@@ -20,7 +20,7 @@ def decision_on(call: ToolCall, violations: Sequence[Violation], errors: tuple[s
         own = (v.tell_model for v in refusing if v.tell_model)
         tell = next(own, tell_model_default(call.name, refusing[0].cause))
         if action != "request_approval":
-            violations = [_told(v, tell) if v.action == action else v for v in violations]
+            violations = [_with_text(v, tell) if v.action == action else v for v in violations]
     return Decision(
         action=action,
         tool_call_id=call.id,
@@ -32,7 +32,7 @@ def decision_on(call: ToolCall, violations: Sequence[Violation], errors: tuple[s
     )
 
 
-def _told(violation: Violation, tell: str) -> Violation:
+def _with_text(violation: Violation, tell: str) -> Violation:
     return msgspec.structs.replace(violation, details={**violation.details, "tell_model": tell})
 
 

@@ -172,8 +172,8 @@ def _machines(stack: Policy, validators: Validators, on_results: OnResults) -> I
 
 def _check_attached(stack: Policy, attached: Sequence[tuple[str, object]]) -> None:
     """Raise PolicyError where something is attached to a net that the policy does not hold, or cannot be called."""
-    known = {made.name for net in stack.nets if isinstance(made := net_of(net), Net)}
-    if unknown := sorted({name for name, _ in attached} - known):
+    nets = {made.name for net in stack.nets if isinstance(made := net_of(net), Net)}
+    if unknown := sorted({name for name, _ in attached} - nets):
         names = ", ".join(f"`{name}`" for name in unknown)
         raise PolicyError(f"no net is called {names}, and a validator or result hook is attached to it")
     _check_hooks(attached)

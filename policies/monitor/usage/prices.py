@@ -32,15 +32,15 @@ class PriceBook:
         self._open = _Table(tables.open)
         self._locked = [(_Table(table.prices), table.caps_cost) for table in tables.locked]
         self._reject = tables.reject
-        self._known: dict[str, PriceSource | None] = {}
+        self._sources: dict[str, PriceSource | None] = {}
 
     def source(self, model: str) -> PriceSource | None:
         """How this model is priced; None if its price is unknown."""
-        if model not in self._known:
-            if len(self._known) > 1000:  # a stream may name any number of models
-                self._known.clear()
-            self._known[model] = self._find(model)
-        return self._known[model]
+        if model not in self._sources:
+            if len(self._sources) > 1000:  # a stream may name any number of models
+                self._sources.clear()
+            self._sources[model] = self._find(model)
+        return self._sources[model]
 
     def _find(self, model: str) -> PriceSource | None:
         found = []

@@ -40,7 +40,7 @@ def _adjacency(clause: Clause, rule: Rule, systems: Iterable[System]) -> Iterato
     """Rules that refuse a call only right after another one."""
     for system in systems:
         if way := system.graph.evasion:
-            chain = [system.said(mask) for mask in way]
+            chain = [system.calls_of(mask) for mask in way]
             yield finding(
                 "evaded_by_one_call",
                 clause,

@@ -31,13 +31,13 @@ def context_findings(
     if context is None:
         return
     document = msgspec.to_builtins(context)
-    asking: list[tuple[Clause | tuple[str, str], str, Iterator[str]]]
-    asking = [(clause, "when", _paths(clause.record.when)) for clause in clauses]
+    references: list[tuple[Clause | tuple[str, str], str, Iterator[str]]]
+    references = [(clause, "when", _paths(clause.record.when)) for clause in clauses]
     for entry in effective_budgets(policy):
         named = (entry.policy, entry.budget.name)
-        asking += [(named, "when", _paths(entry.budget.when)), (named, "per", iter(entry.budget.paths))]
-    for about, part, asked in asking:
-        missing = [path for path in dict.fromkeys(asked) if not compile_path(path)(document)]
+        references += [(named, "when", _paths(entry.budget.when)), (named, "per", iter(entry.budget.paths))]
+    for about, part, paths in references:
+        missing = [path for path in dict.fromkeys(paths) if not compile_path(path)(document)]
         if missing:
             fields = " and ".join(f"`{path}`" for path in missing)
             yield finding(

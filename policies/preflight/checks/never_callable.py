@@ -13,18 +13,18 @@ from ..search.saturation import Saturation, Step
 
 def never_callable(possible: Saturation) -> Iterator[PreflightFinding]:
     """Tools that could be called as far as any one clause goes, but not with all of them."""
-    told: set[str] = set()
+    reported: set[str] = set()
     for kind in possible.kinds.all:
         if kind in possible.found or kind in possible.barred or not _is_tool(kind, possible):
             continue
         label = possible.kinds.label(kind)
-        if told and label == ANY_OTHER:
+        if reported and label == ANY_OTHER:
             continue  # shut out with the others
         steps = possible.why_never(kind)
         circle = [step.kind for step in steps] if steps[-1].wanted == kind else []
-        if label in told:
+        if label in reported:
             continue
-        told.update([label, *map(possible.kinds.label, circle)])
+        reported.update([label, *map(possible.kinds.label, circle)])
         core = possible.cores.get(kind)
         yield finding(
             "never_callable",
@@ -38,7 +38,7 @@ def never_callable(possible: Saturation) -> Iterator[PreflightFinding]:
 def why(possible: Saturation, steps: list[Step]) -> str:
     """The steps in a sentence."""
     core = _core(possible, steps[-1])
-    words = [_said(possible, step) for step in steps]
+    words = [_reason(possible, step) for step in steps]
     if len(words) > 4:
         words = [*words[:2], "so on", words[-1]]
     return ", and ".join(words) + (f" ({'; '.join(clause.says() for clause in core)})" if core else "")
@@ -49,7 +49,7 @@ def witness(possible: Saturation, steps: list[Step]) -> tuple[str, ...]:
     found: list[str] = []
     for step in steps:
         core = _core(possible, step)
-        found += [c.says() for c in core] if core else [f"{_said(possible, step)} (`{step.clause.id}`)"]
+        found += [c.says() for c in core] if core else [f"{_reason(possible, step)} (`{step.clause.id}`)"]
     return tuple(found)
 
 
@@ -57,7 +57,7 @@ def _core(possible: Saturation, step: Step) -> list[Clause]:
     return possible.cores.get(step.kind, []) if step.wanted is None else []
 
 
-def _said(possible: Saturation, step: Step) -> str:
+def _reason(possible: Saturation, step: Step) -> str:
     name = f"`{possible.kinds.label(step.kind)}`"
     if step.wanted is not None:
         return f"{name} needs `{possible.kinds.label(step.wanted)}`"

@@ -30,12 +30,12 @@ def demand_findings(possible: Saturation, systems: Sequence[System]) -> Iterator
         )
         return
     if core is not None:
-        said = tuple(clause.says() for clause in core)
+        clauses_in_words = tuple(clause.says() for clause in core)
         yield finding(
             "never_satisfied",
             core[0],
-            f"no run can do all of this: {'; '.join(said)}",
-            witness=said,
+            f"no run can do all of this: {'; '.join(clauses_in_words)}",
+            witness=clauses_in_words,
             suggestion=f"take {' or '.join(f'`{clause.id}`' for clause in core)} away",
         )
 

@@ -48,12 +48,12 @@ def quota_findings(policy: Policy, clauses: Sequence[Clause], possible: Saturati
     if not kinds.names.complete:
         return
     wants = list(_wants(clauses, possible))
-    told: set[str] = set()
+    reported: set[str] = set()
     for quota in (*_quotas(clauses, kinds), *_limits(policy, kinds)):
         kept = [want for want in wants if want.owed.of in COVERS[quota.of] and want.kinds <= quota.kinds]
-        crowd = _crowd([want for want in kept if want.clause.id not in told], quota.most)
+        crowd = _crowd([want for want in kept if want.clause.id not in reported], quota.most)
         if crowd:
-            told.update(want.clause.id for want in crowd)
+            reported.update(want.clause.id for want in crowd)
             yield _finding(crowd, quota)
 
 
@@ -110,5 +110,5 @@ def _limits(policy: Policy, kinds: Kinds) -> Iterator[Quota]:
     for entry in effective_limits(policy):
         if entry.name == "max_tool_calls" and STRICTNESS[entry.action] >= STRICTNESS["deny"]:
             session = entry.limit.scope == "session"
-            said = f"`{entry.name}`: {entry.limit.max:g} in one {'session' if session else 'run'}"
-            yield Quota(entry.name, said, int(entry.limit.max), "started", frozenset(kinds.all), session)
+            text = f"`{entry.name}`: {entry.limit.max:g} in one {'session' if session else 'run'}"
+            yield Quota(entry.name, text, int(entry.limit.max), "started", frozenset(kinds.all), session)

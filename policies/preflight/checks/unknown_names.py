@@ -59,15 +59,15 @@ def _tools(clause: Clause, capabilities: Capabilities, required: bool) -> Iterat
 
 def _inputs(clause: Clause, capabilities: Capabilities, severity: Severity | None) -> Iterator[PreflightFinding]:
     """The inputs that none of the tools meant has."""
-    for selector, path in _asked(clause):
+    for selector, path in _input_paths(clause):
         key = _FIRST_KEY.match(path)
         patterns = clause.scope.patterns(selector)
         if key is None or (capabilities.other_tools and not all(map(is_plain, patterns))):
             continue
         meant = {tool.name: tool for pattern in patterns for tool in _meant(pattern, clause, capabilities.table)}
-        known = [_known_inputs(tool) for tool in meant.values()]
-        if known and all(known) and not any(key[1] in names for names in known):
-            close = _nearest(key[1], {name for names in known for name in names})
+        inputs = [_known_inputs(tool) for tool in meant.values()]
+        if inputs and all(inputs) and not any(key[1] in names for names in inputs):
+            close = _nearest(key[1], {name for names in inputs for name in names})
             yield finding(
                 "unknown_input",
                 clause,
@@ -78,7 +78,7 @@ def _inputs(clause: Clause, capabilities: Capabilities, severity: Severity | Non
             )
 
 
-def _asked(clause: Clause) -> Iterator[tuple[Selector, str]]:
+def _input_paths(clause: Clause) -> Iterator[tuple[Selector, str]]:
     """The paths into inputs that a clause looks at, each with the tools whose input it is."""
     yield from clause.record.inputs()
     for selector in clause.roles.all():
@@ -119,8 +119,8 @@ def _known_inputs(tool: Tool) -> set[str]:
     return {*tool.takes, *tool.inputs, *portable}
 
 
-def _nearest(name: str, known: Iterable[str], alike: float = 0.6) -> list[str]:
-    folded = {each.casefold(): each for each in sorted(known)}
+def _nearest(name: str, candidates: Iterable[str], alike: float = 0.6) -> list[str]:
+    folded = {each.casefold(): each for each in sorted(candidates)}
     return [folded[each] for each in difflib.get_close_matches(name.casefold(), folded, n=1, cutoff=alike)]
 
 

@@ -186,14 +186,14 @@ class Graph:
         return ()
 
 
-def graph_of(machine: Machine, masks: frozenset[int], known: dict[Hashable, Graph]) -> Graph:
+def graph_of(machine: Machine, masks: frozenset[int], graphs: dict[Hashable, Graph]) -> Graph:
     """The graph of a machine; the same for machines that differ in what their slots name and in nothing else."""
     key = _likeness(machine, masks)
     if key is None:
         return Graph(machine, masks)
-    if key not in known:
-        known[key] = Graph(machine, masks)
-    return known[key]
+    if key not in graphs:
+        graphs[key] = Graph(machine, masks)
+    return graphs[key]
 
 
 def _likeness(machine: Machine, masks: frozenset[int]) -> Hashable | None:

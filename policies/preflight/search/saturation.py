@@ -32,8 +32,8 @@ class Saturation:
 
     def __init__(self, systems: Iterable[System], kinds: Kinds) -> None:
         self.kinds = kinds
-        known = kinds.names.complete
-        self.systems = [s for s in systems if s.graph.moves is not None and (known or not s.clause.roles.admits)]
+        complete = kinds.names.complete
+        self.systems = [s for s in systems if s.graph.moves is not None and (complete or not s.clause.roles.admits)]
         self.cores: dict[CallClass, list[Clause]] = {}
         self._naming: dict[str, list[System]] = {}
         for system in self.systems:

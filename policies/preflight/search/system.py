@@ -22,7 +22,7 @@ class System:
     `names` are the tools that the clause names, `unnamed` says that there are others.
     """
 
-    def __init__(self, clause: Clause, machine: Machine, kinds: Kinds, known: dict[Hashable, Graph]) -> None:
+    def __init__(self, clause: Clause, machine: Machine, kinds: Kinds, graphs: dict[Hashable, Graph]) -> None:
         self.clause = clause
         self.machine = machine
         slots = [
@@ -43,7 +43,7 @@ class System:
                         self._sure[name] = self._sure.get(name, 0) | 1 << n
         self._letters: dict[tuple[str, frozenset[Facet]], tuple[frozenset[Facet], ...]] = {}
         named = {self.mask(name, some) for name in self.names for some in self.letters(name)}
-        self.graph = graph_of(machine, frozenset(named | ({0} if self.unnamed else set())), known)
+        self.graph = graph_of(machine, frozenset(named | ({0} if self.unnamed else set())), graphs)
         self.admits, self.after, self.next = self.graph.admits, self.graph.after, self.graph.next
 
     def facets(self, name: str) -> frozenset[Facet]:
@@ -68,7 +68,7 @@ class System:
             found: list[tuple[int, frozenset[Facet]]] = []
             for some in combinations(own - facets):
                 mask = self.mask(name, facets | some)
-                if not any(mask == known and less <= some for known, less in found):
+                if not any(mask == other and less <= some for other, less in found):
                     found.append((mask, some))
             self._letters[key] = tuple(some for _, some in found)
         return (facets | some for some in self._letters[key])
@@ -87,7 +87,7 @@ class System:
         named = (kind for name in self.names for kind in kinds.named(name))
         return [kind for kind in named if self.masks(kind) <= self.graph.refused]
 
-    def said(self, mask: int) -> str:
+    def calls_of(self, mask: int) -> str:
         """The calls of a mask in words, by the first slot they meet."""
         met = [slot for n, slot in enumerate(self.machine.slots) if mask & 1 << n]
         return names(met[0].selector) if met else "any other call"
@@ -95,9 +95,9 @@ class System:
 
 def systems_of(clauses: Iterable[Clause], kinds: Kinds, large: Container[str] = ()) -> list[System]:
     """The systems of the clauses, in the stack's order, but those of `large` nets."""
-    known: dict[Hashable, Graph] = {}
+    graphs: dict[Hashable, Graph] = {}
     return [
-        System(clause, machine, kinds, known)
+        System(clause, machine, kinds, graphs)
         for clause in clauses
         if clause.id not in large
         for machine in clause.outlines()

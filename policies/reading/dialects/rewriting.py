@@ -64,9 +64,9 @@ def clauses(node: Node, what: str, report: ProblemReport) -> list[MapNode]:
     return found
 
 
-def expect_keys(node: MapNode, known: Iterable[str], report: ProblemReport) -> None:
+def expect_keys(node: MapNode, allowed: Iterable[str], report: ProblemReport) -> None:
     """Report the keys of a clause that are not known there."""
-    names = list(known)
+    names = list(allowed)
     for key in node.entries:
         if key not in names:
             hint = did_you_mean(key, names) or f"known here: {', '.join(names)}"

@@ -22,15 +22,15 @@ class Comments:
     """
 
     def __init__(self, text: str, lines: Iterable[int]) -> None:
-        known = sorted(set(lines))
+        numbers = sorted(set(lines))
         found = _comments(text)
-        first = known[0] if known else 0
+        first = numbers[0] if numbers else 0
         self.heading = [c.text for c in found if c.line < first]
         self._alone: dict[int, list[str]] = {}
         self._beside: dict[int, list[str]] = {}
         self._rest: list[str] = []
         for comment in found[len(self.heading) :]:
-            line = next((line for line in known if line >= comment.line), None)
+            line = next((line for line in numbers if line >= comment.line), None)
             if line is None:
                 self._rest.append(comment.text)
             elif line == comment.line and not comment.alone:

@@ -40,8 +40,8 @@ class CircuitBreaker(Rule, tag="circuit_breaker", frozen=True):
     def words(self) -> str:
         """What it says."""
         limits = ((self.consecutive, "in a row"), (self.total, "in all"))
-        said = " or ".join(f"{n} {word}" for n, word in limits if n is not None)
-        return f"nothing more after refusals and failures: {said}"
+        limit_texts = " or ".join(f"{n} {word}" for n, word in limits if n is not None)
+        return f"nothing more after refusals and failures: {limit_texts}"
 
     def owes(self) -> None:
         """Nothing."""

@@ -59,8 +59,8 @@ class Count(Rule, tag="count", frozen=True):
     def words(self) -> str:
         """What it says."""
         given = [(word, n) for word, n in self._figures() if n is not None]
-        said = [*(f"{word} {n}" for word, n in given[:-1]), f"{given[-1][0]} {times(given[-1][1])}"]
-        return f"{names(self.tool)} {' and '.join(said)}"
+        parts = [*(f"{word} {n}" for word, n in given[:-1]), f"{given[-1][0]} {times(given[-1][1])}"]
+        return f"{names(self.tool)} {' and '.join(parts)}"
 
     def _figures(self) -> tuple[tuple[str, int | None], ...]:
         return (("exactly", self.exact), ("at least", self.min), ("at most", self.max))
@@ -221,7 +221,7 @@ class CountMachine(Machine):
             cause="budget" if self.within is None else "step",
         )
 
-    def asked(self, state: CountState, call: JudgedCall, mask: int) -> None:
+    def requested(self, state: CountState, call: JudgedCall, mask: int) -> None:
         """One attempt more."""
         if self.attempts:
             state.attempts += 1

@@ -107,9 +107,9 @@ class CheckMachine(Machine):
     def __init__(self, rule: Check, scope: NameScope) -> None:
         self.check: Callable[..., Any] = rule.check
         self.is_async = any(map(inspect.iscoroutinefunction, (rule.check, type(rule.check).__call__)))
-        self._told = _takes(rule.check) == 2
-        self.slots = slots_of(scope, (rule.tool, False), *([("*", True)] if self._told else []))
-        self.outcomes = ANY if self._told else 0
+        self._takes_context = _takes(rule.check) == 2
+        self.slots = slots_of(scope, (rule.tool, False), *([("*", True)] if self._takes_context else []))
+        self.outcomes = ANY if self._takes_context else 0
 
     def judging(self, mask: int) -> JudgeCall | None:
         """Only the tool is ever refused."""
@@ -117,11 +117,11 @@ class CheckMachine(Machine):
 
     def spending(self, mask: int) -> Spend | None:
         """Only a check that is told of calls remembers them."""
-        return self.started if self._told else None
+        return self.started if self._takes_context else None
 
-    def asking(self, state: CheckState, call: JudgedCall) -> Callable[[ToolCall], Any]:
+    def bound_check(self, state: CheckState, call: JudgedCall) -> Callable[[ToolCall], Any]:
         """What answers for a call: of the call alone, its context bound."""
-        if not self._told:
+        if not self._takes_context:
             return self.check
         usage = msgspec.structs.replace(call.usage)
         context = CheckContext(calls=tuple(state.calls), usage=usage, run=call.context, turn=call.turn)
@@ -132,8 +132,8 @@ class CheckMachine(Machine):
         if len(state.calls) >= BOUND:
             return Finding("a session that a check can be told of", f"it has {counted(BOUND, 'call')}")
         if not self.is_async:
-            asked = ToolCall(id=call.id, name=call.name, input=call.input, turn=call.turn)
-            return self._finding(self.asking(state, call)(asked))
+            proposed = ToolCall(id=call.id, name=call.name, input=call.input, turn=call.turn)
+            return self._finding(self.bound_check(state, call)(proposed))
         if call.observed and self.rule_id not in call.answers:
             return None
         answer = call.answers.get(self.rule_id, "the check was not asked")
@@ -186,7 +186,7 @@ class CheckMachine(Machine):
 
     def describe(self, state: CheckState) -> str:
         """How many calls it knows of."""
-        return counted(len(state.calls), "call") if self._told else ""
+        return counted(len(state.calls), "call") if self._takes_context else ""
 
 
 def _asked_with(check: Callable[..., Any], context: CheckContext, call: ToolCall) -> Any:

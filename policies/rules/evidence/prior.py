@@ -19,7 +19,7 @@ from ...language.predicates import compile_conditions
 from ...language.selectors import NameScope, Slot, ToolWhere
 from ...values import paths
 from ...values.aliased import aliased, also_of
-from ...values.equality import asking, unkeepable
+from ...values.equality import given_texts, unkeepable
 from ...values.regexes import VIEW, Regex
 from ..approval import calls_in
 from ..machine import BOUND, Ahead, JudgedCall, ToolReturn, listed
@@ -230,17 +230,17 @@ def _binding(same: Same) -> tuple[Callable[[Any], list[str]], Callable[[Any, Too
     if same.prior_output_regex is not None:
         regex = Regex(same.prior_output_regex)
         return (
-            lambda input: list(asking(now(input))),
+            lambda input: list(given_texts(now(input))),
             lambda input, output: [] if output is None else _all_captured(regex, output),
         )
     if same.prior_output_path is not None:
         returned = paths.compile_path(same.prior_output_path, loose=False)
         return (
-            lambda input: list(asking(now(input))),
-            lambda input, output: [] if output is None else list(asking(returned(output.value))),
+            lambda input: list(given_texts(now(input))),
+            lambda input, output: [] if output is None else list(given_texts(returned(output.value))),
         )
     earlier = paths.compile_path(same.prior_path or same.path, loose=True)
-    return lambda input: list(asking(now(input))), lambda input, output: list(asking(earlier(input)))
+    return lambda input: list(given_texts(now(input))), lambda input, output: list(given_texts(earlier(input)))
 
 
 def _all_captured(regex: Regex, output: ToolReturn) -> list[str] | None:

@@ -11,7 +11,7 @@ from ...language.record import Record
 from ...language.selectors import NameScope, Selector, selector_problems
 from ...values import paths, regexes
 from ...values.complaints import Complaint
-from ...values.equality import asking, scalars_in, text_of
+from ...values.equality import given_texts, scalars_in, text_of
 from ..machine import (
     BOUND,
     Finding,
@@ -145,7 +145,7 @@ class ProvenanceMachine(Machine):
 
     def judge(self, state: ProvenanceState, call: JudgedCall, mask: int, now: int) -> Finding | None:
         """Refuse a value that nobody supplied."""
-        for value in self._asked(call.input):
+        for value in self._inputs(call.input):
             if value in self._except or value in state.supplied:
                 continue
             if not (self.from_user and call.user_wrote(value)):
@@ -159,8 +159,8 @@ class ProvenanceMachine(Machine):
                 )
         return None
 
-    def _asked(self, input: Any) -> Iterator[str]:
-        values = asking(self._values_at(input))
+    def _inputs(self, input: Any) -> Iterator[str]:
+        values = given_texts(self._values_at(input))
         return values if self._extract is None else filter(None, self._extract(values))
 
     def completed(self, state: ProvenanceState, call: JudgedCall, mask: int, output: ToolReturn) -> None:
@@ -182,4 +182,4 @@ def _supplies(source: Source) -> Callable[[ToolReturn], Iterator[str]]:
         regex = regexes.Regex(source.regex)
         return lambda output: captured(regex, output)
     values_at = paths.compile_path(source.path or "$", loose=False)
-    return lambda output: asking(values_at(output.value))
+    return lambda output: given_texts(values_at(output.value))

@@ -16,9 +16,9 @@ def net_status(net: Net, marking: Mapping[str, int]) -> str:
     later = [t for t in net.transitions if t.tools and not set(_tools(t)) <= names]
     parts = [f"{net.name}: {tokens or 'no token'}"]
     if now:
-        parts.append(f"now: {_said(now)}")
+        parts.append(f"now: {_tool_names(now)}")
     if later:
-        parts.append(f"not now: {_said(later)}")
+        parts.append(f"not now: {_tool_names(later)}")
     if any(marking.get(place) for place in net.terminal_places):
         parts.append("it has run to its end")
     return "; ".join(parts)
@@ -36,11 +36,11 @@ def _tools(transition: Transition) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _said(transitions: Iterable[Transition]) -> str:
+def _tool_names(transitions: Iterable[Transition]) -> str:
     """Tools, each once, with who has to agree."""
-    said = (
+    shown = (
         f"{tool} (a person is asked)" if transition.type == "manual" else tool
         for transition in transitions
         for tool in _tools(transition)
     )
-    return ", ".join(dict.fromkeys(said))
+    return ", ".join(dict.fromkeys(shown))

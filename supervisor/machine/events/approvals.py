@@ -107,10 +107,10 @@ def covered_by(violations: Iterable[Violation]) -> tuple[str, ...]:
     """What a yes to these covers: the rules that ask, each with its keys; nothing where a key is not told whole."""
     asks = [v for v in violations if v.action == "request_approval"]
     keys = {(v.policy, v.rule): tuple(v.details.get("keys", ())) for v in asks}
-    if any(len(key) >= KEY_SHOWN for told in keys.values() for key in told):
+    if any(len(key) >= KEY_SHOWN for given in keys.values() for key in given):
         return ()
     return tuple(
-        sorted(f"{policy}/{rule}" + "".join(f"={key}" for key in told) for (policy, rule), told in keys.items())
+        sorted(f"{policy}/{rule}" + "".join(f"={key}" for key in given) for (policy, rule), given in keys.items())
     )
 
 

@@ -60,9 +60,9 @@ def flaw_in_usage(event: TokenUsageUpdated, before: TokenUsageUpdated | None) ->
             continue
         if not 0 <= value < math.inf:  # a NaN is not, either
             return f"`{name}` is {value}, which is not an amount"
-        known = getattr(before, name) if falls else None
-        if known is not None and value < known:
-            return f"`{name}` fell from {known} to {value}: what was used stays used"
+        figure = getattr(before, name) if falls else None
+        if figure is not None and value < figure:
+            return f"`{name}` fell from {figure} to {value}: what was used stays used"
     return None
 
 

@@ -1,7 +1,7 @@
 """Code of others, called so that it harms nothing but itself."""
 
 ROOMS = (
-    "asking",  # what the machine of a run has others asked
+    "questions",  # what the machine of a run asks others
     "reserving",  # the store, asked about shared budgets
     "callouts",  # checks and approvers, asked
     "stored",  # whether a store gave back what it was given

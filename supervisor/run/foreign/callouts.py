@@ -43,8 +43,8 @@ class Approvals:
 
     async def ask(self, request: ApprovalRequest) -> ApprovalAnswer | None:
         """Ask for an answer; None when there is none, or none is wanted any more."""
-        with anyio.CancelScope() as asking:
-            self._open[request.approval_id] = asking
+        with anyio.CancelScope() as scope:
+            self._open[request.approval_id] = scope
             try:
                 return await self._answer(request)
             finally:
@@ -65,6 +65,6 @@ class Approvals:
 
     def drop(self, approval_id: str) -> None:
         """Its answer is not wanted any more."""
-        asking = self._open.pop(approval_id, None)
-        if asking is not None:
-            asking.cancel()
+        scope = self._open.pop(approval_id, None)
+        if scope is not None:
+            scope.cancel()

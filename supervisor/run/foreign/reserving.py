@@ -55,7 +55,7 @@ class Reserving:
 
     async def reserve(self, command: Reserve) -> None:
         """Draw, and tell the machine what came of it."""
-        drawn, error = await self._asked(lambda: self._store.reserve(self._run_id, command.draws, epoch=self._epoch))
+        drawn, error = await self._answer(lambda: self._store.reserve(self._run_id, command.draws, epoch=self._epoch))
         try:
             self._feed(inputs.Reserved(now_ms=self._now_ms(), drawn=drawn, error=error))
         finally:
@@ -63,10 +63,10 @@ class Reserving:
 
     async def settle(self, command: Settle) -> None:
         """Tell the store that the run draws no more, and the machine what came of it."""
-        drawn, error = await self._asked(lambda: self._store.settle(self._run_id, command.used, epoch=self._epoch))
+        drawn, error = await self._answer(lambda: self._store.settle(self._run_id, command.used, epoch=self._epoch))
         self._feed(inputs.Settled(now_ms=self._now_ms(), drawn=drawn, error=error))
 
-    async def _asked(self, ask: Callable[[], Awaitable[list[Drawn]]]) -> tuple[tuple[Drawn, ...], Exception | None]:
+    async def _answer(self, ask: Callable[[], Awaitable[list[Drawn]]]) -> tuple[tuple[Drawn, ...], Exception | None]:
         """What the store answers, or how it failed to."""
         with anyio.move_on_after(self._within_s):
             try:

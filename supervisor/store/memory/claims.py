@@ -30,10 +30,10 @@ class Claims:
 
     def register(self, owner: Owner, lease_s: float) -> Owner:
         """Let an owner in."""
-        known = replace(owner, epoch=len(self._owners) + 1, gone=False)
-        self._owners[known.epoch] = known
-        self._until[known.epoch] = anyio.current_time() + lease_s
-        return known
+        new = replace(owner, epoch=len(self._owners) + 1, gone=False)
+        self._owners[new.epoch] = new
+        self._until[new.epoch] = anyio.current_time() + lease_s
+        return new
 
     def renew(self, epoch: int, lease_s: float) -> None:
         """Put the end of a lease off. Raises StoreError for one that was released, or never was."""

@@ -28,42 +28,42 @@ class Desk:
     def note(self, event: Event) -> None:
         """Let approvals follow from an event that was stored."""
         if isinstance(event, ApprovalEvent):
-            known = self._approvals.get(event.approval_id)
-            if known is None and asks(event):
+            stored = self._approvals.get(event.approval_id)
+            if stored is None and asks(event):
                 self._asked += 1
                 self._approvals[event.approval_id] = StoredApproval(request=shown(event), number=self._asked)
                 self._waiting.setdefault(event.run_id, set()).add(event.approval_id)
-            elif known is not None and event.type != "tool_approval_requested":
-                self._keep(closed(known, event))
+            elif stored is not None and event.type != "tool_approval_requested":
+                self._keep(closed(stored, event))
         elif isinstance(event, TERMINAL):
             for approval_id in self._waiting.pop(event.run_id, ()):
-                known = self._approvals[approval_id]
-                if known.state == "requested" and not outlives(known, event):
+                stored = self._approvals[approval_id]
+                if stored.state == "requested" and not outlives(stored, event):
                     self._approvals[approval_id] = replace(
-                        known, state="withdrawn", answered_at=event.at, recorded=True
+                        stored, state="withdrawn", answered_at=event.at, recorded=True
                     )
 
     def forget(self, session_id: str) -> None:
         """The session's record was removed, and what was asked in it."""
-        for approval_id, known in list(self._approvals.items()):
-            if known.request.session_id == session_id:
+        for approval_id, stored in list(self._approvals.items()):
+            if stored.request.session_id == session_id:
                 del self._approvals[approval_id]
-                self._waiting.get(known.request.run_id, set()).discard(approval_id)
+                self._waiting.get(stored.request.run_id, set()).discard(approval_id)
 
     def answer(self, approval_id: str, given: ApprovalAnswer, at: datetime, *, instruct: bool) -> StoredApproval:
         """Take an answer, if it is the first; see `Store.answer`."""
-        known = self._approvals.get(approval_id)
-        if known is None:
+        stored = self._approvals.get(approval_id)
+        if stored is None:
             raise no_approval(approval_id)
-        check_answerable(known, given)
+        check_answerable(stored, given)
         state = "granted" if given.granted else "denied"
-        answered = replace(known, state=state, answer=given, answered_at=at)
+        answered = replace(stored, state=state, answer=given, answered_at=at)
         if instruct:
             self._keep(answered)
-            run_id = known.request.run_id
+            run_id = stored.request.run_id
             number = len(self._instructions) + 1
-            told = AnswerGiven(run_id=run_id, approval_id=approval_id, answer=given, at=at, number=number)
-            self._instructions.append(told)
+            given_answer = AnswerGiven(run_id=run_id, approval_id=approval_id, answer=given, at=at, number=number)
+            self._instructions.append(given_answer)
         return answered
 
     def instruct(self, order: Cancel | Block | Lift) -> int:

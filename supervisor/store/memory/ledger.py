@@ -96,14 +96,14 @@ class Ledger:
         counter = self._counters.setdefault((claim.budget, claim.key, claim.counts, claim.window), _Counter(claim))
         counter.claim = claim
         window = window_at(claim.window, now_ms)
-        known = share.used if (share := counter.shares.get(run_id)) is not None else 0.0
+        own = share.used if (share := counter.shares.get(run_id)) is not None else 0.0
         before = counter.used(window.since)
-        counter.add(window.part, grown(draw.used, known))
+        counter.add(window.part, grown(draw.used, own))
         used = counter.used(window.since)
         counter.shares.pop(run_id, None)
         others = self._reserved(counter)
         held = set_aside(draw, used=used, others=others)
-        counter.shares[run_id] = _Share(max(known, draw.used), held or 0.0, epoch)
+        counter.shares[run_id] = _Share(max(own, draw.used), held or 0.0, epoch)
         return Drawn(
             claim=claim,
             granted=held is not None,

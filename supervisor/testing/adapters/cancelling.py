@@ -67,17 +67,17 @@ class CancellingChecks(AdapterChecks):
         agent = self.silent()
         if agent is None:
             return self.lacking("silent")
-        said = anyio.Event()
+        speaking = anyio.Event()
 
         def watch(event: Event) -> bool:
             if isinstance(event, (MessageReceived, MessageStreamed, TurnStarted)):
-                said.set()
-            return said.is_set()
+                speaking.set()
+            return speaking.is_set()
 
         with anyio.fail_after(PATIENCE_S):
             done = await Drive(agent.adapter, cancel_when=watch).run(agent.prompt)
 
-        assert said.is_set()
+        assert speaking.is_set()
         assert done.rungs
         assert not any(isinstance(event, RunCompleted) for event in done.events)
         assert self.processes() == []
@@ -144,8 +144,8 @@ class CancellingChecks(AdapterChecks):
                     tasks.start_soon(drive.run, agent.prompt)
 
         assert [drive.done.types[-1] for drive in (one, other)] == ["run_completed"] * 2
-        assert [bool(drive.done.asked) for drive in (one, other)] == [gated] * 2
-        assert len(one.done.asked) == len(other.done.asked)
+        assert [bool(drive.done.proposed) for drive in (one, other)] == [gated] * 2
+        assert len(one.done.proposed) == len(other.done.proposed)
 
     async def _cancelled(self, agent: Agent, moment: Callable[[], Awaitable[object]], **gate: object) -> Driven:
         drive = Drive(agent.adapter, **gate)  # type: ignore[arg-type]

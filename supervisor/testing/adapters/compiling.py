@@ -30,7 +30,7 @@ class CompilingChecks(AdapterChecks):
         parts = {"deny", "allow"} & set(agent.adapter.capabilities.compiles)
         if not parts:
             return
-        tool = (await self.run(agent)).asked[0].name
+        tool = (await self.run(agent)).proposed[0].name
         rules: dict[str, Allow | Deny] = {"deny": Deny((tool,)), "allow": Allow(("no-such-tool",))}
         for part in sorted(parts):
             await self._compiled(self.making(part), Policy(name="p", tool_rules=(rules[part],)))

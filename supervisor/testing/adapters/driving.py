@@ -32,7 +32,7 @@ class Driven(msgspec.Struct, kw_only=True):
         return [item for item in self.log if isinstance(item, Event)]
 
     @property
-    def asked(self) -> list[ToolCall]:
+    def proposed(self) -> list[ToolCall]:
         """The calls put to the gate, in their order."""
         return [item for item in self.log if isinstance(item, ToolCall)]
 
@@ -135,6 +135,6 @@ class Drive:
         if self._answer is not None:
             return await self._answer(call)
         if call.name in self._refuse:
-            said = tell_model_default(call.name)
-            return GateAnswer(allowed=False, tell_model=said, stop=self._stop)
+            text = tell_model_default(call.name)
+            return GateAnswer(allowed=False, tell_model=text, stop=self._stop)
         return GateAnswer(allowed=True)

@@ -19,8 +19,8 @@ class Evidence:
 
     def saw(self, declared: Capabilities, **seen: object) -> None:
         """Keep that an adapter was seen to do this; it must be what it declares: no more, and no less."""
-        said = {name: getattr(declared, name) for name in seen}
-        assert said == seen, f"declared {said}, seen {seen}"
+        declarations = {name: getattr(declared, name) for name in seen}
+        assert declarations == seen, f"declared {declarations}, seen {seen}"
         self.declared = declared
         self.shown |= seen.keys()
 

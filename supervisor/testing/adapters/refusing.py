@@ -23,7 +23,7 @@ class RefusingChecks(AdapterChecks):
         done = await self.run(agent, answer=_refusing(0))
 
         assert ends_once(done)
-        assert done.outcomes(done.asked[0].id) == []
+        assert done.outcomes(done.proposed[0].id) == []
         assert "alpha" not in self.made()
         went_on = bool(completed(done))
         assert self.made() == (self.effects("beta") if went_on else [])
@@ -39,12 +39,12 @@ class RefusingChecks(AdapterChecks):
 
         assert ends_once(done)
         if not self.in_order:
-            files.sort(key=lambda file: [mentions(call, file) for call in done.asked].index(True))
-        assert all(mentions(call, file) for call, file in zip(done.asked, files, strict=False))
-        ran = [call.id in completed(done) for call in done.asked]
+            files.sort(key=lambda file: [mentions(call, file) for call in done.proposed].index(True))
+        assert all(mentions(call, file) for call, file in zip(done.proposed, files, strict=False))
+        ran = [call.id in completed(done) for call in done.proposed]
         assert self.made() == self.effects(*itertools.compress(files, ran))
-        assert done.outcomes(done.asked[1].id) == []
-        assert max(len(done.outcomes(call.id)) for call in done.asked) <= 1
+        assert done.outcomes(done.proposed[1].id) == []
+        assert max(len(done.outcomes(call.id)) for call in done.proposed) <= 1
         if not (self.all_or_nothing or agent.adapter.capabilities.deny_ends_turn):
             assert ran == [True, False, True]
 
@@ -55,7 +55,7 @@ class RefusingChecks(AdapterChecks):
             return
         done = await self.run(agent, answer=_refusing(0, stop=True))
 
-        assert len(done.asked) == 1
+        assert len(done.proposed) == 1
         _assert_nothing_ran(done, self.made())
         assert len(terminals(done)) <= 1
 

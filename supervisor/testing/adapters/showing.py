@@ -46,10 +46,10 @@ class ShowingChecks(AdapterChecks):
         agent = self.making("earlier")
         if not agent.adapter.capabilities.resume:
             return
-        known = _sessions((await self.run(agent)).events)
-        done = await self.run(self.making("later"), resume=known[0])
+        sessions = _sessions((await self.run(agent)).events)
+        done = await self.run(self.making("later"), resume=sessions[0])
 
-        assert _sessions(done.events) == known
+        assert _sessions(done.events) == sessions
         assert ends_once(done)
         assert isinstance(done.events[-1], RunCompleted)
         assert self.made() == self.effects("earlier", "later")

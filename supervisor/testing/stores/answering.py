@@ -26,11 +26,11 @@ AT = datetime(2026, 1, 2, 3, 4, 5, 678, tzinfo=UTC)
 YES = ApprovalAnswer(granted=True, by="ana", reason="fine", input_digest="d")
 
 
-def asked(approval_id: str, *, run_id: str = "r", session_id: str = "s", **fields: Any) -> ToolApprovalRequested:
+def requested(approval_id: str, *, run_id: str = "r", session_id: str = "s", **fields: Any) -> ToolApprovalRequested:
     """A request for approval as a run records it."""
-    told: dict[str, Any] = {"tool_call_id": "c", "tool_name": "bash", "tool_input": {"command": "é"}}
-    told |= {"input_digest": "d", "policy_name": "p", "violation_kind": "blocklist", "at": AT, **fields}
-    return ToolApprovalRequested(approval_id=approval_id, run_id=run_id, session_id=session_id, **told)
+    about: dict[str, Any] = {"tool_call_id": "c", "tool_name": "bash", "tool_input": {"command": "é"}}
+    about |= {"input_digest": "d", "policy_name": "p", "violation_kind": "blocklist", "at": AT, **fields}
+    return ToolApprovalRequested(approval_id=approval_id, run_id=run_id, session_id=session_id, **about)
 
 
 async def state_of(store: Store, approval_id: str) -> tuple[str, str | None, bool]:
@@ -46,9 +46,9 @@ class AnsweringChecks(StoreChecks):
     async def test_what_is_asked_for_waits_in_the_order_it_was_asked(self) -> None:
         """Every field comes back; pages, runs and sessions can be asked for alone."""
         async with self.open_store() as store:
-            await store.append([asked("r.1", expires_at=AT, reason="why"), message("s", "x", run_id="r")])
-            await store.append([asked("q.1", run_id="q", session_id="t"), asked("r.2")])
-            await store.append([asked("r.3", input_digest=None), asked("r.4", ran=True, held=False)])
+            await store.append([requested("r.1", expires_at=AT, reason="why"), message("s", "x", run_id="r")])
+            await store.append([requested("q.1", run_id="q", session_id="t"), requested("r.2")])
+            await store.append([requested("r.3", input_digest=None), requested("r.4", ran=True, held=False)])
             waiting = await store.approvals()
             first = waiting[0].request
 
@@ -65,7 +65,7 @@ class AnsweringChecks(StoreChecks):
     async def test_one_of_many_answers_counts(self) -> None:
         """The others are told; the one is an instruction to whoever owns the run."""
         async with self.open_store() as store:
-            await store.append([asked("r.1")])
+            await store.append([requested("r.1")])
             refusals: dict[str, str | None] = {}
 
             async def answer(by: str) -> None:
@@ -89,7 +89,7 @@ class AnsweringChecks(StoreChecks):
     async def test_an_answer_that_does_not_count_changes_nothing(self) -> None:
         """To what nobody asked, to another input, to what is closed."""
         async with self.open_store() as store:
-            await store.append([asked("r.1"), asked("r.2"), asked("r.3")])
+            await store.append([requested("r.1"), requested("r.2"), requested("r.3")])
             await store.append([_closing(ToolApprovalExpired, "r.2"), _closing(ToolApprovalDenied, "r.3", by="bob")])
             other = ApprovalAnswer(granted=True, by="eve", input_digest="other")
             kinds = [
@@ -106,21 +106,21 @@ class AnsweringChecks(StoreChecks):
     async def test_the_record_says_what_became_of_an_answer(self) -> None:
         """Taken up it stands as it was given; closed otherwise by the owner it does not count."""
         async with self.open_store() as store:
-            await store.append([asked("r.1"), asked("r.2")])
+            await store.append([requested("r.1"), requested("r.2")])
             taken = await store.answer("r.1", YES, at=AT)
             await store.answer("r.2", YES, at=AT)
             await store.append([_closing(ToolApprovalGranted, "r.1", by="ana"), _closing(ToolApprovalExpired, "r.2")])
-            known = await store.approval("r.1")
+            stored = await store.approval("r.1")
 
             assert (taken.state, taken.answer, taken.answered_at, taken.recorded) == ("granted", YES, AT, False)
-            assert known is not None
-            assert (known.state, known.answer, known.recorded) == ("granted", YES, True)
+            assert stored is not None
+            assert (stored.state, stored.answer, stored.recorded) == ("granted", YES, True)
             assert await state_of(store, "r.2") == ("expired", None, True)
 
     async def test_an_answer_with_an_event_appends_it_or_does_neither(self) -> None:
         """The second one's event is not stored."""
         async with self.open_store() as store:
-            await store.append([asked("r.1", held=False), RunCancelled(run_id="r", session_id="s")])
+            await store.append([requested("r.1", held=False), RunCancelled(run_id="r", session_id="s")])
             grant = _closing(ToolApprovalGranted, "r.1", by="ana", run_id="")
             await store.answer("r.1", YES, at=AT, event=grant)
             again = await kind_of_refusal(store.answer("r.1", YES, at=AT, event=grant))
@@ -140,9 +140,9 @@ class AnsweringChecks(StoreChecks):
             for run_id, end in (("done", RunCompleted), ("cut", RunCancelled)):
                 await store.append(
                     [
-                        asked(f"{run_id}.1", run_id=run_id),
-                        asked(f"{run_id}.2", run_id=run_id, held=False),
-                        asked(f"{run_id}.3", run_id=run_id, held=False, ran=True),
+                        requested(f"{run_id}.1", run_id=run_id),
+                        requested(f"{run_id}.2", run_id=run_id, held=False),
+                        requested(f"{run_id}.3", run_id=run_id, held=False, ran=True),
                         end(run_id=run_id, session_id="s"),
                     ]
                 )
@@ -181,7 +181,7 @@ class AnsweringChecks(StoreChecks):
             first = await store.instruct(order)
             second = await store.instruct(Cancel(scope="all"))
             after = await store.create_run(RunInfo(run_id="after", session_id="s"))
-            known = await store.run("after")
+            run = await store.run("after")
 
             assert second > first > 0
             assert await store.instructions(after=first) == [Cancel(scope="all", number=second)]
@@ -190,7 +190,7 @@ class AnsweringChecks(StoreChecks):
             )
             assert await store.instructions(after=second) == []
             assert await store.last_instruction() == second
-            assert (before.after, after.after, known and known.after) == (0, second, second)
+            assert (before.after, after.after, run and run.after) == (0, second, second)
 
 
 def _closing(kind: Any, approval_id: str, *, run_id: str = "r", **fields: Any) -> Any:

@@ -23,8 +23,8 @@ async def _fill(store: Store) -> None:
     """A session of two runs that are over, and another one."""
     for run_id in ("r1", "r2"):
         ids: Any = {"run_id": run_id, "session_id": "s"}
-        asked = ToolApprovalRequested(approval_id=f"{run_id}.1", input_digest="d", tool_name="t", **ids)
-        await store.append([RunStarted(**ids), asked, PolicyViolated(**ids), RunCompleted(**ids)])
+        request = ToolApprovalRequested(approval_id=f"{run_id}.1", input_digest="d", tool_name="t", **ids)
+        await store.append([RunStarted(**ids), request, PolicyViolated(**ids), RunCompleted(**ids)])
     await store.append([message("t", "other", run_id="r3")])
 
 

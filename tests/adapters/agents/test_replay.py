@@ -105,7 +105,7 @@ async def test_observing_reports_the_calls_as_they_were_recorded() -> None:
     """Without a gate nothing is asked, and nothing is left out but the supervisor's records."""
     done = await Drive(ReplayAdapter(RECORDING, gated=False), refuse={"bash"}).run()
 
-    assert done.asked == []
+    assert done.proposed == []
     assert done.types == [
         *("message_sent", "turn_started", "tool_call_requested", "tool_call_started", "tool_call_completed"),
         *("token_usage_updated", "message_received", "run_completed"),
@@ -119,7 +119,7 @@ async def test_a_recording_without_requests_is_gated_by_its_started_calls() -> N
 
     done = await Drive(ReplayAdapter(events), refuse={"x"}).run()
 
-    assert [call.id for call in done.asked] == ["a"]
+    assert [call.id for call in done.proposed] == ["a"]
     assert done.types == ["run_completed"]
 
 
@@ -146,7 +146,7 @@ async def test_a_call_that_started_with_another_input_is_reported() -> None:
     ]
     done = await Drive(ReplayAdapter(events)).run()
 
-    assert [call.input for call in done.asked] == [{"n": 1}]
+    assert [call.input for call in done.proposed] == [{"n": 1}]
     assert done.events[0] == events[1]
 
 

@@ -36,13 +36,13 @@ async def test_a_line_is_asked_for_whole_and_in_parts_and_then_runs(tmp_path: Pa
     """The line is a call of `bash`; each part a call named as its command, told apart by number."""
     done = await run("touch a && ls | cat", tmp_path)
 
-    assert [(call.id, call.name) for call in done.asked] == [
+    assert [(call.id, call.name) for call in done.proposed] == [
         ("line", "bash"),
         ("line.1", "touch"),
         ("line.2", "ls"),
         ("line.3", "cat"),
     ]
-    assert done.asked[1].input == {
+    assert done.proposed[1].input == {
         "command": "touch a",
         "argv": ["touch", "a"],
         "exact": True,
@@ -78,10 +78,10 @@ async def test_if_any_part_is_refused_nothing_runs(tmp_path: Path, line: str) ->
     assert done.events[-1] == RunFailed(
         error={"code": "refused", "message": "Tool 'rm' is not available in this context."}
     )
-    assert done.asked[-1].name == "rm"
-    for call in done.asked[:-1]:
+    assert done.proposed[-1].name == "rm"
+    for call in done.proposed[:-1]:
         assert [type(outcome) for outcome in done.outcomes(call.id)] == [ToolCallFailed]
-    assert done.outcomes(done.asked[-1].id) == []
+    assert done.outcomes(done.proposed[-1].id) == []
 
 
 @pytest.mark.anyio
@@ -89,7 +89,7 @@ async def test_the_whole_line_can_be_refused(tmp_path: Path) -> None:
     """Denying `bash` denies every line; nobody is asked about parts in vain."""
     done = await run("touch a", tmp_path, refuse={"bash"})
 
-    assert [call.name for call in done.asked] == ["bash"]
+    assert [call.name for call in done.proposed] == ["bash"]
     assert made_in(tmp_path) == []
 
 
@@ -129,7 +129,7 @@ async def test_what_cannot_be_judged_does_not_run(tmp_path: Path, line: str, sai
     done = await run(line, tmp_path)
 
     assert made_in(tmp_path) == []
-    assert done.asked == []
+    assert done.proposed == []
     (failed,) = done.events
     assert isinstance(failed, RunFailed)
     assert failed.error["code"] == "unjudgeable_line"
@@ -151,7 +151,7 @@ async def test_an_allow_list_may_name_dynamic_commands(tmp_path: Path) -> None:
     assert isinstance(refused.events[-1], RunFailed)
     assert isinstance(judged.events[-1], RunFailed)
     assert before == []
-    assert allowed.asked[-1].input["exact"] is False
+    assert allowed.proposed[-1].input["exact"] is False
     assert made_in(tmp_path) == ["a"]
 
 
@@ -172,7 +172,7 @@ async def test_parts_of_which_nobody_knows_whether_they_ran_have_no_outcome(tmp_
     """`false || true` succeeds; that is no evidence that either of them did."""
     done = await run("false || true", tmp_path)
 
-    assert [len(done.outcomes(call.id)) for call in done.asked] == [1, 0, 0]
+    assert [len(done.outcomes(call.id)) for call in done.proposed] == [1, 0, 0]
 
 
 @pytest.mark.anyio
@@ -225,7 +225,7 @@ async def test_cancelling_while_a_part_is_held_runs_nothing(tmp_path: Path) -> N
             drive.cancel()
 
     assert made_in(tmp_path) == []
-    assert [len(drive.done.outcomes(call.id)) for call in drive.done.asked] == [1, 1, 0]
+    assert [len(drive.done.outcomes(call.id)) for call in drive.done.proposed] == [1, 1, 0]
 
 
 @pytest.mark.anyio

@@ -192,7 +192,7 @@ async def test_a_question_after_the_cancel_is_answered_as_cancelled(scripts: Any
     done = await scripts.run(adapter, cancel_when=lambda event: isinstance(event, MessageStreamed))
 
     assert scripts.outcomes() == ["cancelled"]
-    assert done.asked == []
+    assert done.proposed == []
     assert "late words" in [event.delta for event in done.events if isinstance(event, MessageStreamed)]
     assert done.error is None
 

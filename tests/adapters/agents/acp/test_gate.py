@@ -100,7 +100,7 @@ async def test_names_and_inputs_do_not_depend_on_what_the_model_writes(
     """The kind of a call is its name; its title is a command as often as not."""
     done = await scripts.run(scripts.adapter({"call": "c1", "announced": announced, **call}))
 
-    assert [(asked.name, asked.input) for asked in done.asked] == [(name, tool_input)]
+    assert [(asked.name, asked.input) for asked in done.proposed] == [(name, tool_input)]
 
 
 async def test_a_question_says_more_than_its_announcement_and_goes_over_it(scripts: Any, touch: Any) -> None:
@@ -109,7 +109,7 @@ async def test_a_question_says_more_than_its_announcement_and_goes_over_it(scrip
     question = {"rawInput": {"command": "touch b"}, "title": None, "kind": "other"}
     done = await scripts.run(scripts.adapter(touch("a", fields=fields, question=question)))
 
-    assert [(call.name, call.input) for call in done.asked] == [("execute", {"command": "touch b", "cwd": "/w"})]
+    assert [(call.name, call.input) for call in done.proposed] == [("execute", {"command": "touch b", "cwd": "/w"})]
 
 
 async def test_a_second_question_for_something_else_is_a_call_of_its_own(scripts: Any, touch: Any) -> None:
@@ -118,16 +118,16 @@ async def test_a_second_question_for_something_else_is_a_call_of_its_own(scripts
     both = {"together": [touch("a", question=folder["fields"]), touch("a")]}
     done = await scripts.run(scripts.adapter(both))
 
-    assert [call.id for call in done.asked] == ["c-a", "c-a:2"]
-    assert done.asked[0].input == {"command": "touch a", "parentDir": "/etc"}
-    assert done.asked[1].input == {"command": "touch a"}
+    assert [call.id for call in done.proposed] == ["c-a", "c-a:2"]
+    assert done.proposed[0].input == {"command": "touch a", "parentDir": "/etc"}
+    assert done.proposed[1].input == {"command": "touch a"}
 
 
 async def test_the_same_question_again_is_the_same_call(scripts: Any, touch: Any) -> None:
     """It is put to the gate under its id."""
     done = await scripts.run(scripts.adapter(touch("a"), touch("a")))
 
-    assert [call.id for call in done.asked] == ["c-a", "c-a"]
+    assert [call.id for call in done.proposed] == ["c-a", "c-a"]
 
 
 async def test_what_runs_without_a_question_is_reported_as_started(scripts: Any, touch: Any) -> None:
@@ -136,7 +136,7 @@ async def test_what_runs_without_a_question_is_reported_as_started(scripts: Any,
 
     seen = [(event.type, event.tool_call_id) for event in done.events if "tool_call" in event.type]
     assert seen == [("tool_call_started", "c-a"), ("tool_call_completed", "c-a"), ("tool_call_completed", "c-b")]
-    assert [call.id for call in done.asked] == ["c-b"]
+    assert [call.id for call in done.proposed] == ["c-b"]
 
 
 async def test_what_goes_on_without_a_question_is_reported_while_it_runs(scripts: Any, touch: Any) -> None:
@@ -178,7 +178,7 @@ async def test_a_call_asked_about_after_it_was_reported_is_asked_as_another(scri
     running = {"sessionUpdate": "tool_call_update", "toolCallId": "c-a", "status": "in_progress", "content": output}
     done = await scripts.run(scripts.adapter({"update": running}, touch("a")), answer=refusing("c-a:2"))
 
-    assert [call.id for call in done.asked] == ["c-a:2"]
+    assert [call.id for call in done.proposed] == ["c-a:2"]
     assert scripts.made() == []
     assert [event.type for event in done.events if "tool_call" in event.type] == [
         "tool_call_started",

@@ -44,9 +44,9 @@ async def test_a_call_is_asked_about_before_it_runs(bench: Any, touch: Any, tool
 
     done = await bench.run(bench.adapter(touch("a", tool, late=late)), answer=gate)
 
-    assert [(call.name, call.input, call.turn) for call in done.asked] == [("Bash", {"command": "touch a"}, 1)]
+    assert [(call.name, call.input, call.turn) for call in done.proposed] == [("Bash", {"command": "touch a"}, 1)]
     assert (seen, bench.made()) == ([[]], ["a"])
-    assert calls(done) == [("tool_call_completed", done.asked[0].id)]
+    assert calls(done) == [("tool_call_completed", done.proposed[0].id)]
 
 
 async def test_a_refused_call_does_not_run_and_the_model_is_told(bench: Any, touch: Any) -> None:
@@ -62,7 +62,7 @@ async def test_the_same_call_twice_is_two_calls(bench: Any, touch: Any) -> None:
     again = {**touch("a"), "use": ["u-again", "Bash", {"cmd": "touch a"}]}
     done = await bench.run(bench.adapter(touch("a"), again))
 
-    assert [call.id for call in done.asked] == ["u-a", "u-again"]
+    assert [call.id for call in done.proposed] == ["u-a", "u-again"]
     assert calls(done) == [("tool_call_completed", "u-a"), ("tool_call_completed", "u-again")]
 
 
@@ -71,7 +71,7 @@ async def test_what_the_client_rejects_by_itself_is_reported_as_denied(bench: An
     policy = Policy(name="p", tool_rules=(Deny(("bash",)),))
     done = await bench.run(bench.adapter(touch("a")), policy=policy)
 
-    assert done.asked == []
+    assert done.proposed == []
     assert (bench.made(), calls(done)) == ([], [("tool_call_requested", "u-a"), ("tool_call_denied", "u-a")])
 
 

@@ -69,7 +69,7 @@ async def test_a_script_is_played_in_its_order() -> None:
         "turn_completed",
         "run_completed",
     ]
-    assert [call.turn for call in done.asked] == [1, 2]
+    assert [call.turn for call in done.proposed] == [1, 2]
     assert done.events[-1] == RunCompleted(output="Done.")
 
 
@@ -143,7 +143,7 @@ async def test_an_agent_told_to_stop_asks_for_nothing_more() -> None:
     """After a refusal that stops, no step follows and no end is claimed."""
     done = await play("steps:\n  - {call: a}\n  - {call: b}\n  - say: still here", refuse={"a"}, stop=True)
 
-    assert [call.name for call in done.asked] == ["a"]
+    assert [call.name for call in done.proposed] == ["a"]
     assert done.types == ["turn_started", "turn_completed"]
 
 
@@ -152,7 +152,7 @@ async def test_without_a_gate_calls_are_reported_and_run_at_once() -> None:
     """Ungated, the stream says that a call started before it says how it ended."""
     done = await play("steps:\n  - {call: bash, input: {command: echo hi}}", gated=False, refuse={"bash"})
 
-    assert done.asked == []
+    assert done.proposed == []
     started = done.events[1]
     assert isinstance(started, ToolCallStarted)
     assert started.tool_input == {"command": "echo hi"}

@@ -51,7 +51,7 @@ async def test_parallel_calls_are_asked_for_in_order_and_run_at_once() -> None:
     with anyio.fail_after(PATIENCE_S):
         done = await play(PARALLEL, tools={"one": one, "three": three}, refuse={"two"})
 
-    assert [(call.id, call.turn) for call in done.asked] == [("a", 1), ("b", 1), ("c", 1)]
+    assert [(call.id, call.turn) for call in done.proposed] == [("a", 1), ("b", 1), ("c", 1)]
     assert [len(done.outcomes(call_id)) for call_id in "abc"] == [1, 0, 1]
     assert done.events[-1] == RunCompleted(output="b was denied")
 

@@ -1,4 +1,4 @@
-"""What the machine of a run has others asked: the store about shared budgets, its checks, and its approver."""
+"""What the machine of a run asks others: the store about shared budgets, its checks, and its approver."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Question: TypeAlias = Reserve | Settle | RunChecks | AskApproval | DropApproval
 """The commands that somebody else is to answer, or need not any more."""
 
 
-class Asking:
+class Questions:
     """Asks for one run, and feeds the answers to its machine.
 
     Args:
