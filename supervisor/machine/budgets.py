@@ -135,8 +135,7 @@ class Budgets:
         """Whether a call has to wait for the store before it is judged; `go_on` is called when it has answered."""
         if self._settled or self._state.cause is not None:
             return False
-        self._see()
-        if not (self._awaiting or any(self._asks_calls(line) or line.lacks for line in self._lines)):
+        if not (self._awaiting or self._asks_first()):
             return False
         self._waiting.append(go_on)
         if not self._awaiting:
@@ -163,6 +162,10 @@ class Budgets:
         self._starting = False
         self._let_on(waiting, answers)
         came_meanwhile, self._waiting = self._waiting, []
+        if came_meanwhile and self._state.cause is None and self._asks_first():
+            self._waiting = came_meanwhile
+            self._ask()  # for all of them at once
+            return
         for go_on in came_meanwhile:
             if not self.hold(go_on):
                 go_on()
@@ -189,6 +192,11 @@ class Budgets:
             return None
         timed = [line for line in self._lines if line.claim.counts == "duration_ms" and line.held]
         return min((self._since_ms + int(line.recorded + line.held) for line in timed), default=None)
+
+    def _asks_first(self) -> bool:
+        """Whether the store is asked before a call is judged."""
+        self._see()
+        return any(self._asks_calls(line) or line.lacks for line in self._lines)
 
     def _ask(self) -> None:
         self._awaiting = True

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from proctor.policies import Monitor, ToolCall, compile_policy, parse_policies
+from proctor.policies.rules.counting.count import BEHIND
 from proctor.policies.rules.evidence.prior import COMBINATIONS
 from proctor.policies.rules.machine import BOUND
 from proctor.policies.stream import events as ev
@@ -111,3 +112,23 @@ def test_a_window_over_responses_that_are_long_over_is_not_counted_anew() -> Non
     assert first == ["allow", "deny"]
     assert set(later) == {"allow"}
     assert ask(monitor, "x", 2) == "deny"
+
+
+@pytest.mark.parametrize(("count", "answer"), [(COMBINATIONS, "allow"), (COMBINATIONS + 1, "deny")])
+def test_an_earlier_call_about_so_many_things_serves_and_one_about_more_does_not(count: int, answer: str) -> None:
+    """The bound is the documented one."""
+    requires = [{"prior": "test", "output": OK, "pick": "latest", "same": [{"path": "$.of"}]}]
+    monitor = ruled({"type": "precondition", "tool": "deploy", "requires": requires})
+    done(monitor, "test", {"ok": True}, of=MANY[:count])
+
+    assert ask(monitor, "deploy", of="x") == answer
+
+
+def test_a_call_of_a_response_within_the_bound_counts_from_that_response() -> None:
+    """A sub-agent's call may be so many responses behind: what was used since is known exactly."""
+    monitor = ruled({"type": "count", "tool": "x", "max": 4, "within_turns": 2})
+    first = ask(monitor, "x", 10)
+    later = [ask(monitor, "x", 10 + BEHIND) for _ in range(2)]
+
+    assert (first, later) == ("allow", ["allow", "allow"])
+    assert [ask(monitor, "x", 11), ask(monitor, "x", 11)] == ["allow", "deny"]

@@ -50,7 +50,7 @@ def _shares(name: str, result: Result, given: argparse.Namespace) -> Iterator[Sh
     with Pool(given.workers) as pool:
         done = 0
         while (last is None or time.monotonic() < last) and (last is not None or done < given.shares):
-            several = 10 if last is not None else min(10, given.shares - done)
+            several = given.workers if last is not None else min(10, given.shares - done)
             yield from pool.imap(run, [next(numbers) for _ in range(several)])
             done += several
 

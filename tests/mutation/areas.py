@@ -34,13 +34,14 @@ TESTS: Final = (
     *("tests/attacks/test_a_call_id_used_again_at_a_monitor.py", "tests/attacks/test_approvals_at_a_monitor.py"),
     *("tests/attacks/test_inputs_at_a_monitor.py", "tests/attacks/test_bounds_of_rules.py"),
     *("tests/attacks/test_usage_that_lies.py", "tests/attacks/test_store_goes_away.py"),
+    *("tests/attacks/test_budgets.py", "tests/attacks/test_answers.py"),
 )
 """Those that run a policy, a machine or a supervised run in the process of the test."""
 
 _LEFT_OUT: Final = (
     *("test_differential_exhaustive", "test_differential_supervised", "test_monitor_hostile", "test_schema"),
     *("test_reading", "test_formats_in_use", "test_commands", "test_preflight_properties"),
-    *("test_conformance_suites", "test_subscriptions_cursors", "test_retention", "redaction"),
+    *("test_conformance_suites", "test_subscriptions_cursors", "test_retention"),
 )
 """What takes long there for the little that it reaches, or reaches all of it."""
 

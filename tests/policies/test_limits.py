@@ -323,3 +323,44 @@ def test_what_is_used_of_each_limit_can_be_asked(drive: Any) -> None:
         "max_total_tokens", 110, 100, "tokens", True,
     )  # fmt: skip
     assert (calls.limit, calls.used, calls.scope, calls.exceeded) == ("max_tool_calls", 0, "session", False)
+
+
+def test_a_session_that_was_not_told_of_its_start_has_all_its_turns(drive: Any) -> None:
+    """Nothing is used of it, whichever run it counts from, and nothing is hidden before the first response."""
+    for limit in ({"max": 2, "scope": "session"}, 2):
+        session = drive({"limits": {"max_turns": limit}, "on_violation": "deny"})
+        seen = session.visible("a")
+
+        assert (seen, [session.ask("a") for _ in range(3)]) == (["a"], ["allow", "allow", "cancel"])
+
+    assert drive({"limits": {"max_turns": 1}}).visible("a") == ["a"]
+
+
+def test_after_the_end_of_a_run_nothing_is_due(drive: Any) -> None:
+    """Until another begins; what comes meanwhile starts no clock."""
+    session = drive({"limits": {"max_duration_ms": 5_000, "max_idle_ms": 2_000}})
+    session.see(ev.RunStarted(run_id="r", at=START))
+    due = session.monitor.deadline()
+    session.see(ev.RunCompleted(run_id="r", at=START))
+    over = session.monitor.deadline()
+    session.see(ev.MessageReceived(content="late", at=START + timedelta(seconds=9)))
+
+    assert (due, over, session.monitor.deadline()) == (ev.at_ms(START) + 2_001, None, None)
+
+
+def test_a_run_whose_session_was_over_before_any_clock_ran_has_its_whole_time(drive: Any) -> None:
+    """The events before had no time, or came after the end."""
+    session = drive({"limits": {"max_duration_ms": {"max": 5_000, "scope": "session"}}})
+    session.see(ev.RunCompleted(run_id="a"))
+    session.see(ev.MessageReceived(content="late", at=START))
+    session.see(ev.RunStarted(run_id="b", at=START + timedelta(seconds=60)))
+
+    assert session.monitor.deadline() == ev.at_ms(START) + 65_001
+
+
+def test_a_report_of_nothing_needs_no_price(drive: Any) -> None:
+    """Of a model that nobody knows a price of: nothing was used, so nothing is missing from what it cost."""
+    session = drive({"limits": {"max_cost_usd": 1}, "unpriced": "reject"})
+
+    assert session.see(usage(model="nobody-knows")) == []
+    assert [v.kind for v in session.see(usage(model="nobody-knows", input_tokens=1))] == ["max_cost_usd"]

@@ -8,6 +8,8 @@ import pytest
 
 from proctor.policies import PolicyError, parse_policies
 
+from .test_schema import RULE_EXAMPLES
+
 SELF = {"tool": "x", "where": [{"path": "$.a", "equals": {"arg": "$.b"}}]}
 INSIDE = {"tool": "x", "where": [{"not": [{"any_of": [{"path": "$.a", "equals": {"arg": "$.b"}}]}]}]}
 
@@ -51,3 +53,17 @@ def test_a_reference_to_the_judged_call_where_none_is_judged_is_an_error(rule: d
 def test_the_judged_calls_own_selector_may_refer_to_it(rule: dict[str, Any]) -> None:
     """Section 4: `output`, a prior's `where`, and the judged call's own selector."""
     assert parse_policies({"name": "p", "rules": [rule]})
+
+
+@pytest.mark.parametrize("rule", RULE_EXAMPLES, ids=lambda rule: rule["type"])
+@pytest.mark.parametrize(
+    ("field", "wrong"),
+    [("when", [{"path": "$.tenant", "equals": {"arg": "$.t"}}]), ("key", "$.a[")],
+    ids=["when", "key"],
+)
+def test_what_every_rule_may_carry_is_checked_on_each(rule: dict[str, Any], field: str, wrong: Any) -> None:
+    """Whatever else its family checks."""
+    with pytest.raises(PolicyError) as raised:
+        parse_policies({"name": "p", "rules": [rule | {field: wrong}]})
+
+    assert any(problem.path.startswith(f"rules[0].{field}") for problem in raised.value.problems)

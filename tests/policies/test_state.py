@@ -489,3 +489,38 @@ def test_a_validator_is_asked_only_where_no_net_refuses() -> None:
 
     assert asked == ["y"]
     assert [[v.rule for v in decision.violations] for decision in decisions] == [["require a before x"], ["free"]]
+
+
+def test_what_a_rule_has_given_up_hides_no_tool(drive: Any) -> None:
+    """A call that did not come in time is a violation once; after that the rule restricts nothing."""
+    session = drive({"rules": [{"type": "eventually", "tool": "plan", "within": 2, "action": "deny"}]})
+    session.ok("read")
+    due = session.visible("plan", "read")
+    session.saw("read")
+
+    assert (due, session.visible("plan", "read")) == (["plan"], ["plan", "read"])
+
+
+def explained(session: Any, *calls: dict[str, Any]) -> str:
+    """The explanation of the last of these calls of x."""
+    monitor = session.compiled.monitor(explain=True)
+    decisions = [monitor.propose(ToolCall(id=str(n), name="x", input=input)) for n, input in enumerate(calls)]
+    return str(decisions[-1].explain())
+
+
+@pytest.mark.parametrize(("values", "more"), [(6, ""), (7, "; 1 more"), (9, "; 3 more")])
+def test_an_explanation_shows_a_few_instances_and_counts_the_others(ruled: Any, values: int, more: str) -> None:
+    """A model can make very many. The last call's is not there yet."""
+    session = ruled({"type": "count", "id": "r", "tool": "x", "max": 1, "key": "$.id"})
+    told = explained(session, *({"id": f"v{n}"} for n in range(values)))
+    before = told.partition("[")[2].partition(" -> ")[0]
+
+    assert before == "; ".join(f"v{n}: total: 1, attempts: 0, turns: 0, forgotten: 0" for n in range(5)) + more
+
+
+def test_an_explanation_counts_what_a_rule_remembers_of_calls(ruled: Any) -> None:
+    """It shows figures, not the calls."""
+    session = ruled({"type": "loop", "id": "r", "window": 9, "threshold": 5})
+    told = explained(session, *[{"text": "hidden"}] * 3)
+
+    assert "r: agrees [recent: 2 -> recent: 3]" in told

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from typing import Any
 
 import anyio
@@ -12,7 +14,8 @@ from proctor.policies.policy import Policy
 from proctor.policies.rules import Check
 from proctor.policies.stream.calls import Capabilities, ToolCall
 from proctor.policies.stream.events import TERMINAL, TokenUsageUpdated
-from proctor.supervisor import MemoryStore, Supervisor, run_once
+from proctor.supervisor import GateAnswer, MemoryStore, Supervisor, run_once
+from proctor.supervisor.run.gate_waiters import GateWaiters
 from proctor.supervisor.testing import Ask, FakeAdapter, Pause
 from proctor.supervisor.testing.patience import PATIENCE_S
 
@@ -111,3 +114,31 @@ async def test_a_reports_own_model_is_kept(reported: str | None, recorded: str, 
     (usage,) = [event for event in result.events if isinstance(event, TokenUsageUpdated)]
 
     assert usage.model == recorded
+
+
+async def test_whoever_comes_to_a_gate_that_is_closed_is_told_to_stop() -> None:
+    """Also where nobody is left who could answer."""
+    asked: list[Any] = []
+    waiters = GateWaiters(asked.append, lambda: 1)
+    waiters.close()
+    with anyio.fail_after(PATIENCE_S):
+        answer = await waiters.hold(ToolCall(id="c", name="read"))
+
+    assert (answer.allowed, answer.stop, asked) == (False, True, [])
+    assert answer.tell_model
+
+
+async def test_a_gate_keeps_nothing_of_a_call_that_was_answered() -> None:
+    """A run may last for millions of calls."""
+
+    class Large:
+        pass
+
+    waiters = GateWaiters(lambda input: waiters.give(input.key, GateAnswer(allowed=True)), lambda: 1)  # type: ignore[union-attr]
+    large = Large()
+    gone = weakref.ref(large)
+    await waiters.hold(ToolCall(id="c", name="read", input={"content": large}))
+    del large
+    gc.collect()
+
+    assert gone() is None

@@ -11,7 +11,7 @@ import trio.testing
 
 from proctor.policies import Event, compile_policy, merge_policies, parse_policies
 from proctor.policies.stream.calls import RunContext
-from proctor.policies.stream.events import MessageReceived, RunCompleted
+from proctor.policies.stream.events import MessageReceived, RunCompleted, RunFailed
 from proctor.supervisor import MemoryStore, StoreError
 from proctor.supervisor.machine.boundary import inputs
 from proctor.supervisor.machine.machine import RunMachine
@@ -285,3 +285,21 @@ async def test_whoever_waits_goes_on_when_nothing_more_is_written() -> None:
         run.journal.give_up(error)
 
     assert run.journal.failure is error
+
+
+@pytest.mark.parametrize("said", ["less", "more"])
+async def test_a_store_that_has_all_of_it_and_more_is_given_nothing(
+    said: str, autojump_clock: trio.testing.MockClock
+) -> None:
+    """Somebody else has ended the run since: that is not taken for what is owed."""
+    store = Told("stores and is silent")
+    run = Written(store)
+    async with trio.open_nursery() as tasks:
+        with trio.move_on_after(1):
+            await run.journal.flush()
+        tasks.cancel_scope.cancel()
+    later = [RunFailed(run_id="r", session_id="s", error="its owner is gone")]
+    await MemoryStore.append(store, later if said == "more" else [])
+    await run.journal.settle()
+
+    assert (len(store.asked), run.journal.owes, run.types()) == (1, False, BEGUN)

@@ -12,7 +12,7 @@ import trio.testing
 
 from proctor.policies.errors import PolicyViolationError
 from proctor.policies.policy import Limits, Policy
-from proctor.policies.stream.events import TERMINAL, Event, MessageReceived, RunCancelled
+from proctor.policies.stream.events import TERMINAL, Event, MessageReceived, RunCancelled, RunFailed
 from proctor.supervisor import MemoryStore, StoreError, Supervisor, run_once
 from proctor.supervisor.ports.orders import Cancel, Instruction
 from proctor.supervisor.run.journal import ANSWER_S
@@ -218,3 +218,44 @@ async def test_a_store_that_raises_what_it_likes_when_asked_for_instructions_hur
 ) -> None:
     """It is asked again a second later."""
     assert await cancelled_by_order(Unheard(RuntimeError), permissive) == ("cancelled", "enough")
+
+
+@pytest.mark.trio
+async def test_a_store_that_is_silent_while_an_agent_acts_unheld_ends_it(
+    permissive: Policy, autojump_clock: trio.testing.MockClock
+) -> None:
+    """It could do what it likes unrecorded."""
+    store = Silent(1)
+    adapter = FakeAdapter([MessageReceived(content="x"), Pause()], gate="none", deaf=1, rung_s=2)
+    async with Supervisor(store) as supervisor:
+        handle = await supervisor.start(adapter, "go", policies=[permissive])
+        while not adapter.rungs:
+            await trio.sleep(0.5)
+        asked_after = trio.current_time()
+        store.answers.set()
+        with pytest.raises(StoreError, match="the store has not answered for 10 seconds"):
+            await handle.wait()
+
+    assert 10 <= asked_after <= 11
+    assert adapter.closed == 1
+    assert isinstance((await store.record())[-1], RunFailed)
+
+
+@pytest.mark.trio
+async def test_an_agent_that_is_quiet_for_long_is_no_silent_store(
+    permissive: Policy, autojump_clock: trio.testing.MockClock
+) -> None:
+    """What was asked of the store was answered. How it was ended at last is on record."""
+    adapter = FakeAdapter([MessageReceived(content="x"), Pause()], gate="none", deaf=1)
+    async with Supervisor(MemoryStore()) as supervisor:
+        handle = await supervisor.start(adapter, "go", policies=[permissive])
+        await trio.sleep(3600)
+        done = handle.done
+        await handle.cancel()
+        result = await handle.wait()
+    end = result.events[-1]
+
+    assert (done, result.status) == (False, "cancelled")
+    assert isinstance(end, RunCancelled)
+    assert len(adapter.rungs) == 2
+    assert [rung["rung"] for rung in end.evidence["rungs"]] == adapter.rungs

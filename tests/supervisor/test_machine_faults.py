@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from proctor.policies import compile_policy, merge_policies, parse_policies
-from proctor.policies.policy import Policy
+from proctor.policies.policy import Deny, Limit, Limits, Policy
 from proctor.policies.rules import Check
 from proctor.policies.stream.calls import RunContext, ToolCall
 from proctor.policies.stream.events import ErrorOccurred, Event, MessageReceived, RunCompleted
 from proctor.supervisor.machine.boundary import inputs
-from proctor.supervisor.machine.boundary.commands import CancelAdapter, Command, Finish
+from proctor.supervisor.machine.boundary.commands import AskApproval, CancelAdapter, Command, Finish
 from proctor.supervisor.machine.machine import RunMachine
 from proctor.supervisor.machine.run_state import Identity
 
@@ -103,3 +103,30 @@ def test_a_rule_that_raises_is_on_record_by_its_name() -> None:
 
     assert (error.code, error.message) == ("rule_failed", "rules that raised: `mine`")
     assert run.of(CancelAdapter) == []
+
+
+@pytest.mark.parametrize(
+    "gone", [inputs.Withdrawn(now_ms=2, key=1, call_id="c"), inputs.CancelAsked(now_ms=2, by="user", reason="no")]
+)
+def test_nobody_is_asked_about_a_call_that_waits_no_more_when_it_is_on_record(gone: inputs.Input) -> None:
+    """The store was slow; meanwhile the call was given up, or the run was cancelled."""
+    run = Run(Policy(name="p", on_violation="request_approval", tool_rules=(Deny(("read",)),)))
+    proposed = inputs.Proposed(now_ms=2, key=1, call=ToolCall(id="c", name="read"))
+    commands = [*run.machine.handle(proposed), *run.machine.handle(gone)]
+    run.events += run.machine.take_record()
+    commands += run.machine.handle(inputs.Stored(now_ms=3, count=len(run.events)))
+
+    assert not [command for command in commands if isinstance(command, AskApproval)]
+    assert run.machine.requests == []
+    assert [event.type for event in run.events if event.type.startswith("tool_approval")] == [
+        "tool_approval_requested",
+        "tool_approval_expired",
+    ]
+
+
+def test_nothing_is_recorded_after_the_end() -> None:
+    """Not even a warning that its own moment brings."""
+    run = Run(Policy(name="p", limits=Limits(max_duration_ms=Limit(max=10_000, warn_at=0.5))))
+    run.tell(inputs.AdapterEnded(now_ms=9_000))
+
+    assert [event.type for event in run.events][-1].startswith("run_")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -93,7 +94,8 @@ def said(commands: list[Command]) -> list[Any]:
 
 
 IDS = st.sampled_from(["c1", "c2", "c3", "c4"])
-TOOLS = st.sampled_from(["read", "write", "warned", "asked", "asked", "denied", "cancelled"])
+TOOL_NAMES = ("read", "write", "warned", "asked", "denied", "cancelled")
+TOOLS = st.sampled_from([*TOOL_NAMES, "asked"])
 CALLS = st.builds(ToolCall, id=IDS, name=TOOLS, input=st.sampled_from([{}, {"n": 1}]))
 REPORTS = st.one_of(
     st.builds(lambda id: ToolCallCompleted(tool_call_id=id), IDS),
@@ -178,6 +180,45 @@ def test_a_call_that_waits_for_a_person_is_granted_to_the_next_shell() -> None:
 
     assert request.call == call
     assert [type(event) for event in record[-3:]] == [ToolApprovalGranted, PolicyViolated, ToolCallStarted]
+
+
+def test_a_yes_to_one_call_lets_no_other_run_under_the_next_shell() -> None:
+    """It is used up by the call that waited for it, whoever looks at the record later."""
+    record: list[Event] = []
+    call = ToolCall(id="c", name="asked", input={"n": 1})
+    Shell(resumed(record), record).happens(inputs.Begin(now_ms=1, prompt="go"))
+    Shell(resumed(record), record).happens(inputs.Proposed(now_ms=2, key=1, call=call))
+    answering = Shell(resumed(record), record)
+    (request,) = answering.machine.requests
+    yes = ApprovalAnswer(granted=True, by="ana")
+    answering.happens(inputs.Answered(now_ms=3, approval_id=request.approval_id, answer=yes))
+    again = msgspec.structs.replace(call, id="d")
+    following = Shell(resumed(record), record)
+    following.happens(inputs.Proposed(now_ms=4, key=2, call=again))
+
+    assert [request.call for request in following.machine.requests] == [again]
+    assert [event.tool_call_id for event in record if isinstance(event, ToolCallStarted)] == ["c"]
+
+
+@settings(max_examples=100, deadline=None)
+@given(STEPS)
+def test_a_judge_that_lived_on_is_as_one_that_reads_the_record(steps: Any) -> None:
+    """Once the run is over: what it found itself it knows as what it reads."""
+    record: list[Event] = []
+    lived, anew = COMPILED.monitor(RunContext()), COMPILED.monitor(RunContext())
+    machine = RunMachine(identity(), lived, approval=COMPILED.approval)
+    shell = Shell(machine, record)
+    shell.happens(inputs.Begin(now_ms=1, prompt="go"))
+    now_ms = 1
+    for key, (ms, what) in enumerate(steps, start=1):
+        now_ms += ms
+        shell.happens(input_of(what, now_ms, key, machine))
+    shell.happens(inputs.AdapterEnded(now_ms=now_ms))
+    for event in record:
+        anew.observe(event)
+
+    assert anew.finish() == lived.finish()
+    assert anew.narrow(TOOL_NAMES) == lived.narrow(TOOL_NAMES)
 
 
 def test_a_run_that_ended_refuses_and_its_session_goes_on_with_another() -> None:

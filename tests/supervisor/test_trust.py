@@ -24,7 +24,7 @@ from proctor.policies.stream.events import (
     ToolCallStarted,
     Unrecognized,
 )
-from proctor.supervisor import EventError, MemoryStore, run_once
+from proctor.supervisor import EventError, MemoryStore, StoreError, run_once
 from proctor.supervisor.testing import Ask, FakeAdapter, FakeApprover
 
 pytestmark = pytest.mark.anyio
@@ -201,3 +201,11 @@ async def test_a_call_that_starts_with_another_input_is_judged_again(denying: Ca
         await run_once(adapter, "go", policies=[policy])
 
     assert [v.enforcement for v in raised.value.violations] == ["interrupted"]
+
+
+async def test_what_is_nested_in_free_data_is_left_to_the_store(permissive: Policy) -> None:
+    """Only the store knows what it can keep: a record it refuses is its error, not a lie of the agent's."""
+    adapter = FakeAdapter([SessionStarted(metadata={"model": "m", "handle": object()})])
+
+    with pytest.raises(StoreError, match="session_started"):
+        await run_once(adapter, "go", policies=[permissive])

@@ -88,15 +88,28 @@ async def test_a_gate_that_fails_permits_nothing_and_ends_the_run_with_why(capfd
         password = call.input["password"]
         raise RuntimeError(f"no answer for {len(password)} letters")
 
-    stream = EventStream()
+    stream, seen = EventStream(), []  # type: ignore[var-annotated]
     link = GateLink(launch(gate), stream)
     answers = [await link.ask(ToolCall(id=id, name="x", input={"password": SECRET})) for id in ("a", "b")]
     with pytest.raises(ProviderError, match="the gate failed: no answer for 7 letters"):
-        await read(stream, [])
+        await read(stream, seen)
 
+    assert seen == []
     assert [(answer.allowed, answer.stop) for answer in answers] == [(False, True), (False, True)]
     assert "no answer" not in repr(answers)
     assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.anyio
+async def test_what_a_client_reports_arrives_with_its_end() -> None:
+    """A client that nobody told to stop has completed its run."""
+    stream, seen = EventStream(), []  # type: ignore[var-annotated]
+    said = [MessageReceived(role="assistant", content="done"), RunCompleted(output="done")]
+    await GateLink(launch(permit), stream).report(said)
+    stream.close()
+    await read(stream, seen)
+
+    assert seen == said
 
 
 @pytest.mark.anyio

@@ -1,0 +1,225 @@
+"""What one run asks of the store about shared budgets, step by step: how much, when, and what it makes of answers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from proctor.policies import Budget, Limit, Limits, Policy, RunContext, compile_policy, merge_policies
+from proctor.policies.stream.calls import ToolCall
+from proctor.policies.stream.events import BudgetReserved, Event, PolicyViolated, TokenUsageUpdated, ToolCallStarted
+from proctor.supervisor.machine.boundary import inputs
+from proctor.supervisor.machine.boundary.commands import ArmDeadline, Command, Finish, Reserve, Settle
+from proctor.supervisor.machine.budgets import SLICE_MS
+from proctor.supervisor.machine.machine import RunMachine
+from proctor.supervisor.machine.run_state import Identity
+from proctor.supervisor.ports.ledger import Draw, Drawn
+
+
+class Run:
+    """A run of these budgets, its record durable at once; `left` is what the store gives of each at most."""
+
+    def __init__(
+        self, *budgets: Budget, record: Sequence[Event] = (), run_id: str = "r", limits: Limits | None = None
+    ) -> None:
+        policy = Policy(name="org", on_violation="deny", budgets=budgets, limits=limits or Limits())
+        who = Identity(run_id=run_id, session_id="s", provider="x", gates_all=True)
+        self.monitor = compile_policy(merge_policies([policy])).monitor(RunContext())
+        self.machine = RunMachine.resume(who, self.monitor, record, budgets=self.monitor.budgets)
+        self.record = [*record]
+        self.stored = 0
+        self.commands: list[Command] = []
+        self.keys = 0
+        if not record:
+            self.tell(inputs.Begin(now_ms=1, prompt="go"))
+
+    def tell(self, told: inputs.Input) -> None:
+        self.commands += self.machine.handle(told)
+        while self.machine.unwritten:
+            taken = self.machine.take_record()
+            self.record += taken
+            self.stored += len(taken)
+            self.commands += self.machine.handle(inputs.Stored(now_ms=told.now_ms, count=self.stored))
+
+    def spends(self, usd: float, now_ms: int = 2) -> None:
+        self.tell(inputs.Reported(now_ms=now_ms, event=TokenUsageUpdated(cost_usd=usd)))
+
+    def asks(self, *tools: str, now_ms: int = 2) -> None:
+        for tool in tools:
+            self.keys += 1
+            call = ToolCall(id=f"c{self.keys}", name=tool)
+            self.tell(inputs.Proposed(now_ms=now_ms, key=self.keys, call=call))
+
+    @property
+    def draws(self) -> tuple[Draw, ...]:
+        """What was asked last."""
+        return [command for command in self.commands if isinstance(command, Reserve)][-1].draws
+
+    def gets(self, *held: float, now_ms: int = 2, granted: bool = True) -> None:
+        """The store holds so much of each for the run."""
+        answers = zip(self.draws, held, strict=True)
+        drawn = [
+            Drawn(claim=draw.claim, granted=granted, held=much, used=draw.used, before=0, reserved=much)
+            for draw, much in answers
+        ]
+        self.tell(inputs.Reserved(now_ms=now_ms, drawn=drawn))
+
+    def of(self, kind: type[Any]) -> list[Any]:
+        return [event for event in self.record if isinstance(event, kind)]
+
+
+MONEY = Budget(name="money", max_cost_usd=10)
+TIME = Budget(name="time", max_duration_ms=600_000)
+
+
+def test_before_its_first_response_a_run_sets_a_part_aside_then_as_much_as_the_largest_took() -> None:
+    """Others can start beside it, and the next response is not begun on nothing."""
+    run = Run(MONEY)
+    wanted = [run.draws[0].want]
+    for usd in (0.5, 3, 1):
+        run.gets(0.1)
+        run.spends(usd)
+        wanted.append(run.draws[0].want)
+
+    assert wanted == [0.1, 0.5, 3, 3]
+    assert run.draws[0].used == 4.5
+
+
+def test_time_is_set_aside_a_slice_at_once_and_more_of_it_before_that_is_over() -> None:
+    """The alarm is set to when it is used up."""
+    run = Run(TIME)
+    run.gets(SLICE_MS)
+    armed = [command.at_ms for command in run.commands if isinstance(command, ArmDeadline)]
+    asked = len(run.commands)
+    run.tell(inputs.Ticked(now_ms=SLICE_MS))
+    early = [command for command in run.commands[asked:] if isinstance(command, Reserve)]
+    run.tell(inputs.Ticked(now_ms=1 + SLICE_MS))
+
+    assert (run.draws[0].want, run.draws[0].used) == (SLICE_MS, SLICE_MS)
+    assert armed == [1 + SLICE_MS]
+    assert early == []
+
+
+@pytest.mark.parametrize("budget", [TIME, MONEY, Budget(name="tokens", max_total_tokens=1_000)])
+def test_a_refusal_says_what_is_used_up_in_its_unit(budget: Budget) -> None:
+    """Whatever is counted."""
+    run = Run(budget)
+    run.gets(0, granted=False)
+    (violation,) = run.of(PolicyViolated)
+    unit = {"time": "ms", "money": "USD", "tokens": "tokens"}[budget.name]
+
+    assert f" {unit} " in f"{violation.details['expected']} {violation.details['actual']} "
+
+
+def test_of_two_budgets_of_calls_only_the_one_that_is_used_up_refuses() -> None:
+    """The other has room. Calls that wait together are asked for together."""
+    run = Run(Budget(name="few", max_tool_calls=2), Budget(name="many", max_tool_calls=100))
+    run.gets(0, 0)
+    run.asks("a", "b", "c")
+    run.gets(1, 1)
+    wanted = [(draw.want, draw.least) for draw in run.draws]
+    run.gets(1, 2)
+
+    assert wanted == [(2, 1), (2, 1)]
+    assert [event.tool_name for event in run.of(ToolCallStarted)] == ["a", "b"]
+    assert [violation.rule for violation in run.of(PolicyViolated)] == ["few"]
+    assert [(event.budget, event.granted) for event in run.of(BudgetReserved)] == [
+        ("org/few", True),
+        ("org/many", True),
+        ("org/few", False),
+    ]
+
+
+def test_a_run_taken_up_from_its_record_goes_on_asking() -> None:
+    """And records no answer anew that is on record."""
+    before = Run(MONEY, Budget(name="other", max_total_tokens=1_000))
+    before.gets(0.1, 10)
+    run = Run(MONEY, Budget(name="other", max_total_tokens=1_000), record=before.record)
+    run.spends(2)
+    used = [draw.used for draw in run.draws]
+    run.gets(2, 10)
+
+    assert used == [2, 0]
+    assert [(event.budget, event.granted, event.asked_for) for event in run.of(BudgetReserved)] == [
+        ("org/money", True, "start"),
+        ("org/other", True, "start"),
+    ]
+
+
+def test_what_is_refused_for_what_was_used_says_so() -> None:
+    """No call and no start was asked for."""
+    run = Run(MONEY)
+    run.gets(0.1)
+    run.spends(11)
+    run.gets(0, granted=False)
+
+    assert [(event.granted, event.asked_for) for event in run.of(BudgetReserved)] == [
+        (True, "start"),
+        (False, "usage"),
+    ]
+
+
+def test_what_was_used_is_settled_once_at_the_end() -> None:
+    """Whatever happens later."""
+    run = Run(MONEY)
+    run.gets(0.1)
+    run.spends(1)
+    run.gets(1)
+    run.tell(inputs.AdapterEnded(now_ms=5))
+    run.spends(7, now_ms=6)
+    run.tell(inputs.AdapterEnded(now_ms=7))
+    settled = [command.used for command in run.commands if isinstance(command, Settle)]
+
+    assert settled == [{"cost_usd": 1}]
+
+
+def test_the_alarm_is_set_to_the_first_of_several_times() -> None:
+    """What is used up first ends the run first."""
+    run = Run(TIME, Budget(name="long", max_duration_ms=60_000_000))
+    run.gets(20_000, 60_000)
+    armed = [command.at_ms for command in run.commands if isinstance(command, ArmDeadline)]
+
+    assert armed[-1] == 20_001
+
+
+def test_a_run_that_ends_while_the_store_is_asked_settles_after_the_answer() -> None:
+    """And its end is written when that is known."""
+    run = Run(MONEY)
+    run.gets(0.1)
+    run.spends(1)
+    run.tell(inputs.AdapterEnded(now_ms=3))
+    early = [command for command in run.commands if isinstance(command, Settle)]
+    run.gets(1)
+    (settle,) = (command for command in run.commands if isinstance(command, Settle))
+    unfinished = run.record[-1].type
+    run.tell(inputs.Settled(now_ms=4, drawn=()))
+
+    assert (early, settle.used) == ([], {"cost_usd": 1})
+    assert not unfinished.startswith("run_failed")
+    assert run.record[-1].type == "run_failed"
+    assert isinstance(run.commands[-1], Finish)
+
+
+def test_a_run_that_is_refused_from_the_start_draws_on_nothing() -> None:
+    """Its session had used up a limit before."""
+    spent = Limits(max_total_tokens=Limit(max=10, scope="session"))
+    before = Run(limits=spent)
+    before.tell(inputs.Reported(now_ms=2, event=TokenUsageUpdated(input_tokens=11)))
+    before.tell(inputs.AdapterEnded(now_ms=3))
+    run = Run(MONEY, limits=spent, record=before.record, run_id="r2")
+    run.tell(inputs.Begin(now_ms=4, prompt="go", first=False))
+
+    assert run.machine.cancelling
+    assert not [command for command in run.commands if isinstance(command, Reserve)]
+
+
+def test_what_is_granted_is_counted_from_then_on() -> None:
+    """Nobody is told that a budget is not."""
+    run = Run(MONEY)
+    uncounted = run.monitor.metadata.get("uncounted_budgets")
+    run.gets(0.1)
+
+    assert uncounted == ["org/money"]
+    assert "uncounted_budgets" not in run.monitor.metadata
