@@ -64,7 +64,7 @@ class Run:
             Drawn(claim=draw.claim, granted=granted, held=much, used=draw.used, before=0, reserved=much)
             for draw, much in answers
         ]
-        self.tell(inputs.Reserved(now_ms=now_ms, drawn=drawn))
+        self.tell(inputs.Reserved(now_ms=now_ms, drawn=tuple(drawn)))
 
     def of(self, kind: type[Any]) -> list[Any]:
         return [event for event in self.record if isinstance(event, kind)]
