@@ -16,11 +16,15 @@ from proctor.supervisor.ports.adapters import Adapter
 
 
 class Entry(msgspec.Struct, frozen=True):
-    """Where an adapter's class is, and the extra that installs what it needs; None needs nothing more."""
+    """Where an adapter's class is, and the extra that installs what it needs; None needs nothing more.
+
+    `goes_on`: a run of it that was interrupted can be told to go on; else its prompt is no message to anybody.
+    """
 
     module: str
     class_name: str
     extra: str | None = None
+    goes_on: bool = True
 
 
 ADAPTERS: dict[str, Entry] = {
@@ -31,9 +35,9 @@ ADAPTERS: dict[str, Entry] = {
     "function": Entry("proctor.adapters.agents.loop", "FunctionAdapter"),
     "openai-agents": Entry("proctor.adapters.agents.openai_agents", "OpenAIAgentsAdapter", "openai-agents"),
     "pydantic-ai": Entry("proctor.adapters.agents.pydantic_ai", "PydanticAIAdapter", "pydantic-ai"),
-    "replay": Entry("proctor.adapters.agents.replay", "ReplayAdapter"),
+    "replay": Entry("proctor.adapters.agents.replay", "ReplayAdapter", goes_on=False),
     "scripted": Entry("proctor.adapters.agents.scripted.adapter", "ScriptedAdapter"),
-    "shell": Entry("proctor.adapters.agents.shell.adapter", "ShellAdapter"),
+    "shell": Entry("proctor.adapters.agents.shell.adapter", "ShellAdapter", goes_on=False),
 }
 """Every adapter that comes with this package."""
 

@@ -16,6 +16,7 @@ from ..ports.facts import NOT_OVER, Owner, RunFilter, RunInfo, RunStatus
 from ..ports.orders import Block, Cancel, Lift
 from ..redaction import Redactor
 from ..run.orphans import end_lost, end_unowned, passing_owner
+from ..store.take_over import latest
 
 Scope: TypeAlias = Literal["run", "session", "tenant", "label", "all"]
 
@@ -75,16 +76,22 @@ class KillSwitch:
         """Order runs to end, on every process, and wait up to `wait_s` seconds; gives each with what became of it.
 
         Runs whose owner is gone, and created ones, are ended from here. `block_starts`: and none of them starts until
-        `lift`. Raises UsageError for a scope that makes no sense, StoreError.
+        `lift`. A run that was lost stands for the one that goes on with it. Raises UsageError for a scope that makes
+        no sense, StoreError.
         """
         scope, value = scope_named(run_id, session_id, tenant, label, everything=everything)
+        if scope == "run":
+            value = await self._latest(value)
         if block_starts:
             await self._order(Block, scope, value, by, reason)
         before = await self._going_on(scope, value)  # one of these may end before it could be found again
         await self._order(Cancel, scope, value, by, reason)
         wanted = before | await self._going_on(scope, value)
         left = await self._awaited(wanted, scope, value, wait_s, by=by, reason=reason)
-        return [await self._outcome(run, ended=run.run_id not in left) for run in wanted.values()]
+        outcomes = [await self._outcome(run, ended=run.run_id not in left) for run in wanted.values()]
+        if scope == "run" and (following := await self._latest(value)) != value:  # it was lost meanwhile
+            outcomes += await self.kill(by=by, reason=reason, run_id=following, wait_s=wait_s)
+        return outcomes
 
     async def block_starts(
         self,
@@ -125,6 +132,10 @@ class KillSwitch:
         check_text(by=by, reason=reason)
         by, reason = self._redactor.redact(by), self._redactor.redact(reason)
         await self.store.instruct(kind(scope=scope, value=value, by=by, reason=reason, at=datetime.now(UTC)))
+
+    async def _latest(self, run_id: str) -> str:
+        run = await self.store.run(run_id)
+        return run_id if run is None else (await latest(self.store, run)).run_id
 
     async def _going_on(self, scope: Scope, value: str) -> dict[str, RunInfo]:
         """The runs of a scope that are not over, oldest first."""
@@ -168,7 +179,7 @@ class KillSwitch:
 
     async def _end(self, run: RunInfo, epoch: int, **order: str) -> None:
         if run.status == "lost":
-            await end_lost(self.store, run, epoch=epoch, remains=self._remains)
+            await end_lost(self.store, run, epoch=epoch, remains=self._remains, again=False)
         else:
             await end_unowned(self.store, run, epoch=epoch, **order)
 

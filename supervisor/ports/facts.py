@@ -91,7 +91,8 @@ class RunInfo(msgspec.Struct, frozen=True, kw_only=True):
         provider: The name of its adapter.
         status: `running` until its terminal event is stored; `lost` where its owner is gone before that.
         created_at: When it was recorded, UTC.
-        spec: What `execute_run` needs to start a run that was only created: prompt and metadata.
+        spec: What `execute_run` needs to start a run that was only created: prompt and metadata; with `again`, what
+            goes on where it is lost.
         owner: Who has claimed it; None where no supervisor has.
         after: The number of the latest instruction when it was created: those that follow may concern it.
         tenant: The tenant of its context.

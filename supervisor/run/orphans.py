@@ -21,6 +21,7 @@ from ..machine.run_state import Identity
 from ..ports.adapters import Adapter, Remains, Store
 from ..ports.facts import ENDING, Owner, RunInfo
 from ..ports.processes import enter, leave
+from ..store.take_over import create_next
 from .foreign.isolation import contained
 
 LEASE_S = 30.0
@@ -65,14 +66,21 @@ async def end_lost_runs(
         return [run for run in mine if await end_lost(store, run, epoch=owner.epoch, remains=remains)]
 
 
-async def end_lost(store: Store, run: RunInfo, *, epoch: int, remains: Remains | None = None) -> bool:
-    """End a run whose owner is gone, or that has none; False where somebody else does. Raises StoreError."""
+async def end_lost(
+    store: Store, run: RunInfo, *, epoch: int, remains: Remains | None = None, again: bool = True
+) -> bool:
+    """End a run whose owner is gone, or that has none; False where somebody else does. Raises StoreError.
+
+    Where its spec says that another run goes on with it, that is created first, unless not `again`.
+    """
     try:
         await store.claim_run(run.run_id, epoch=epoch, lost=True)
     except StoreError as error:
         if error.kind in ("claimed", "run_over", "session_busy"):
             return False
         raise
+    if again:
+        await create_next(store, run)
     evidence = await remains(run.run_id) if remains is not None else {}
     return await _ended(store, run, epoch, inputs.OwnerLost(now_ms=_now_ms(), error=lost_error(run.owner, evidence)))
 

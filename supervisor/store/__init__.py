@@ -1,6 +1,7 @@
 """How records are kept: the codec, paging, the store in memory."""
 
 ROOMS = (
+    "take_over",  # the run that goes on where a lost one stopped
     "retention",  # how long the record is kept
     "transfer",  # the record as lines of JSON, and back
     "memory",  # a store in memory

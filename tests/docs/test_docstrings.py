@@ -14,9 +14,19 @@ import msgspec
 import pytest
 from page_facts.docstrings import described, described_fields
 
-PACKAGES = ("", ".policies", ".supervisor", ".adapters", ".adapters.kit", ".adapters.stores")
+PACKAGES = ("", ".policies", ".supervisor", ".adapters", ".adapters.cluster", ".adapters.kit", ".adapters.stores")
 MADE_HERE = frozenset(
-    ["CompiledPolicy", "Findings", "LoopGate", "Monitor", "RunHandle", "Subscription", "TaskProvider", "ToolRefused"]
+    [
+        "CompiledPolicy",
+        "Findings",
+        "FleetHandle",
+        "LoopGate",
+        "Monitor",
+        "RunHandle",
+        "Subscription",
+        "TaskProvider",
+        "ToolRefused",
+    ]
 )
 """What no caller makes: given by a function, or raised."""
 COUNTED = re.compile(

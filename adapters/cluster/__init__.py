@@ -1,0 +1,34 @@
+"""Runs over several processes and machines: a queue in the store, and workers that take from it.
+
+A run is put down as data (`RunSpec`). Any worker on the same store may take it; the store lets one. Nothing here
+elects or schedules: the store says who owns what.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from proctor.supervisor.lazily import lazily
+
+if TYPE_CHECKING:
+    from .fleet import Fleet
+    from .handle import FleetHandle
+    from .run_spec import RunSpec
+    from .worker import Worker
+
+__all__ = ["Fleet", "FleetHandle", "RunSpec", "Worker"]
+
+__getattr__, __dir__ = lazily(
+    __name__,
+    {"fleet": "Fleet", "handle": "FleetHandle", "run_spec": "RunSpec", "worker": "Worker"},
+)
+
+ROOMS = (
+    "fleet",  # what callers ask of runs that workers execute
+    "handle",  # one such run, as whoever put it down holds it
+    "worker",  # takes runs from the queue and supervises them
+    "outcome",  # how a run ended, from its record
+    "queue",  # runs that wait in the store for a worker
+    "run_spec",  # a run as data
+)
+"""Top first: each imports only those below it."""

@@ -1,0 +1,145 @@
+"""Runs that wait in the store for a worker: created, with all that a worker needs in their spec."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import anyio
+import msgspec
+
+from proctor.adapters.agents.registry import ADAPTERS
+from proctor.supervisor.errors import UsageError
+from proctor.supervisor.launch.launch import run_info
+from proctor.supervisor.ports.adapters import Store
+from proctor.supervisor.ports.facts import RunFilter, RunInfo
+from proctor.supervisor.store.paging import closing
+from proctor.supervisor.store.take_over import AGAIN
+
+from .run_spec import RunSpec
+
+FIELD: Final = "fleet"
+"""The field of a stored run's spec that has what a worker needs."""
+_CREATED: Final = RunFilter(status=frozenset(("created",)))
+_PAGE: Final = 500
+_LOOK_AGAIN_S: Final = 0.5
+
+
+async def enqueue(
+    store: Store, spec: RunSpec, *, run_id: str | None = None, session_id: str | None = None
+) -> RunInfo:
+    """Put a run down for the workers of a store; gives it as it is stored.
+
+    Args:
+        store: where workers look.
+        spec: the run.
+        run_id: its id; a new one if not given.
+        session_id: the session to go on with; a new one if not given.
+
+    Raises:
+        UsageError: an argument makes no sense.
+        StoreError: the id is taken, or it cannot be recorded.
+    """
+    if not isinstance(spec, RunSpec):
+        raise UsageError(f"a run is put down as a `RunSpec`, not as `{type(spec).__name__}`")
+    info = run_info(
+        spec.prompt,
+        run_id=run_id,
+        session_id=session_id,
+        provider=spec.adapter,
+        context=spec.context,
+        metadata=spec.metadata or None,
+    )
+    described: dict[str, Any] = {**info.spec, FIELD: msgspec.to_builtins(spec)}
+    if spec.take_overs and _goes_on(spec):
+        described[AGAIN] = {"times": spec.take_overs, "prompt": spec.go_on}
+    return await store.create_run(msgspec.structs.replace(info, spec=described, created_at=datetime.now(UTC)))
+
+
+def spec_of(run: RunInfo) -> RunSpec | None:
+    """What a stored run was put down as; None where it was not meant for workers. Raises UsageError for nonsense."""
+    if FIELD not in run.spec:
+        return None
+    try:
+        return msgspec.convert(run.spec[FIELD], RunSpec)
+    except msgspec.ValidationError as error:
+        raise UsageError(f"run `{run.run_id}` was put down by another version: {error}") from None
+
+
+def is_free(run: RunInfo) -> bool:
+    """Whether it waits for a worker."""
+    return run.status == "created" and FIELD in run.spec and (run.owner is None or run.owner.gone)
+
+
+async def waiting(store: Store, *, most: int) -> list[RunInfo]:
+    """The runs that a worker may take now, oldest first, and no more than so many: of each session the first, without
+    those whose start is blocked. Raises StoreError.
+    """
+    blocks = await store.blocks()
+    oldest: dict[str, RunInfo] = {}  # by session, newest first
+    async with closing(_waiting(store)) as runs:
+        async for run in runs:
+            about = {"tenant": run.tenant, "labels": run.labels}
+            if any(block.covers(run_id=run.run_id, session_id=run.session_id, **about) for block in blocks):
+                continue
+            oldest.pop(run.session_id, None)
+            oldest[run.session_id] = run
+            if len(oldest) > most:
+                del oldest[next(iter(oldest))]
+    return list(oldest.values())[::-1]
+
+
+async def _waiting(store: Store) -> AsyncGenerator[RunInfo]:
+    """All that wait for a worker, newest first."""
+    before = None
+    while page := await store.runs(limit=_PAGE, before=before, where=_CREATED):
+        for run in page:
+            if is_free(run):
+                yield run
+        before = page[-1].run_id
+
+
+async def _count(store: Store, *, most: int) -> int:
+    """How many wait, counted up to so many."""
+    count = 0
+    async with closing(_waiting(store)) as runs:
+        async for _ in runs:
+            count += 1
+            if count == most:
+                break
+    return count
+
+
+class Room:
+    """Room in the queue: whoever puts runs down waits while too many wait there already.
+
+    Counted when what was counted last is used up, so several who put runs down may go beyond it by what each of them
+    had left.
+
+    Args:
+        store: where runs wait.
+        most: how many may.
+    """
+
+    def __init__(self, store: Store, most: int) -> None:
+        self._store = store
+        self._most = most
+        self._left = 0
+        self._counting = anyio.Lock()
+
+    async def take(self) -> None:
+        """Wait until there is room for one more. Raises StoreError."""
+        async with self._counting:
+            token = 0
+            while self._left < 1:
+                self._left = self._most - await _count(self._store, most=self._most)
+                if self._left < 1:
+                    token = await self._store.wait(token, _LOOK_AGAIN_S)
+            self._left -= 1
+
+
+def _goes_on(spec: RunSpec) -> bool:
+    """Whether an interrupted run can be told to go on."""
+    entry = ADAPTERS.get(spec.adapter)
+    return spec.continuation != "none" and (entry is None or entry.goes_on)

@@ -1,0 +1,339 @@
+"""Workers on one store: each run that was put down is executed once, and gone on with where its worker died."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from cluster_processes import ASKING, ECHO, asked, over, spec, working
+
+from proctor.adapters.agents.scripted.adapter import ScriptedAdapter
+from proctor.adapters.cluster import Fleet, RunSpec, Worker
+from proctor.adapters.cluster.queue import enqueue
+from proctor.adapters.stores import SQLiteStore
+from proctor.policies import Check, Policy
+from proctor.policies.stream.calls import RunContext
+from proctor.policies.stream.events import RunStarted, ToolCallStarted
+from proctor.supervisor import ApprovalAnswer, KillSwitch, PolicyViolationError, StoreError, UsageError, answer
+from proctor.supervisor.control.reaping import reap
+from proctor.supervisor.errors import OwnerLostError
+from proctor.supervisor.store.take_over import next_of
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> AsyncIterator[SQLiteStore]:
+    """A store in a file."""
+    async with SQLiteStore(tmp_path / "runs.db") as opened:
+        yield opened
+
+
+async def test_a_run_that_was_put_down_is_executed_with_its_policies(store: SQLiteStore) -> None:
+    """By whoever works on the store; its result is told from the record."""
+    denying = {"name": "none", "rules": [{"type": "blocklist", "tools": ["bash"], "action": "deny"}]}
+    async with anyio.create_task_group() as tasks, Fleet(store) as fleet:
+        done, refused = await fleet.start(spec()), await fleet.start(spec(policy=denying))
+        worker = Worker(store)
+        tasks.start_soon(worker.run)
+        results = [await handle.wait() for handle in (done, refused)]
+        worker.drain()
+
+    assert [(result.status, result.output) for result in results] == [("completed", "done")] * 2
+    assert [call.name for call in results[0].calls] == ["bash"]
+    assert [violation.policy for violation in results[1].policy.violations] == ["none"]
+
+
+async def test_who_waits_is_told_that_a_policy_ended_the_run(store: SQLiteStore) -> None:
+    """As by the handle of a supervisor: raised, with the result so far."""
+    ending = {"name": "none", "rules": [{"type": "blocklist", "tools": ["bash"], "action": "cancel"}]}
+    async with anyio.create_task_group() as tasks, Fleet(store) as fleet:
+        handle = await fleet.start(spec(policy=ending))
+        worker = Worker(store)
+        tasks.start_soon(worker.run)
+        with pytest.raises(PolicyViolationError) as raised:
+            await handle.wait()
+        worker.drain()
+
+    assert [violation.policy for violation in raised.value.violations] == ["none"]
+    assert (raised.value.partial.status, raised.value.partial.calls[0].name) == ("cancelled", "bash")
+
+
+async def test_of_several_workers_one_has_each_run(store: SQLiteStore) -> None:
+    """Thirty runs, three workers with room for four: each run is started once."""
+    runs = [await enqueue(store, spec()) for _ in range(30)]
+    workers = [Worker(store, max_running=4) for _ in range(3)]
+
+    async with anyio.create_task_group() as tasks:
+        for worker in workers:
+            tasks.start_soon(worker.run)
+        for run in runs:
+            assert (await over(store, run.run_id)).status == "completed"
+        for worker in workers:
+            worker.drain()
+
+    for run in runs:
+        assert len([event async for event in store.read(run.session_id) if isinstance(event, RunStarted)]) == 1
+    assert sum(worker.finished for worker in workers) == 30
+
+
+async def test_runs_of_one_session_wait_for_each_other(store: SQLiteStore) -> None:
+    """None is refused because another goes on, here or at another worker; in the order they were put down."""
+    runs = [await enqueue(store, spec(), session_id="s") for _ in range(4)]
+    workers = [Worker(store) for _ in range(2)]
+
+    async with anyio.create_task_group() as tasks:
+        for worker in workers:
+            tasks.start_soon(worker.run)
+        for run in runs:
+            assert (await over(store, run.run_id)).status == "completed"
+        for worker in workers:
+            worker.drain()
+
+    started = [event.run_id async for event in store.read("s") if isinstance(event, RunStarted)]
+    assert started == [run.run_id for run in runs]
+
+
+async def test_a_drained_worker_finishes_what_it_has_and_takes_no_more(store: SQLiteStore) -> None:
+    """What waits then waits for another one."""
+    first = await enqueue(store, spec(policy=ASKING))
+    worker = Worker(store, max_running=1)
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(worker.run)
+        waits = await asked(store, first.run_id)
+        second = await enqueue(store, spec())
+        worker.drain()
+        await answer(store, waits.request.approval_id, ApprovalAnswer(granted=True, by="ana"))
+
+    assert (await over(store, first.run_id)).status == "completed"
+    left = await store.run(second.run_id)
+    assert left is not None
+    assert left.status == "created"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "reason"),
+    [
+        ({"adapter": "nobody"}, "no adapter is called `nobody`"),
+        ({"options": {"script": {"steps": 7}}}, "could not be started"),
+        ({"policies": ({"name": "p", "limits": {"max_turns": "many"}},)}, "max_turns"),
+    ],
+)
+async def test_what_can_start_nowhere_is_ended_with_the_reason(
+    store: SQLiteStore, wrong: dict[str, Any], reason: str
+) -> None:
+    """It does not wait for ever, and the worker goes on with others."""
+    good = {"adapter": "scripted", "prompt": "Go", "options": {"script": ECHO}, "policies": ({"name": "p"},)}
+    async with anyio.create_task_group() as tasks, Fleet(store) as fleet:
+        bad, fine = await fleet.start(RunSpec(**{**good, **wrong})), await fleet.start(spec())
+        worker = Worker(store)
+        tasks.start_soon(worker.run)
+        result = await bad.wait()
+        assert (await fine.wait()).status == "completed"
+        worker.drain()
+
+    assert result.status == "cancelled"
+    assert reason in result.reason
+
+
+async def test_an_adapter_that_raises_anything_ends_its_run_alone(store: SQLiteStore) -> None:
+    """The worker goes on: a run that nobody can start would else end one worker after the other."""
+
+    def made(name: str, **options: Any) -> ScriptedAdapter:
+        if name == "broken":
+            raise KeyError("no such thing")
+        return ScriptedAdapter(**options)
+
+    async with anyio.create_task_group() as tasks, Fleet(store) as fleet:
+        bad, fine = await fleet.start(spec(adapter="broken")), await fleet.start(spec())
+        worker = Worker(store, adapters=made)
+        tasks.start_soon(worker.run)
+        assert (await fine.wait()).status == "completed"
+        assert "no such thing" in (await bad.wait()).reason
+        worker.drain()
+
+
+async def test_starts_that_are_blocked_wait_until_the_block_is_lifted(store: SQLiteStore) -> None:
+    """A run in the queue is no way round it, and is not lost by it; those of others go by."""
+    switch = KillSwitch(store)
+    await switch.block_starts(by="ana", reason="incident", tenant="acme")
+    blocked = await enqueue(store, spec(context=RunContext(tenant="acme")))
+    free = await enqueue(store, spec(context=RunContext(tenant="other")))
+    worker = Worker(store, max_running=1)
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(worker.run)
+        assert (await over(store, free.run_id)).status == "completed"
+        kept = await store.run(blocked.run_id)
+        assert kept is not None
+        assert kept.status == "created"
+        await switch.lift(by="ana", tenant="acme")
+        assert (await over(store, blocked.run_id)).status == "completed"
+        worker.drain()
+
+
+async def test_a_run_is_cancelled_wherever_it_is(store: SQLiteStore) -> None:
+    """In the queue, at a worker, and not again once it is over."""
+    async with anyio.create_task_group() as tasks, Fleet(store) as fleet:
+        waits = await fleet.start(spec())
+        assert [one.status for one in await waits.cancel(by="ana")] == ["cancelled"]
+        worker = Worker(store)
+        tasks.start_soon(worker.run)
+        goes_on = await fleet.start(spec(policy=ASKING))
+        await asked(store, goes_on.run_id)
+        assert [one.status for one in await goes_on.cancel(by="ana", reason="enough")] == ["cancelled"]
+        assert (await goes_on.wait()).reason == "enough"
+        assert await goes_on.cancel(by="ana") == []
+        worker.drain()
+
+
+async def test_approvals_are_answered_from_where_the_run_was_put_down(store: SQLiteStore) -> None:
+    """And who subscribes sees the events of the worker's runs."""
+    async with anyio.create_task_group() as tasks, Fleet(store) as fleet, fleet.subscribe() as events:
+        worker = Worker(store)
+        tasks.start_soon(worker.run)
+        granted, refused = await fleet.start(spec(policy=ASKING)), await fleet.start(spec(policy=ASKING))
+        for handle in (granted, refused):
+            await asked(store, handle.run_id)
+        for request in await fleet.approvals():
+            if request.run_id == granted.run_id:
+                await fleet.approve(request.approval_id, by="ana")
+            else:
+                await fleet.deny(request.approval_id, by="ana", tell="no")
+        assert [call.name for call in (await granted.wait()).calls] == ["bash"]
+        assert (await refused.wait()).calls == ()
+        async for event in events:
+            if isinstance(event, ToolCallStarted):
+                break
+        worker.drain()
+
+    assert event.run_id == granted.run_id
+
+
+async def test_who_puts_runs_down_waits_while_too_many_wait(store: SQLiteStore) -> None:
+    """Backpressure: the third comes to the queue when a worker has taken the first."""
+    async with Fleet(store, max_waiting=2) as fleet:
+        handles = [await fleet.start(spec()) for _ in range(2)]
+        with anyio.move_on_after(0) as refused:
+            await fleet.start(spec())
+        assert refused.cancelled_caught
+        async with anyio.create_task_group() as tasks:
+            worker = Worker(store)
+            tasks.start_soon(worker.run)
+            handles.append(await fleet.start(spec()))
+            assert [(await handle.wait()).status for handle in handles] == ["completed"] * 3
+            worker.drain()
+
+
+async def test_a_killed_worker_s_run_is_gone_on_with_and_its_held_call_asked_again(tmp_path: Path) -> None:
+    """The call runs once, after a yes to the question of the run that goes on."""
+    path = tmp_path / "runs.db"
+    async with SQLiteStore(path) as store, Fleet(store) as fleet:
+        handle = await fleet.start(spec(policy=ASKING))
+        with working(path) as process:
+            before = await asked(store, handle.run_id)
+            process.kill()
+            process.wait()
+        with working(path):
+            after = await asked(store, f"{handle.run_id}.2")
+            await fleet.approve(after.request.approval_id, by="ana")
+            result = await handle.wait()
+
+        lost = await store.run(handle.run_id)
+        asked_first = await store.approval(before.request.approval_id)
+        calls = [event async for event in store.read(handle.session_id) if isinstance(event, ToolCallStarted)]
+        started = [event async for event in store.read(handle.session_id) if isinstance(event, RunStarted)]
+
+    assert lost is not None
+    assert (lost.status, result.status) == ("failed", "completed")
+    assert (result.run_id, result.session_id) == (f"{handle.run_id}.2", handle.session_id)
+    assert asked_first is not None
+    assert asked_first.state == "withdrawn"
+    assert [call.run_id for call in calls] == [result.run_id]
+    assert [event.metadata.get("continuation") for event in started] == [None, "replay"]
+
+
+async def test_a_run_is_gone_on_with_as_often_as_its_spec_says(tmp_path: Path) -> None:
+    """Then it stays failed, with the reason."""
+    path = tmp_path / "runs.db"
+    async with SQLiteStore(path) as store, Fleet(store) as fleet:
+        handle = await fleet.start(spec(policy=ASKING, take_overs=1))
+        for run_id in (handle.run_id, f"{handle.run_id}.2"):
+            with working(path) as process:
+                await asked(store, run_id)
+                process.kill()
+                process.wait()
+            assert [one.run_id for one in await reap(store)] == [run_id]
+        last = await over(store, f"{handle.run_id}.2")
+        with pytest.raises(OwnerLostError, match="the run was lost"):
+            await handle.wait()
+        third = await store.run(f"{handle.run_id}.3")
+
+    assert last.status == "failed"
+    assert next_of(last) is None
+    assert third is None
+
+
+async def test_a_lost_run_that_somebody_ends_is_not_gone_on_with(tmp_path: Path) -> None:
+    """The order counts, though nobody was there to hear it."""
+    path = tmp_path / "runs.db"
+    async with SQLiteStore(path) as store, Fleet(store) as fleet:
+        handle = await fleet.start(spec(policy=ASKING))
+        with working(path) as process:
+            await asked(store, handle.run_id)
+            process.kill()
+            process.wait()
+        await handle.cancel(by="ana")
+
+        assert (await over(store, handle.run_id)).status == "failed"
+        assert await store.run(f"{handle.run_id}.2") is None
+
+
+async def test_who_cancels_a_run_that_was_lost_ends_the_one_that_goes_on_with_it(tmp_path: Path) -> None:
+    """Whoever put it down knows no other name of it."""
+    path = tmp_path / "runs.db"
+    async with SQLiteStore(path) as store, Fleet(store) as fleet:
+        handle = await fleet.start(spec(policy=ASKING))
+        with working(path) as process:
+            await asked(store, handle.run_id)
+            process.kill()
+            process.wait()
+        await reap(store)
+        outcomes = await KillSwitch(store).kill(by="ana", run_id=handle.run_id)
+
+        assert [(one.run_id, one.status) for one in outcomes] == [(f"{handle.run_id}.2", "cancelled")]
+        assert (await handle.wait()).status == "cancelled"
+
+
+@pytest.mark.parametrize("more", [{"adapter": "shell", "options": {}}, {"continuation": "none"}])
+async def test_what_cannot_be_told_to_go_on_is_lost(store: SQLiteStore, more: dict[str, Any]) -> None:
+    """A command line is no message, and nobody runs it again; nor is a run that takes nothing up gone on with."""
+    assert next_of(await enqueue(store, spec(**more))) is None
+
+
+async def test_a_spec_holds_data_only(store: SQLiteStore) -> None:
+    """A check in Python, an unknown field, no policy: refused when the run is put down."""
+    with pytest.raises(UsageError, match="check in Python"):
+        RunSpec.of("scripted", "Go", policies=[Policy(name="p", rules=(Check(check=lambda call: True),))])
+    with pytest.raises(UsageError, match="unknown field `colour`"):
+        RunSpec.of("scripted", "Go", policies=[Policy(name="p")], colour="red")
+    with pytest.raises(UsageError, match="no policy"):
+        RunSpec.of("scripted", "Go", policies=[])
+
+
+async def test_what_is_wrong_is_said(store: SQLiteStore) -> None:
+    """A run there is not, an id that is taken, a number that is none."""
+    async with Fleet(store) as fleet:
+        await fleet.start(spec(), run_id="r")
+        with pytest.raises(UsageError, match="there is no run `nobody`"):
+            await fleet.handle("nobody")
+        with pytest.raises(StoreError) as taken:
+            await fleet.start(spec(), run_id="r")
+        assert (await (await fleet.handle("r")).info()).status == "created"
+    assert taken.value.kind == "run_exists"
+    with pytest.raises(UsageError, match="max_waiting is 0"):
+        Fleet(store, max_waiting=0)

@@ -1,0 +1,65 @@
+"""Workers as processes of their own, runs for them, and what they are waited for."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+
+from proctor.adapters.cluster import RunSpec
+from proctor.policies import parse_policies
+from proctor.supervisor import RunInfo, Store, StoredApproval
+from proctor.supervisor.ports.facts import NOT_OVER
+from proctor.supervisor.testing.patience import PATIENCE_S
+
+ECHO = {"steps": [{"call": "bash", "input": {"command": "echo hi"}}, {"output": "done"}]}
+ASKING = {
+    "name": "asks",
+    "approval": {"timeout_s": 600},
+    "rules": [{"type": "blocklist", "tools": ["bash"], "action": "request_approval"}],
+}
+PROGRAM = Path(__file__).parent / "adapters" / "cluster" / "working.py"
+
+
+def spec(script: Any = ECHO, policy: dict[str, Any] | None = None, adapter: str = "scripted", **more: Any) -> RunSpec:
+    """A scripted run."""
+    policies = parse_policies({"policies": [policy or {"name": "open"}]})
+    return RunSpec.of(adapter, "Go", policies=policies, **{"options": {"script": script}, **more})
+
+
+async def over(store: Store, run_id: str) -> RunInfo:
+    """A run, once it is over."""
+    token = 0
+    with anyio.fail_after(PATIENCE_S):
+        while True:
+            run = await store.run(run_id)
+            if run is not None and run.status not in NOT_OVER:
+                return run
+            token = await store.wait(token, 1.0)
+
+
+async def asked(store: Store, run_id: str) -> StoredApproval:
+    """What a run asks for, once it does."""
+    token = 0
+    with anyio.fail_after(PATIENCE_S):
+        while not (found := await store.approvals(run_id=run_id)):
+            token = await store.wait(token, 1.0)
+    return found[0]
+
+
+@contextmanager
+def working(path: Path, max_running: int = 100) -> Iterator[subprocess.Popen[bytes]]:
+    """A worker in a process of its own."""
+    program = [sys.executable, str(PROGRAM), str(path), str(max_running)]
+    with subprocess.Popen(program, stdout=subprocess.PIPE) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == b"working\n"
+            yield process
+        finally:
+            process.kill()
