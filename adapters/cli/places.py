@@ -81,7 +81,7 @@ def _check_file(path: Path, *, must_exist: bool, is_ours: bool) -> None:
     if path.is_dir():
         raise UsageError(f"`{path}` is a folder, not a store; name a file in it")
     if must_exist and not path.exists():
-        raise UsageError(f"there is no store at `{path}`; `proctor demo` makes one, `--store` names another")
+        raise UsageError(f"there is no store at `{path}`; `proctor store --make` makes one, `--store` names another")
     if is_ours:
         try:
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)

@@ -19,6 +19,7 @@ from proctor.supervisor.log import failure, logger
 from proctor.supervisor.ports.adapters import Store
 
 from .api import OPERATIONS
+from .api.health import Health
 from .guard import ASSETS, Guard, refused
 from .identities import Tokens
 from .openapi import openapi
@@ -54,6 +55,7 @@ def application(
     handlers: Any = {404: _unknown, 405: _unknown, Exception: _failed}
     app = Starlette(routes=routes, exception_handlers=handlers)
     app.state.streams = 0
+    app.state.health = Health(store)
     app.state.closing = closing
     return Guard(app, tokens, origins)
 

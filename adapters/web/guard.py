@@ -21,6 +21,8 @@ MOST_BODY = 64 * 1024
 """Bytes of a request's body."""
 OPEN_PATHS = ("/", "/openapi.json")
 """What is shown without a token, besides the page's files: nothing of any run."""
+HEALTH = "/healthz"
+"""What load balancers ask, by whatever name or address they have for this server: it answers well or not, no more."""
 ASSETS = "/page/"
 
 HEADERS = {
@@ -66,7 +68,7 @@ class Guard:
         if scope["type"] != "http":
             return
         headers = Headers(scope=scope)
-        answer = self._refused(scope, headers)
+        answer = None if scope["path"] == HEALTH else self._refused(scope, headers)
 
         async def sent(message: Message) -> None:
             if message["type"] == "http.response.start":

@@ -19,6 +19,7 @@ _REFUSALS = {
     421: "The server is not known by this name.",
     503: "The store cannot be read or written now.",
 }
+_REFUSALS_TO_ANYBODY = {status: _REFUSALS[status] for status in (400, 503)}
 _MISSING = "There is no such thing."
 _CONFLICT = "It is too late: it is over, answered, or about another input."
 _TOO_LARGE = "The body is too large."
@@ -51,10 +52,12 @@ def _described(operation: Operation) -> dict[str, Any]:
     described: dict[str, Any] = {
         "operationId": operation.name,
         "summary": operation.summary,
-        "description": f"Needs the role `{operation.role}`.",
+        "description": f"Needs the role `{operation.role}`." if operation.role else "Needs no token.",
         "parameters": [*_in_path(operation.path), *_in_query(operation)],
         "responses": {str(operation.status): _answer(operation), **_refusals(operation)},
     }
+    if operation.role is None:
+        described["security"] = []
     if operation.media == "text/event-stream":
         described["parameters"].append({"name": "Last-Event-ID", "in": "header", "schema": {"type": "string"}})
     if operation.body is not None:
@@ -88,7 +91,7 @@ def _answer(operation: Operation) -> dict[str, Any]:
 
 
 def _refusals(operation: Operation) -> dict[str, Any]:
-    found = dict(_REFUSALS)
+    found = dict(_REFUSALS if operation.role else _REFUSALS_TO_ANYBODY)
     if "{" in operation.path:
         found[404] = _MISSING
         found[422] = _UNTOLD

@@ -44,6 +44,7 @@ Handle = Callable[[Asked], Awaitable[View | Response]]
 class Operation(NamedTuple):
     """What can be asked by one method of one path.
 
+    `role` is what the token must allow, None where nobody needs one;
     `media` is the type of an answer that is not JSON; `answer` then only describes it.
     """
 
@@ -53,7 +54,7 @@ class Operation(NamedTuple):
     summary: str
     handle: Handle
     answer: type[View]
-    role: Role = "see"
+    role: Role | None = "see"
     query: type[msgspec.Struct] = Nothing
     body: type[msgspec.Struct] | None = None
     media: str = "application/json"
@@ -67,6 +68,7 @@ class TooLargeError(UsageError):
     code = "too_large"
 
 
+_ANYBODY = Identity(name="anybody", roles=())
 Endpoint: TypeAlias = Callable[[Request], Awaitable[Response]]
 
 
@@ -75,8 +77,8 @@ def endpoint(operation: Operation, records: Records) -> Endpoint:
     wanted = without_null(operation.query)
 
     async def answer(request: Request) -> Response:
-        who: Identity = request.scope["state"]["who"]
-        if not who.may(operation.role):
+        who: Identity = request.scope["state"]["who"] if operation.role is not None else _ANYBODY
+        if operation.role is not None and not who.may(operation.role):
             return refused(403, "wrong_role", f"the token of `{who.name}` does not allow `{operation.role}`")
         try:
             asked = Asked(

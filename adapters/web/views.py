@@ -6,7 +6,7 @@ Texts of agents are given exactly as they are; whoever shows them makes them saf
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -27,6 +27,12 @@ class Me(View, frozen=True, kw_only=True):
     roles: tuple[Role, ...]
     groups: tuple[str, ...] = ()
     version: str = ""
+
+
+class Healthy(View, frozen=True, kw_only=True):
+    """The store can be read."""
+
+    status: Literal["ok"] = "ok"
 
 
 class RunLine(View, frozen=True, kw_only=True):

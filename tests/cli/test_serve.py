@@ -14,7 +14,7 @@ from http.client import HTTPException
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
-from urllib.error import URLError
+from urllib.error import HTTPError, URLError
 from urllib.request import Request, urlopen
 
 import pytest
@@ -55,6 +55,35 @@ def test_streams_that_are_open_do_not_hold_up_the_end(place: Path) -> None:
 
     assert process.returncode == 0
     assert b"Traceback" not in rest
+
+
+def test_a_store_that_is_gone_is_said_once_and_serving_goes_on(cli: Cli, place: Path) -> None:
+    """On standard error, where a service manager keeps it."""
+    assert cli("store", "--make", "--store", "runs.db").code == 0
+    process = subprocess.Popen(
+        [*SERVE, "--store", "runs.db"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    try:
+        url = process.stdout.readline().partition("#")[0]
+        place.joinpath("runs.db").unlink()
+        answers = [_status_of(f"{url}healthz") for _ in range(2)]
+    finally:
+        process.terminate()
+        _, err = process.communicate(timeout=20)
+
+    assert answers == [503, 503]
+    assert err.count("web.store_unreachable") == 1
+    assert "was removed while it was in use" in err
+    assert process.returncode == 0
+
+
+def _status_of(url: str) -> int:
+    try:
+        with urlopen(url, timeout=20) as answer:
+            return int(answer.status)
+    except HTTPError as error:
+        return error.code
 
 
 @pytest.fixture

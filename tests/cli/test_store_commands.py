@@ -332,3 +332,16 @@ def test_runs_of_a_label_are_ended_and_kept_from_starting(cli: Cli, place: Path)
 def test_a_lift_of_what_makes_no_sense_is_refused(cli: Cli, ran: Any, more: tuple[str, ...]) -> None:
     """It ends nothing and lifts nothing."""
     assert cli("kill", "--lift", *more).code == 2
+
+
+def test_a_store_is_made_only_when_told(cli: Cli, place: Path) -> None:
+    """Before anything has run, as whoever sets up a server needs it; a second time it changes nothing."""
+    before = cli("store", "--store", "new.db")
+    assert not place.joinpath("new.db").exists()
+    made = cli("store", "--make", "--store", "new.db", "--json")
+    again = cli("store", "--make", "--store", "new.db", "--json")
+
+    assert (before.code, "`proctor store --make` makes one" in before.err) == (0, True)
+    assert (made.code, made.lines[0]["events"]) == (0, 0)
+    assert again.lines == made.lines
+    assert cli("store", "--make", "--store", "nowhere/new.db").err.endswith("there is no folder `nowhere`\n")

@@ -77,7 +77,7 @@ class PostgresStore:
     def _open(self, patience_s: float, *, make: bool) -> str:
         def ready(connection: Connection) -> str:
             if not make and not version_of(connection, self.name)[1]:
-                raise UsageError(f"there is no store at `{self.name}`; `proctor demo` makes one")
+                raise UsageError(f"there is no store at `{self.name}`; `proctor store --make` makes one")
             return bring_up_to_date(connection, self.name, self._address.schema)
 
         line = Line(self._address, patience_s, lambda connection: None)

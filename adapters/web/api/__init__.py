@@ -3,16 +3,18 @@
 from .about import OPERATIONS as _ABOUT
 from .approvals import OPERATIONS as _APPROVALS
 from .budgets import OPERATIONS as _BUDGETS
+from .health import OPERATIONS as _HEALTH
 from .judging import OPERATIONS as _JUDGING
 from .runs import OPERATIONS as _RUNS
 from .stopping import OPERATIONS as _STOPPING
 from .streams import OPERATIONS as _STREAMS
 
-OPERATIONS = (*_ABOUT, *_RUNS, *_STREAMS, *_JUDGING, *_APPROVALS, *_BUDGETS, *_STOPPING)
+OPERATIONS = (*_ABOUT, *_HEALTH, *_RUNS, *_STREAMS, *_JUDGING, *_APPROVALS, *_BUDGETS, *_STOPPING)
 """Everything the API can do."""
 
 ROOMS = (
     "about",  # who asks
+    "health",  # whether the store answers
     "budgets",  # budgets that runs share
     "streams",  # events as they come
     "judging",  # decisions, limits, policies of a run

@@ -16,21 +16,22 @@ if TYPE_CHECKING:
 
 
 @click.command("store")
+@click.option("--make", is_flag=True, help="Make the store where there is none, and bring an older one up to date.")
 @store_option
 @json_option
-def store_(store: str | None, as_json: bool) -> None:
+def store_(make: bool, store: str | None, as_json: bool) -> None:
     """Say where the store is, how much it holds and how much room it takes."""
     from proctor.adapters.stores.naming import shown
 
     from ...places import is_there, opened, store_named
 
     path = shown(store_named(store))
-    if not is_there(store):
-        note(f"there is no store at `{path}`")
+    if not make and not is_there(store):
+        note(f"there is no store at `{path}`; `proctor store --make` makes one")
         return
 
     async def asked() -> tuple[StoreSize, int]:
-        async with opened(store, must_exist=True) as opened_store:
+        async with opened(store, must_exist=not make) as opened_store:
             return await opened_store.size(), len(await opened_store.approvals(limit=100_000))
 
     size, waiting = run_async(asked)

@@ -118,6 +118,7 @@ async def _served(
 
     async with opened(store, must_exist=bool(store or os.environ.get(VARIABLE))) as kept, AsyncExitStack() as stack:
         sending = _sending(kept, target, store, stack)
+        _say_warnings()
         if as_json:
             say_json({"url": url})
         else:
@@ -143,12 +144,11 @@ def _sending(
     from ...places import beside
 
     cursor = stack.enter_context(cursor_of(beside(store), target.url))
-    _say_warnings()
     return partial(send, kept, target, cursor)
 
 
 def _say_warnings() -> None:
-    """What could not be sent is said on standard error."""
+    """What cannot be read or sent is said on standard error."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setLevel(logging.WARNING)
     logging.getLogger("proctor").addHandler(handler)

@@ -15,6 +15,7 @@ from proctor.supervisor.errors import StoreError
 
 from .descriptors import connect
 from .failures import store_error
+from .presence import SameFile
 
 T = TypeVar("T")
 
@@ -30,6 +31,7 @@ class Readers:
         self._busy_timeout_s = busy_timeout_s
         self._idle: list[sqlite3.Connection] = []
         self._closed = False
+        self._same = SameFile(path)
 
     async def ask(self, query: Callable[[sqlite3.Connection], T]) -> T:
         """Run a query in a worker thread."""
@@ -58,6 +60,7 @@ class Readers:
             self._idle.pop().close()
 
     def _ask(self, query: Callable[[sqlite3.Connection], T]) -> T:
+        self._same.found()
         try:
             connection = self._take()
             try:
