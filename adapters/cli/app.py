@@ -12,6 +12,7 @@ from typing import Any
 
 import click
 
+from .ending_signals import handlers, put_back
 from .exits import BAD_INPUT, report
 from .terminal.output import note, version
 from .terminal.wording import usage_text
@@ -105,9 +106,12 @@ def main(arguments: list[str] | None = None) -> None:
     """The entry point: runs one command and exits with its code; an error is one message, never a traceback."""
     given = sys.argv[1:] if arguments is None else arguments
     _open_streams()
+    before = handlers()
     code = _finished(given)
     if arguments is None:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # all is done: one Ctrl-C more must not change the exit code
+    else:
+        put_back(before)
     sys.exit(code)
 
 

@@ -8,53 +8,87 @@ import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from types import FrameType
-from typing import NoReturn
+from typing import Any, NoReturn, TypeAlias
 
-import anyio
-
+Handlers: TypeAlias = dict[signal.Signals, Any]
+_HANGUP = getattr(signal, "SIGHUP", None)
 _PATIENCE = {signal.SIGINT: 2}
 """So many of a kind are taken; the next one ends the program. Of others: one."""
 
 
-@asynccontextmanager
-async def ended_by_signals(end: Callable[[], Awaitable[None]]) -> AsyncIterator[None]:
-    """Call `end` at the first Ctrl-C, SIGTERM or loss of the terminal. A second SIGTERM, or a third Ctrl-C, ends the
-    program as if nobody had listened: whoever sees the store then ends the run. Under `nohup` the loss of the
-    terminal stays without effect.
+class EndingSignals:
+    """Ctrl-C, SIGTERM and the loss of the terminal, taken from now to the end of the program.
+
+    Until somebody listens the first one interrupts the program, as Ctrl-C does: there is no run yet. Afterwards it
+    changes nothing: the run is over. A second SIGTERM, or a third Ctrl-C, ends the program as if nobody had listened:
+    whoever sees the store then ends the run. Under `nohup` the loss of the terminal stays without effect.
 
     The handlers are Python's own: those of an event loop wait for the loop, which an agent may hold up.
     """
-    from ..stores.wakeups import current_hop
 
-    hop, told = current_hop(), anyio.Event()
-    came: dict[int, int] = {}
+    def __init__(self) -> None:
+        self._came: dict[int, int] = {}
+        self._tell: Callable[[], object] = _interrupt
+        for number in handlers():
+            if number != _HANGUP or signal.getsignal(number) is not signal.SIG_IGN:
+                signal.signal(number, self._take)
 
-    def take(number: int, _: FrameType | None) -> None:
-        came[number] = came.get(number, 0) + 1
-        if sum(came.values()) > 1 and came[number] > _PATIENCE.get(signal.Signals(number), 1):
+    @asynccontextmanager
+    async def call(self, end: Callable[[], Awaitable[None]]) -> AsyncIterator[None]:
+        """Call `end`, within the event loop, at the first signal, also one that has come already."""
+        import anyio
+
+        from ..stores.wakeups import current_hop
+
+        hop, told = current_hop(), anyio.Event()
+        raised: Exception | None = None
+
+        async def listen() -> None:
+            await told.wait()
+            await end()
+
+        self._tell = lambda: hop(told.set)
+        if self._came:  # what it interrupted then went on
+            told.set()
+        try:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(listen)
+                try:
+                    yield
+                except Exception as error:
+                    raised = error
+                tasks.cancel_scope.cancel()
+        finally:
+            self._tell = _do_nothing
+        if raised is not None:  # itself, not one of a group
+            raise raised
+
+    def _take(self, number: int, _: FrameType | None) -> None:
+        came = self._came[number] = self._came.get(number, 0) + 1
+        if sum(self._came.values()) > 1 and came > _PATIENCE.get(signal.Signals(number), 1):
             _give_way(number)
-        hop(told.set)
+        self._tell()
 
-    async def listen() -> None:
-        await told.wait()
-        await end()
 
-    before = {number: signal.signal(number, take) for number in _meant()}
-    try:
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(listen)
-            yield
-            tasks.cancel_scope.cancel()
-    finally:
-        for number, handler in before.items():
+def handlers() -> Handlers:
+    """What becomes of the signals that end a run."""
+    meant = (signal.SIGINT, signal.SIGTERM, _HANGUP)
+    return {number: signal.getsignal(number) for number in meant if number is not None}
+
+
+def put_back(before: Handlers) -> None:
+    """Have signals do what they did, in a program that goes on."""
+    for number, handler in before.items():
+        if signal.getsignal(number) is not handler:
             signal.signal(number, handler)
 
 
-def _meant() -> list[signal.Signals]:
-    meant = [signal.SIGINT, signal.SIGTERM]
-    if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
-        meant.append(signal.SIGHUP)
-    return meant
+def _interrupt() -> None:
+    raise KeyboardInterrupt
+
+
+def _do_nothing() -> None:
+    pass
 
 
 def _give_way(number: int) -> None:

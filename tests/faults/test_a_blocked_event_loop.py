@@ -16,7 +16,7 @@ PROGRAM = """
 import sys, time
 from contextlib import asynccontextmanager
 import anyio
-from proctor.adapters.cli.ending_signals import ended_by_signals
+from proctor.adapters.cli.ending_signals import EndingSignals
 from proctor.policies import Limits, Policy
 from proctor.policies.stream.events import MessageReceived, RunCompleted
 from proctor.supervisor import MemoryStore, Supervisor
@@ -42,7 +42,7 @@ class Blocking(FakeAdapter):
         return ()
 
 async def main():
-    async with Supervisor(MemoryStore()) as supervisor, ended_by_signals(supervisor.cancel_all):
+    async with Supervisor(MemoryStore()) as supervisor, EndingSignals().call(supervisor.cancel_all):
         policy = Policy(name="open", limits=Limits(max_tool_calls=9))
         handle = await supervisor.start(Blocking(), "go", policies=[policy], run_id="run_that_blocks")
         await handle.wait()

@@ -20,6 +20,7 @@ import sys, time
 from contextlib import asynccontextmanager
 import anyio
 from proctor.adapters.cli.commands.agents.run import supervised
+from proctor.adapters.cli.ending_signals import EndingSignals
 from proctor.policies import Limits, Policy
 from proctor.policies.stream.events import MessageReceived
 from proctor.supervisor.ports.adapters import Rung
@@ -53,8 +54,9 @@ class Stubborn(FakeAdapter):
 
 async def main():
     policy = Policy(name="open", limits=Limits(max_tool_calls=9))
-    return await supervised(Stubborn(), "go", [policy], store=store, as_json=True)
+    return await supervised(Stubborn(), "go", [policy], store=store, as_json=True, signals=signals)
 
+signals = EndingSignals()
 sys.exit(anyio.run(main))
 """
 

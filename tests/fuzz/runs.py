@@ -17,6 +17,7 @@ from .power import power
 from .proxy_wire import proxy_wire
 from .races import races
 from .sessions import sessions
+from .signals import signals
 
 
 class Run(msgspec.Struct, frozen=True):
@@ -37,4 +38,5 @@ RUNS: Final = {
     "proxy": Run("what a client writes to the MCP proxy, byte by byte, and what reaches its server", proxy_wire),
     "races": Run("four processes that execute one created run, or the runs of one session", races),
     "sessions": Run("supervised sessions of generated policies, on the monitor and on a second reading", sessions),
+    "signals": Run("`proctor run` signalled at any moment of its start, its agent's work and its end", signals),
 }

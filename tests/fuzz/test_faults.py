@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import random
+import signal
 from pathlib import Path
 
 import anyio
 import pytest
 
-from . import cancels, power
+from . import cancels, power, signals
 
 
 def test_a_log_that_is_cut_off_loses_nothing_that_fits_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -42,3 +43,25 @@ def test_a_caller_that_goes_away_leaves_a_whole_record(monkeypatch: pytest.Monke
 
     assert share.found == []
     assert share.counts["before their end"] > 5
+
+
+@pytest.mark.parametrize("sent", signals.SIGNALS)
+def test_a_signal_at_any_moment_leaves_no_run_that_goes_on(sent: signal.Signals) -> None:
+    """At some moments; the long run takes many. The exit code is that of a run that somebody ended."""
+    chance = random.Random(sent)
+    moments = [chance.randint(first, signals.LATEST) for first in (1, signals.IMPORTED, signals.IMPORTED)]
+    found = [signals.signalled(moment, sent, ends=False)[1] for moment in moments]
+
+    assert found == [[], [], []]
+
+
+def test_a_run_that_a_signal_left_behind_would_be_found() -> None:
+    """Also one that ended in order, with another exit code."""
+    left = signals.Ran(-15, '{"type":"run_started"}', "")
+
+    assert signals._wrong(left, signal.SIGTERM, ["lost"], ends=False) == [
+        "runs are ['lost']",
+        "exit code -15, runs ['lost'], ",
+    ]
+    assert signals._wrong(left, signal.SIGTERM, ["cancelled"], ends=True) == ["exit code -15, runs ['cancelled'], "]
+    assert signals._wrong(signals.Ran(-15, "", ""), signal.SIGTERM, [], ends=True) == []

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from ...common import any_policy_option, context_option, fail_on_option, json_option, run_async, store_option
+from ...ending_signals import EndingSignals, leave
 from ...exits import FAILED, FINE, VIOLATED, report
 from ...terminal.output import note
 
 if TYPE_CHECKING:
     from proctor.adapters.evaluate.records import FailOn
-    from proctor.policies import Policy, RunContext
-    from proctor.supervisor import Adapter, Publisher, RunHandle, RunResult
+    from proctor.policies import Policy
+    from proctor.supervisor import Adapter, Publisher, RunHandle, RunResult, Supervisor
     from proctor.supervisor.launch.history import Continuation
 
     from ...terminal.live import Live
@@ -77,8 +78,9 @@ def run(
 
     Calls that wait for a person are asked about here when this is a terminal. Exit code 0: the run completed;
     1: a policy refused the run, ended it, or refused a call (see --fail-on); 3: the agent failed, or somebody
-    ended the run. Ctrl-C ends the run in order and waits for it. When nobody reads the output any more the run goes
-    on to its end.
+    ended the run. Ctrl-C, SIGTERM or the loss of the terminal ends the run in order, also while it starts, and
+    waits for it; a second SIGTERM or a third Ctrl-C ends the program at once. When nobody reads the output any more
+    the run goes on to its end.
 
     \b
     proctor run --adapter claude --policy org.yaml "Fix the failing test"
@@ -87,6 +89,7 @@ def run(
     proctor run --adapter acp --policy org.yaml "Fix the failing test" -- opencode acp
     proctor run --adapter claude --fallback codex --policy org.yaml "Fix the failing test"
     """  # noqa: D301 - click's mark for lines that are kept as they are
+    signals = EndingSignals()
     from proctor.adapters.agents.registry import adapter_named
 
     from ...inputs import (
@@ -113,7 +116,15 @@ def run(
     text = read_prompt(prompt)
     asks = not no_prompt and not as_json and sys.stdin.isatty() and sys.stdout.isatty()
     order = partial(
-        supervised, made, text, given, context=about, session_id=session, continuation=continuation, asks=asks
+        supervised,
+        made,
+        text,
+        given,
+        signals=signals,
+        context=about,
+        session_id=session,
+        continuation=continuation,
+        asks=asks,
     )
     with _observed(otel) as observers:
         return run_async(partial(order, store=store, as_json=as_json, fail_on=fail_on, observers=observers))
@@ -146,48 +157,65 @@ async def supervised(
     *,
     store: str | None,
     as_json: bool,
-    context: RunContext | None = None,
+    signals: EndingSignals,
     session_id: str | None = None,
-    continuation: Continuation = "auto",
     asks: bool = False,
     fail_on: FailOn = "deny",
     observers: Sequence[Publisher] = (),
+    **how: Any,
 ) -> int:
-    """Run, show, store; gives the exit code. Raises what the run raised when there is no result to show."""
+    """Run, show, store; gives the exit code. `how` is what else `Supervisor.start` takes. Raises what the run raised
+    when there is no result to show.
+    """
+    import anyio
+
+    handle: RunHandle | None = None
+    starting = anyio.CancelScope()
+
+    async def end() -> None:
+        if handle is None:
+            starting.cancel()
+        else:
+            await _end(handle)
+
+    async with signals.call(end):
+        from ...terminal.live import Live
+
+        live = Live(as_json=as_json)
+        with starting:
+            await adapter.prepare()
+            async with _supervisor(store, session_id, asks, [live, *observers]) as supervisor:
+                handle = await supervisor.start(adapter, prompt, policies=policies, session_id=session_id, **how)
+                await handle.wait_finished()
+        if handle is None:
+            note("interrupted")
+            return FAILED
+        refusing_fails = adapter.capabilities.deny_ends_turn
+        try:
+            code = await _concluded(handle, live, as_json=as_json, fail_on=fail_on, refusing_fails=refusing_fails)
+        except Exception as error:
+            if handle.released:
+                raise
+            code = report(error, debug=False)
+        return code if handle.released else leave(code)  # an event loop waits for what does not end
+
+
+@asynccontextmanager
+async def _supervisor(
+    store: str | None, session_id: str | None, asks: bool, publishers: list[Publisher]
+) -> AsyncIterator[Supervisor]:
+    """A supervisor on the store, with a person at the terminal where it `asks`."""
     from proctor.supervisor import Supervisor
 
-    from ...ending_signals import ended_by_signals, leave
     from ...places import opened
     from ...terminal.asking import PromptApprover
-    from ...terminal.live import Live
 
-    await adapter.prepare()
-    live = Live(as_json=as_json)
-    async with opened(store) as opened_store:
-        if session_id and not await opened_store.runs(limit=1, session_id=session_id):
+    async with opened(store) as kept:
+        if session_id and not await kept.runs(limit=1, session_id=session_id):
             note(f"there is no session `{session_id}` in the store; this run begins it")
-        supervisor = Supervisor(
-            opened_store, approver=PromptApprover() if asks else None, publishers=[live, *observers]
-        )
-        async with supervisor:
-            handle = await supervisor.start(
-                adapter,
-                prompt,
-                policies=policies,
-                context=context,
-                session_id=session_id,
-                continuation=continuation,
-            )
-            async with ended_by_signals(partial(_end, handle)):
-                await handle.wait_finished()
-    refusing_fails = adapter.capabilities.deny_ends_turn
-    try:
-        code = await _concluded(handle, live, as_json=as_json, fail_on=fail_on, refusing_fails=refusing_fails)
-    except Exception as error:
-        if handle.released:
-            raise
-        code = report(error, debug=False)
-    return code if handle.released else leave(code)  # an event loop waits for what does not end
+        approver = PromptApprover() if asks else None
+        async with Supervisor(kept, approver=approver, publishers=publishers) as supervisor:
+            yield supervisor
 
 
 async def _end(handle: RunHandle) -> None:

@@ -1,0 +1,155 @@
+"""`proctor run` is signalled at any moment of its start, its agent's work and its end: a share is some moments."""
+
+from __future__ import annotations
+
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import anyio
+import psutil
+
+from proctor.adapters.stores import SQLiteStore
+from proctor.supervisor.testing.patience import PATIENCE_S
+
+from .ledger import Share
+
+MOMENTS: Final = 24
+"""Of one share."""
+LATEST: Final = 6400
+IMPORTED: Final = 5700
+"""About how much the interpreter tells its audit hooks of until such a run is over, and until all is read in."""
+SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+PROGRAM: Final = """
+import os, signal, sys, threading
+from proctor.adapters.cli import main
+moment, number, main_thread = int(sys.argv.pop(1)), int(sys.argv.pop(1)), threading.main_thread()
+seen = 0
+
+def look(event, arguments):
+    global seen
+    if threading.current_thread() is main_thread:
+        seen += 1
+        if seen == moment:
+            os.kill(os.getpid(), number)
+
+def at_work(*_):
+    global seen
+    if seen < moment:
+        seen = moment
+        os.kill(os.getpid(), number)
+
+signal.signal(signal.SIGUSR1, at_work)
+sys.addaudithook(look)
+main()
+"""
+"""Signals itself, once: at the n-th thing that the interpreter tells its audit hooks of (an import, a file, ...), or
+when it is told that the agent is at work, if that comes first.
+"""
+POLICY: Final = "{name: open, limits: {max_tool_calls: 9}}"
+
+
+class Ran(NamedTuple):
+    """How the program ended: its exit code, what it wrote, and whether its run had begun."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def began(self) -> bool:
+        return "run_started" in self.out
+
+
+def signals(seed: int, number: int) -> Share:
+    """One share."""
+    chance = random.Random(f"{seed}:{number}")
+    seen: dict[str, int] = {"starts signalled": 0, "before their run": 0}
+    found = []
+    for _ in range(MOMENTS):
+        moment, sent = (
+            chance.randint(chance.choice((1, IMPORTED, IMPORTED, IMPORTED)), LATEST),
+            chance.choice(SIGNALS),
+        )
+        ran, wrong = signalled(moment, sent, ends=chance.random() < 0.5)
+        seen["starts signalled"] += 1
+        seen["before their run"] += not ran.began
+        found += [f"share {number}: {sent.name} at {moment}: {one}" for one in wrong]
+    return Share(seen, found)
+
+
+def signalled(moment: int, sent: signal.Signals, *, ends: bool) -> tuple[Ran, list[str]]:
+    """A run that is signalled at that moment, and what is wrong afterwards. Its agent `ends` at once, or else never,
+    and is then signalled once it is at work, if it was not before.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        store, agent = Path(folder, "s.db"), f"{'true' if ends else 'sleep 86400'} && echo {uuid.uuid4().hex}"
+        ran = _run(moment, sent, store, agent)
+        statuses = anyio.run(_statuses, store) if store.exists() else []
+    found = [f"the agent is alive: {process.pid}" for process in _alive(agent)]
+    return ran, [*_wrong(ran, sent, statuses, ends=ends), *found]
+
+
+def _run(moment: int, sent: signal.Signals, store: Path, agent: str) -> Ran:
+    policy = store.with_name("policy.yaml")
+    policy.write_text(POLICY)
+    program = [sys.executable, "-c", PROGRAM, str(moment), str(int(sent))]
+    given = ["run", "--json", "--store", str(store), "--adapter", "shell", "--policy", str(policy), agent]
+    with (
+        Path(store.with_name("err")).open("w+") as err,
+        subprocess.Popen([*program, *given], stdout=subprocess.PIPE, stderr=err, text=True) as process,
+    ):
+        try:
+            out = ""
+            assert process.stdout is not None
+            for line in process.stdout:
+                out += line
+                if '"type":"tool_call_started"' in line and "sleep" in agent:
+                    process.send_signal(signal.SIGUSR1)
+            code = process.wait(PATIENCE_S)
+        finally:
+            process.kill()
+        err.seek(0)
+        return Ran(code, out, err.read())
+
+
+async def _statuses(store: Path) -> list[str]:
+    async with SQLiteStore(store) as kept:
+        return [run.status for run in await kept.runs()]
+
+
+def _wrong(ran: Ran, sent: signal.Signals, statuses: list[str], *, ends: bool) -> list[str]:
+    """A signal before there is a run may end the program as it ends any; afterwards the run's end says the code."""
+    found = []
+    codes = {"cancelled": 3, "completed": 0} if ends else {"cancelled": 3}
+    if len(statuses) > 1 or not set(statuses) <= set(codes):
+        found.append(f"runs are {statuses}")
+    wanted = [codes.get(status, 3) for status in statuses] or ([3] if sent is signal.SIGINT else [3, -sent])
+    if ran.code not in wanted:
+        found.append(f"exit code {ran.code}, runs {statuses}, {ran.err}")
+    if "Traceback" in ran.err:
+        found.append(ran.err)
+    return found
+
+
+def _alive(agent: str) -> list[psutil.Process]:
+    """Processes of the agent that do not end."""
+    until = time.monotonic() + PATIENCE_S
+    while found := [process for process in psutil.process_iter() if agent in " ".join(_arguments(process))]:
+        if time.monotonic() > until:
+            return found
+        psutil.wait_procs(found, timeout=1)
+    return []
+
+
+def _arguments(process: psutil.Process) -> list[str]:
+    try:
+        return process.cmdline()
+    except psutil.Error:
+        return []
