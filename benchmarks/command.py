@@ -14,7 +14,7 @@ from .log import circumstances, noted
 from .rows import Row, Size
 from .table import on_terminal, rewritten
 
-NAMES = ("judging", "history", "engines", "stream", "memory", "gate", "deadline", "startup", "lists", "hook")
+NAMES = ("judging", "history", "engines", "stream", "memory", "gate", "deadline", "startup", "lists", "hook", "disk")
 PAGE = Path(__file__).parents[1] / "docs" / "benchmarks.md"
 
 

@@ -89,10 +89,10 @@ def read_tokens(file: str) -> Tokens:
     """The tokens of a file in YAML. Raises UsageError for one that is wrong, or that others could read."""
     path = Path(file)
     try:
-        mode, data = path.stat().st_mode, path.read_bytes()
+        found_file, data = path.stat(), path.read_bytes()
     except OSError as error:
         raise UsageError(f"`{file}` cannot be read: {(error.strerror or str(error)).lower()}") from None
-    if mode & (stat.S_IRWXG | stat.S_IRWXO):
+    if _is_open(found_file):
         raise UsageError(f"`{file}` can be read by others; it holds tokens: chmod 600 {file}")
     lines = _parsed(data, file).tokens
     if not lines:
@@ -108,6 +108,16 @@ def read_tokens(file: str) -> Tokens:
         names.add(line.name)
         found[digest] = Identity(name=line.name, roles=line.roles, groups=line.groups)
     return Tokens(found.items())
+
+
+def _is_open(found: os.stat_result) -> bool:
+    """Whether others could read or write a file. A group may read one of root's: so do service managers and
+    orchestrators hand a secret to who is not root.
+    """
+    others = stat.S_IRWXO | stat.S_IRWXG
+    if found.st_uid == 0 and os.geteuid() != 0:
+        others &= ~stat.S_IRGRP
+    return bool(found.st_mode & others)
 
 
 def _parsed(data: bytes, file: str) -> TokenFile:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -38,8 +39,14 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 
 
 def paths() -> list[tuple[str, str]]:
-    """Every operation, on things there are not."""
-    return [(op.method, op.path.replace("{", "").replace("}", "")) for op in OPERATIONS]
+    """Every operation that needs a token, on things there are not."""
+    return [(op.method, op.path.replace("{", "").replace("}", "")) for op in OPERATIONS if op.role is not None]
+
+
+def test_one_operation_needs_no_token(site: Site) -> None:
+    """It says one word, the same whoever asks."""
+    assert [op.path for op in OPERATIONS if op.role is None] == ["/healthz"]
+    assert {site.ask("GET", "/healthz", token=token).body for token in (None, ANA, "wrong")} == {b'{"status":"ok"}'}
 
 
 @pytest.mark.parametrize(
@@ -75,7 +82,7 @@ def test_a_token_in_the_url_is_none(site: Site) -> None:
 def test_a_token_allows_its_roles_only(site: Site, token: str, allowed: set[str]) -> None:
     """What another role may do is refused before anything is looked up."""
     for op in OPERATIONS:
-        if op.role != "see":
+        if op.role not in ("see", None):
             path = op.path.replace("{", "").replace("}", "")
             status = site.ask(op.method, path, token=token, body={}).status
             assert (status == 403) is (op.role not in allowed), op.name
@@ -239,6 +246,29 @@ def test_a_token_file_that_others_can_read_is_refused(tmp_path: Path) -> None:
     ):
         file.write_text(text)
         with pytest.raises(UsageError, match=why):
+            read_tokens(str(file))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs a file of root's: run it as root")
+def test_a_token_file_of_roots_may_be_read_by_the_group_of_a_service(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A credential of systemd, a secret of Kubernetes: root's, 0440. Not by all, not to write, not another's."""
+    from proctor.adapters.web.identities import read_tokens
+    from proctor.supervisor.errors import UsageError
+
+    file = tmp_path / "tokens.yaml"
+    file.write_text(web_server.TOKENS)
+    monkeypatch.setattr(os, "geteuid", lambda: 10001)
+    file.chmod(0o440)
+    found = read_tokens(str(file)).holder(ANA)
+
+    assert found is not None
+    assert found.name == "ana"
+    for mode, owner in ((0o444, 0), (0o460, 0), (0o440, 10001)):
+        file.chmod(mode)
+        os.chown(file, owner, 0)
+        with pytest.raises(UsageError, match="can be read by others"):
             read_tokens(str(file))
 
 

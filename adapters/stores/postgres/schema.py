@@ -158,7 +158,7 @@ def version_of(connection: Connection[Any], name: str) -> tuple[str, int]:
     if row[1] > SCHEMA_VERSION:
         raise StoreError(
             f"store `{name}` has schema version {row[1]}, this proctor reads up to {SCHEMA_VERSION}; "
-            "upgrade proctor or choose another store",
+            "upgrade proctor, or restore the backup from before it was upgraded",
             kind="newer_schema",
         )
     return row[0], row[1]

@@ -155,6 +155,6 @@ def test_a_store_of_a_newer_version_is_refused_with_one_sentence(
     assert (exit.value.code, told.out) == (2, "")
     assert told.err.strip().splitlines() == [
         f"error: store `{older}` has schema version {SCHEMA_VERSION + 1}, this proctor reads up to "
-        f"{SCHEMA_VERSION}; upgrade proctor or choose another path"
+        f"{SCHEMA_VERSION}; upgrade proctor, or restore the backup from before it was upgraded"
     ]
     assert older.read_bytes() == before

@@ -187,7 +187,7 @@ def check_version(connection: sqlite3.Connection, path: Path) -> int:
     if version > SCHEMA_VERSION:
         raise StoreError(
             f"store `{path}` has schema version {version}, this proctor reads up to {SCHEMA_VERSION}; "
-            "upgrade proctor or choose another path",
+            "upgrade proctor, or restore the backup from before it was upgraded",
             kind="newer_schema",
         )
     return version
