@@ -65,7 +65,8 @@ class AmpSession:
             self._stream.close(self._client.gone(f"amp ended without a result, exit code {code}"))
 
     async def ask(self, tool: str, tool_input: Any) -> GateAnswer:
-        """Answer the delegate about one call."""
+        """Answer the delegate about one call, on all the client wrote before: that comes by another way."""
+        await self._client.stdout.caught_up()
         for event in self._said.response_begins():
             self._stream.post(event)
         call = self._said.asked(tool, tool_input)

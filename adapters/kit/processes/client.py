@@ -16,6 +16,7 @@ import anyio.to_thread
 from proctor.supervisor.errors import ProviderError, ProviderUnavailableError
 
 from ..wire.byte_lines import BROKEN
+from ..wire.output_pipe import OutputPipe
 from .guarded import guarded
 from .surroundings import bash_for_commands
 from .tree import ProcessTree, marked_environment
@@ -30,20 +31,22 @@ class ClientProcess:
     """A running client; `tree` has all its processes, for the cancel ladder.
 
     Args:
-        process: the client, with three pipes.
+        process: the client, with two pipes.
+        output: the third, its standard output.
         name: how messages call it.
         tree: its processes.
         leaves: whether it ends by itself once its input is closed.
     """
 
-    def __init__(self, process: anyio.abc.Process, *, name: str, tree: ProcessTree, leaves: bool) -> None:
+    def __init__(
+        self, process: anyio.abc.Process, output: OutputPipe, *, name: str, tree: ProcessTree, leaves: bool
+    ) -> None:
         assert process.stdin is not None
-        assert process.stdout is not None
         assert process.stderr is not None
         self.name = name
         self.tree = tree
         self.stdin = process.stdin
-        self.stdout = process.stdout
+        self.stdout = output
         self._errors = process.stderr
         self._process = process
         self._leaves = leaves
@@ -102,6 +105,7 @@ class ClientProcess:
                     await self.hang_up()
                     await self._process.wait()
             await self.tree.kill()
+            await self.stdout.aclose()
             await self._process.aclose()
 
 
@@ -130,21 +134,27 @@ async def start_client(
     Raises:
         ProviderUnavailableError: it cannot be started.
     """
+    output = OutputPipe()
     try:
         process = await anyio.open_process(
             guarded(command, cwd=cwd, env=env),
             stdin=PIPE,
-            stdout=PIPE,
+            stdout=output.write_end,
             stderr=PIPE,
             cwd=cwd,
             env={**marked_environment(run_id, env), **bash_for_commands(env)},
             start_new_session=True,
         )
-    except OSError as error:
+    except BaseException as error:
+        await output.aclose()
+        if not isinstance(error, OSError):
+            raise
         more = f"; {advice}" if advice else ""
         raise ProviderUnavailableError(f"{name} cannot be started: {error}{more}") from error
+    finally:
+        output.let_go()
     tree = ProcessTree(process.pid, run_id=run_id)
-    client = ClientProcess(process, name=name, tree=tree, leaves=leaves)
+    client = ClientProcess(process, output, name=name, tree=tree, leaves=leaves)
     try:
         yield client
     finally:
