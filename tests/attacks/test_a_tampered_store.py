@@ -12,16 +12,19 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import msgspec
 import pytest
 
 from proctor.adapters.stores import SQLiteStore
 from proctor.adapters.stores.audit.auditing import AuditReport, audited
 from proctor.adapters.stores.audit.heads import Heads
 from proctor.policies import Limits, Policy, parse_policies
-from proctor.supervisor import prune, run_once
+from proctor.supervisor import Redaction, export_lines, import_lines, prune, run_once
+from proctor.supervisor.ports.orders import Block, Cancel, Lift
 from proctor.supervisor.testing import Ask, FakeAdapter, FakeApprover
 
 POLICY = Policy(name="open", limits=Limits(max_tool_calls=1000))
+ABOUT: dict[str, Any] = {"metadata": {"ticket": "7"}}
 OTHER_TEXT = "CAST(replace(CAST(data AS TEXT), 'call-', 'CALL-') AS BLOB)"
 SESSION = "(SELECT key FROM sessions WHERE session_id = 'b')"
 
@@ -33,7 +36,9 @@ def record(path: Path, sessions: str = "abc") -> None:
         async with SQLiteStore(path) as store:
             for session_id in sessions:
                 asks = [Ask(name="bash", input={"command": f"echo {n}"}) for n in range(4)]
-                await run_once(FakeAdapter(asks), "go", policies=[POLICY], store=store, session_id=session_id)
+                await run_once(
+                    FakeAdapter(asks), "go", policies=[POLICY], store=store, session_id=session_id, **ABOUT
+                )
 
     anyio.run(runs)
 
@@ -149,6 +154,34 @@ CHANGES: dict[str, tuple[list[str], str]] = {
         ],
         "list_changed",
     ),
+    "what a run was asked, in the list": (
+        ["""UPDATE runs SET spec = CAST(json_set(CAST(spec AS TEXT), '$.prompt', 'stay') AS BLOB)"""],
+        "list_changed",
+    ),
+    "what a run was asked, out of the list": (
+        ["""UPDATE runs SET spec = CAST(json_remove(CAST(spec AS TEXT), '$.prompt') AS BLOB)"""],
+        "list_changed",
+    ),
+    "what a run was asked, as if it had been a secret": (
+        ["""UPDATE runs SET spec = CAST(json_set(CAST(spec AS TEXT), '$.prompt', '[redacted:x:0]') AS BLOB)"""],
+        "list_changed",
+    ),
+    "what the caller said of a run, in the list": (
+        ["""UPDATE runs SET spec = CAST(json_set(CAST(spec AS TEXT), '$.metadata.ticket', '8') AS BLOB)"""],
+        "list_changed",
+    ),
+    "something more that the caller said of a run": (
+        ["""UPDATE runs SET spec = CAST(json_set(CAST(spec AS TEXT), '$.metadata.by', 'x') AS BLOB)"""],
+        "list_changed",
+    ),
+    "nothing that the caller said of a run": (
+        ["""UPDATE runs SET spec = CAST(json_remove(CAST(spec AS TEXT), '$.metadata') AS BLOB)"""],
+        "list_changed",
+    ),
+    "words where the caller said something": (
+        ["""UPDATE runs SET spec = CAST(json_set(CAST(spec AS TEXT), '$.metadata', 'x') AS BLOB)"""],
+        "list_changed",
+    ),
     "a row of the list made unreadable": (["UPDATE runs SET spec = x'00'"], "list_changed"),
     "a trigger that keeps records from being stored": (
         [
@@ -252,6 +285,107 @@ def test_what_the_list_of_approvals_says_is_held_to_the_record(tmp_path: Path, c
     assert untouched == ()
     assert codes(report) == {"list_changed"}
     assert not report.intact
+
+
+ORDERS: dict[str, tuple[list[str], str, str]] = {
+    "an order removed": (["DELETE FROM instructions WHERE number = 2"], "completeness", "order_missing"),
+    "the first order removed": (["DELETE FROM instructions WHERE number = 1"], "completeness", "order_missing"),
+    "the last order removed": (
+        ["DELETE FROM instructions WHERE number = 5"],
+        "completeness",
+        "order_missing",
+    ),
+    "an order that cannot be read": (
+        ["UPDATE instructions SET data = x'00' WHERE number = 2"],
+        "integrity",
+        "order_changed",
+    ),
+    "an order that is text": (["UPDATE instructions SET data = 'x' WHERE number = 2"], "integrity", "order_changed"),
+    "a block that nobody lifted": (["DELETE FROM blocks"], "integrity", "list_changed"),
+    "a block that somebody lifted": (["INSERT INTO blocks VALUES (2)"], "integrity", "list_changed"),
+    "a lift nobody ordered": (
+        [
+            """UPDATE instructions SET data = (SELECT replace(CAST(data AS TEXT), 'acme', 'evil') FROM instructions
+                WHERE number = 4) WHERE number = 4"""
+        ],
+        "integrity",
+        "list_changed",
+    ),
+}
+
+
+@pytest.fixture
+def ordered(tmp_path: Path) -> Path:
+    """A store with a cancel, a block that was lifted and one that holds, in five orders."""
+
+    async def orders() -> None:
+        async with SQLiteStore(tmp_path / "s.db") as store:
+            acme: dict[str, Any] = {"scope": "tenant", "value": "acme", "by": "ana"}
+            for order in (Cancel(scope="all", by="ana"), Block(**acme), Cancel(**acme), Lift(**acme), Block(**acme)):
+                await store.instruct(order)
+
+    anyio.run(orders)
+    return tmp_path / "s.db"
+
+
+@pytest.mark.parametrize("change", ORDERS)
+def test_orders_have_no_gap_and_say_what_blocks_starts(ordered: Path, change: str) -> None:
+    """Whoever ends runs, blocks starts or lifts that leaves an order; a switch lifted by hand is found."""
+    statements, about, code = ORDERS[change]
+    untouched = audited(ordered).findings
+    sql(ordered, *statements)
+    report = audited(ordered)
+
+    assert untouched == ()
+    assert ("integrity" if report.complete else "completeness", codes(report) & {code}) == (about, {code})
+
+
+def test_who_orders_what_is_changed_is_found_by_an_anchor(ordered: Path) -> None:
+    """An order has no digest of its own; what was ordered since is no finding."""
+    kept = audited(ordered).heads
+    changed, cut = (Path(shutil.copy(ordered, ordered.with_name(name))) for name in ("changed.db", "cut.db"))
+    sql(changed, "UPDATE instructions SET data = replace(CAST(data AS TEXT), 'ana', 'bob') WHERE number = 1")
+    sql(
+        cut,
+        "DELETE FROM blocks",
+        "DELETE FROM instructions WHERE number = 5",
+        "UPDATE sqlite_sequence SET seq = 4 WHERE name = 'instructions'",
+    )
+
+    async def more() -> None:
+        async with SQLiteStore(ordered) as store:
+            await store.instruct(Cancel(scope="all", by="bob"))
+
+    anyio.run(more)
+    assert audited(ordered, kept).findings == ()
+    assert (codes(audited(changed)), codes(audited(changed, kept))) == (set(), {"orders_rewritten"})
+    assert (codes(audited(cut)), codes(audited(cut, kept))) == (set(), {"order_missing"})
+
+
+def test_a_prompt_that_an_export_redacts_is_no_finding(tmp_path: Path) -> None:
+    """A record made without redaction keeps its secrets; the line of the run in an export of it has none."""
+
+    async def moved() -> None:
+        secret = "ghp" + "_" + "k9" * 18
+        about: dict[str, Any] = {"redaction": Redaction(off=True), "metadata": {"key": secret}}
+        async with SQLiteStore(tmp_path / "from.db") as store:
+            await run_once(FakeAdapter(), f"use {secret}", policies=[POLICY], store=store, **about)
+            lines = [line async for line in export_lines(store)]
+        assert [secret.encode() in line for line in lines[1:3]] == [False, False]
+        async with SQLiteStore(tmp_path / "to.db") as store:
+            await import_lines(store, lines)
+
+    anyio.run(moved)
+    assert audited(tmp_path / "from.db").findings == audited(tmp_path / "to.db").findings == ()
+
+
+def test_heads_from_before_orders_were_counted_hold_sessions_alone(ordered: Path) -> None:
+    """Their signature is over the same bytes as it was."""
+    old = b'{"type":"proctor_heads","store_id":"x","records":0,"made_at":"","sessions":[],"signature":"ab"}'
+    heads = msgspec.json.decode(old, type=Heads)
+
+    assert heads.signed_bytes() == old.replace(b"ab", b"")
+    assert codes(audited(ordered, heads)) == {"replaced"}
 
 
 @pytest.mark.parametrize("removal", REMOVALS)

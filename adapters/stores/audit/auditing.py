@@ -11,6 +11,7 @@ from ..naming import is_url, shown
 from ..postgres import check_installed
 from .heads import Heads
 from .listing import Lists
+from .orders import Orders
 from .sources import Source
 from .verifying import Finding, Pruned, Verifier
 
@@ -26,7 +27,7 @@ class AuditReport(msgspec.Struct, frozen=True, kw_only=True):
         findings: what is not so, the first thousand.
         more: how many findings besides.
         pruned: sessions whose record was removed with `prune`.
-        heads: where each session ends now.
+        heads: where each session ends now, and the orders.
     """
 
     path: str
@@ -67,6 +68,8 @@ def _audit(source: Source, path: str, anchor: Heads | None) -> AuditReport:
     for kind, name in source.planted:  # either could show, or keep, another record than is written
         verifier.find("integrity", "planted", f"the store has a {kind} `{name}`, which no version of proctor makes")
     lists.check(verifier, source.runs, source.approvals)
+    orders = Orders(verifier, msgspec.UNSET if anchor is None else anchor.orders)
+    orders.check(source.orders, source.ordered, source.blocks)
     made_at = datetime.now(UTC).isoformat(timespec="seconds")
     about = {finding.about for finding in verifier.findings}
     return AuditReport(
@@ -79,7 +82,11 @@ def _audit(source: Source, path: str, anchor: Heads | None) -> AuditReport:
         more=verifier.more,
         pruned=tuple(verifier.pruned),
         heads=Heads(
-            store_id=source.store_id, records=verifier.records, made_at=made_at, sessions=tuple(verifier.heads())
+            store_id=source.store_id,
+            records=verifier.records,
+            made_at=made_at,
+            sessions=tuple(verifier.heads()),
+            orders=orders.head,
         ),
     )
 

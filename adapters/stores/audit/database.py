@@ -15,7 +15,7 @@ from ..postgres.connection.failures import store_error
 from ..postgres.schema import SCHEMA_VERSION, version_of
 from ..postgres.statements.queries import EVERY_RUN, to_run
 from ..postgres.statements.rows import short_id
-from .sources import APPROVALS, RECORDS, Source, approvals_of, runs_of
+from .sources import APPROVALS, BLOCKS, ORDERS, RECORDS, Source, approvals_of, numbers_of, runs_of
 from .verifying import StoredRecord
 
 _RECORDS = f"SELECT {RECORDS}, digest FROM events LEFT JOIN sessions ON key = session_key ORDER BY position"
@@ -56,6 +56,9 @@ def reading_database(url: str, schema: str = "proctor") -> Iterator[Source]:
                 records=_records(connection),
                 runs=runs_of(connection.execute(EVERY_RUN, binary=True), to_run),
                 approvals=approvals_of(connection.execute(APPROVALS, binary=True)),
+                orders=connection.execute(ORDERS, binary=True),
+                ordered=0,  # the database numbers them by what is there
+                blocks=numbers_of(connection.execute(BLOCKS)),
                 planted=connection.execute(_PLANTED).fetchall(),
             )
     except psycopg.Error as error:

@@ -15,7 +15,7 @@ from ..sqlite.file.descriptors import connect
 from ..sqlite.file.failures import store_error
 from ..sqlite.schema.tables import SCHEMA_VERSION, check_version
 from ..sqlite.statements.queries import EVERY_RUN, to_run
-from .sources import APPROVALS, RECORDS, Source, approvals_of, runs_of
+from .sources import APPROVALS, BLOCKS, ORDERS, RECORDS, Source, approvals_of, numbers_of, runs_of
 from .verifying import StoredRecord
 
 _BUSY_S = 10.0
@@ -33,13 +33,15 @@ def reading_file(named: str | os.PathLike[str]) -> Iterator[Source]:
     path = Path(named)
     try:
         with _connected(path) as connection:
-            stored = _one(connection, "SELECT seq FROM sqlite_sequence WHERE name = 'events'", 0)
             yield Source(
                 store_id=_one(connection, "SELECT store_id FROM store", ""),
-                stored=stored if isinstance(stored, int) else 0,
+                stored=_counted(connection, "events"),
                 records=_records(connection),
                 runs=runs_of(connection.execute(EVERY_RUN), to_run),
                 approvals=approvals_of(connection.execute(APPROVALS)),
+                orders=((number, _bytes(data)) for number, data in connection.execute(ORDERS)),
+                ordered=_counted(connection, "instructions"),
+                blocks=numbers_of(connection.execute(BLOCKS)),
                 planted=connection.execute(_PLANTED),
             )
     except sqlite3.Error as error:
@@ -63,14 +65,23 @@ def _connected(path: Path) -> Iterator[sqlite3.Connection]:
         connection.close()
 
 
+def _counted(connection: sqlite3.Connection, table: str) -> int:
+    """How many numbers a table has given; 0 where that is not one."""
+    found = _one(connection, f"SELECT seq FROM sqlite_sequence WHERE name = '{table}'", 0)
+    return found if isinstance(found, int) else 0
+
+
 def _records(connection: sqlite3.Connection) -> Iterator[StoredRecord]:
     """Every record; a value of another type than it was written with is none that fits."""
     for row in connection.execute(_RECORDS):
         position, session_id, seq, run_id, event_id, type, at, data, digest = row
-        record = data if isinstance(data, bytes) else str(data).encode()
         number = seq if isinstance(seq, int) else 0
         link = digest if isinstance(digest, bytes) else b""
-        yield StoredRecord(position, session_id, number, run_id, event_id, type, at, record, link)
+        yield StoredRecord(position, session_id, number, run_id, event_id, type, at, _bytes(data), link)
+
+
+def _bytes(data: Any) -> bytes:
+    return data if isinstance(data, bytes) else str(data).encode()
 
 
 def _one(connection: sqlite3.Connection, sql: str, default: Any) -> Any:

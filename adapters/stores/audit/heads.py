@@ -1,4 +1,4 @@
-"""Where each session's record ends: what is kept outside the store, so that the store can be held to it."""
+"""Where each session's record ends, and the orders: kept outside the store, so that it can be held to them."""
 
 from __future__ import annotations
 
@@ -17,6 +17,13 @@ class Head(msgspec.Struct, frozen=True, kw_only=True):
     digest: str
 
 
+class OrdersHead(msgspec.Struct, frozen=True, kw_only=True):
+    """The number of the last order, and the digest over all orders up to it, in hex."""
+
+    number: int
+    digest: str
+
+
 class Heads(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="proctor_heads"):
     """All sessions of a store at one moment.
 
@@ -25,6 +32,7 @@ class Heads(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="pr
         records: how many records were stored up to then.
         made_at: when, UTC.
         sessions: in the order of their ids.
+        orders: where what people ordered and answered ends; not in heads from before it was counted.
         signature: Ed25519 over everything else, in hex; empty where it is not signed.
     """
 
@@ -32,6 +40,7 @@ class Heads(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="pr
     records: int
     made_at: str
     sessions: tuple[Head, ...]
+    orders: OrdersHead | msgspec.UnsetType = msgspec.UNSET
     signature: str = ""
 
     def signed_bytes(self) -> bytes:

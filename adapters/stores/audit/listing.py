@@ -2,22 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
+from hashlib import sha256
 from typing import Any, NamedTuple
 
 import msgspec
 
 from proctor.policies.stream.codec import decode_event
-from proctor.policies.stream.events import EVENT_TYPES, ApprovalEvent, Event
+from proctor.policies.stream.events import EVENT_TYPES, ApprovalEvent, Event, MessageSent, RunStarted
 from proctor.supervisor.ports.facts import GOING_ON, ApprovalAnswer, RunInfo
+from proctor.supervisor.redaction import Redactor
 from proctor.supervisor.store.approvals import asks, state_after
 from proctor.supervisor.store.codec import status_after
 from proctor.supervisor.store.tally import COUNTED, Tally
 
 from .verifying import StoredRecord, Verifier
 
-_TYPES = {name for name, kind in EVENT_TYPES.items() if kind in COUNTED or issubclass(kind, ApprovalEvent)}
+_TYPES = {
+    name
+    for name, kind in EVENT_TYPES.items()
+    if kind in COUNTED or kind is MessageSent or issubclass(kind, ApprovalEvent)
+}
+_PLACEHOLDER = b"[redacted:"
+_OURS = frozenset(("gate", "policy", "policies", "context", "portable_tools", "continuation"))
+"""What a start adds to the metadata that the caller gave."""
+_NOTHING_FITS = frozenset((b"",))
 _CLOSE = 1e-9
+_encode = msgspec.json.Encoder(order="deterministic").encode
 _answer = msgspec.json.Decoder(ApprovalAnswer).decode
 
 
@@ -32,21 +44,37 @@ class ListedApproval(NamedTuple):
 
 
 class _Run:
-    """A run as its record tells it; `ended` is its status then."""
+    """A run as its record tells it; `ended` is its status then. `given` is what fits what it was started with, by
+    name.
+    """
 
-    __slots__ = ("ended", "first_seq", "session_id", "tally")
+    __slots__ = ("ended", "first_seq", "given", "session_id", "tally")
 
     def __init__(self, session_id: str, first_seq: int) -> None:
         self.session_id = session_id
         self.first_seq = first_seq
         self.tally = Tally()
         self.ended = ""
+        self.given: dict[str, frozenset[bytes]] = {}
 
     def take(self, event: Event) -> None:
+        if isinstance(event, MessageSent):
+            self.given.setdefault("prompt", self._fitting(event, event.content))
+            return
+        if isinstance(event, RunStarted):
+            self.given |= {name: self._fitting(event, value) for name, value in _metadata(event.metadata)}
         self.tally.take(event)
         status = status_after(event)
         if not self.ended and status not in GOING_ON:
             self.ended = status
+
+    def _fitting(self, event: Event, value: Any) -> frozenset[bytes]:
+        """Digests of what the list may have: this, or what an export makes of it. None where it may have more than
+        the record: a secret that was taken out of that, or what was cut.
+        """
+        if event.omitted_chars or _PLACEHOLDER in _encode(value):
+            return frozenset()
+        return frozenset(_digest(one) for one in (value, _exporting().redact(value, self.session_id)))
 
 
 class Lists:
@@ -86,8 +114,8 @@ class Lists:
                 continue
             try:
                 self._check_run(verifier, run)
-            except TypeError:  # figures that are none
-                verifier.find("integrity", "list_changed", f"run `{run.run_id}` has figures that cannot be read")
+            except (TypeError, AttributeError):  # figures that are none
+                verifier.find("integrity", "list_changed", f"run `{run.run_id}` has what cannot be read in its row")
         for run_id in sorted(left):
             place = {"session_id": self._runs[run_id].session_id, "seq": self._runs[run_id].first_seq}
             verifier.find("completeness", "not_listed", f"run `{run_id}` is in the record and in no list", **place)
@@ -104,7 +132,7 @@ class Lists:
             verifier.find("completeness", "end_missing", message, **place)
             return
         recorded = known.tally.applied(RunInfo(run_id=run.run_id, session_id=known.session_id))
-        differs = [] if known.session_id in verifier.lacking else list(_differences(run, recorded))
+        differs = [] if known.session_id in verifier.lacking else list(_differences(run, recorded, known.given))
         if known.ended and known.ended != status:
             differs.insert(0, f"is listed as {run.status}; its record says {known.ended}")
         for message in differs:
@@ -124,7 +152,7 @@ class Lists:
             verifier.find("integrity", "list_changed", message, **place)
 
 
-def _differences(run: RunInfo, recorded: RunInfo) -> Iterator[str]:
+def _differences(run: RunInfo, recorded: RunInfo, given: Mapping[str, frozenset[bytes]]) -> Iterator[str]:
     """What a run's row shows otherwise than its record."""
     if run.session_id != recorded.session_id:
         yield f"is listed in session `{run.session_id}`; its record is in `{recorded.session_id}`"
@@ -140,6 +168,34 @@ def _differences(run: RunInfo, recorded: RunInfo) -> Iterator[str]:
         listed, own = getattr(run.usage, name), getattr(recorded.usage, name)
         if abs(listed - own) > _CLOSE * max(1.0, abs(own)):
             yield f"has used `{listed}` of {name} in the list; its record says `{own}`"
+
+    if recorded.started_seq and not run.spec.get("asks"):
+        yield from _given_otherwise(run.spec, given)
+
+
+def _given_otherwise(spec: dict[str, Any], given: Mapping[str, frozenset[bytes]]) -> Iterator[str]:
+    """What a run that started was created with, otherwise than its record has it."""
+    listed = dict(_metadata(spec.get("metadata", {})))
+    if "prompt" in given:
+        listed["prompt"] = spec.get("prompt", "")
+    for name in sorted(listed.keys() | given.keys()):
+        fitting = given.get(name, _NOTHING_FITS)
+        if fitting and (name not in listed or _digest(listed[name]) not in fitting):
+            yield f"has another {name} in the list than in its record"
+
+
+def _metadata(metadata: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    """What the caller gave, by name."""
+    return ((f"metadata `{name}`", value) for name, value in metadata.items() if name not in _OURS)
+
+
+@cache
+def _exporting() -> Redactor:
+    return Redactor()
+
+
+def _digest(value: Any) -> bytes:
+    return sha256(_encode(value)).digest()
 
 
 def _by(answer: Any) -> str | None:

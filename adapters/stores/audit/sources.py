@@ -18,10 +18,14 @@ APPROVALS = (
     " FROM approvals LEFT JOIN sessions ON key = session_key"
 )
 
+ORDERS = "SELECT number, data FROM instructions ORDER BY number"
+BLOCKS = "SELECT number FROM blocks"
+
 
 class Source(NamedTuple):
     """A store in one moment: its id, how many records were ever stored, those there are, its list of runs (of one
-    whose row cannot be read the id), its list of approvals, and what it has that no version of this package makes.
+    whose row cannot be read the id), its list of approvals, its orders, how many it ever had, which of them block
+    starts, and what it has that no version of this package makes.
     """
 
     store_id: str
@@ -29,6 +33,9 @@ class Source(NamedTuple):
     records: Iterable[StoredRecord]
     runs: Iterable[RunInfo | str]
     approvals: Iterable[ListedApproval]
+    orders: Iterable[tuple[int, bytes]]
+    ordered: int
+    blocks: Iterable[int]
     planted: Iterable[tuple[str, str]]
 
 
@@ -44,3 +51,8 @@ def runs_of(rows: Iterable[tuple[Any, ...]], read: Callable[[tuple[Any, ...]], R
 def approvals_of(rows: Iterable[tuple[Any, ...]]) -> Iterator[ListedApproval]:
     """The approvals of these rows."""
     return (ListedApproval(id, session_id, state, answer, bool(done)) for id, session_id, state, answer, done in rows)
+
+
+def numbers_of(rows: Iterable[tuple[Any, ...]]) -> Iterator[int]:
+    """The numbers in these rows."""
+    return (number for (number,) in rows)
