@@ -21,13 +21,14 @@ from proctor.supervisor.ports.facts import Owner, RunInfo
 from proctor.supervisor.ports.ledger import Draw, Drawn
 from proctor.supervisor.ports.orders import Block
 
+from ..stores.sqlite.file.descriptors import Connection
 from ..stores.sqlite.file.failures import store_error
 from ..stores.sqlite.file.opening import open_for_writing
-from ..stores.sqlite.statements import budgets, claiming
-from ..stores.sqlite.statements.desk import blocks
-from ..stores.sqlite.statements.queries import events_page, run_info, session_info
 from ..stores.sqlite.statements.recording import Recorder
-from ..stores.sqlite.statements.rows import Batch
+from ..stores.tables import budgets, claiming
+from ..stores.tables.batch import Batch
+from ..stores.tables.desk import blocks
+from ..stores.tables.queries import events_page, run_info, session_info
 
 BUSY_S = 10.0
 LEASE_S = 900.0
@@ -57,9 +58,7 @@ class Record:
     `client` is whose hook it is, where that is known, and `owner` whose the run is that is written.
     """
 
-    def __init__(
-        self, connection: sqlite3.Connection, recorder: Recorder, session_id: str, client: Owner | None
-    ) -> None:
+    def __init__(self, connection: Connection, recorder: Recorder, session_id: str, client: Owner | None) -> None:
         self._connection = connection
         self._recorder = recorder
         self.session_id = session_id
@@ -103,7 +102,7 @@ class Record:
 
     def go_on(self, run_id: str) -> None:
         """Write a run that goes on. One without an owner becomes this client's."""
-        run = self._recorder.ask(lambda connection: run_info(connection, run_id))
+        run = run_info(self._recorder, run_id)
         self.owner = run.owner if run is not None else None
         if self.owner is None and self.client is not None:
             self.owner = claiming.claim(self._recorder, run_id, self._registered(), lost=True).owner
@@ -125,11 +124,11 @@ class Record:
 
     def reserve(self, run_id: str, draws: Sequence[Draw], now_ms: int) -> list[Drawn]:
         """Draw on shared budgets; see `Store.reserve`."""
-        return budgets.reserve(self._recorder, run_id, draws, self._epoch, now_ms)
+        return budgets.reserve(self._recorder, run_id, draws, self._epoch, lambda _: now_ms)
 
     def settle(self, run_id: str, used: Mapping[str, float], now_ms: int) -> list[Drawn]:
         """The run draws no more; see `Store.settle`."""
-        return budgets.settle(self._recorder, run_id, used, self._epoch, now_ms)
+        return budgets.settle(self._recorder, run_id, used, self._epoch, lambda _: now_ms)
 
     @property
     def _epoch(self) -> int:
@@ -150,7 +149,7 @@ class HookStore:
     def __init__(self, path: Path, known_as: str) -> None:
         self._path = path
         self._known_as = known_as
-        self._open: tuple[sqlite3.Connection, Recorder, tuple[int, int]] | None = None
+        self._open: tuple[Connection, Recorder, tuple[int, int]] | None = None
 
     @contextmanager
     def record(self, session_id: str, client: Owner | None = None) -> Iterator[Record]:
@@ -178,7 +177,7 @@ class HookStore:
                 self._open[0].close()
             self._open = None
 
-    def _opened(self) -> tuple[sqlite3.Connection, Recorder]:
+    def _opened(self) -> tuple[Connection, Recorder]:
         file = _identity(self._path)
         if self._open is not None and self._open[2] != file:
             self.close()
@@ -208,15 +207,15 @@ def _identity(path: Path) -> tuple[int, int]:
     return found.st_dev, found.st_ino
 
 
-def _connection(path: Path) -> sqlite3.Connection:
+def _connection(path: Path) -> Connection:
     return open_for_writing(path, synchronous="FULL", busy_timeout_s=BUSY_S, max_bytes=None)
 
 
-def _note(connection: sqlite3.Connection, session_id: str, name: str) -> bytes | None:
+def _note(connection: Connection, session_id: str, name: str) -> bytes | None:
     sql = "SELECT data FROM notes WHERE session_id = ? AND name = ?"
     row = connection.execute(sql, (session_id, name)).fetchone()
     return row and bytes(row[0])
 
 
-def _keep(connection: sqlite3.Connection, session_id: str, name: str, data: bytes) -> None:
+def _keep(connection: Connection, session_id: str, name: str, data: bytes) -> None:
     connection.execute("INSERT OR REPLACE INTO notes VALUES (?, ?, ?)", (session_id, name, data))

@@ -49,6 +49,7 @@ ROOMS = (
     "naming",  # a store by the name that people give it
     "postgres",  # a PostgreSQL database, any number of machines
     "sqlite",  # one file, any number of processes on one machine
+    "tables",  # what stores do alike in the tables of every database
     "known",  # what a transaction knows of its sessions and runs, in either database
     "wakeups",  # from a writer's thread back to the tasks that wait
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 
 import msgspec
 import psycopg
@@ -11,10 +12,11 @@ import psycopg
 from proctor.supervisor.errors import StoreError, UsageError
 
 from ..postgres.connection.connecting import Address, Connection
+from ..postgres.connection.dialect import POSTGRES
 from ..postgres.connection.failures import store_error
 from ..postgres.schema import SCHEMA_VERSION, version_of
-from ..postgres.statements.queries import EVERY_RUN, to_run
 from ..postgres.statements.rows import short_id
+from ..tables.queries import every_run, to_run
 from .sources import APPROVALS, BLOCKS, ORDERS, RECORDS, Source, approvals_of, numbers_of, runs_of
 from .verifying import StoredRecord
 
@@ -54,7 +56,7 @@ def reading_database(url: str, schema: str = "proctor") -> Iterator[Source]:
                 store_id=store_id,
                 stored=stored,
                 records=_records(connection),
-                runs=runs_of(connection.execute(EVERY_RUN, binary=True), to_run),
+                runs=runs_of(connection.rows(every_run(POSTGRES)), partial(to_run, POSTGRES)),
                 approvals=approvals_of(connection.execute(APPROVALS, binary=True)),
                 orders=connection.execute(ORDERS, binary=True),
                 ordered=0,  # the database numbers them by what is there

@@ -6,15 +6,16 @@ import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from proctor.supervisor.errors import StoreError, UsageError
 
-from ..sqlite.file.descriptors import connect
+from ..sqlite.file.descriptors import Connection, connect
 from ..sqlite.file.failures import store_error
 from ..sqlite.schema.tables import SCHEMA_VERSION, check_version
-from ..sqlite.statements.queries import EVERY_RUN, to_run
+from ..tables.queries import every_run, to_run
 from .sources import APPROVALS, BLOCKS, ORDERS, RECORDS, Source, approvals_of, numbers_of, runs_of
 from .verifying import StoredRecord
 
@@ -37,7 +38,7 @@ def reading_file(named: str | os.PathLike[str]) -> Iterator[Source]:
                 store_id=_one(connection, "SELECT store_id FROM store", ""),
                 stored=_counted(connection, "events"),
                 records=_records(connection),
-                runs=runs_of(connection.execute(EVERY_RUN), to_run),
+                runs=runs_of(connection.execute(every_run(connection.dialect)), partial(to_run, connection.dialect)),
                 approvals=approvals_of(connection.execute(APPROVALS)),
                 orders=((number, _bytes(data)) for number, data in connection.execute(ORDERS)),
                 ordered=_counted(connection, "instructions"),
@@ -49,7 +50,7 @@ def reading_file(named: str | os.PathLike[str]) -> Iterator[Source]:
 
 
 @contextmanager
-def _connected(path: Path) -> Iterator[sqlite3.Connection]:
+def _connected(path: Path) -> Iterator[Connection]:
     if not path.is_file():
         raise UsageError(f"there is no store at `{path}`; `--store` names another")
     connection = connect(path, "ro", busy_timeout_s=_BUSY_S)

@@ -13,10 +13,8 @@ from psycopg import Connection, errors, sql
 
 from proctor.supervisor.errors import StoreError
 
-CLAIMED = "epoch != 0 AND status IN ('created', 'running')"
-"""What an owner has claimed and is not over, as the index of those knows it."""
-WAITING = "state = 'requested' AND NOT ran"
-"""What waits for a person, as the index of those knows it."""
+from ..tables.asking import CLAIMED, WAITING
+
 TAKE_TURN = "SELECT pg_advisory_xact_lock(1886548852, 'store'::regclass::oid::int4)"
 """What gets a place in the order of a store is written after this, and committed with it in one message: so the order
 of places is the order of commits, and nobody who goes away holds the others up."""

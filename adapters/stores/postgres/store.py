@@ -2,34 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
-from datetime import datetime
-from functools import partial
-from typing import Any
-
 import anyio
 import anyio.lowlevel
 import anyio.to_thread
 import psycopg
 
-from proctor.policies.stream.events import Event, RecordPruned
 from proctor.supervisor.errors import StoreError, UsageError
-from proctor.supervisor.ports.facts import (
-    ANY_RUN,
-    ApprovalAnswer,
-    LogEntry,
-    Owner,
-    Place,
-    RunFilter,
-    RunInfo,
-    SessionInfo,
-    StoredApproval,
-    StoreSize,
-)
-from proctor.supervisor.ports.ledger import BudgetInfo, Draw, Drawn
-from proctor.supervisor.ports.orders import Block, Cancel, Instruction, Lift
+from proctor.supervisor.ports.facts import StoreSize
 
-from ..sqlite.statements.rows import Batch
+from ..tables.asking import Tables
+from ..tables.store import TableStore
 from ..wakeups import Bell
 from .connection.connecting import Address, Connection
 from .connection.failures import store_error
@@ -38,14 +20,13 @@ from .schema import bring_up_to_date, version_of
 from .server.listening import Listener
 from .server.reading import Readers
 from .server.writing import PostgresWriter
-from .statements import budgets as shared
-from .statements import claiming, desk, pruning, queries
+from .statements import room
 
 _ANSWER_S = 30.0
 """Seconds in which a server answers what is written, a commit on its standbys included."""
 
 
-class PostgresStore:
+class PostgresStore(TableStore):
     """Keeps the record in a database, which any number of processes on any number of machines may share.
 
     The tables are created or migrated here and now, where the role may do that.
@@ -65,14 +46,12 @@ class PostgresStore:
         self._address = Address(url, schema)
         self.name = self._address.name
         self._store_id = self._open(patience_s, make=make)
-        self._bell = Bell()
+        bell = Bell()
         line = Line(self._address, patience_s, self._check_same, _ANSWER_S)
-        self._writer = PostgresWriter(line, self.name, self._bell)
-        self._listener = Listener(self._address, self._bell, line.application)
-        self._readers = Readers(
-            self._address, patience_s=patience_s, same=self._check_same, check=self._writer.check_process
-        )
-        self._closed = False
+        writer = PostgresWriter(line, self.name, bell)
+        self._listener = Listener(self._address, bell, line.application)
+        self._idle = Readers(self._address, patience_s=patience_s, same=self._check_same, check=writer.check_process)
+        super().__init__(writer, self._idle, bell, _server_ms)
 
     def _open(self, patience_s: float, *, make: bool) -> str:
         def ready(connection: Connection) -> str:
@@ -95,156 +74,13 @@ class PostgresStore:
             how = "was replaced by another one" if store_id else "is not there any more"
             raise StoreError(f"store `{self.name}` {how} while it was in use", kind="gone")
 
-    async def append(self, events: Sequence[Event], *, epoch: int = 0) -> list[Event]:
-        """Store events as one unit; see `Store.append`. If cancelled, they may still be stored, all of them
-        or none.
-        """
-        self._check_open()
-        if not events:
-            return []
-        batch = Batch(events)
-        return await self._writer.do(
-            lambda recorder, look_up: recorder.append(batch, look_up=look_up, epoch=epoch), batch
-        )
-
-    async def read(
-        self, session_id: str, *, after: int = 0, run_id: str | None = None, newest_first: bool = False
-    ) -> AsyncIterator[Event]:
-        """The stored events of a session with seq > after, in order; see `Store.read`."""
-        how: dict[str, Any] = {"run_id": run_id, "newest_first": newest_first}
-        while page := await self._readers.ask(queries.events_page(session_id, after, **how)):
-            for event in page:
-                yield event
-            if newest_first:
-                how["before"] = page[-1].seq
-            else:
-                after = page[-1].seq
-
-    async def log(
-        self, *, after: int = 0, tenant: str | None = None, newest_first: bool = False
-    ) -> AsyncIterator[LogEntry]:
-        """The stored events of all sessions; see `Store.log`."""
-        before: int | None = None
-        while page := await self._readers.ask(queries.log_page(after, before, tenant, newest_first)):
-            for entry in page:
-                yield entry
-            after, before = (after, page[-1].position) if newest_first else (page[-1].position, None)
-
-    async def place(self) -> Place:
-        """After the latest stored event."""
-        return await self._readers.ask(queries.latest_place)
-
-    async def last_seq(self, session_id: str) -> int:
-        """The seq of a session's latest event, 0 when it has none."""
-        session = await self.session(session_id)
-        return session.last_seq if session is not None else 0
-
-    async def create_run(self, run: RunInfo, *, epoch: int = 0) -> RunInfo:
-        """Register a run before it starts; see `Store.create_run`."""
-        return await self._writer.do(lambda recorder, _: claiming.create(recorder, run, epoch))
-
-    async def claim_run(self, run_id: str, *, epoch: int, lost: bool = False) -> RunInfo:
-        """Make an owner the only writer of a run; see `Store.claim_run`."""
-        return await self._writer.do(lambda recorder, _: claiming.claim(recorder, run_id, epoch, lost=lost))
-
-    async def register(self, owner: Owner, *, lease_s: float) -> Owner:
-        """Let an owner in; returns it with its epoch."""
-        return await self._writer.do(lambda recorder, _: claiming.register(recorder, owner, lease_s))
-
-    async def renew(self, epoch: int, *, lease_s: float) -> None:
-        """Put the end of an owner's lease off; see `Store.renew`."""
-        await self._writer.do(lambda recorder, _: claiming.renew(recorder, epoch, lease_s))
-
-    async def release(self, epoch: int) -> None:
-        """The owner leaves; a run that it has not ended is lost."""
-        await self._writer.do(lambda recorder, _: claiming.release(recorder, epoch))
-
-    async def lost_runs(self) -> list[RunInfo]:
-        """The runs whose owner is gone and that are not over; see `Store.lost_runs`."""
-        return await self._readers.ask(queries.lost_runs)
-
-    async def run(self, run_id: str) -> RunInfo | None:
-        """A run with its status as the stored events have it, or None."""
-        return await self._readers.ask(lambda connection: queries.run_info(connection, run_id))
-
-    async def runs(
-        self,
-        *,
-        limit: int = 100,
-        session_id: str | None = None,
-        before: str | None = None,
-        where: RunFilter = ANY_RUN,
-    ) -> list[RunInfo]:
-        """Newest first; see `Store.runs`."""
-        return await self._readers.ask(lambda found: queries.newest_runs(found, limit, session_id, before, where))
-
-    async def session(self, session_id: str) -> SessionInfo | None:
-        """A session, or None."""
-        return await self._readers.ask(lambda connection: queries.session_info(connection, session_id))
-
-    async def approvals(
-        self,
-        *,
-        waiting: bool = True,
-        run_id: str | None = None,
-        session_id: str | None = None,
-        after: int = 0,
-        limit: int = 100,
-    ) -> list[StoredApproval]:
-        """Approvals, in the order they were requested; see `Store.approvals`."""
-        of = partial(desk.approvals_after, waiting=waiting, run_id=run_id, session_id=session_id)
-        return await self._readers.ask(partial(of, after=after, limit=limit))
-
-    async def approval(self, approval_id: str) -> StoredApproval | None:
-        """An approval, or None."""
-        return await self._readers.ask(lambda connection: desk.find_approval(connection, approval_id))
-
-    async def answer(
-        self, approval_id: str, given: ApprovalAnswer, *, at: datetime, event: Event | None = None
-    ) -> StoredApproval:
-        """Answer an approval, if nobody has; see `Store.answer`."""
-        batch = None if event is None else Batch([event])
-        return await self._writer.do(lambda recorder, _: desk.answer(recorder, approval_id, given, at, batch))
-
-    async def instruct(self, instruction: Cancel | Block | Lift) -> int:
-        """Keep an order for the owners of runs; returns its number."""
-        return await self._writer.do(lambda recorder, _: desk.keep(recorder, instruction))
-
-    async def blocks(self) -> list[Block]:
-        """What blocks starts and was not lifted, oldest first."""
-        return await self._readers.ask(desk.blocks)
-
-    async def instructions(self, *, after: int = 0) -> list[Instruction]:
-        """Orders and answers with a number > after, in order."""
-        return await self._readers.ask(lambda connection: desk.instructions_after(connection, after))
-
-    async def last_instruction(self) -> int:
-        """The number of the latest, 0 when there is none."""
-        return await self._readers.ask(desk.last_instruction)
-
-    async def reserve(self, run_id: str, draws: Sequence[Draw], *, epoch: int) -> list[Drawn]:
-        """Draw on shared budgets; see `Store.reserve`."""
-        return await self._writer.do(lambda recorder, _: shared.reserve(recorder, run_id, draws, epoch))
-
-    async def settle(self, run_id: str, used: Mapping[str, float], *, epoch: int) -> list[Drawn]:
-        """A run draws no more; see `Store.settle`."""
-        return await self._writer.do(lambda recorder, _: shared.settle(recorder, run_id, used, epoch))
-
-    async def budgets(self) -> list[BudgetInfo]:
-        """The shared budgets that were drawn on, by name and key."""
-        return await self._readers.ask(shared.listed)
-
-    async def prune(self, event: RecordPruned, *, up_to: int) -> RecordPruned | None:
-        """Remove the record of a session; see `Store.prune`."""
-        return await self._writer.do(lambda recorder, _: pruning.prune(recorder, event, up_to))
-
     async def size(self) -> StoreSize:
         """How much is stored; see `Store.size`."""
-        return await self._readers.ask(pruning.size)
+        return await self._readers.ask(room.size)
 
     async def compact(self) -> None:
         """Let the room of what was removed be used again, as far as the role may."""
-        await self._readers.ask(pruning.give_back)
+        await self._readers.ask(room.give_back)
 
     async def wait(self, token: int, timeout_s: float) -> int:
         """Return when something was stored since `token` or the time is up; see `Store.wait`.
@@ -265,18 +101,12 @@ class PostgresStore:
     async def aclose(self) -> None:
         """Finish what was begun, then refuse everything; whoever waits is released."""
         self._closed = True
-        self._readers.close()
+        self._idle.close()
         await self._writer.aclose()
         with anyio.CancelScope(shield=True):
             await anyio.to_thread.run_sync(self._listener.end)
 
-    async def __aenter__(self) -> PostgresStore:
-        return self
 
-    async def __aexit__(self, *_: object) -> None:
-        await self.aclose()
-
-    def _check_open(self) -> None:
-        if self._closed:
-            raise StoreError("the store is closed", kind="closed")
-        self._writer.check_process()
+def _server_ms(tables: Tables) -> int:
+    [(now_ms,)] = tables.rows("SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint")
+    return int(now_ms)

@@ -14,6 +14,7 @@ import msgspec
 import pytest
 
 from proctor.adapters.stores import SQLiteStore
+from proctor.adapters.stores.tables.batch import Batch
 from proctor.policies.stream.events import Event, MessageReceived
 from proctor.supervisor.errors import StoreError
 from proctor.supervisor.testing.patience import PATIENCE_S
@@ -201,7 +202,7 @@ async def test_what_is_light_does_not_wait_for_what_is_heavy(tmp_path: Path) -> 
             return done
 
         for name, weight in [("held", 1), ("heavy 1", 4000), ("heavy 2", 4000), ("light", 2), ("small", 50)]:
-            tasks.start_soon(writer.do, work(name), weight)
+            tasks.start_soon(writer.do, work(name), Batch([message(name)] * weight))
             await anyio.to_thread.run_sync(begun.wait, PATIENCE_S)
             await anyio.wait_all_tasks_blocked()
         go_on.set()

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import Any, TypeAlias
+from typing import Any
 
 import psycopg
 from psycopg import sql
@@ -14,9 +14,9 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from proctor.supervisor.errors import UsageError
 
+from ...tables.asking import PAGE_BYTES, PAGE_ROWS
+from .dialect import POSTGRES, with_places
 from .texts import keep_any_text
-
-Connection: TypeAlias = psycopg.Connection[Any]
 
 _DEFAULTS: dict[str, Any] = {
     "connect_timeout": 10,
@@ -37,12 +37,29 @@ _SETTINGS = (
 _LONGEST_NAME = 63
 
 
-class Bounded(psycopg.Connection[Any]):
+_PAGE = f"""SELECT {{columns}} FROM (SELECT *, sum(octet_length(data)) OVER (ORDER BY {{by}} {{order}})
+        - octet_length(data) AS bytes_before
+        FROM (SELECT {{columns}} FROM {{source}} ORDER BY {{by}} {{order}} LIMIT {PAGE_ROWS}) AS page) AS page
+    WHERE bytes_before < {PAGE_BYTES} ORDER BY {{by}} {{order}}"""
+
+
+class Connection(psycopg.Connection[Any]):
     """A connection on which the server's answer is waited for so long; then it is cut, as nobody knows what is on its
     way.
     """
 
+    dialect = POSTGRES
     answer_s: float | None = None
+
+    def rows(self, sql: str, values: Sequence[Any] = ()) -> list[Any]:
+        """The rows that a statement gives, none for one that gives none."""
+        found = self.execute(with_places(sql), values, binary=True)
+        return found.fetchall() if found.description else []
+
+    def page(self, columns: str, source: str, values: Sequence[Any], *, by: str, newest_first: bool) -> list[Any]:
+        """The first rows by a column, `data` among their columns, as many as make a page."""
+        order = "DESC" if newest_first else "ASC"
+        return self.rows(_PAGE.format(columns=columns, source=source, by=by, order=order), values)
 
     def wait(self, gen: Any, interval: float = 0.1, timeout: float | None = None) -> Any:
         """Wait for an answer. Raises OperationalError when there is none in time."""
@@ -81,7 +98,7 @@ class Address:
 
         Raises psycopg.Error.
         """
-        connection = Bounded.connect(
+        connection = Connection.connect(
             self._conninfo, autocommit=True, prepare_threshold=None, application_name=application
         )
         connection.answer_s = answer_s
@@ -106,7 +123,7 @@ def _shown(given: Mapping[str, Any]) -> str:
     return f"postgresql://{who}{host}{f':{port}' if port else ''}/{given.get('dbname') or ''}"
 
 
-def cut(connection: Connection) -> None:
+def cut(connection: psycopg.Connection[Any]) -> None:
     """Have whoever waits for the server on this connection wait no longer; from any thread."""
     with suppress(Exception), socket.socket(fileno=os.dup(connection.fileno())) as copy:
         copy.shutdown(socket.SHUT_RDWR)

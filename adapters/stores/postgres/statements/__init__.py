@@ -1,14 +1,9 @@
-"""What is written in the tables, and asked of them."""
+"""What is written in the tables, and asked of them, where that is PostgreSQL's own."""
 
 ROOMS = (
-    "pruning",  # a session's record removed, and how much room the rest takes
-    "budgets",  # budgets that runs share
-    "claiming",  # who owns a run
-    "desk",  # what people answer and order
-    "queries",  # what is asked of a store
+    "room",  # how much room the record takes
     "recording",  # what one transaction writes
     "approval_rows",  # approvals as rows that follow from events
-    "owners",  # owners as rows, and whether each is still there
     "rows",  # event rows, inserted by one statement
 )
 """Top first: each imports only those below it."""

@@ -14,7 +14,7 @@ from proctor.policies.stream.events import ApprovalEvent, Event, RunCancelled, T
 from proctor.supervisor.ports.facts import ApprovalAnswer
 from proctor.supervisor.store.approvals import asks, state_after
 
-from ..schema import WAITING
+from ...tables.asking import WAITING
 
 Statement: TypeAlias = tuple[str, dict[str, Any]]
 

@@ -9,21 +9,25 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
+import msgspec
 import psycopg
 
 from proctor.policies.stream.events import TERMINAL, ApprovalEvent, Event
 from proctor.supervisor.errors import StoreError
 from proctor.supervisor.ports.facts import RunInfo
+from proctor.supervisor.ports.orders import Block, Instruction, Lift
 from proctor.supervisor.store import chain, refusals
 from proctor.supervisor.store.codec import from_record
 
 from ... import known
 from ...known import KnownRun, KnownSession
-from ...sqlite.statements.rows import Batch
+from ...tables.batch import Batch
+from ...tables.owners import find_owner
+from ..connection.connecting import Connection
+from ..connection.dialect import POSTGRES, with_places
 from ..connection.line import Line
 from ..schema import TAKE_TURN
 from . import approval_rows
-from .owners import find_owner
 from .rows import Rows, owner_columns, short_id
 
 Values: TypeAlias = Sequence[Any] | Mapping[str, Any]
@@ -38,11 +42,17 @@ _RUNS = """SELECT run_id, status, provider, epoch FROM runs WHERE run_id = ANY(%
     FOR NO KEY UPDATE"""
 _COMMITTED = """INSERT INTO writers VALUES (%s, %s) ON CONFLICT (writer)
     DO UPDATE SET committed = excluded.committed, at = now()"""
-_LAST_INSTRUCTION = "SELECT coalesce(max(number), 0) FROM instructions"
+_TAKE_TURN_TO_DRAW = "SELECT pg_advisory_xact_lock(1886548853, 'budgets'::regclass::oid::int4)"
+"""Whoever draws has all budgets of the store until it has committed: one order, and nobody waits in a circle."""
+_KEPT = "INSERT INTO instructions SELECT coalesce(max(number), 0) + 1, %s FROM instructions"
+_OF_THIS_TRANSACTION = "SELECT max(number) FROM instructions WHERE number > %s AND xmin = %s::text::xid"
+_encode = msgspec.json.Encoder().encode
 
 
 class Recorder:
-    """Writes one transaction after another, each from `begin` to `commit`, or to `undo`."""
+    """Writes one transaction after another, each from `hold` to `commit`, or to `undo`."""
+
+    dialect = POSTGRES
 
     def __init__(self, line: Line) -> None:
         self._line = line
@@ -57,7 +67,7 @@ class Recorder:
         self._after: list[tuple[str, Values]] = []
         self.last_instruction = 0
 
-    def begin(self, session_ids: Iterable[str] = (), run_ids: Iterable[str] = (), *, make: bool = True) -> None:
+    def hold(self, session_ids: Iterable[str] = (), run_ids: Iterable[str] = (), *, make: bool = True) -> None:
         """Begin a transaction, with the rows of these sessions and runs locked and known; with `make`, sessions that
         are not there are made.
         """
@@ -72,7 +82,7 @@ class Recorder:
                 connection.execute(_LOCK_SESSIONS, (sessions,))
             runs_found = connection.execute(_RUNS, (runs,)) if runs else None
             sessions_found = connection.execute(_SESSIONS, (sessions,), binary=True) if sessions else None
-            xid = connection.execute(f"SELECT pg_current_xact_id()::text::bigint, ({_LAST_INSTRUCTION})")
+            xid = connection.execute(f"SELECT pg_current_xact_id()::text::bigint, ({POSTGRES.last_instruction})")
         self.xid, self.last_instruction = xid.fetchone() or (0, 0)
         if sessions_found is not None:
             for session_id, key, seq, digest, *more in sessions_found:
@@ -80,28 +90,23 @@ class Recorder:
         if runs_found is not None:
             self._runs = {run_id: tuple(row) for run_id, *row in runs_found}
 
-    def ask(self, sql: str, values: Values = ()) -> psycopg.Cursor[Any]:
+    def hold_budgets(self) -> None:
+        """Begin a transaction that has all budgets to itself."""
+        self.hold()
+        self.change(_TAKE_TURN_TO_DRAW)
+
+    def rows(self, sql: str, values: Sequence[Any] = ()) -> list[Any]:
         """Ask something within the transaction, or before it."""
-        return self._line.connection.execute(sql, values, binary=True)
+        return self._line.connection.rows(sql, values)
 
-    def change(self, sql: str, values: Values = ()) -> psycopg.Cursor[Any]:
-        """Write something now, within the transaction."""
+    def change(self, sql: str, values: Sequence[Any] = ()) -> list[Any]:
+        """Write something now, within the transaction; the rows that this gives."""
         self._changed = True
-        return self._line.connection.execute(sql, values, binary=True)
+        return self._line.connection.rows(sql, values)
 
-    def ask_stored(self, sql: str, values: Values) -> Any:
-        """Ask for one value after the commit, again where the connection is lost."""
-        row = self._line.ask(lambda connection: connection.execute(sql, values).fetchone())
-        return row and row[0]
-
-    @property
-    def connection(self) -> psycopg.Connection[Any]:
-        """The connection of the transaction."""
-        return self._line.connection
-
-    def write(self, sql: str, values: Values = (), *, in_order: bool = False) -> None:
+    def write(self, sql: str, values: Values = (), *, in_order: bool = False, runs: Sequence[str] = ()) -> None:
         """Have something written with the commit; `in_order`, by nobody else at the same time, after the events."""
-        (self._after if in_order else self._before).append((sql, values))
+        (self._after if in_order else self._before).append((with_places(sql), values))
 
     def commit(self) -> None:
         """Write what was gathered, and commit, in one message. Raises psycopg.Error where it was not committed."""
@@ -116,7 +121,7 @@ class Recorder:
                 raise
         self._forget()
 
-    def _send(self, connection: psycopg.Connection[Any]) -> None:
+    def _send(self, connection: Connection) -> None:
         for statement in self._before:
             connection.execute(*statement)
         if self._rows or self._after:
@@ -147,8 +152,13 @@ class Recorder:
     def _was_committed(self) -> bool:
         """What became of a transaction whose commit was sent and never answered."""
         self._line.drop()  # the next connection ends what the server still does for this one
-        latest = self.ask_stored("SELECT committed FROM writers WHERE writer = %s", (self._line.application,))
+        latest = self._ask_stored("SELECT committed FROM writers WHERE writer = %s", (self._line.application,))
         return bool(latest == self._number)
+
+    def _ask_stored(self, sql: str, values: Values) -> Any:
+        """Ask for one value after the commit, again where the connection is lost."""
+        row = self._line.ask(lambda connection: connection.execute(sql, values).fetchone())
+        return row and row[0]
 
     def leave(self) -> None:
         """Nothing more is written."""
@@ -171,8 +181,7 @@ class Recorder:
         """A session of those the transaction began with, None where it is not there."""
         return self._sessions.get(session_id)
 
-    def epoch_of(self, run_id: str) -> int:
-        """Of the owner that has claimed a run."""
+    def _epoch_of(self, run_id: str) -> int:
         run = self._runs.get(run_id)
         return 0 if run is None else run[2]
 
@@ -182,8 +191,8 @@ class Recorder:
         gathered none, for events of a run that `epoch` has not claimed.
         """
         for part in batch.parts:
-            if part.run_id and self.epoch_of(part.run_id) != epoch:
-                raise refusals.fenced(part.run_id, find_owner(self.connection, self.epoch_of(part.run_id)))
+            if part.run_id and self._epoch_of(part.run_id) != epoch:
+                raise refusals.fenced(part.run_id, find_owner(self, self._epoch_of(part.run_id)))
         if look_up:
             return self._append_what_is_new(batch.events)
         return self._append(batch)
@@ -218,7 +227,7 @@ class Recorder:
         """Those of the events that are stored already, by session and id."""
         if not events:
             return {}
-        rows = self.ask(
+        rows = self.rows(
             "SELECT sessions.session_id, wanted.event_id, seq, data"
             " FROM unnest(%s::text[], %s::text[], %s::text[]) AS wanted (session_id, event_id, short)"
             " JOIN sessions USING (session_id) JOIN events ON session_key = key AND events.event_id = wanted.short",
@@ -273,3 +282,19 @@ class Recorder:
             (*row, self._sessions[run.session_id].key, *owner_columns(run.spec), epoch, self.last_instruction),
         )
         self._runs[run.run_id] = (run.status, run.provider, epoch)
+
+    def instruct(self, instruction: Instruction) -> None:
+        """Have an instruction written."""
+        self.write(_KEPT, (_encode(instruction),), in_order=True)
+        if isinstance(instruction, Block):
+            sql = "INSERT INTO blocks SELECT max(number), %s::text, %s::text FROM instructions"
+            self.write(sql, (instruction.scope, instruction.value), in_order=True)
+        elif isinstance(instruction, Lift):
+            sql = "DELETE FROM blocks WHERE %s = 'all' OR (scope, value) = (%s, %s)"
+            self.write(sql, (instruction.scope, instruction.scope, instruction.value), in_order=True)
+
+    def instructed(self) -> int:
+        """Commit; the number of the instruction that this wrote."""
+        xid, before = self.xid, self.last_instruction
+        self.commit()
+        return int(self._ask_stored(_OF_THIS_TRANSACTION, (before, str(xid % 2**32))))

@@ -9,13 +9,13 @@ from typing import Any, TypeAlias
 import msgspec
 from psycopg.types.json import Jsonb
 
-from proctor.supervisor.ports.orders import label_text
 from proctor.supervisor.store.chain import SIZE
-from proctor.supervisor.store.tally import FIGURES, Tally, ms_of, owners
+from proctor.supervisor.store.tally import FIGURES, ms_of, owners
 
-from ...sqlite.statements import run_lines
-from ...sqlite.statements.rows import Part
+from ...tables.batch import Gathered, Part
+from ...tables.run_changes import FIGURED
 from ..connection.connecting import Connection
+from ..connection.dialect import one_label
 from ..connection.texts import kept
 
 _MOST_BYTES = 64 * 1024 * 1024
@@ -42,43 +42,25 @@ _FIGURES = tuple(
         f"UPDATE runs SET {change.sets.format(*_PLACES, greater='greatest')}"
         f" FROM jsonb_array_elements(%s) AS line WHERE run_id = line->>0 AND {change.where}",
     )
-    for change in run_lines.FIGURED
+    for change in FIGURED
 )
 
-Gathered: TypeAlias = tuple[int, Part, list[bytes]]
+_Part: TypeAlias = tuple[int, Part, list[bytes]]
 
 
-class Rows:
-    """The rows of one transaction: parts, each with the key of its session and the digests of its records, and what
-    they change in those of runs.
-    """
-
-    __slots__ = ("_parts", "_tallies")
-
-    def __init__(self) -> None:
-        self._parts: list[Gathered] = []
-        self._tallies: dict[str, Tally] = {}
-
-    def __bool__(self) -> bool:
-        return bool(self._parts)
-
-    def add(self, key: int, part: Part, digests: list[bytes]) -> None:
-        """Have the rows of a part inserted."""
-        self._parts.append((key, part, digests))
-        if part.tally is not None and part.run_id:
-            before = self._tallies.get(part.run_id)
-            self._tallies[part.run_id] = part.tally if before is None else before.then(part.tally)
+class Rows(Gathered):
+    """The rows of one transaction."""
 
     def insert(self, connection: Connection) -> None:
         """Insert all; to be done within a transaction that has the order of the store to itself."""
-        several: list[Gathered] = []
+        several: list[_Part] = []
         size = 0
-        for gathered in self._parts:
-            weight = sum(map(len, gathered[1].records))
+        for part in self._parts:
+            weight = sum(map(len, part[1].records))
             if several and size + weight > _MOST_BYTES:
                 connection.execute(_INSERT, _values(several))
                 several, size = [], 0
-            several.append(gathered)
+            several.append(part)
             size += weight
         if several:
             connection.execute(_INSERT, _values(several))
@@ -95,7 +77,7 @@ class Rows:
                 connection.execute(sql, (Jsonb(rows, _encode),))
 
 
-def _values(parts: list[Gathered]) -> tuple[Any, ...]:
+def _values(parts: list[_Part]) -> tuple[Any, ...]:
     """The bytes of all records, those of their digests, and where each part begins among them, with its columns."""
     heads: list[tuple[Any, ...]] = []
     data = count = 0
@@ -126,8 +108,3 @@ def owner_columns(spec: Mapping[str, Any]) -> tuple[str | None, bytes | None, li
     """The tenant, the labels as JSON, and each label as one text that is looked for."""
     tenant, labels = owners(spec)
     return tenant, _encode(labels) if labels else None, [one_label(*label) for label in labels.items()]
-
-
-def one_label(name: str, value: object) -> str:
-    """A label as one text, which no other label has."""
-    return f"{len(name)}:{name}={label_text(value)}"

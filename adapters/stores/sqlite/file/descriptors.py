@@ -11,10 +11,14 @@ from __future__ import annotations
 import os
 import sqlite3
 import threading
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeAlias
 from urllib.parse import quote
+
+from ...tables.asking import PAGE_BYTES, PAGE_ROWS
+from ..statements.dialect import SQLITE
 
 HEADER_SIZE = 100
 
@@ -24,7 +28,27 @@ _File: TypeAlias = tuple[int, int]
 class Connection(sqlite3.Connection):
     """A connection that is counted as long as it is open."""
 
+    dialect = SQLITE
     file: _File | None = None
+
+    def rows(self, sql: str, values: Sequence[Any] = ()) -> list[Any]:
+        """The rows that a statement gives."""
+        return self.execute(sql, values).fetchall()
+
+    def page(self, columns: str, source: str, values: Sequence[Any], *, by: str, newest_first: bool) -> list[Any]:
+        """The first rows by a column, `data` among their columns, as many as make a page."""
+        order = "DESC" if newest_first else "ASC"
+        found = self.execute(f"SELECT {columns} FROM {source} ORDER BY {by} {order} LIMIT {PAGE_ROWS}", values)
+        data = columns.split(", ").index("data")
+        page: list[Any] = []
+        size = 0
+        for row in found:
+            page.append(row)
+            size += len(row[data])
+            if size >= PAGE_BYTES:
+                found.close()
+                break
+        return page
 
     def close(self) -> None:
         """Close it; the descriptor of its file goes with the last one."""

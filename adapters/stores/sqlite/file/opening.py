@@ -15,7 +15,7 @@ from pathlib import Path
 from proctor.supervisor.errors import StoreError
 
 from ..schema.tables import APPLICATION_ID, bring_up_to_date, check_version
-from .descriptors import HEADER_SIZE, connect, read_header
+from .descriptors import HEADER_SIZE, Connection, connect, read_header
 from .failures import primary_code, store_error
 from .header import MAGIC, is_cut_short
 
@@ -25,9 +25,7 @@ _WAL_PAGES_BEFORE_CHECKPOINT = 2000
 _WRITER_CACHE_KIB = 16 * 1024
 
 
-def open_for_writing(
-    path: Path, *, synchronous: str, busy_timeout_s: float, max_bytes: int | None
-) -> sqlite3.Connection:
+def open_for_writing(path: Path, *, synchronous: str, busy_timeout_s: float, max_bytes: int | None) -> Connection:
     """Open a store, creating or migrating it. Raises StoreError, the file untouched, when it is not one."""
     try:
         _look(path, busy_timeout_s)

@@ -13,7 +13,7 @@ import anyio.to_thread
 
 from proctor.supervisor.errors import StoreError
 
-from .descriptors import connect
+from .descriptors import Connection, connect
 from .failures import store_error
 from .presence import SameFile
 
@@ -29,24 +29,24 @@ class Readers:
         self._check = check
         self._path = path
         self._busy_timeout_s = busy_timeout_s
-        self._idle: list[sqlite3.Connection] = []
+        self._idle: list[Connection] = []
         self._closed = False
         self._same = SameFile(path)
 
-    async def ask(self, query: Callable[[sqlite3.Connection], T]) -> T:
+    async def ask(self, query: Callable[[Connection], T]) -> T:
         """Run a query in a worker thread."""
         if self._closed:
             raise StoreError("the store is closed", kind="closed")
         self._check()
         return await anyio.to_thread.run_sync(self._ask, query)
 
-    async def alone(self, work: Callable[[sqlite3.Connection], T]) -> T:
+    async def alone(self, work: Callable[[Connection], T]) -> T:
         """Do something, in a worker thread, on a connection of its own that may write."""
         if self._closed:
             raise StoreError("the store is closed", kind="closed")
         return await anyio.to_thread.run_sync(self._alone, work)
 
-    def _alone(self, work: Callable[[sqlite3.Connection], T]) -> T:
+    def _alone(self, work: Callable[[Connection], T]) -> T:
         try:
             with closing(connect(self._path, "rw", busy_timeout_s=self._busy_timeout_s)) as connection:
                 return work(connection)
@@ -59,7 +59,7 @@ class Readers:
         while self._idle:
             self._idle.pop().close()
 
-    def _ask(self, query: Callable[[sqlite3.Connection], T]) -> T:
+    def _ask(self, query: Callable[[Connection], T]) -> T:
         self._same.found()
         try:
             connection = self._take()
@@ -70,13 +70,13 @@ class Readers:
         except sqlite3.Error as error:
             raise store_error(error, self._path) from error
 
-    def _take(self) -> sqlite3.Connection:
+    def _take(self) -> Connection:
         try:
             return self._idle.pop()
         except IndexError:
             return connect(self._path, "ro", busy_timeout_s=self._busy_timeout_s)
 
-    def _give_back(self, connection: sqlite3.Connection) -> None:
+    def _give_back(self, connection: Connection) -> None:
         if self._closed or len(self._idle) >= _KEPT:
             connection.close()
         else:

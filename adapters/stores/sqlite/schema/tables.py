@@ -12,16 +12,12 @@ from typing import TypeAlias
 
 from proctor.supervisor.errors import StoreError
 
+from ...tables.asking import CLAIMED, WAITING
 from .chaining import chain_records
 from .ordering import ORDERED_EVENTS_AND_RUN_LINES
 
 APPLICATION_ID = 0x70726374
 """Marks a file as ours: `prct`."""
-
-CLAIMED = "epoch != 0 AND status IN ('created', 'running')"
-"""What an owner has claimed and is not over, as the index of those knows it."""
-WAITING = "state = 'requested' AND NOT ran"
-"""What waits for a person, as the index of those knows it."""
 
 
 Statement: TypeAlias = str | Callable[[sqlite3.Connection], None]

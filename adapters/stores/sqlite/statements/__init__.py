@@ -1,15 +1,11 @@
-"""What is written in the tables, and what is asked of them."""
+"""What is written in the tables, and what is asked of them, where that is SQLite's own."""
 
 ROOMS = (
-    "log",  # the events of all sessions, in one order
-    "pruning",  # a session's record removed, and the room it took given back
-    "budgets",  # budgets that runs share
-    "claiming",  # who owns a run
-    "queries",  # what is asked of a file
+    "room",  # how much room the record takes, given back where nothing is
     "recording",  # what one transaction writes
-    "desk",  # approvals, and what people answer and order
-    "owners",  # owners as rows, and whether each is still there
-    "rows",  # event rows, made where they are appended and inserted by one statement
+    "approval_rows",  # approvals as rows that follow from events
+    "rows",  # event rows, inserted by one statement
     "run_lines",  # what lists show of a run, in its row
+    "dialect",  # what SQLite says in its own way
 )
 """Top first: each imports only those below it."""

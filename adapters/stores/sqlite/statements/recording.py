@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Sequence
-from datetime import datetime
-from typing import Any, TypeVar
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 from proctor.policies.stream.events import TERMINAL, ApprovalEvent, Event, SessionEvent
-from proctor.supervisor.ports.facts import ApprovalAnswer, RunInfo, StoredApproval
+from proctor.supervisor.ports.facts import RunInfo
+from proctor.supervisor.ports.orders import Instruction
 from proctor.supervisor.store import chain, refusals
 from proctor.supervisor.store.codec import from_record, status_after
 
 from ... import known
 from ...known import KnownRun, KnownSession
+from ...tables import desk
+from ...tables.batch import Batch
+from ...tables.owners import find_owner
 from ..schema.tables import pragma
-from . import desk
-from .owners import find_owner
-from .rows import Batch, Rows
+from . import approval_rows
+from .dialect import SQLITE
+from .rows import Rows
 from .run_lines import owner_columns
-
-T = TypeVar("T")
 
 _MOST_REMEMBERED = 100_000
 
@@ -36,6 +37,8 @@ class Recorder:
 
     INVARIANT: what is remembered of sessions and runs is what the file holds; `forget` after a rollback.
     """
+
+    dialect = SQLITE
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
@@ -58,15 +61,31 @@ class Recorder:
         self._begin_unless_begun()
         return self._connection.execute(sql, values)
 
-    def ask(self, query: Callable[[sqlite3.Connection], T]) -> T:
+    def rows(self, sql: str, values: Sequence[Any] = ()) -> list[Any]:
         """Ask something of the file and what is to be committed to it. Raises StaleError."""
-        self.write_out()
-        return query(self._connection)
-
-    def write_out(self) -> None:
-        """Write what was gathered, so that the transaction sees it. Raises StaleError."""
         self._begin_unless_begun()
-        self._insert_rows()
+        self._insert_rows()  # so that the transaction sees what was gathered
+        return self._connection.execute(sql, values).fetchall()
+
+    def change(self, sql: str, values: Sequence[Any] = ()) -> list[Any]:
+        """Write something, after what was gathered; the rows that this gives. Raises StaleError."""
+        return self.rows(sql, values)
+
+    def write(
+        self, sql: str, values: Sequence[Any] = (), *, in_order: bool = False, runs: Sequence[str] = ()
+    ) -> None:
+        """Write something, after what was gathered, that changes the rows of these runs. Raises StaleError."""
+        self.rows(sql, values)
+        for run_id in runs:
+            self._runs.pop(run_id, None)
+
+    def hold(self, session_ids: Iterable[str] = (), run_ids: Iterable[str] = (), *, make: bool = True) -> None:
+        """Begin; whoever writes has the whole file to itself. Raises StaleError."""
+        self._begin_unless_begun()
+
+    def hold_budgets(self) -> None:
+        """As `hold` does."""
+        self._begin_unless_begun()
 
     def look(self) -> bool:
         """True when another connection has written since the last look."""
@@ -105,8 +124,7 @@ class Recorder:
         """
         for part in batch.parts:
             if part.run_id and self._epoch(part.run_id) != epoch:
-                owner = self.ask(lambda connection: find_owner(connection, self._epoch(part.run_id)))  # noqa: B023
-                raise refusals.fenced(part.run_id, owner)
+                raise refusals.fenced(part.run_id, find_owner(self, self._epoch(part.run_id)))
         if look_up:
             return self._append_what_is_new(batch.events)
         return self._append(batch)
@@ -119,40 +137,38 @@ class Recorder:
         return batch.events
 
     def _append_what_is_new(self, events: Sequence[Event]) -> list[Event]:
-        self.write_out()
+        self._begin_unless_begun()
+        self._insert_rows()
         return known.append_new(events, self._stored, lambda fresh: self._append(Batch(fresh)))
 
     def check_new(self, run: RunInfo) -> None:
         """Raises StoreError for a run that has no ids, or whose id is taken."""
         known.check_new(run, lambda run_id: self._run(run_id) is not None)
 
-    def create_run(self, run: RunInfo) -> None:
-        """Register a run; StoreError(kind="run_exists") when there is one of this id."""
-        self.check_new(run)
+    def insert_run(self, run: RunInfo, epoch: int = 0) -> None:
+        """Insert the row of a new run, claimed by that epoch. Raises StoreError for what cannot be stored."""
         try:
-            self._insert_run(run)
+            self._insert_run(run, epoch)
         except (TypeError, ValueError, OverflowError, RecursionError) as error:
             raise known.not_storable(run, error) from error
 
-    def answer(
-        self, approval_id: str, given: ApprovalAnswer, at: datetime, batch: Batch | None = None
-    ) -> StoredApproval:
-        """Take an answer, as an instruction or, with a batch, as the event in it; see `Store.answer`."""
-        self.write_out()
-        answered = desk.answer(self.execute, approval_id, given, at, instruct=batch is None)
-        if batch is not None:
-            self.append(batch, look_up=False)
-        return answered
-
-    def state_of(self, session_id: str) -> tuple[int, int, bytes]:
-        """A session's key, its last seq and its head, with what was gathered. Raises StaleError."""
-        self.write_out()
+    def session(self, session_id: str) -> KnownSession | None:
+        """A session with what was gathered, None where it is not there. Raises StaleError."""
         session = self._session(session_id)
-        return session.key, session.last_seq, session.head
+        return session if session.key else None
 
-    def forget_run(self, run_id: str) -> None:
-        """The line of a run was changed: it is read again when it is needed."""
-        self._runs.pop(run_id, None)
+    @property
+    def last_instruction(self) -> int:
+        """The number of the latest."""
+        return desk.last_instruction(self)
+
+    def instruct(self, instruction: Instruction) -> None:
+        """Write an instruction. Raises StaleError."""
+        approval_rows.keep(self.execute, instruction, lambda: desk.blocks(self))
+
+    def instructed(self) -> int:
+        """The number of the instruction that was written."""
+        return self.last_instruction
 
     def _gather(self, batch: Batch) -> None:
         for part in batch.parts:
@@ -171,9 +187,9 @@ class Recorder:
             if run is None or run[0] != status_after(event) or not run[1]:
                 self._note_run(event)
         if isinstance(event, ApprovalEvent):
-            desk.note(self.execute, event, session.key)
+            approval_rows.note(self.execute, event, session.key)
         elif isinstance(event, TERMINAL):
-            desk.withdraw(self.execute, event)
+            approval_rows.withdraw(self.execute, event)
         return session
 
     def _stored(self, event: Event) -> Event | None:
@@ -226,23 +242,22 @@ class Recorder:
         run = self._run(event.run_id)
         if run is None:
             new = known.run_of(event)
-            self._insert_run(new)
+            self._insert_run(new, 0)
             run = (new.status, new.provider, 0)
         after = known.run_after(run, event)
         if after is not None:
             self._runs[event.run_id] = after
             self.execute("UPDATE runs SET status = ?, provider = ? WHERE run_id = ?", (*after[:2], event.run_id))
 
-    def _insert_run(self, run: RunInfo) -> None:
+    def _insert_run(self, run: RunInfo, epoch: int) -> None:
         row = known.run_columns(run)
         session = self._session(run.session_id)
         if not session.key:
             self._insert_session(run.session_id, session)
         tenant, labels = owner_columns(run.spec)
         self.execute(
-            f"INSERT INTO runs ({known.RUN_COLUMNS}, session_key, tenant, labels, after)"
-            " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?,"
-            " coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'instructions'), 0))",
-            (*row, session.key, tenant, labels),
+            f"INSERT INTO runs ({known.RUN_COLUMNS}, session_key, tenant, labels, epoch, after)"
+            f" VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, coalesce(({SQLITE.last_instruction}), 0))",
+            (*row, session.key, tenant, labels, epoch),
         )
-        self._runs[run.run_id] = (run.status, run.provider, 0)
+        self._runs[run.run_id] = (run.status, run.provider, epoch)

@@ -3,30 +3,17 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 import msgspec
 
 from proctor.supervisor.store.tally import FIGURES, Tally, ms_of, owners
 
+from ...tables.run_changes import FIGURED, Change
+
 _encode = msgspec.json.Encoder().encode
 _N = len(FIGURES)
-_OPEN = "ended_seq IS NULL"
-
-
-class Change(NamedTuple):
-    """One kind of change: {0} is the run's id, the other places are the values that `row` gives after it; {greater}
-    is the function that gives the greater of two.
-    """
-
-    sets: str
-    where: str
-    row: Callable[[Tally], tuple[Any, ...] | None]
-
-
-def _counts(tally: Tally) -> tuple[Any, ...] | None:
-    return (tally.calls, tally.violations) if tally.calls or tally.violations else None
 
 
 def _start(tally: Tally) -> tuple[Any, ...] | None:
@@ -34,36 +21,11 @@ def _start(tally: Tally) -> tuple[Any, ...] | None:
     return None if event is None else (event.seq, ms_of(event), *owner_columns(event.metadata))
 
 
-def _usage(tally: Tally) -> tuple[Any, ...] | None:
-    return (*tally.added, *tally.floor) if any(tally.floor) else None
-
-
-def _end(tally: Tally) -> tuple[Any, ...] | None:
-    event = tally.ended
-    return None if event is None else (event.seq, ms_of(event), *tally.settled)
-
-
-def _totals(template: str) -> str:
-    places = ((name, f"{{{n}}}", f"{{{n + _N}}}") for n, name in enumerate(FIGURES, 1))
-    return ", ".join(template.format(name=name, first=first, second=second) for name, first, second in places)
-
-
 STARTED = Change(
     "started_seq = {1}, started_ms = {2}, tenant = coalesce(tenant, {3}), labels = coalesce(labels, {4})",
     "started_seq IS NULL",
     _start,
 )
-FIGURED: tuple[Change, ...] = (
-    Change("calls = calls + {1}, violations = violations + {2}", "TRUE", _counts),
-    Change(_totals("{name} = {{greater}}({name} + {first}, {second})"), _OPEN, _usage),
-    Change(
-        "ended_seq = {1}, ended_ms = {2}, "
-        + ", ".join(f"{name} = coalesce({{{n}}}, {name})" for n, name in enumerate(FIGURES, 3)),
-        _OPEN,
-        _end,
-    ),
-)
-"""Of nothing but figures."""
 CHANGES = (STARTED, *FIGURED)
 COLUMNS = tuple(f"change_{n}" for n in range(len(CHANGES)))
 """Of the view that takes a batch: each holds rows of one kind of change, as JSON."""

@@ -1,57 +1,18 @@
-"""A session's record removed, and the room it took given back."""
+"""How much room the record takes, and that which nothing takes given back."""
 
 from __future__ import annotations
 
 import sqlite3
 from contextlib import suppress
 
-import msgspec
-
-from proctor.policies.stream.events import RecordPruned
 from proctor.supervisor.ports.facts import StoreSize
 
 from ..schema.tables import pragma
-from .recording import Recorder
-from .rows import Batch
 
 STEP_PAGES = 1000
 """Pages given back at a time: others write in between."""
 _INCREMENTAL = 2
 _GOING_ON = "status IN ('created', 'running')"
-
-
-def prune(recorder: Recorder, event: RecordPruned, up_to: int) -> RecordPruned | None:
-    """See `Store.prune`."""
-    key, last_seq, head = recorder.state_of(event.session_id)
-    count, going_on, violations = recorder.execute(
-        f"SELECT count(*), coalesce(sum({_GOING_ON}), 0), coalesce(sum(violations), 0) FROM runs"
-        " WHERE session_key = ?",
-        (key,),
-    ).fetchone()
-    if not key or last_seq != up_to or going_on:
-        return None
-    first_seq, events = recorder.execute(
-        "SELECT min(seq), count(*) FROM events WHERE session_key = ?", (key,)
-    ).fetchone()
-    left = msgspec.structs.replace(
-        event,
-        first_seq=first_seq,
-        last_seq=last_seq,
-        events=events,
-        runs=count,
-        violations=violations,
-        head=head.hex(),
-    )
-    [stored] = recorder.append(Batch([left], {event.session_id: last_seq + 1}), look_up=False)
-    recorder.write_out()
-    for (run_id,) in recorder.execute("SELECT run_id FROM runs WHERE session_key = ?", (key,)).fetchall():
-        recorder.forget_run(run_id)
-    recorder.execute("DELETE FROM events WHERE session_key = ? AND seq <= ?", (key, last_seq))
-    recorder.execute("DELETE FROM approvals WHERE session_key = ?", (key,))
-    recorder.execute("DELETE FROM runs WHERE session_key = ?", (key,))
-    recorder.execute("DELETE FROM notes WHERE session_id = ?", (event.session_id,))
-    assert isinstance(stored, RecordPruned)
-    return stored
 
 
 def give_back(connection: sqlite3.Connection) -> bool:

@@ -1,0 +1,154 @@
+"""Budgets that runs share, as rows: read, judged and written within one transaction, one that draws at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeAlias
+
+from proctor.policies.budget import BudgetClaim
+from proctor.supervisor.ports.facts import GOING_ON
+from proctor.supervisor.ports.ledger import BudgetInfo, Draw, Drawn
+from proctor.supervisor.ports.windows import DIGITS, PARTS_KEPT, Window, grown, set_aside, window_at
+from proctor.supervisor.store import refusals
+
+from .asking import Tables, Transaction
+from .owners import find_owner, owner_columns, owner_of
+
+Clock: TypeAlias = Callable[[Tables], int]
+"""The time by which windows go, in ms since the epoch."""
+
+_USED = "SELECT coalesce(sum(used), 0), min(part) FROM budget_parts WHERE counter = ? AND part >= ? AND used > 0"
+_ADD = """INSERT INTO budget_parts VALUES (?, ?, ?)
+    ON CONFLICT (counter, part) DO UPDATE SET used = budget_parts.used + excluded.used"""
+_DROP_OLDEST = """DELETE FROM budget_parts WHERE counter = ? AND part <
+    (SELECT part FROM budget_parts WHERE counter = ? ORDER BY part DESC LIMIT 1 OFFSET ?)"""
+_SHARE = """INSERT INTO budget_shares (counter, run_id, epoch, used, held) VALUES (?, ?, ?, ?, ?)
+    ON CONFLICT (counter, run_id) DO UPDATE SET epoch = excluded.epoch, used = excluded.used, held = excluded.held"""
+
+
+class _Held(NamedTuple):
+    """What runs that go on have set aside, under the owner that is theirs and is there; `mine` is one run's."""
+
+    all: float
+    mine: float
+    runs: int
+
+
+def reserve(recorder: Transaction, run_id: str, draws: Sequence[Draw], epoch: int, now_ms: Clock) -> list[Drawn]:
+    """Answer each draw of a run; see `Store.reserve`."""
+    now = _begin(recorder, run_id, epoch, now_ms)
+    return [_draw(recorder, (run_id, epoch), draw, now, _counter(recorder, draw.claim)) for draw in draws]
+
+
+def settle(recorder: Transaction, run_id: str, used: Mapping[str, float], epoch: int, now_ms: Clock) -> list[Drawn]:
+    """A run draws no more; see `Store.settle`."""
+    now = _begin(recorder, run_id, epoch, now_ms)
+    columns = f"SELECT counter, {recorder.dialect.claim}"
+    found = []
+    for counter, *row in recorder.rows(
+        f"{columns} FROM budgets JOIN budget_shares USING (counter) WHERE run_id = ?", (run_id,)
+    ):
+        claim = _claim(row)
+        draw = Draw(claim=claim, used=used.get(claim.counts, 0.0))
+        found.append(_draw(recorder, (run_id, epoch), draw, now, counter))
+        recorder.change("DELETE FROM budget_shares WHERE counter = ? AND run_id = ?", (counter, run_id))
+    return found
+
+
+def listed(tables: Tables, now_ms: Clock) -> list[BudgetInfo]:
+    """Every budget that was drawn on."""
+    columns = tables.dialect.claim
+    order = columns.rpartition(",")[0]
+    rows = tables.rows(f"SELECT counter, {columns} FROM budgets ORDER BY {order}")
+    now = now_ms(tables) if rows else 0
+    return [_shown(tables, counter, _claim(row), now) for counter, *row in rows]
+
+
+def _shown(tables: Tables, counter: int, claim: BudgetClaim, now_ms: int) -> BudgetInfo:
+    window = window_at(claim.window, now_ms)
+    used, oldest = _used(tables, counter, window)
+    held = _held(tables, counter, "")
+    return BudgetInfo(
+        budget=claim.budget,
+        key=claim.key,
+        counts=claim.counts,
+        window=claim.window,
+        max=claim.max,
+        used=used,
+        reserved=held.all,
+        runs=held.runs,
+        resets_at=window.resets_at(oldest),
+    )
+
+
+def _begin(recorder: Transaction, run_id: str, epoch: int, now_ms: Clock) -> int:
+    """Begin, where the run may draw; the time then."""
+    recorder.hold_budgets()
+    rows = recorder.rows(f"SELECT status, epoch FROM runs WHERE run_id = ?{recorder.dialect.lock}", (run_id,))
+    if not rows:
+        raise refusals.no_run(run_id)
+    [(status, its)] = rows
+    if status not in GOING_ON:
+        raise refusals.run_over(run_id, status)
+    if its != epoch:
+        raise refusals.fenced(run_id, find_owner(recorder, its))
+    return now_ms(recorder)
+
+
+def _counter(recorder: Transaction, claim: BudgetClaim) -> int:
+    """The number of a budget's line, which says how much the last draw took it to be."""
+    columns = recorder.dialect.claim
+    key, _, most = columns.rpartition(", ")
+    sql = f"""INSERT INTO budgets ({columns}) VALUES (?, ?, ?, ?, ?)
+        ON CONFLICT ({key}) DO UPDATE SET {most} = excluded.{most} RETURNING counter"""
+    values = (claim.budget, claim.key, claim.counts, claim.window, float(claim.max))
+    [(counter,)] = recorder.change(sql, values)
+    return int(counter)
+
+
+def _draw(recorder: Transaction, whose: tuple[str, int], draw: Draw, now_ms: int, counter: int) -> Drawn:
+    run_id, epoch = whose
+    window = window_at(draw.claim.window, now_ms)
+    before, _ = _used(recorder, counter, window)
+    rows = recorder.rows("SELECT used FROM budget_shares WHERE counter = ? AND run_id = ?", (counter, run_id))
+    known = rows[0][0] if rows else 0.0
+    if amount := grown(draw.used, known):
+        recorder.change(_ADD, (counter, window.part, amount))
+        recorder.change(_DROP_OLDEST, (counter, counter, PARTS_KEPT - 1))
+    used, oldest = _used(recorder, counter, window)
+    was = _held(recorder, counter, run_id)
+    held = set_aside(draw, used=used, others=was.all - was.mine)
+    recorder.change(_SHARE, (counter, run_id, epoch, float(max(known, draw.used)), float(held or 0.0)))
+    return Drawn(
+        claim=draw.claim,
+        granted=held is not None,
+        held=held or 0.0,
+        before=before,
+        used=used,
+        reserved=_held(recorder, counter, run_id).all,
+        resets_at=window.resets_at(oldest),
+    )
+
+
+def _used(tables: Tables, counter: int, window: Window) -> tuple[float, int | None]:
+    [(used, oldest)] = tables.rows(_USED, (counter, window.since))
+    return round(used, DIGITS), oldest
+
+
+def _held(tables: Tables, counter: int, run_id: str) -> _Held:
+    sql = f"""SELECT sum(held), count(*), sum(CASE WHEN budget_shares.run_id = ? THEN held ELSE 0 END),
+        {owner_columns(tables.dialect)}
+        FROM budget_shares JOIN runs ON runs.run_id = budget_shares.run_id AND runs.epoch = budget_shares.epoch
+        JOIN owners ON owners.epoch = runs.epoch WHERE counter = ?
+            AND runs.status IN ('created', 'running') GROUP BY owners.epoch"""
+    all, mine, runs = 0.0, 0.0, 0
+    for held, count, own, *row in tables.rows(sql, (run_id, counter)):
+        owner = owner_of(tables.dialect, tuple(row))
+        if owner is not None and not owner.gone:
+            all, mine, runs = all + held, mine + own, runs + count
+    return _Held(round(all, DIGITS), round(mine, DIGITS), runs)
+
+
+def _claim(row: Iterable[Any]) -> BudgetClaim:
+    budget, key, counts, window, most = row
+    return BudgetClaim(budget=str(budget), key=str(key), counts=str(counts), window=str(window), max=float(str(most)))

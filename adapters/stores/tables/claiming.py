@@ -1,0 +1,93 @@
+"""Who owns a run: owners come and go, and claim in the transaction they are asked about in."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec.structs import replace
+
+from proctor.supervisor.ports.facts import NOT_OVER, Owner, RunInfo
+from proctor.supervisor.store import refusals
+
+from . import queries
+from .asking import CLAIMED, Transaction
+from .owners import find_owner, owner_columns, owner_of
+
+_OTHERS = f"""FROM runs JOIN owners ON owners.epoch = runs.epoch
+    WHERE session_key = (SELECT key FROM sessions WHERE session_id = ?) AND run_id != ? AND runs.{CLAIMED}"""
+
+
+def register(recorder: Transaction, owner: Owner, lease_s: float) -> Owner:
+    """Let an owner in; returns it with its epoch. One that was let in and never told is gone with its lease."""
+    recorder.hold()
+    sql = f"""INSERT INTO owners (owner_id, host, machine, pid, started, until)
+        VALUES (?, ?, ?, ?, ?, {recorder.dialect.lease_end}) RETURNING epoch"""
+    row = (owner.owner_id, owner.host, owner.machine, owner.pid, owner.started, recorder.dialect.lease(lease_s))
+    [(epoch,)] = recorder.change(sql, row)
+    return replace(owner, epoch=epoch, after=recorder.last_instruction, gone=False)
+
+
+def renew(recorder: Transaction, epoch: int, lease_s: float) -> None:
+    """Put the end of a lease off; StoreError(kind="fenced") for an owner that has left."""
+    recorder.hold()
+    end = recorder.dialect.lease_end
+    sql = f"UPDATE owners SET until = {end} WHERE epoch = ? AND until IS NOT NULL RETURNING epoch"
+    if not recorder.change(sql, (recorder.dialect.lease(lease_s), epoch)):
+        raise refusals.no_owner(epoch)
+
+
+def release(recorder: Transaction, epoch: int) -> None:
+    """The owner leaves."""
+    recorder.hold()
+    recorder.write("UPDATE owners SET until = NULL WHERE epoch = ?", (epoch,))
+
+
+def create(recorder: Transaction, run: RunInfo, epoch: int) -> RunInfo:
+    """Register a run, for an owner where an epoch is given; see `Store.create_run`."""
+    recorder.hold([run.session_id], [run.run_id])
+    recorder.check_new(run)
+    owner = _take_session(recorder, run.run_id, run.session_id, epoch) if epoch else None
+    recorder.insert_run(run, epoch)
+    return replace(run, owner=owner, after=recorder.last_instruction)
+
+
+def claim(recorder: Transaction, run_id: str, epoch: int, *, lost: bool) -> RunInfo:
+    """Make an owner the only writer of a run; see `Store.claim_run`."""
+    session_id = _found(recorder, run_id).session_id
+    recorder.hold([session_id], [run_id])
+    run = _found(recorder, run_id)
+    if run.status not in NOT_OVER:
+        raise refusals.run_over(run_id, run.status)
+    owner = run.owner
+    if owner is not None and not owner.gone and not (owner.epoch == epoch and run.status == "created"):
+        raise refusals.claimed(run_id, owner)
+    if run.status != "created" and not lost:
+        raise refusals.started(run_id)
+    owner = _take_session(recorder, run_id, run.session_id, epoch)
+    recorder.write("UPDATE runs SET epoch = ? WHERE run_id = ?", (epoch, run_id), runs=[run_id])
+    return replace(run, owner=owner, status="running" if run.status == "lost" else run.status)
+
+
+def _found(recorder: Transaction, run_id: str) -> RunInfo:
+    run = queries.run_info(recorder, run_id)
+    if run is None:
+        raise refusals.no_run(run_id)
+    return run
+
+
+def _take_session(recorder: Transaction, run_id: str, session_id: str, epoch: int) -> Owner:
+    """What another had claimed of the session and never started is claimed by nobody from now on. Raises StoreError
+    where the owner, or another run of the session, does not let the run be claimed.
+    """
+    owner = find_owner(recorder, epoch)
+    if owner is None or owner.gone:
+        raise refusals.no_owner(epoch)
+    columns = f"SELECT runs.number, run_id, status, {owner_columns(recorder.dialect)}"
+    others: list[Any] = recorder.rows(f"{columns} {_OTHERS}", (session_id, run_id))
+    for _number, other, status, *row in others:
+        its = owner_of(recorder.dialect, tuple(row))
+        if its is not None and (not its.gone or status == "running"):
+            raise refusals.session_busy(session_id, other, its)
+    for number, other, *_ in others:
+        recorder.write("UPDATE runs SET epoch = 0 WHERE number = ?", (number,), runs=[other])
+    return owner

@@ -1,0 +1,192 @@
+"""What is asked of a store, on a connection that the caller has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from datetime import datetime
+from functools import cache
+from typing import Any
+
+import msgspec
+
+from proctor.policies.stream.calls import Usage
+from proctor.policies.stream.events import Event, at_ms
+from proctor.supervisor.ports.facts import LogEntry, Place, RunFilter, RunInfo, SessionInfo
+from proctor.supervisor.store.codec import from_record
+from proctor.supervisor.store.tally import FIGURES, moment
+
+from .asking import CLAIMED, Condition, Dialect, Pages, Tables
+from .owners import gone_owners, owner_columns, owner_of
+
+_decode = msgspec.json.Decoder(dict[str, Any]).decode
+
+
+def events_page(
+    session_id: str,
+    after: int,
+    *,
+    before: int | None = None,
+    run_id: str | None = None,
+    newest_first: bool = False,
+) -> Callable[[Pages], list[Event]]:
+    """A query for the next events of a session, as many as make a page; none at the end."""
+    found: list[Condition] = [("session_key = (SELECT key FROM sessions WHERE session_id = ?)", session_id)]
+    found.append(("seq > ?", after))
+    found += [("seq < ?", before)] if before is not None else []
+    found += [("run_id = ?", run_id)] if run_id is not None else []
+    wanted, values = _all(found)
+
+    def page(tables: Pages) -> list[Event]:
+        rows = tables.page("seq, data", f"events WHERE {wanted}", values, by="seq", newest_first=newest_first)
+        return [from_record(data, session_id=session_id, seq=seq) for seq, data in rows]
+
+    return page
+
+
+_ENTRY = "position, session_id, run_id, seq, tenant, data, digest"
+
+
+def log_page(
+    after: int, before: int | None, tenant: str | None, newest_first: bool
+) -> Callable[[Pages], list[LogEntry]]:
+    """A query for the next entries of the log, as many as make a page; none at the end."""
+    found: list[Condition] = [("position > ?", after)]
+    found += [("position < ?", before)] if before is not None else []
+    found += [("tenant = ?", tenant)] if tenant is not None else []
+    wanted, values = _all(found)
+
+    def page(tables: Pages) -> list[LogEntry]:
+        events = f"events {tables.dialect.in_log} sessions ON key = events.session_key LEFT JOIN runs USING (run_id)"
+        rows = tables.page(_ENTRY, f"{events} WHERE {wanted}", values, by="position", newest_first=newest_first)
+        return [
+            LogEntry(
+                position=position,
+                session_id=session_id,
+                run_id=run_id,
+                seq=seq,
+                tenant=tenant,
+                data=data,
+                digest=digest or b"",
+            )
+            for position, session_id, run_id, seq, tenant, data, digest in rows
+        ]
+
+    return page
+
+
+def latest_place(tables: Tables) -> Place:
+    """After the latest stored event."""
+    [(store_id, position)] = tables.rows(
+        "SELECT store_id, (SELECT coalesce(max(position), 0) FROM events) FROM store"
+    )
+    return Place(store_id=store_id, position=position)
+
+
+def session_info(tables: Tables, session_id: str) -> SessionInfo | None:
+    """A session with its last seq, None also for a row that was made for what was then refused."""
+    sql = """SELECT provider, provider_session_id, (SELECT coalesce(max(seq), 0) FROM events WHERE session_key = key)
+        FROM sessions WHERE session_id = ? AND (EXISTS (SELECT 1 FROM events WHERE session_key = key)
+            OR EXISTS (SELECT 1 FROM runs WHERE session_key = key))"""
+    for provider, provider_session_id, last_seq in tables.rows(sql, (session_id,)):
+        return SessionInfo(
+            session_id=session_id,
+            provider=provider,
+            provider_session_id=provider_session_id,
+            last_seq=last_seq,
+        )
+    return None
+
+
+_PLAIN_COLUMNS = ("run_id", "session_id", "runs.provider", "status", "created_at", "spec", "after")
+_LINE_COLUMNS = ("tenant", "labels", "started_ms", "ended_ms", "started_seq", "ended_seq", "calls", "violations")
+
+
+@cache
+def _select(dialect: Dialect) -> str:
+    columns = ", ".join((*_PLAIN_COLUMNS, owner_columns(dialect), *_LINE_COLUMNS, *FIGURES))
+    runs = "runs JOIN sessions ON key = session_key LEFT JOIN owners ON owners.epoch = runs.epoch"
+    return f"SELECT {columns} FROM {runs}"
+
+
+def every_run(dialect: Dialect) -> str:
+    """What gives every run; each row is for `to_run`."""
+    return f"{_select(dialect)} ORDER BY number"
+
+
+def run_info(tables: Tables, run_id: str) -> RunInfo | None:
+    """A run, or None."""
+    rows = tables.rows(f"{_select(tables.dialect)} WHERE run_id = ?", (run_id,))
+    return to_run(tables.dialect, rows[0]) if rows else None
+
+
+def newest_runs(
+    tables: Tables, limit: int, session_id: str | None, before: str | None, where: RunFilter
+) -> list[RunInfo]:
+    """Runs, newest first; `before` a run: the older ones."""
+    wanted, values = _all(list(_conditions(tables, session_id, before, where)))
+    sql = f"{_select(tables.dialect)} WHERE {wanted} ORDER BY number DESC LIMIT ?"
+    return [to_run(tables.dialect, row) for row in tables.rows(sql, (*values, max(limit, 0)))]
+
+
+def lost_runs(tables: Tables) -> list[RunInfo]:
+    """The claimed runs that are not over and whose owner is gone, oldest first."""
+    rows = tables.rows(f"{_select(tables.dialect)} WHERE runs.{CLAIMED} ORDER BY number")
+    runs = (to_run(tables.dialect, row) for row in rows)
+    return [run for run in runs if run.owner is not None and run.owner.gone]
+
+
+def _conditions(tables: Tables, session_id: str | None, before: str | None, where: RunFilter) -> Iterator[Condition]:
+    if session_id is not None:
+        yield "session_key = (SELECT key FROM sessions WHERE session_id = ?)", session_id
+    if before is not None:
+        yield "number < (SELECT number FROM runs WHERE run_id = ?)", before
+    if where.status:
+        gone, *values = tables.dialect.among("runs.epoch", gone_owners(tables))
+        status = f"CASE WHEN status = 'running' AND {gone} THEN 'lost' ELSE status END"
+        wanted, *more = tables.dialect.among(status, sorted(where.status))
+        yield wanted, *values, *more
+    if where.tenant is not None:
+        yield "tenant = ?", where.tenant
+    if where.provider is not None:
+        yield "runs.provider = ?", where.provider
+    if where.since is not None:
+        yield "coalesce(started_ms, created_ms) >= ?", at_ms(where.since)
+    if where.until is not None:
+        yield "coalesce(started_ms, created_ms) < ?", at_ms(where.until)
+    if where.begins:
+        yield tables.dialect.begins("run_id", where.begins)
+    yield from tables.dialect.labelled(where.labels)
+
+
+def _all(conditions: list[Condition]) -> tuple[str, list[Any]]:
+    """That all hold, and the values of their places."""
+    wanted = " AND ".join(text for text, *_ in conditions) or "TRUE"
+    return wanted, [value for _, *values in conditions for value in values]
+
+
+def to_run(dialect: Dialect, row: tuple[Any, ...]) -> RunInfo:
+    """The run of a row."""
+    run_id, session_id, provider, status, created_at, spec, after = row[:7]
+    owner = owner_of(dialect, row[7:14])
+    tenant, labels, started, ended, started_seq, ended_seq, calls, violations, *tokens, cost_usd = row[14:]
+    if status == "running" and owner is not None and owner.gone:
+        status = "lost"
+    return RunInfo(
+        run_id=run_id,
+        session_id=session_id,
+        provider=provider,
+        status=status,
+        created_at=datetime.fromisoformat(created_at) if created_at else None,
+        spec=_decode(spec),
+        owner=owner,
+        after=after,
+        tenant=tenant,
+        labels=_decode(labels) if labels else {},
+        started_at=moment(started),
+        ended_at=moment(ended),
+        started_seq=started_seq or 0,
+        ended_seq=ended_seq or 0,
+        calls=calls,
+        violations=violations,
+        usage=Usage(**dict(zip(FIGURES, (*map(int, tokens), cost_usd), strict=True))),
+    )
