@@ -10,6 +10,7 @@ from typing import Any
 import anyio
 import pytest
 
+from proctor.adapters.cli import main
 from proctor.adapters.stores import SQLiteStore
 from proctor.adapters.stores.audit.auditing import audited
 from proctor.policies import Limits, Policy
@@ -191,3 +192,84 @@ def test_what_a_line_says_of_a_runs_end_is_not_believed(lines: Lines, tmp_path: 
 
     assert exported(path)[1:] == lines[1:]
     assert audited(path).findings == ()
+
+
+def called(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str]:
+    """The exit code of the command line, and what it said on standard error."""
+    with pytest.raises(SystemExit) as ended:
+        main([str(argument) for argument in arguments])
+    return int(ended.value.code or 0), capsys.readouterr().err
+
+
+def test_a_line_without_an_end_is_not_read_to_its_end(
+    lines: Lines, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """However much of it there is, no more is in memory than the largest record; the lines before it are there."""
+    longest = max(map(len, lines))
+    monkeypatch.setattr("proctor.supervisor.store.codec.MAX_BYTES", longest)
+    file, store = tmp_path / "lines.jsonl", tmp_path / "to.db"
+    file.write_bytes(b"".join(lines))
+    code, _ = called(capsys, "import", file, "--store", store)
+    file.write_bytes(b"".join(lines[:5]) + b"x" * (longest + 100))
+    refused, said = called(capsys, "import", file, "--store", tmp_path / "other.db")
+
+    assert (code, refused) == (0, 2)
+    assert "a line is longer than" in said
+
+
+@pytest.mark.parametrize("kind", ["folder", "missing", "link to itself", "link to nothing"])
+def test_what_is_no_file_of_lines_is_one_message(
+    kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """And makes no store."""
+    at, store = tmp_path / "at", tmp_path / "to.db"
+    match kind:
+        case "folder":
+            at.mkdir()
+        case "link to itself":
+            at.symlink_to(at)
+        case "link to nothing":
+            at.symlink_to(tmp_path / "nothing")
+    code, said = called(capsys, "import", at, "--store", store)
+
+    assert (code, said.count("\n"), "Traceback" in said) == (2, 1, False)
+    assert not store.exists()
+
+
+def test_an_export_over_a_link_keeps_the_link_and_its_file_whole(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Where it fails, what was there before stands."""
+    store, target, link = tmp_path / "s.db", tmp_path / "kept.jsonl", tmp_path / "link.jsonl"
+    record(store, "a")
+    target.write_text("before")
+    link.symlink_to(target)
+    failed, _ = called(capsys, "export", "-o", link, "--session", "nobody", "--store", store)
+    before = target.read_text()
+    done, _ = called(capsys, "export", "-o", link, "--store", store)
+
+    assert (failed, before, done) == (2, "before", 0)
+    assert link.is_symlink()
+    assert target.read_bytes() == b"".join(exported(store))
+
+
+def test_secrets_that_come_with_lines_of_others_are_not_listed(
+    lines: Lines, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Lists and explanations take them out. The record itself stays byte for byte, for its digests."""
+    secret = "ghp" + "_" + "k9" * 18
+    run = json.loads(lines[1])["run"]
+    run["spec"]["prompt"] = f"use {secret}"
+    planted = fourth([lines[0], json.dumps({"run": run}).encode() + b"\n", *lines[2:]], tool_name=f"use {secret}")
+    path = tmp_path / "to.db"
+    imported(path, planted)
+    shown = []
+    for command in (["runs"], ["runs", "--json"], ["explain", run["run_id"]], ["show", run["run_id"]]):
+        with pytest.raises(SystemExit):
+            main([*command, "--store", str(path)])
+        shown.append(capsys.readouterr().out)
+
+    assert [secret in text for text in shown] == [False] * 4
+    assert all(shown)
+    assert secret.encode() not in exported(path)[1]
+    assert [json.loads(line) for line in exported(path)[3:]] == [json.loads(line) for line in planted[3:]]

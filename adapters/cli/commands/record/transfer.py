@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from typing import IO, TYPE_CHECKING
 
 import click
@@ -67,7 +68,7 @@ def import_(file: IO[bytes], store: str | None, as_json: bool) -> None:
 
     async def imported() -> ImportReport:
         async with opened(store) as opened_store:
-            return await import_lines(opened_store, file)
+            return await import_lines(opened_store, _lines(file))
 
     try:
         report = run_async(imported)
@@ -78,3 +79,15 @@ def import_(file: IO[bytes], store: str | None, as_json: bool) -> None:
     else:
         there = f"; {report.already_there} events were there already" if report.already_there else ""
         say(f"stored {report.runs} runs and {report.events} events{there}")
+
+
+def _lines(file: IO[bytes]) -> Iterator[bytes]:
+    """Its lines, none of which is longer than one that `export` writes. Raises UsageError."""
+    from proctor.supervisor.errors import UsageError
+    from proctor.supervisor.store.codec import MAX_BYTES
+
+    most = MAX_BYTES + len(b'{"event":}\n')
+    while line := file.readline(most + 1):
+        if len(line) > most:
+            raise UsageError(f"a line is longer than {most} bytes, which no event is; `proctor export` writes none")
+        yield line
