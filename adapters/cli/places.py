@@ -44,6 +44,17 @@ def beside(given: str | None) -> Path:
     return _state() / f"postgres-{sha256(shown(named).encode()).hexdigest()[:12]}"
 
 
+def existing_file(given: str | None) -> Path:
+    """The file of a store that is there. Raises UsageError for a database, and where there is none."""
+    from proctor.supervisor.errors import UsageError
+
+    named = store_named(given)
+    if not isinstance(named, Path):
+        raise UsageError("a database has a backup of its own: `pg_dump`, or `proctor export` for lines of JSON")
+    _check_file(named, must_exist=True, is_ours=False)
+    return named
+
+
 def _state() -> Path:
     """The state directory is that of the XDG rules, on every platform."""
     return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "proctor"

@@ -345,3 +345,42 @@ def test_a_store_is_made_only_when_told(cli: Cli, place: Path) -> None:
     assert (made.code, made.lines[0]["events"]) == (0, 0)
     assert again.lines == made.lines
     assert cli("store", "--make", "--store", "nowhere/new.db").err.endswith("there is no folder `nowhere`\n")
+
+
+def test_a_backup_is_made_while_a_run_writes(cli: Cli, place: Path, waits: str) -> None:
+    """It is a store of its own: as the record was then, nobody else's to read, and nothing is left beside it."""
+    with going(waits) as process:
+        until(process, "tool_approval_requested")
+        copied = cli("store", "--backup", "backup.db", "--json")
+        approved = cli("approvals", "--json").lines[0]["approval_id"]
+        assert cli("approve", approved).code == 0
+        until(process, "run_completed")
+    backup = place / "backup.db"
+    verified = cli("audit", "verify", "--store", "backup.db")
+
+    assert (copied.code, copied.lines) == (0, [{"file": "backup.db", "bytes": backup.stat().st_size}])
+    assert backup.stat().st_mode & 0o077 == 0
+    assert [each["status"] for each in cli("runs", "--json").lines] == ["completed"]
+    assert [each["status"] for each in cli("runs", "--store", "backup.db", "--json").lines] != ["completed"]
+    assert "integrity: every record is what was written" in verified.out
+    assert sorted(path.name for path in place.glob("*backup*")) == ["backup.db"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (("--backup", "org.yaml"), 2, "`org.yaml` is there already"),
+        (("--backup", "nowhere/b.db"), 3, "`nowhere/b.db` cannot be written: no such file or directory"),
+        (("--backup", "b.db", "--store", "none.db"), 2, "there is no store at `none.db`"),
+        (("--backup", "b.db", "--store", "org.yaml"), 2, "is not a proctor store"),
+        (("--backup", "b.db", "--store", "postgresql://x@localhost/y"), 2, "a backup of its own: `pg_dump`"),
+    ],
+)
+def test_a_backup_that_cannot_be_made_is_told(
+    cli: Cli, place: Path, ran: Any, arguments: Any, code: int, said: str
+) -> None:
+    """Nothing is written over, and nothing half made is left."""
+    answer = cli("store", *arguments)
+
+    assert (answer.code, said in answer.err) == (code, True), answer
+    assert not (place / "b.db").exists()

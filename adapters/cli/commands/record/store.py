@@ -17,14 +17,18 @@ if TYPE_CHECKING:
 
 @click.command("store")
 @click.option("--make", is_flag=True, help="Make the store where there is none, and bring an older one up to date.")
+@click.option("--backup", metavar="FILE", help="Copy the store to this new file instead, while others write to it.")
 @store_option
 @json_option
-def store_(make: bool, store: str | None, as_json: bool) -> None:
+def store_(make: bool, backup: str | None, store: str | None, as_json: bool) -> None:
     """Say where the store is, how much it holds and how much room it takes."""
     from proctor.adapters.stores.naming import shown
 
     from ...places import is_there, opened, store_named
 
+    if backup is not None:
+        _copy(store, backup, as_json=as_json)
+        return
     path = shown(store_named(store))
     if not make and not is_there(store):
         note(f"there is no store at `{path}`; `proctor store --make` makes one")
@@ -46,3 +50,18 @@ def store_(make: bool, store: str | None, as_json: bool) -> None:
     say(f"runs      {sum(size.runs.values()):,}{f': {statuses}' if statuses else ''}")
     say(f"events    {size.events:,}")
     say(f"waiting   {waiting:,} approvals")
+
+
+def _copy(store: str | None, target: str, *, as_json: bool) -> None:
+    """Raises UsageError for a database, which has a tool of its own for that."""
+    from pathlib import Path
+
+    from proctor.adapters.stores.sqlite.file.copying import copy_store
+
+    from ...places import existing_file
+
+    size = copy_store(existing_file(store), Path(target))
+    if as_json:
+        say_json({"file": target, "bytes": size})
+    else:
+        note(f"{room(size)} in {target}")

@@ -2,6 +2,7 @@
 
 ROOMS = (
     "reading",  # connections that only read, in worker threads
+    "copying",  # a copy of a store that is in use
     "opening",  # look at a file before it is touched
     "writing",  # the one thread that writes, many appends a transaction
     "presence",  # whether what was written is still in the file of that name
