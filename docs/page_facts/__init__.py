@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from . import agents, commands, events, frameworks, records
+from . import agents, commands, events, figures, frameworks, records
 
 ROOT = Path(__file__).parents[2]
 FACTS: dict[str, Callable[[str], str]] = {
@@ -20,6 +20,7 @@ FACTS: dict[str, Callable[[str], str]] = {
     "functions": frameworks.functions,
     "held": agents.held,
     "options": agents.options,
+    "sizing": figures.sizing,
     "tools": agents.tools,
 }
 """Kinds of facts; each is given the name of what the facts are about."""

@@ -357,13 +357,14 @@ def test_a_backup_is_made_while_a_run_writes(cli: Cli, place: Path, waits: str) 
         until(process, "run_completed")
     backup = place / "backup.db"
     verified = cli("audit", "verify", "--store", "backup.db")
+    left = sorted(path.name for path in place.glob("*backup*"))
 
     assert (copied.code, copied.lines) == (0, [{"file": "backup.db", "bytes": backup.stat().st_size}])
     assert backup.stat().st_mode & 0o077 == 0
     assert [each["status"] for each in cli("runs", "--json").lines] == ["completed"]
     assert [each["status"] for each in cli("runs", "--store", "backup.db", "--json").lines] != ["completed"]
     assert "integrity: every record is what was written" in verified.out
-    assert sorted(path.name for path in place.glob("*backup*")) == ["backup.db"]
+    assert left == ["backup.db"]
 
 
 @pytest.mark.parametrize(

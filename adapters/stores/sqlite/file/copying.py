@@ -33,6 +33,7 @@ def copy_store(path: Path, target: Path, *, busy_timeout_s: float = 30.0) -> int
             check_version(source, path)
             with whole_file(target, mode=0o600) as file, closing(sqlite3.connect(file.name)) as copy:
                 source.backup(copy, pages=_ALL_PAGES)
+                copy.execute("PRAGMA journal_mode = DELETE")  # one file, also after somebody has read it
     except sqlite3.Error as error:
         raise store_error(error, path) from error
     except OSError as error:
