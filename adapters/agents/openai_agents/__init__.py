@@ -11,6 +11,7 @@ ROOMS = (
     "reporting",  # the hooks that report a run
     "guard",  # what asks the gate before a tool runs
     "gated_agents",  # agents whose tools ask first
+    "executors",  # the caller's own code that the SDK runs for the model
     "arguments",  # a call's arguments as its tool will get them
     "responses",  # a model's response as events
     "history",  # a session's events as input items

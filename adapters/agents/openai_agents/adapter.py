@@ -39,8 +39,8 @@ RUN_OPTIONS = frozenset(
 
 
 class OpenAIAgentsAdapter:
-    """Runs prompts with an agent of the OpenAI Agents SDK: the calls of its function tools and MCP servers
-    are gated, those of agents it hands over to and of agents used as tools too. On asyncio only.
+    """Runs prompts with an agent of the OpenAI Agents SDK: the calls of its functions, custom tools, shells, patches
+    and MCP servers are gated, those of agents it hands over to and of agents used as tools too. On asyncio only.
 
     Args:
         agent: the agent, or its name as `module:name`; it is not changed.
@@ -68,7 +68,7 @@ class OpenAIAgentsAdapter:
 
     @property
     def capabilities(self) -> Capabilities:
-        """What the SDK can do; hosted tools, computers, shells and patches ask nobody and cannot be held.
+        """What the SDK can do; hosted tools and computers ask nobody and cannot be held.
 
         A function tool goes by the portable name of what it does where its name and its parameters tell.
         """

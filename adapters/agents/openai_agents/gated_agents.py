@@ -6,16 +6,19 @@ import copy
 import dataclasses
 import inspect
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, Final
 
-from agents import Agent, FunctionTool, Handoff, RunContextWrapper, ToolInputGuardrail
+from agents import Agent, CustomTool, FunctionTool, Handoff, RunContextWrapper, ToolInputGuardrail
 from agents.tool import Tool
 
 from proctor.policies.stream import tools as portable
 
 from ...kit.tool_names.frameworks import OPENAI_AGENTS, own_tools
 from ...kit.values.jsonable import plain
+from .executors import Hold, held, is_held
 
+NAME: Final = "proctor"
+"""What the guardrails that ask are called."""
 OnFailure = Callable[[Exception], None]
 GuardOf = Callable[[FunctionTool | None], ToolInputGuardrail[Any]]
 """Makes the guardrail that asks the gate for one tool; None is any tool of an MCP server."""
@@ -28,12 +31,16 @@ class Copies:
 
     Args:
         guard_of: makes what asks the gate.
+        hold: asks the gate for what the caller's own code does.
         failed: is told, in the tool's task, of an exception that the SDK turns into a result.
         offered: whether the model is shown a tool of this name.
     """
 
-    def __init__(self, guard_of: GuardOf, failed: OnFailure, offered: Callable[[str], bool] | None) -> None:
+    def __init__(
+        self, guard_of: GuardOf, hold: Hold, failed: OnFailure, offered: Callable[[str], bool] | None
+    ) -> None:
         self._guard_of = guard_of
+        self._hold = hold
         self._failed = failed
         self._offered = offered
         self._known: dict[int, tuple[Agent[Any], Agent[Any]]] = {}
@@ -41,15 +48,19 @@ class Copies:
     def of(self, agent: Agent[Any]) -> Agent[Any]:
         """The agent's copy; a copy is its own."""
         if id(agent) not in self._known:
-            made = agent.clone(tools=[self._tool(tool) for tool in agent.tools], handoffs=[])
+            made = agent.clone(tools=[self.gated(tool) for tool in agent.tools], handoffs=[])
+            made.__class__ = _asking(type(made), self)
             self._known[id(agent)] = (agent, made)
             self._known[id(made)] = (made, made)
             made.handoffs = [self._handoff(target) for target in agent.handoffs]
             made.mcp_servers = [self._server(server) for server in agent.mcp_servers]
         return self._known[id(agent)][1]
 
-    def _tool(self, tool: Tool) -> Tool:
+    def gated(self, tool: Tool) -> Tool:
+        """The tool, made to ask first; one that does is its own."""
         if not isinstance(tool, FunctionTool):
+            return held(tool, self._hold)
+        if any(guard.name == NAME for guard in tool.tool_input_guardrails or ()):
             return tool
         changes: dict[str, Any] = {
             "tool_input_guardrails": [*(tool.tool_input_guardrails or ()), self._guard_of(tool)]
@@ -62,7 +73,10 @@ class Copies:
             changes["_failure_error_function"] = self._telling(own)
         if self._offered is not None:
             changes["is_enabled"] = _also(tool.is_enabled, self._offered, tool.name)
-        return dataclasses.replace(tool, **changes)
+        made = copy.copy(tool)  # subclasses need not take what the class takes
+        for name, value in changes.items():
+            setattr(made, name, value)
+        return made
 
     def _handoff(self, target: Any) -> Any:
         if isinstance(target, Agent):
@@ -102,17 +116,36 @@ class Copies:
         return tell
 
 
+def _asking(kind: type[Agent[Any]], copies: Copies) -> type[Agent[Any]]:
+    """The agent's class, of which the tools that it finds when it runs ask first, too: those of a sandbox do."""
+
+    class Asking(kind):  # type: ignore[misc, valid-type]
+        async def get_all_tools(self, run_context: RunContextWrapper[Any]) -> list[Tool]:
+            return [copies.gated(tool) for tool in await super().get_all_tools(run_context)]
+
+    Asking.__name__ = Asking.__qualname__ = kind.__name__
+    return Asking
+
+
 def holds_every_call(agent: Any) -> bool:
-    """Whether every tool an agent could reach, over all its handoffs, is one that can be held."""
+    """Whether every tool an agent could reach, over all its handoffs, is one that can be held. What an agent finds
+    only when it runs, as one in a sandbox does, nobody can tell.
+    """
     reached = list(_reached(agent))
-    return None not in reached and all(isinstance(tool, FunctionTool) for one in reached for tool in one.tools)
+    tools = [tool for one in reached if one is not None for tool in one.tools]
+    known = all(one is not None and type(one).get_all_tools is Agent.get_all_tools for one in reached)
+    return known and all(isinstance(tool, FunctionTool) or is_held(tool) for tool in tools)
 
 
 def tools_of(agent: Any) -> tuple[portable.Tool, ...]:
     """The tools that an agent could reach, as far as they are known before it runs."""
     tools = [tool for one in _reached(agent) if one is not None for tool in one.tools]
-    own = [(tool.name, tool.params_json_schema) for tool in tools if isinstance(tool, FunctionTool)]
-    brought = {getattr(tool, "type", tool.name) for tool in tools if not isinstance(tool, FunctionTool)}
+    own: list[tuple[str, dict[str, Any]]] = [
+        (tool.name, tool.params_json_schema if isinstance(tool, FunctionTool) else {"properties": {"input": {}}})
+        for tool in tools
+        if isinstance(tool, FunctionTool | CustomTool)
+    ]
+    brought = {getattr(tool, "type", tool.name) for tool in tools if not isinstance(tool, FunctionTool | CustomTool)}
     return own_tools(own, OPENAI_AGENTS, brought)
 
 

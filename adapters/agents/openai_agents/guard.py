@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable
 from functools import partial
+from typing import Any, Final
 
 from agents import FunctionTool, ToolGuardrailFunctionOutput, ToolInputGuardrail, ToolInputGuardrailData
 
+from proctor.policies.stream.calls import ToolCall
 from proctor.policies.stream.marks import same_input
 
 from ..loop import LoopGate, ToolRefused
 from .arguments import UnreadableArgumentsError, judged_input
+from .gated_agents import NAME
+
+_OTHER_INPUT: Final = "another input was allowed, and this SDK cannot change one"
 
 
 class Guard:
@@ -20,7 +27,18 @@ class Guard:
 
     def of(self, tool: FunctionTool | None) -> ToolInputGuardrail[object]:
         """The guardrail of one tool; None is any tool of an MCP server."""
-        return ToolInputGuardrail(guardrail_function=partial(self._asked, tool), name="proctor")
+        return ToolInputGuardrail(guardrail_function=partial(self._asked, tool), name=NAME)
+
+    async def hold(self, name: str, asked: dict[str, Any], act: Callable[[], Any], call_id: str | None) -> Any:
+        """Ask for a call that the SDK has the caller's own code do, and do it. Raises ToolRefused."""
+
+        async def run(given: dict[str, Any]) -> Any:
+            if not same_input(given, asked):
+                raise ToolRefused(ToolCall(id=call_id or "", name=name, input=asked), _OTHER_INPUT)
+            result = act()
+            return await result if inspect.isawaitable(result) else result
+
+        return await self._gate.call(name, asked, run, call_id=call_id)
 
     async def done(self, result: object) -> None:
         """The call this code is run by is done."""
@@ -46,7 +64,7 @@ class Guard:
         except ToolRefused as refusal:
             return ToolGuardrailFunctionOutput.reject_content(refusal.tell_model)
         if not same_input(given, call.input):
-            unusable = "another input was allowed, and this SDK cannot change one"
+            unusable = _OTHER_INPUT
         if unusable is not None:
             calls.failed(call.id, unusable)
             return ToolGuardrailFunctionOutput.reject_content(unusable)

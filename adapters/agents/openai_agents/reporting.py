@@ -6,12 +6,13 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-from agents import Agent, ModelResponse, RunContextWrapper, RunHooks
+from agents import Agent, ModelResponse, RunContextWrapper, RunHooks, ShellTool
 from agents.run_config import ToolErrorFormatter, ToolErrorFormatterArgs
 from agents.tool import Tool
 from agents.tool_context import ToolContext
 
 from ..loop import LoopGate
+from .executors import is_held
 from .guard import Guard
 from .responses import events_of, usage_of
 
@@ -43,7 +44,9 @@ class Reporting(RunHooks[Any]):
         usage = usage_of(response, self._model_of(agent))
         if usage is not None:
             await self._gate.report(usage)
-        for event in events_of(response, turn=self._gate.turn_number, parent=self._gate.calls.parent()):
+        shells = next((is_held(tool) for tool in agent.tools if isinstance(tool, ShellTool)), False)
+        turn, parent = self._gate.turn_number, self._gate.calls.parent()
+        for event in events_of(response, turn=turn, parent=parent, local_shell=shells):
             await self._gate.report(event)
         await self._own.on_llm_end(context, agent, response)
 

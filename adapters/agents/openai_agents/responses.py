@@ -19,6 +19,8 @@ from ...kit.values.jsonable import plain
 
 HOSTED = frozenset(("web_search", "file_search", "code_interpreter", "image_generation", "mcp"))
 """Calls that the model's provider has run when its response arrives."""
+LOCAL = frozenset(("function", "custom_tool", "local_shell", "apply_patch"))
+"""Calls that code of the caller's runs, which asks the gate itself."""
 _NOT_INPUT = ("id", "type", "status", "call_id")
 
 
@@ -38,8 +40,13 @@ def usage_of(response: ModelResponse, model: str | None) -> TokenUsageUpdated | 
     )
 
 
-def events_of(response: ModelResponse, *, turn: int, parent: str | None) -> Iterator[Event]:
-    """What was said, and the calls that ask nobody: those of hosted tools and of computers and shells."""
+def events_of(
+    response: ModelResponse, *, turn: int, parent: str | None, local_shell: bool = False
+) -> Iterator[Event]:
+    """What was said, and the calls that ask nobody: those of hosted tools and of computers.
+
+    `local_shell`: a `shell_call` is run here, and not where the model is.
+    """
     for item in response.output:
         told = plain(item)
         if not isinstance(told, dict):
@@ -48,13 +55,15 @@ def events_of(response: ModelResponse, *, turn: int, parent: str | None) -> Iter
         if kind == "message":
             texts = [part.get("text") or part.get("refusal") or "" for part in told.get("content") or ()]
             yield MessageReceived(content="\n".join(texts))
-        elif kind.endswith("_call") and kind != "function_call":
-            yield from _ungated(told, kind.removesuffix("_call"), turn, parent)
+        elif kind.endswith("_call"):
+            kind = kind.removesuffix("_call")
+            if kind not in LOCAL and not (local_shell and kind == "shell"):
+                yield from _ungated(told, kind, turn, parent)
 
 
 def _ungated(told: dict[str, Any], kind: str, turn: int, parent: str | None) -> Iterator[Event]:
     call_id = str(told.get("call_id") or told.get("id"))
-    name = str(told["name"]) if kind in ("mcp", "custom_tool") and told.get("name") else kind
+    name = str(told["name"]) if kind == "mcp" and told.get("name") else kind
     given = {key: value for key, value in told.items() if key not in _NOT_INPUT and value is not None}
     yield ToolCallStarted(
         tool_call_id=call_id, tool_name=name, tool_input=given, turn=turn, parent_tool_call_id=parent

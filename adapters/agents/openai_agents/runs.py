@@ -33,7 +33,9 @@ class SupervisedRun:
         self._gate = gate
         self._model_of = model_of
         self._guard = Guard(gate)
-        self._copies = Copies(self._guard.of, self._guard.failed, self._offered if narrows else None)
+        self._copies = Copies(
+            self._guard.of, self._guard.hold, self._guard.failed, self._offered if narrows else None
+        )
 
     def taken_over(self, agent: Agent[Any], options: dict[str, Any]) -> Agent[Any]:
         """The gated copy of an agent; `options` are changed so that its run is reported here."""

@@ -66,7 +66,7 @@ OPENAI_AGENTS: Final[tuple[Tool, ...]] = (
             "edit": ("$[?@.type == 'update_file']",),
             "delete": ("$[?@.type == 'delete_file']",),
         },
-        inputs={"path": ("$.operation.path",), "content": ("$.operation.diff",)},
+        inputs={"path": ("$.operation.path", "$.operation.move_to"), "content": ("$.operation.diff",)},
         takes=("operation",),
     ),
     tool("shell", "bash", command="$.action.commands[*]"),

@@ -1,0 +1,203 @@
+"""What the SDK has the caller's own code do is asked about first: commands, patches, tools of free text."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from proctor.policies import PolicyViolationError, parse_policies
+from proctor.policies.stream.events import (
+    ToolApprovalRequested,
+    ToolCallCompleted,
+    ToolCallDenied,
+    ToolCallFailed,
+    ToolCallStarted,
+)
+from proctor.supervisor import RunResult, run_once
+from proctor.supervisor.testing import FakeApprover
+
+pytest.importorskip("agents", reason="the OpenAI Agents SDK is not installed: pip install 'proctor[openai-agents]'")
+from agents import ApplyPatchTool, CustomTool, LocalShellTool, ShellTool
+from agents.editor import ApplyPatchOperation, ApplyPatchResult
+
+from proctor.adapters import OpenAIAgentsAdapter
+
+pytestmark = pytest.mark.anyio
+Making = Callable[..., Any]
+
+
+def local_shell(line: str, call_id: str = "c1") -> dict[str, Any]:
+    action = {"type": "exec", "command": ["sh", "-c", line], "env": {}}
+    return {"type": "local_shell_call", "id": f"i_{call_id}", "call_id": call_id, "action": action} | DONE
+
+
+def shell(*lines: str, call_id: str = "c1") -> dict[str, Any]:
+    action = {"commands": list(lines), "timeout_ms": 9_000, "max_output_length": 900}
+    return {"type": "shell_call", "id": f"i_{call_id}", "call_id": call_id, "action": action} | DONE
+
+
+def patch(kind: str, path: str, call_id: str = "c1") -> dict[str, Any]:
+    operation = {"type": kind, "path": path} | ({} if kind == "delete_file" else {"diff": "+made"})
+    return {"type": "apply_patch_call", "id": f"i_{call_id}", "call_id": call_id, "operation": operation} | DONE
+
+
+def custom(text: str, call_id: str = "c1") -> dict[str, Any]:
+    return {"type": "custom_tool_call", "id": f"i_{call_id}", "call_id": call_id, "name": "remember", "input": text}
+
+
+DONE = {"status": "completed"}
+
+
+class Hands:
+    """Code of a caller's that does what it is told in a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def command(self, request: Any) -> str:
+        """What a local shell or a shell is given."""
+        action = request.data.action
+        lines = [" ".join(action.command[2:])] if hasattr(action, "command") else action.commands
+        for line in lines:
+            subprocess.run(line, shell=True, cwd=self.folder, check=True)
+        return "done"
+
+    async def create_file(self, operation: ApplyPatchOperation) -> ApplyPatchResult:
+        (self.folder / operation.path).write_text(operation.diff or "")
+        return ApplyPatchResult(status="completed", output=f"created {operation.path}")
+
+    update_file = create_file
+
+    def delete_file(self, operation: ApplyPatchOperation) -> str:
+        (self.folder / operation.path).unlink()
+        return "deleted"
+
+    async def remember(self, context: Any, text: str) -> str:
+        (self.folder / text).touch()
+        return f"remembered {text}"
+
+    @property
+    def tools(self) -> list[Any]:
+        return [
+            LocalShellTool(self.command),
+            ShellTool(self.command),
+            ApplyPatchTool(self),
+            CustomTool(name="remember", description="remembers", on_invoke_tool=self.remember),
+        ]
+
+    @property
+    def made(self) -> list[str]:
+        return sorted(path.name for path in self.folder.iterdir())
+
+
+@pytest.fixture
+def hands(tmp_path: Path) -> Hands:
+    return Hands(tmp_path)
+
+
+async def ran(api: Any, worker: Making, hands: Hands, items: list[Any], policy: str, **more: Any) -> RunResult:
+    api.script = [*items, api.text("all done")]
+    adapter = OpenAIAgentsAdapter(worker(tools=hands.tools))
+    assert adapter.capabilities.gate == "all"
+    text = f"{{name: p, enforcement: required, on_violation: deny, {policy}}}"
+    return await run_once(adapter, "go", policies=parse_policies(text), **more)
+
+
+def of(result: RunResult, *kinds: type[Any]) -> list[Any]:
+    return [event for event in result.events if isinstance(event, kinds)]
+
+
+ACTS = {
+    "a local shell": (local_shell("touch evil"), "deny: [bash]", "local_shell"),
+    "a local shell's command": (local_shell("true; touch evil"), "deny: [{tool: bash, where: [{path: $.command, "
+    "contains: touch}]}]", "local_shell"),
+    "a shell": (shell("true", "touch evil"), "deny: [bash]", "shell"),
+    "a program of a shell's command": (shell("true", "cd . && touch evil"), "deny: [{tool: bash, where: [{path: "
+    "$.command, runs: [touch]}]}]", "shell"),
+    "a patch that creates": (patch("create_file", "evil"), "deny: [write]", "apply_patch"),
+    "a patch outside": (patch("update_file", "evil"), "deny: [{tool: edit, where: [{path: $.path, "
+    "not_equals: good}]}]", "apply_patch"),
+    "a tool of free text": (custom("evil"), "deny: [{tool: remember, where: [{path: $.input, contains: evil}]}]",
+    "remember"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("item", "rule", "name"), ACTS.values(), ids=ACTS)
+async def test_what_a_policy_denies_is_not_done_and_the_model_is_told(
+    api: Any, worker: Making, hands: Hands, item: dict[str, Any], rule: str, name: str
+) -> None:
+    """By portable names and inputs, under `enforcement: required`; the run goes on."""
+    result = await ran(api, worker, hands, [[item]], f"tool_rules: [{{{rule}}}]")
+    (denied,) = of(result, ToolCallDenied)
+
+    assert hands.made == []
+    assert (denied.tool_name, denied.tool_call_id) == (name, "c1")
+    assert of(result, ToolCallStarted, ToolCallCompleted) == []
+    assert (result.status, result.output) == ("completed", "all done")
+    assert denied.tell_model in str(api.bodies[-1]["input"])
+
+
+@pytest.mark.parametrize(
+    ("item", "asked"),
+    [
+        (
+            shell("touch good"),
+            {"action": {"commands": ["touch good"], "timeout_ms": 9_000, "max_output_length": 900}},
+        ),
+        (patch("create_file", "good"), {"operation": {"type": "create_file", "path": "good", "diff": "+made"}}),
+        (custom("good"), {"input": "good"}),
+        (local_shell("touch good"), None),
+    ],
+    ids=["shell", "patch", "custom", "local shell"],
+)
+async def test_what_is_allowed_is_done_once_and_recorded_once(
+    api: Any, worker: Making, hands: Hands, item: dict[str, Any], asked: dict[str, Any] | None
+) -> None:
+    """With the input that was judged, under the model's own id."""
+    result = await ran(api, worker, hands, [[item]], "tool_rules: []")
+    (started,), (completed,) = of(result, ToolCallStarted), of(result, ToolCallCompleted)
+
+    assert hands.made == ["good"]
+    assert (started.tool_call_id, completed.tool_call_id, started.turn) == ("c1", "c1", 1)
+    assert started.tool_input == asked or started.tool_input["action"]["command"] == ["sh", "-c", "touch good"]
+    assert result.output == "all done"
+
+
+async def test_a_limit_of_calls_holds_over_all_of_them(api: Any, worker: Making, hands: Hands) -> None:
+    """Those of one response too."""
+    items = [shell("touch a", call_id="c1"), patch("create_file", "b", call_id="c2"), custom("c", call_id="c3")]
+    result = await ran(api, worker, hands, [items], "limits: {max_tool_calls: {max: 2, action: deny}}")
+
+    assert len(hands.made) == 2
+    assert (len(of(result, ToolCallStarted)), len(of(result, ToolCallDenied))) == (2, 1)
+
+
+async def test_a_command_waits_for_a_person(api: Any, worker: Making, hands: Hands) -> None:
+    """Who sees it as it will run."""
+    no = FakeApprover(False)
+    rule = "tool_rules: [{deny: [bash], action: request_approval}]"
+    result = await ran(api, worker, hands, [[shell("touch evil")]], rule, approver=no)
+    (asked,) = of(result, ToolApprovalRequested)
+
+    assert asked.tool_input["action"]["commands"] == ["touch evil"]
+    assert hands.made == []
+
+
+async def test_what_cancels_ends_the_run_before_the_command(api: Any, worker: Making, hands: Hands) -> None:
+    """Nothing runs after it."""
+    with pytest.raises(PolicyViolationError):
+        await ran(api, worker, hands, [[shell("touch evil")]], "tool_rules: [{deny: [bash], action: cancel}]")
+
+    assert hands.made == []
+
+
+async def test_code_that_raises_has_failed(api: Any, worker: Making, hands: Hands) -> None:
+    """The SDK tells the model so."""
+    result = await ran(api, worker, hands, [[shell("exit 3")]], "tool_rules: []")
+
+    assert [event.tool_call_id for event in of(result, ToolCallFailed)] == ["c1"]
+    assert of(result, ToolCallCompleted) == []
