@@ -245,7 +245,7 @@ class RunCancelled(Event, tag="run_cancelled", frozen=True):
 
     Attributes:
         reason: Why it was ended, in words; of a policy, which.
-        by: Who ordered it, as `proctor kill` or the page has them; "" where it was a policy or the program.
+        by: Who ordered it, as `proctor kill`, the page or the app has them; "" where it was a policy or the program.
         evidence: How it was ended: each rung of the cancel ladder with what it saw and how long it took, in ms.
         usage: What the run used, as its limits counted it: tokens by kind, and `cost_usd`.
     """

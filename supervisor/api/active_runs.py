@@ -124,10 +124,10 @@ class ActiveRuns:
         if interrupted is not None:
             raise interrupted
 
-    def cancel_all(self, reason: str) -> None:
-        """Order every run to end."""
+    def cancel_all(self, reason: str, person: str = "") -> None:
+        """Order every run to end; `person` is who ordered it."""
         for running in self:
-            running.cancel(reason)
+            running.cancel(reason, person=person)
 
     def deliver(self, instruction: Instruction) -> None:
         """Hand an instruction to the runs it concerns."""

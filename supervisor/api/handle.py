@@ -39,17 +39,17 @@ class RunHandle:
         """False where the agent did not let go and was left behind: an event loop that is to end will wait for it."""
         return self._actor.released
 
-    async def cancel(self, *, reason: str = "user") -> None:
-        """Order the run to end; `wait` says how it did."""
-        check_text(reason=reason)
-        self._actor.cancel(CancelAsked(now_ms=self._actor.now_ms(), reason=reason))
+    async def cancel(self, *, reason: str = "user", by: str = "") -> None:
+        """Order the run to end, for `by` where a person ordered it; `wait` says how it did."""
+        check_text(reason=reason, by=by)
+        self._actor.cancel(CancelAsked(now_ms=self._actor.now_ms(), reason=reason, person=by))
         await checkpoint()
 
-    async def cancel_for_approval(self, request: ApprovalRequest) -> None:
-        """Order the run to end, and record that this call is to be approved before a later run."""
-        self._actor.cancel(
-            CancelAsked(now_ms=self._actor.now_ms(), reason="waiting for approval", by="approval", approval=request)
-        )
+    async def cancel_for_approval(self, request: ApprovalRequest, *, by: str = "") -> None:
+        """Order the run to end, for `by` where a person ordered it; on record, this call is to be approved first."""
+        check_text(by=by)
+        why, now_ms = "waiting for approval", self._actor.now_ms()
+        self._actor.cancel(CancelAsked(now_ms=now_ms, reason=why, by="approval", approval=request, person=by))
         await checkpoint()
 
     def add_net(self, net: str | NetLine | Net, **attached: Any) -> None:

@@ -13,7 +13,7 @@ from proctor.policies.policy import Policy
 from proctor.policies.rules.nets.machine import OnResults, Validators
 from proctor.policies.stream.calls import RunContext, ToolCall, input_digest
 
-from ..arguments import check_store
+from ..arguments import check_store, check_text
 from ..errors import UsageError
 from ..launch.history import Continuation
 from ..launch.launch import new_id, run_info
@@ -182,6 +182,7 @@ async def cancel_for_approval(
     run_id: str,
     request: ApprovalRequest | Mapping[str, Any],
     *,
+    by: str = "",
     timeout_s: float = 60,
 ) -> ApprovalRequest:
     """End a run so that a call can be approved first; the run may be any process's.
@@ -195,6 +196,7 @@ async def cancel_for_approval(
         run_id: the run.
         request: the request, or a mapping with `tool_name`, `tool_call_id`, `tool_input`, `policy_name` and
             `violation_kind`.
+        by: who ordered it, where that is a person.
         timeout_s: seconds to wait for the run's end.
 
     Returns:
@@ -204,6 +206,7 @@ async def cancel_for_approval(
         UsageError: there is no such run, it does not go on, or it did not end in time.
     """
     check_store(store)
+    check_text(by=by)
     run = await store.run(run_id)
     if run is None:
         raise UsageError(f"there is no run `{run_id}`")
@@ -211,9 +214,9 @@ async def cancel_for_approval(
         raise UsageError(f"run `{run_id}` is not running: it is {run.status}")
     wanted = Redactor().redact(_request(request, run_id, run.session_id), run.session_id)
     if isinstance(target, RunHandle):
-        await target.cancel_for_approval(wanted)
+        await target.cancel_for_approval(wanted, by=by)
     else:
-        order = Cancel(scope="run", value=run_id, by="caller", reason="waiting for approval", approval=wanted)
+        order = Cancel(scope="run", value=run_id, by=by, reason="waiting for approval", approval=wanted)
         await store.instruct(msgspec.structs.replace(order, at=datetime.now(UTC)))
     token = 0
     with anyio.move_on_after(timeout_s):

@@ -217,11 +217,11 @@ class Supervisor:
         """The calls that are held here for a person, oldest first."""
         return self._runs.requests()
 
-    async def cancel_all(self, reason: str = "all runs were cancelled") -> None:
-        """End every run of this supervisor and wait until all have ended."""
-        check_text(reason=reason)
+    async def cancel_all(self, reason: str = "all runs were cancelled", *, by: str = "") -> None:
+        """End every run of this supervisor, for `by` where a person ordered it, and wait until all have ended."""
+        check_text(reason=reason, by=by)
         ending = list(self._runs)
-        self._runs.cancel_all(reason)
+        self._runs.cancel_all(reason, by)
         for running in ending:
             await running.actor.finished.wait()
 

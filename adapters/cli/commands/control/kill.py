@@ -28,6 +28,7 @@ _REASON = "killed by an operator"
 @click.option("--all", "everything", is_flag=True, help="Every run.")
 @click.option("--no-new-starts", is_flag=True, help="And none of them starts, on any process, until --lift.")
 @click.option("--lift", is_flag=True, help="End nothing; let runs start again. Alone: wherever they are blocked.")
+@click.option("--by", metavar="WHO", help="Who orders it; recorded. [default: your login name]")
 @click.option("--reason", metavar="TEXT", help=f"Recorded. [default: {_REASON}]")
 @click.option(
     "--wait", type=click.FloatRange(min=0), default=30, show_default=True, metavar="SECONDS", help="At most."
@@ -42,6 +43,7 @@ def kill(
     everything: bool,
     no_new_starts: bool,
     lift: bool,
+    by: str | None,
     reason: str | None,
     wait: float,
     store: str | None,
@@ -62,10 +64,12 @@ def kill(
     check_outside_runs("kill")
     if isnan(wait):
         raise click.UsageError("`--wait SECONDS`: `nan` is not a number")
+    who = by or getpass.getuser()
     scope: dict[str, Any] = {"session_id": session, "tenant": tenant, "label": label, "everything": everything}
     named = sum(bool(value) for value in (run, *scope.values()))
     if lift:
-        return _lifted(scope if named else {"everything": True}, run, no_new_starts, reason or "", store, as_json)
+        what = scope if named else {"everything": True}
+        return _lifted(what, run, no_new_starts, by=who, reason=reason or "", store=store, as_json=as_json)
     if named != 1:
         raise click.UsageError(
             "choose what to end with one of `--run`, `--session`, `--tenant`, `--label` and `--all`"
@@ -75,7 +79,7 @@ def kill(
         if session:
             await _check_session(switch, session)
         return await switch.kill(
-            by=getpass.getuser(),
+            by=who,
             reason=_REASON if reason is None else reason,
             run_id=run and await _full_id(switch, run),
             block_starts=no_new_starts,
@@ -89,7 +93,14 @@ def kill(
 
 
 def _lifted(
-    scope: dict[str, Any], run: str | None, no_new_starts: bool, reason: str, store: str | None, as_json: bool
+    scope: dict[str, Any],
+    run: str | None,
+    no_new_starts: bool,
+    *,
+    by: str,
+    reason: str,
+    store: str | None,
+    as_json: bool,
 ) -> int:
     if run or no_new_starts:
         raise click.UsageError("`--lift` lets runs start again; it goes with neither `--run` nor `--no-new-starts`")
@@ -97,7 +108,7 @@ def _lifted(
         raise click.UsageError(
             "choose what may start again with one of `--session`, `--tenant`, `--label` and `--all`"
         )
-    lifted = _with_switch(lambda switch: switch.lift(by=getpass.getuser(), reason=reason, **scope), store)
+    lifted = _with_switch(lambda switch: switch.lift(by=by, reason=reason, **scope), store)
     for block in lifted:
         if as_json:
             say_json({"lifted": told(block)})
