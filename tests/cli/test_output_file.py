@@ -28,9 +28,39 @@ WORDS = {
     "export": ("export",),
     "audit verify": ("audit", "verify"),
     "hook settings": ("hook", "settings", "--policy", "org.yaml"),
+    "adapters": ("adapters",),
+    "adapters json": ("adapters", "--json"),
+    "adapters markdown": ("adapters", "--markdown"),
+    "approvals": ("approvals",),
+    "approvals json": ("approvals", "--json"),
+    "budgets": ("budgets",),
+    "budgets json": ("budgets", "--json"),
+    "store": ("store",),
+    "store json": ("store", "--json"),
+    "audit head": ("audit", "head"),
     "migrate": ("migrate", "org.yaml"),
     "schema": ("schema",),
 }
+
+WITHOUT = {
+    "demo": "what it shows is shown as it happens",
+    "run": "the same",
+    "tail": "the same",
+    "watch": "the same",
+    "serve": "it serves",
+    "mcp": "the same",
+    "fleet": "its workers do",
+    "init": "it writes files, and says which",
+    "import": "it acts, and says what it did",
+    "approve": "the same",
+    "deny": "the same",
+    "kill": "the same",
+    "reap": "the same",
+    "prune": "the same",
+    "hook install": "the same",
+    "hook remove": "the same",
+}
+"""Commands that have no `-o`, and why."""
 
 
 @pytest.fixture
@@ -55,6 +85,37 @@ def test_a_command_writes_to_the_file_what_it_would_have_printed(
     assert (written.code, written.out) == (printed.code, "")
     assert kept.joinpath("kept.txt").read_text() == printed.out
     assert set(kept.iterdir()) - before == {kept / "kept.txt"}
+
+
+def test_every_command_with_something_to_keep_has_the_option_and_is_tried() -> None:
+    """One that is new says why not, or is added above."""
+    from proctor.adapters.cli.app import COMMANDS, app
+
+    context: Any = None
+    commands: dict[str, Any] = {}
+    for name in COMMANDS:
+        command: Any = app.get_command(context, name)
+        below = getattr(command, "commands", {})
+        commands |= {f"{name} {one}": command.commands[one] for one in below}
+        commands |= {} if below and not command.invoke_without_command else {name: command}
+    having = {name for name, command in commands.items() if any("--output" in p.opts for p in command.params)}
+
+    assert having & WITHOUT.keys() == set()
+    assert commands.keys() - having - WITHOUT.keys() == set()
+    assert having - {" ".join(words[:2]) for words in WORDS.values()} - {words[0] for words in WORDS.values()} == {
+        "adapters probe"  # needs an agent
+    }
+
+
+def test_a_list_that_is_followed_is_no_file(cli: Cli, kept: Path) -> None:
+    """It has no end; nor is a file of a group one of the command below it."""
+    followed = cli("approvals", "--watch", "-o", "kept.txt")
+    group = cli("adapters", "-o", "kept.txt", "probe", "claude")
+
+    assert (followed.code, group.code) == (2, 2)
+    assert "`--watch` has no end" in followed.err
+    assert "`-o` stands behind `probe`" in group.err
+    assert not kept.joinpath("kept.txt").exists()
 
 
 def test_a_dash_is_standard_output(cli: Cli, kept: Path) -> None:

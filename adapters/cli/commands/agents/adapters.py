@@ -11,6 +11,7 @@ import click
 from msgspec import structs
 
 from ...common import json_option
+from ...output_file import output_option, output_parameter, written_to
 from ...terminal.output import console, say, say_json
 
 if TYPE_CHECKING:
@@ -23,16 +24,23 @@ PROBED: Final = ("claude", "codex", "acp", "amp")
 
 
 @click.group(invoke_without_command=True)
+@output_parameter
 @json_option
 @click.option("--markdown", "as_markdown", is_flag=True, help="The table as the documentation has it.")
 @click.pass_context
-def adapters(ctx: click.Context, as_json: bool, as_markdown: bool) -> None:
+def adapters(ctx: click.Context, output: str | None, as_json: bool, as_markdown: bool) -> None:
     """Show what each adapter can do, what is missing here, and how to install it.
 
     With --json also the parts of a policy that become launch options.
     """
-    if ctx.invoked_subcommand is not None:
-        return
+    if ctx.invoked_subcommand is None:
+        with written_to(output):
+            _shown(as_json=as_json, as_markdown=as_markdown)
+    elif output is not None:
+        raise click.UsageError(f"`-o` stands behind `{ctx.invoked_subcommand}`")
+
+
+def _shown(*, as_json: bool, as_markdown: bool) -> None:
     from proctor.adapters.matrix import markdown, matrix
 
     rows = matrix()
@@ -48,6 +56,7 @@ def adapters(ctx: click.Context, as_json: bool, as_markdown: bool) -> None:
 @adapters.command(short_help="Find out what an agent asks about before it acts.")
 @click.argument("name")
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
+@output_option
 @json_option
 def probe(name: str, command: tuple[str, ...], as_json: bool) -> None:
     """Have an agent act twice in an empty folder, and say what it asked about. It uses the agent's own model.

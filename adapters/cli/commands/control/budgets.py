@@ -8,6 +8,7 @@ import click
 
 from ...common import json_option, run_async, store_option
 from ...moments import took
+from ...output_file import output_option
 from ...terminal.output import console, note, say_json
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ _NEAR = 0.8
 @click.option("--name", "-n", help="Only budgets whose name, `policy/name`, contains this.")
 @click.option("--key", "-k", help="Only those of keys that contain this.")
 @store_option
+@output_option
 @json_option
 def budgets(name: str | None, key: str | None, store: str | None, as_json: bool) -> None:
     """List the budgets that runs share: whose each is, what is used of it in this window, what is set aside for runs

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ...common import json_option, run_async, store_option
+from ...output_file import output_parameter, written_to
 from ...terminal.output import console, note, say, say_json
 
 if TYPE_CHECKING:
@@ -23,9 +24,17 @@ if TYPE_CHECKING:
 )
 @click.option("--watch", "-w", is_flag=True, help="Follow new requests and their answers, until Ctrl-C.")
 @store_option
+@output_parameter
 @json_option
-def approvals(limit: int, watch: bool, store: str | None, as_json: bool) -> None:
+def approvals(limit: int, watch: bool, store: str | None, output: str | None, as_json: bool) -> None:
     """List the calls that wait for a person, oldest first, with their whole input."""
+    if watch and output not in (None, "-"):
+        raise click.UsageError("a file is there as a whole or not at all, and `--watch` has no end; use `>`")
+    with written_to(output):
+        _listed(limit, watch, store, as_json)
+
+
+def _listed(limit: int, watch: bool, store: str | None, as_json: bool) -> None:
     from ...places import is_there, opened
 
     inbox = _Inbox(as_json=as_json)

@@ -9,6 +9,7 @@ import msgspec
 
 from ...common import json_option, run_async, store_option
 from ...moments import room
+from ...output_file import output_option
 from ...terminal.output import note, say, say_json
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 @click.option("--make", is_flag=True, help="Make the store where there is none, and bring an older one up to date.")
 @click.option("--backup", metavar="FILE", help="Copy the store to this new file instead, while others write to it.")
 @store_option
+@output_option
 @json_option
 def store_(make: bool, backup: str | None, store: str | None, as_json: bool) -> None:
     """Say where the store is, how much it holds and how much room it takes."""
