@@ -37,21 +37,21 @@ class Supervision(AgentMiddleware[Any, Any]):
 
     async def awrap_tool_call(self, request: Any, handler: Callable[[Any], Awaitable[Any]]) -> Any:
         """A refused call gives the model the gate's text."""
-        asked = request.tool_call
-        judged = judged_input(request.tool, asked["args"])
+        proposed = request.tool_call
+        judged = judged_input(request.tool, proposed["args"])
         recorded = plain(judged)
 
         async def act(tool_input: dict[str, Any]) -> Any:
-            args = asked["args"] if same_input(tool_input, recorded) else tool_input
-            result = await handler(request.override(tool_call={**asked, "args": args}))
+            args = proposed["args"] if same_input(tool_input, recorded) else tool_input
+            result = await handler(request.override(tool_call={**proposed, "args": args}))
             if isinstance(result, ToolMessage) and result.status == "error":
                 raise _FailedError(result)
             return result
 
         try:
-            return await self._gate.call(asked["name"], judged, act, call_id=asked["id"])
+            return await self._gate.call(proposed["name"], judged, act, call_id=proposed["id"])
         except ToolRefused as refusal:
-            return ToolMessage(refusal.tell_model, tool_call_id=asked["id"], name=asked["name"], status="error")
+            return ToolMessage(refusal.tell_model, tool_call_id=proposed["id"], name=proposed["name"], status="error")
         except _FailedError as failed:
             return failed.message
 

@@ -73,8 +73,8 @@ def adapter_named(name: str, **options: Any) -> Adapter:
     entry = ADAPTERS.get(name)
     if entry is None:
         near = difflib.get_close_matches(name, ADAPTERS, n=1)
-        known = ", ".join(f"`{adapter}`" for adapter in ADAPTERS)
-        hint = ELSEWHERE.get(name.lower()) or (f"did you mean `{near[0]}`?" if near else f"there are {known}")
+        names = ", ".join(f"`{adapter}`" for adapter in ADAPTERS)
+        hint = ELSEWHERE.get(name.lower()) or (f"did you mean `{near[0]}`?" if near else f"there are {names}")
         raise UsageError(f"no adapter is called `{name}`; {hint}")
     try:
         made = getattr(importlib.import_module(entry.module), entry.class_name)
@@ -91,17 +91,17 @@ def adapter_named(name: str, **options: Any) -> Adapter:
 
 
 def _check_options(name: str, made: Callable[..., Adapter], options: Mapping[str, Any]) -> None:
-    known = inspect.signature(made).parameters
-    for option in options.keys() - known.keys():
-        near = difflib.get_close_matches(option, known, n=1)
-        hint = f"did you mean `{near[0]}`?" if near else f"it has {', '.join(f'`{one}`' for one in known)}"
+    parameters = inspect.signature(made).parameters
+    for option in options.keys() - parameters.keys():
+        near = difflib.get_close_matches(option, parameters, n=1)
+        hint = f"did you mean `{near[0]}`?" if near else f"it has {', '.join(f'`{one}`' for one in parameters)}"
         raise UsageError(f"adapter `{name}` has no option `{option}`; {hint}")
     for option, value in options.items():
-        wanted = [part.strip() for part in str(known[option].annotation).split("|")]
+        wanted = [part.strip() for part in str(parameters[option].annotation).split("|")]
         if _PLAIN.keys() >= set(wanted) and not any(_is(value, part) for part in wanted):
             kinds = " or ".join(_PLAIN[part][1] for part in wanted if part != "None")
             raise UsageError(f"option `{option}` of adapter `{name}` is {kinds}, not `{_shown(value)}`")
-    for option, parameter in known.items():
+    for option, parameter in parameters.items():
         if parameter.default is parameter.empty and option not in options:
             raise UsageError(f"adapter `{name}` needs its option `{option}`; use `--set {option}=...`")
 

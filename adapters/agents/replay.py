@@ -166,23 +166,23 @@ class Replay:
         return event
 
     async def _called(self, gate: Gate, event: ToolCallRequested | ToolCallStarted) -> Event | None:
-        known = self._open.get(event.tool_call_id)
-        if known is None or (isinstance(event, ToolCallRequested) and not known.is_said_again(event)):
+        call = self._open.get(event.tool_call_id)
+        if call is None or (isinstance(event, ToolCallRequested) and not call.is_repeated_by(event)):
             answer = await gate(_call(event))
             self._stopped = self._stopped or answer.stop
-            if known is None or answer.allowed or not known.answer.allowed:  # else the first goes on
-                known = self._open[event.tool_call_id] = _Open(event, answer)
-                known.started = isinstance(event, ToolCallStarted)
+            if call is None or answer.allowed or not call.answer.allowed:  # else the first goes on
+                call = self._open[event.tool_call_id] = _Open(event, answer)
+                call.started = isinstance(event, ToolCallStarted)
             return None
         if isinstance(event, ToolCallRequested):
             return None
-        again, known.started = known.started, True
-        differs = again or not same_input(event.tool_input, known.asked.tool_input)
-        return event if known.answer.allowed and differs else None
+        again, call.started = call.started, True
+        differs = again or not same_input(event.tool_input, call.event.tool_input)
+        return event if call.answer.allowed and differs else None
 
     def _outcome(self, event: ToolOutcome) -> Event | None:
-        known = self._open.pop(event.tool_call_id, None)  # the id names another call from here on
-        if known is not None and not known.answer.allowed:
+        call = self._open.pop(event.tool_call_id, None)  # the id names another call from here on
+        if call is not None and not call.answer.allowed:
             return None
         if isinstance(event, ToolCallDenied):
             return ToolCallFailed(
@@ -194,14 +194,14 @@ class Replay:
 class _Open:
     """A call of the recording that has no outcome yet, and what the gate answered."""
 
-    def __init__(self, asked: ToolCallRequested | ToolCallStarted, answer: GateAnswer) -> None:
-        self.asked = asked
+    def __init__(self, event: ToolCallRequested | ToolCallStarted, answer: GateAnswer) -> None:
+        self.event = event
         self.answer = answer
         self.started = False
 
-    def is_said_again(self, event: ToolCallRequested) -> bool:
+    def is_repeated_by(self, request: ToolCallRequested) -> bool:
         """Whether a request is this one once more, before the call began."""
-        same = event.tool_name == self.asked.tool_name and same_input(event.tool_input, self.asked.tool_input)
+        same = request.tool_name == self.event.tool_name and same_input(request.tool_input, self.event.tool_input)
         return same and not self.started
 
 

@@ -133,9 +133,9 @@ def read_policy_tests(text: str, file: str, folder: Path) -> PolicyTests:
     _raise_all(report, elsewhere)
     assert given is not INVALID
     compiled = _compiled(policies, file)
-    known = compiled.monitor(RunContext()).report().rules
+    rules = compiled.monitor(RunContext()).report().rules
     for node in nodes:
-        _check_ends(node, known, report)
+        _check_ends(node, rules, report)
     report.raise_if_any()
     return PolicyTests(file, compiled, tuple(zip(given.tests, contexts, strict=True)))
 
@@ -205,11 +205,11 @@ def _context(node: Node | None, report: ProblemReport) -> RunContext:
     return RunContext(**values)
 
 
-def _check_ends(node: MapNode, known: Collection[str], report: ProblemReport) -> None:
+def _check_ends(node: MapNode, rules: Collection[str], report: ProblemReport) -> None:
     ends = node.entries.get("ends")
     if not isinstance(ends, MapNode):
         return
     for key in ends.entries:
-        if key not in known:
-            hint = did_you_mean(key, known) or f"there are {', '.join(known) or 'none'}"
+        if key not in rules:
+            hint = did_you_mean(key, rules) or f"there are {', '.join(rules) or 'none'}"
             report.add(f"no rule is called `{key}`", ends.key_span(key), join(ends.path, key), hint)

@@ -88,7 +88,7 @@ def observed(compiled: CompiledPolicy, events: Sequence[Event], context: RunCont
 def explained(compiled: CompiledPolicy, events: Sequence[Event], context: RunContext) -> Iterator[Explained]:
     """Fold recorded events and tell each decision with its steps; see `Refold`."""
     refold = Refold(compiled, context, recorded_tools(events))
-    return (told for event in events if (told := refold.take(event)) is not None)
+    return (step for event in events if (step := refold.take(event)) is not None)
 
 
 class Refold:
@@ -101,19 +101,19 @@ class Refold:
     def __init__(self, compiled: CompiledPolicy, context: RunContext, tools: tuple[Tool, ...]) -> None:
         self._compiled = compiled.for_tools(tools)
         self.monitor = self._compiled.monitor(context, explain=True)
-        self._known: dict[str, ToolCall] = {}
+        self._calls: dict[str, ToolCall] = {}
 
     def take(self, event: Event) -> Explained | None:
         """Take in the next event; what was judged at it, if anything was."""
-        known, before = self._known, None
+        calls, before = self._calls, None
         if isinstance(event, RunStarted):
-            known.clear()  # a call is known by its id within its run
-        if isinstance(event, ToolCallRequested | ToolCallStarted) and event.tool_call_id not in known:
-            call = known[event.tool_call_id] = _call(event)
+            calls.clear()  # a call is known by its id within its run
+        if isinstance(event, ToolCallRequested | ToolCallStarted) and event.tool_call_id not in calls:
+            call = calls[event.tool_call_id] = _call(event)
             before = self._proposed(call)
         violations = () if isinstance(event, PolicyViolated | BudgetWarned) else self.monitor.observe(event)
-        if isinstance(event, ToolApprovalGranted) and event.tool_call_id in known:
-            before = self._proposed(known[event.tool_call_id])
+        if isinstance(event, ToolApprovalGranted) and event.tool_call_id in calls:
+            before = self._proposed(calls[event.tool_call_id])
         if before is not None:
             return Explained(seq=event.seq, event=event.type, decision=before)
         return Explained(seq=event.seq, event=event.type, violations=tuple(violations)) if violations else None

@@ -198,12 +198,12 @@ def _never_ran(session: TraceSession) -> set[int]:
 def _filled(given: RunContext, session: TraceSession) -> RunContext:
     """The context it ran in, as far as that is recorded; what is given stands before it."""
     context = _over(given, session.metadata.get("context"))
-    known = {
+    fields = {
         "session_id": session.id,
         **{name: session.metadata.get(name) for name in ("model", "workspace", "home")},
     }
     missing = {
-        name: value for name, value in known.items() if value is not None and getattr(context, name) is msgspec.UNSET
+        name: value for name, value in fields.items() if value is not None and getattr(context, name) is msgspec.UNSET
     }
     return msgspec.structs.replace(context, **missing)
 

@@ -124,9 +124,11 @@ def _of_calls(test: PolicyTest, report: SessionReport) -> list[Mismatch]:
 
 
 def _actual(decision: DecisionRecord, report: SessionReport) -> str:
-    said = [each.message for each in report.violations if each.tool_call_id == decision.tool_call_id and each.message]
+    messages = [
+        each.message for each in report.violations if each.tool_call_id == decision.tool_call_id and each.message
+    ]
     answer = _answer(decision.action, decision.violations)
-    return f"{answer}: {'; '.join(said)}" if said else answer
+    return f"{answer}: {'; '.join(messages)}" if messages else answer
 
 
 def _answer(action: str, rules: tuple[str, ...] | list[str] | None) -> str:

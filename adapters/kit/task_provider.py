@@ -113,7 +113,7 @@ def provider_error(error: Exception) -> ProviderError:
         root = root.exceptions[0]
     if isinstance(root, ProviderError):
         return root
-    said = f"{type(root).__name__}: {root}" if str(root) else type(root).__name__
-    made = ProviderError(f"the agent failed: {said}", details={"error": repr(root)})
+    reason = f"{type(root).__name__}: {root}" if str(root) else type(root).__name__
+    made = ProviderError(f"the agent failed: {reason}", details={"error": repr(root)})
     made.__cause__ = error
     return made

@@ -57,16 +57,16 @@ def conversation(transcript: Iterable[Event]) -> list[Part]:
     Calls of sub-agents and calls without an outcome are left out, so that each call has its result.
     """
     parts: list[Part] = []
-    asked: dict[tuple[str, str], TranscriptCall] = {}
+    calls: dict[tuple[str, str], TranscriptCall] = {}
     for event in transcript:
         if isinstance(event, MessageSent):
             parts.append(Said(role=event.role, text=text_of(event.content)))
         elif isinstance(event, MessageReceived):
             _response(parts, None).texts.append(text_of(event.content))
         elif isinstance(event, (ToolCallRequested, ToolCallStarted)):
-            _take_call(parts, asked, event)
+            _take_call(parts, calls, event)
         elif isinstance(event, ToolOutcome):
-            call = asked.get((event.run_id, event.tool_call_id))
+            call = calls.get((event.run_id, event.tool_call_id))
             if call is not None:
                 call.result = _result(event)
     return [part for part in map(_settled, parts) if part is not None]
@@ -97,15 +97,15 @@ def as_text(value: Any) -> str:
     return value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
-def _take_call(parts: list[Part], asked: dict[tuple[str, str], TranscriptCall], event: ToolEvent) -> None:
+def _take_call(parts: list[Part], calls: dict[tuple[str, str], TranscriptCall], event: ToolEvent) -> None:
     key = (event.run_id, event.tool_call_id)
     if event.parent_tool_call_id is not None:
         return
-    if key in asked:
-        asked[key].input = event.tool_input
+    if key in calls:
+        calls[key].input = event.tool_input
         return
-    asked[key] = TranscriptCall(id=event.tool_call_id, name=event.tool_name, input=event.tool_input)
-    _response(parts, event.turn).calls.append(asked[key])
+    calls[key] = TranscriptCall(id=event.tool_call_id, name=event.tool_name, input=event.tool_input)
+    _response(parts, event.turn).calls.append(calls[key])
 
 
 def _response(parts: list[Part], turn: int | None) -> Response:

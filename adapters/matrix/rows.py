@@ -27,8 +27,8 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
 
 def matrix(record: Mapping[str, Shown] | None = None) -> list[Row]:
     """Every adapter of which something is known; the same wherever it is asked for."""
-    known = read_record() if record is None else record
-    rows = (_row(subject, known.get(subject.name)) for subject in SUBJECTS)
+    records = read_record() if record is None else record
+    rows = (_row(subject, records.get(subject.name)) for subject in SUBJECTS)
     return [row for row in rows if row is not None]
 
 

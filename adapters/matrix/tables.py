@@ -35,10 +35,10 @@ def markdown(rows: Sequence[Row]) -> str:
 
 def facts(row: Row) -> dict[str, str]:
     """The row by the titles of its columns; what no test has shown is in italics."""
-    told = (value if plain else f"*{value}*" for value, plain in _values(row))
+    texts = (value if plain else f"*{value}*" for value, plain in _values(row))
     options = (f"`{part}`" if _is_compiled(row, part) else f"*`{part}`*" for part in row.declared.compiles)
     return {
-        **dict(zip((title for title, _, _ in COLUMNS), told, strict=True)),
+        **dict(zip((title for title, _, _ in COLUMNS), texts, strict=True)),
         SUB_AGENTS: "held" if "sub_agents" in row.shown else "-",
         LAUNCH: ", ".join(options) or "none",
         LEVEL: row.level,

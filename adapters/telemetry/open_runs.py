@@ -74,7 +74,7 @@ class OpenRun:
         found = self.decisions.pop(call_id, None)
         if found is None:
             return None
-        action = action or max(found.actions, key=lambda known: STRICTNESS.get(known, 0), default="allow")
+        action = action or max(found.actions, key=lambda action_name: STRICTNESS.get(action_name, 0), default="allow")
         found.span.set_attributes({names.DECISION: action, names.RULES: tuple(dict.fromkeys(found.rules))})
         found.end(at)
         return action

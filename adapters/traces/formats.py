@@ -55,16 +55,16 @@ def detect(lines: TraceLines) -> str:
     raise TraceError(_unknown("not JSON"), place=f"{lines.name}:{lines.looked_at}")
 
 
-def check_told(lines: TraceLines, format: str) -> None:
+def check_format(lines: TraceLines, format: str) -> None:
     """Raises TraceError when a reader that passes over what it does not know is given another format's file."""
     if format not in _LENIENT:
         return
     for line in lines.peek(_LOOKED_AT):
-        told = _format_of(_anything.decode(line)) if is_whole(line) else None
-        if told == format:
+        found = _format_of(_anything.decode(line)) if is_whole(line) else None
+        if found == format:
             return
-        if told is not None:
-            raise lines.fail(f"it is in the format `{told}`, not `{format}`", whole_file=True)
+        if found is not None:
+            raise lines.fail(f"it is in the format `{found}`, not `{format}`", whole_file=True)
 
 
 def _unknown(what: str) -> str:

@@ -86,11 +86,11 @@ def _metadata(events: list[Event]) -> dict[str, Any]:
     """The model, and the context that the first run of it was started with."""
     starts = [event for event in events if isinstance(event, RunStarted)]
     contexts = (_context(start.metadata.get("context")) for start in starts)
-    known = {
+    fields = {
         "model": next((start.model for start in starts if start.model), None),
         "context": next((context for context in contexts if context is not None), None),
     }
-    return {name: value for name, value in known.items() if value is not None}
+    return {name: value for name, value in fields.items() if value is not None}
 
 
 def _context(written: Any) -> RunContext | None:

@@ -8,7 +8,7 @@ from typing import IO
 
 from .claude.files import without_subagents
 from .errors import TraceError
-from .formats import FORMATS, check_told, detect
+from .formats import FORMATS, check_format, detect
 from .lines import open_lines
 from .session import TraceSession
 
@@ -34,7 +34,7 @@ def _read(path: str, format: str | None, stdin: IO[bytes] | None) -> Iterator[Tr
         if not any(True for _ in lines.peek(1)):
             raise lines.fail("no sessions in it: the file is empty", whole_file=True)
         if format is not None:
-            check_told(lines, format)
+            check_format(lines, format)
         yield from FORMATS[format or detect(lines)](lines)
 
 

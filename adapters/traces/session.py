@@ -52,5 +52,5 @@ class EventLog:
     def never_ran(self) -> frozenset[str]:
         """The calls that were asked for and did not start, in a record that is known to have every start."""
         started = {event.tool_call_id for event in self.events if isinstance(event, ToolCallStarted)}
-        asked = {event.tool_call_id for event in self.events if isinstance(event, ToolCallRequested)}
-        return frozenset(asked - started)
+        requested = {event.tool_call_id for event in self.events if isinstance(event, ToolCallRequested)}
+        return frozenset(requested - started)

@@ -137,9 +137,9 @@ class AcpAdapter:
             tasks.start_soon(process.end_orphans)
             session.attach(connection, tasks)
             tasks.start_soon(session.listen)
-            session_id, told = await self._take_up(connection, launch.resume)
+            session_id, metadata = await self._take_up(connection, launch.resume)
             self._costs[session_id] = cost
-            session.begin(session_id, told)
+            session.begin(session_id, metadata)
             yield session
 
     async def _take_up(self, connection: Connection, resume: str | None) -> tuple[str, dict[str, Any]]:
@@ -153,22 +153,22 @@ class AcpAdapter:
                 taken = await load_session(connection, greeting, resume, place, timeout_s=self._start_s)
         except ProviderUnavailableError as error:
             raise _with_ways_to_log_in(error, greeting) from error
-        said = greeting.get("agentInfo")
-        agent = said if isinstance(said, dict) else {}
-        told = {
+        agent_info = greeting.get("agentInfo")
+        agent = agent_info if isinstance(agent_info, dict) else {}
+        metadata = {
             "agent": agent.get("name"),
             "agent_version": agent.get("version"),
             "model": await choose(connection, taken, "model", self._model, timeout_s=self._start_s),
             "mode": await choose(connection, taken, "mode", self._mode, timeout_s=self._start_s),
             "cwd": str(self._folder()),
         }
-        return str(taken["sessionId"]), told
+        return str(taken["sessionId"]), metadata
 
     def _cost(self, resume: str | None) -> CostMeter:
         if resume is None:
             return CostMeter(0.0)
-        known = self._costs.get(resume)
-        return CostMeter(known.seen if known is not None else None)
+        meter = self._costs.get(resume)
+        return CostMeter(meter.seen if meter is not None else None)
 
     def _executable(self) -> str:
         found = shutil.which(self._command[0], path=self._environment().get("PATH"))

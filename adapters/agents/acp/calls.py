@@ -20,18 +20,19 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.:-]{0,127}")
 _KEPT: Final = ("title", "kind", "content", "locations", "rawInput", "_meta")
 
 
-class KnownCall(msgspec.Struct, kw_only=True):
-    """One call of the agent, as far as it was told.
+class AcpCall(msgspec.Struct, kw_only=True):
+    """One call of the agent, as far as the agent has described it.
 
-    `told` merges what the agent said of it. `allowed` has the ids under which the gate let it run: an agent
-    may ask twice about one call, for different things. `parent` is the call that started the sub-agent it is of.
+    `fields` merges what the agent said of it. `proposals` has what was put to the gate, by id, and `allowed` the ids
+    the gate let run: an agent may ask twice about one call, for different things. `parent` is the call that started
+    the sub-agent that made this one.
     """
 
     id: str
     parent: str | None = None
-    told: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     first_title: str = ""
-    asked: dict[str, tuple[str, dict[str, Any]]] = {}
+    proposals: dict[str, tuple[str, dict[str, Any]]] = {}
     allowed: list[str] = []
     refused: bool = False
     reported: bool = False
@@ -39,19 +40,19 @@ class KnownCall(msgspec.Struct, kw_only=True):
 
     def hear(self, fields: Mapping[str, Any]) -> None:
         """Take in what the agent says of the call: what is absent or null has not changed."""
-        self.told.update(given(fields))
+        self.fields.update(given(fields))
         self.first_title = self.first_title or str(fields.get("title") or "")
         self.parent = self.parent or parent_of(fields)
 
     @property
     def name(self) -> str:
         """The tool's name."""
-        return tool_name(self.told, self.first_title)
+        return tool_name(self.fields, self.first_title)
 
     @property
     def input(self) -> dict[str, Any]:
         """The tool's input."""
-        return tool_input(self.told)
+        return tool_input(self.fields)
 
 
 def given(fields: Mapping[str, Any]) -> dict[str, Any]:
@@ -64,29 +65,29 @@ def parent_of(fields: Mapping[str, Any]) -> str | None:
     return _in_meta(fields.get("_meta"), "parentToolUseId")
 
 
-def tool_name(told: Mapping[str, Any], first_title: str = "") -> str:
+def tool_name(fields: Mapping[str, Any], first_title: str = "") -> str:
     """The name of the tool that a call is of."""
-    own = _in_meta(told.get("_meta"), "toolName")
+    own = _in_meta(fields.get("_meta"), "toolName")
     if own is not None:
         return own
-    kind = told.get("kind")
+    kind = fields.get("kind")
     if kind in KINDS:
         return str(kind)
-    title = first_title or str(told.get("title") or "")
+    title = first_title or str(fields.get("title") or "")
     return title if _NAME.fullmatch(title) else OTHER
 
 
-def tool_input(told: Mapping[str, Any]) -> dict[str, Any]:
+def tool_input(fields: Mapping[str, Any]) -> dict[str, Any]:
     """The input: as the agent gives it, else what can be read of it: `title`, `locations`, `diffs`."""
-    raw = told.get("rawInput")
+    raw = fields.get("rawInput")
     if isinstance(raw, dict) and raw:
         return raw
-    read: dict[str, Any] = {"title": str(told.get("title") or "")}
+    read: dict[str, Any] = {"title": str(fields.get("title") or "")}
     if raw not in (None, {}, ""):
         read["raw"] = raw
-    if paths := [place["path"] for place in _dicts(told.get("locations")) if "path" in place]:
+    if paths := [place["path"] for place in _dicts(fields.get("locations")) if "path" in place]:
         read["locations"] = paths
-    if diffs := [_diff(block) for block in _dicts(told.get("content")) if block.get("type") == "diff"]:
+    if diffs := [_diff(block) for block in _dicts(fields.get("content")) if block.get("type") == "diff"]:
         read["diffs"] = diffs
     return read
 

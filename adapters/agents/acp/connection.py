@@ -20,5 +20,5 @@ class Connection(RpcClient):
         refused = super().refusal(method, error)
         if error.code != AUTH_REQUIRED:
             return refused
-        said = refused.details["said"]
-        return ProviderUnavailableError(f"{self.process.name} is not logged in: {said}", details=refused.details)
+        answer = refused.details["said"]
+        return ProviderUnavailableError(f"{self.process.name} is not logged in: {answer}", details=refused.details)

@@ -70,11 +70,11 @@ async def load_session(
     try:
         answer = await connection.ask("session/load", {**place, "sessionId": session_id}, timeout_s=timeout_s)
     except ProviderError as error:
-        said = error.details.get("said")
-        if said is None:
+        reason = error.details.get("said")
+        if reason is None:
             raise
         raise ProviderError(
-            f"{connection.process.name} does not resume session `{session_id}`: {said}",
+            f"{connection.process.name} does not resume session `{session_id}`: {reason}",
             details={**error.details, "kind": "unknown_session"},
         ) from error
     return {**answer, "sessionId": session_id}
@@ -99,8 +99,8 @@ async def choose(
     if wanted is None or wanted == chosen:
         return chosen
     if wanted not in offered:
-        known = ", ".join(f"`{name}`" for name in offered) or "none"
-        raise ProviderError(f"{connection.process.name} has no {what} `{wanted}`; it offers {known}")
+        choices = ", ".join(f"`{name}`" for name in offered) or "none"
+        raise ProviderError(f"{connection.process.name} has no {what} `{wanted}`; it offers {choices}")
     key = "value" if "configId" in params else f"{what}Id"
     await connection.ask(method, {"sessionId": session["sessionId"], **params, key: wanted}, timeout_s=timeout_s)
     return wanted

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from .calls import KINDS, KnownCall, given, tool_input, tool_name
+from .calls import KINDS, AcpCall, given, tool_input, tool_name
 
 CANCELLED: Final[dict[str, Any]] = {"outcome": {"outcome": "cancelled"}}
 """The answer when the prompt is being cancelled; it permits nothing."""
@@ -29,7 +29,7 @@ def refusal(options: Any) -> dict[str, Any]:
     return option(options, "reject_once") or CANCELLED
 
 
-def proposal(call: KnownCall, fields: Mapping[str, Any]) -> tuple[str, str, dict[str, Any]]:
+def proposal(call: AcpCall, fields: Mapping[str, Any]) -> tuple[str, str, dict[str, Any]]:
     """The id, name and input to put to the gate.
 
     The input is what the agent announced, with what the question says over it. A second question about one
@@ -39,14 +39,14 @@ def proposal(call: KnownCall, fields: Mapping[str, Any]) -> tuple[str, str, dict
         call: the call, with what the agent said of it before.
         fields: the question's own description of the call.
     """
-    kind = fields.get("kind") if fields.get("kind") in KINDS else call.told.get("kind")
-    told = {**call.told, **given(fields), "kind": kind}
-    raw = [said.get("rawInput") for said in (call.told, fields)]
+    kind = fields.get("kind") if fields.get("kind") in KINDS else call.fields.get("kind")
+    merged = {**call.fields, **given(fields), "kind": kind}
+    raw = [part.get("rawInput") for part in (call.fields, fields)]
     if all(isinstance(part, dict) for part in raw):
-        told["rawInput"] = {**raw[0], **raw[1]}  # type: ignore[dict-item]
-    name, tool_input_ = tool_name(told, call.first_title), tool_input(told)
-    for call_id, known in call.asked.items():
-        if known == (name, tool_input_):
+        merged["rawInput"] = {**raw[0], **raw[1]}  # type: ignore[dict-item]
+    name, tool_input_ = tool_name(merged, call.first_title), tool_input(merged)
+    for call_id, proposed in call.proposals.items():
+        if proposed == (name, tool_input_):
             return call_id, name, tool_input_
-    asked_before = len(call.asked) + call.reported
+    asked_before = len(call.proposals) + call.reported
     return (f"{call.id}:{asked_before + 1}" if asked_before else call.id), name, tool_input_

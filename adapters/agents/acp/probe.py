@@ -72,11 +72,11 @@ async def probe(make: Callable[[Path], Adapter], folder: Path, *, timeout_s: flo
     await allowing.run(make(allowed_in), timeout_s)
     await refusing.run(make(refused_in), timeout_s)
     return ProbeReport(
-        asked=allowing.asked_names(),
+        asked=allowing.proposed_names(),
         unasked=allowing.unasked_names(),
         early=tuple(sorted(allowing.early)),
         refusal_held=refusing.refusal_held(),
-        went_on_after_refusal=refusing.went_on if refusing.asked else None,
+        went_on_after_refusal=refusing.went_on if refusing.proposed else None,
         completed=allowing.completed and refusing.completed,
     )
 
@@ -94,7 +94,7 @@ class _Watch:
     """One run of the probe, and what was seen of it."""
 
     def __init__(self, folder: Path, *, allow: bool) -> None:
-        self.asked: dict[str, ToolCall] = {}
+        self.proposed: dict[str, ToolCall] = {}
         self.unasked: dict[str, str] = {}
         self.early: set[str] = set()
         self.went_on = False
@@ -114,25 +114,25 @@ class _Watch:
         if self._failure is not None:
             raise ProviderError(f"the probed agent failed: {self._failure}")
 
-    def asked_names(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(call.name for call in self.asked.values()))
+    def proposed_names(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(call.name for call in self.proposed.values()))
 
     def unasked_names(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys(self.unasked.values()))
 
     def refusal_held(self) -> bool | None:
-        return not self._made() if self.asked else None
+        return not self._made() if self.proposed else None
 
     async def _gate(self, call: ToolCall) -> GateAnswer:
         mentioned = str(call.input)
         self.early |= {name for name in self._made() if name in mentioned and not self._earlier(name)}
-        self.went_on = self.went_on or bool(self.asked)
-        self.asked[call.id] = call
+        self.went_on = self.went_on or bool(self.proposed)
+        self.proposed[call.id] = call
         return GateAnswer(allowed=self._allow, tell_model=None if self._allow else "Not available here.")
 
     def _earlier(self, name: str) -> bool:
         """Whether a call that mentions a file was allowed before: then it may be there."""
-        return self._allow and any(name in str(call.input) for call in self.asked.values())
+        return self._allow and any(name in str(call.input) for call in self.proposed.values())
 
     def _made(self) -> set[str]:
         return {name for name in (BY_COMMAND, BY_EDIT) if (self._folder / name).exists()}
@@ -143,4 +143,4 @@ class _Watch:
         if isinstance(event, RunFailed):
             self._failure = event.error
         self.completed = self.completed or isinstance(event, RunCompleted)
-        self.went_on = self.went_on or (bool(self.asked) and isinstance(event, TurnStarted))
+        self.went_on = self.went_on or (bool(self.proposed) and isinstance(event, TurnStarted))

@@ -26,11 +26,11 @@ from ...kit.processes.tree import process_rungs
 from ...kit.transcript import retold
 from ...kit.wire.jsonrpc import METHOD_NOT_FOUND, RpcClosedError, RpcError
 from . import permissions
-from .calls import KnownCall, parent_of
+from .calls import AcpCall, parent_of
 from .connection import Connection
 from .known_agents import AgentTraits
-from .translation import Translation
-from .ungated_calls import UnaskedCalls
+from .translation import AcpTranslation
+from .ungated_calls import UngatedCalls
 from .usage import CostMeter, prompt_usage
 
 INTERRUPT_S: Final = 3.0
@@ -59,8 +59,8 @@ class AcpSession:
         self._traits = traits
         self._stream = EventStream()
         self._gate = GateLink(launch, self._stream)
-        self._said = Translation(cost)
-        self._unasked = UnaskedCalls(self._said, self._stream, patience_s=unasked_s)
+        self._translation = AcpTranslation(cost)
+        self._ungated = UngatedCalls(self._translation, self._stream, patience_s=unasked_s)
         self._connection: Connection
         self._tasks: anyio.abc.TaskGroup
         self._session_id = ""
@@ -77,12 +77,12 @@ class AcpSession:
         """Take the running agent, and the tasks that live as long as it."""
         self._connection, self._tasks = connection, tasks
 
-    def begin(self, session_id: str, told: dict[str, Any]) -> None:
+    def begin(self, session_id: str, metadata: dict[str, Any]) -> None:
         """Report the session and give it the prompt; what the agent said before is past."""
-        self._session_id, self._model = session_id, told.get("model")
-        self._stream.post(SessionStarted(provider_session_id=session_id, metadata=told))
+        self._session_id, self._model = session_id, metadata.get("model")
+        self._stream.post(SessionStarted(provider_session_id=session_id, metadata=metadata))
         self._live = True
-        for event in self._said.response_begins():
+        for event in self._translation.response_begins():
             self._stream.post(event)
         self._tasks.start_soon(self._prompt)
 
@@ -113,29 +113,29 @@ class AcpSession:
         if method != "session/update" or not isinstance(update, dict):
             return
         if not self._live:
-            self._said.past(update)
+            self._translation.past(update)
             return
-        await self._stream.put(self._said.events(update))
+        await self._stream.put(self._translation.events(update))
         if update.get("status") == "in_progress":
-            self._unasked.watch(str(update.get("toolCallId") or ""), self._tasks)
+            self._ungated.watch(str(update.get("toolCallId") or ""), self._tasks)
 
     async def on_request(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
         """Something the agent asks; what is not known is refused."""
         if method != "session/request_permission":
             raise RpcError(METHOD_NOT_FOUND, f"`{method}` is not answered here")
-        with self._unasked.question():
+        with self._ungated.question():
             return await self._permission(params)
 
     async def _permission(self, params: dict[str, Any]) -> dict[str, Any]:
         fields = params.get("toolCall")
         if not isinstance(fields, dict) or not self._live or self._over or self._cancelled.is_set():
             return permissions.CANCELLED
-        for event in (*self._said.response_begins(), *self._said.said()):
+        for event in (*self._translation.response_begins(), *self._translation.message()):
             self._stream.post(event)
-        call = self._said.known(fields, begins=True)
+        call = self._translation.call_of(fields, begins=True)
         call_id, name, tool_input = permissions.proposal(call, fields)
-        call.asked[call_id] = (name, tool_input)
-        parent, turn = call.parent or parent_of(fields), self._said.turn
+        call.proposals[call_id] = (name, tool_input)
+        parent, turn = call.parent or parent_of(fields), self._translation.turn
         proposed = ToolCall(id=call_id, name=name, input=tool_input, turn=turn, parent_tool_call_id=parent)
         answer = await self._ask_gate(proposed)
         if answer is None or answer.stop:
@@ -160,7 +160,7 @@ class AcpSession:
             await self._interrupt_once("answer")
         return answer
 
-    def _answered(self, call: KnownCall, proposed: ToolCall, answer: GateAnswer, options: Any) -> dict[str, Any]:
+    def _answered(self, call: AcpCall, proposed: ToolCall, answer: GateAnswer, options: Any) -> dict[str, Any]:
         permitted = permissions.permission(options) if answer.allowed else None
         if permitted is not None:
             call.refused = False
@@ -184,9 +184,9 @@ class AcpSession:
         except ProviderError as error:
             self._end(None if self._closing or self._interrupted is not None else error)
             return
-        self._over = self._unasked.over = True
+        self._over = self._ungated.over = True
         used = () if self._traits.partial_usage else prompt_usage(answer, self._model)
-        for event in (*used, *self._said.response_ends()):
+        for event in (*used, *self._translation.response_ends()):
             self._stream.post(event)
         if self._interrupted is not None:
             # the agent may leave commands running
@@ -197,7 +197,7 @@ class AcpSession:
 
     def _completed(self, reason: Any) -> None:
         if reason == "end_turn" or (reason == "cancelled" and self._refused):
-            self._stream.post(RunCompleted(output=self._said.output))
+            self._stream.post(RunCompleted(output=self._translation.output))
         else:
             message = _STOPS.get(str(reason), f"the agent ended its turn as `{reason}`")
             self._stream.post(RunFailed(error={"code": str(reason), "message": message}))
@@ -205,8 +205,8 @@ class AcpSession:
 
     def _end(self, error: ProviderError | None = None) -> None:
         """End the stream without an end of the agent's own."""
-        self._over = self._unasked.over = True
-        for event in self._said.given_up():
+        self._over = self._ungated.over = True
+        for event in self._translation.given_up():
             self._stream.post(event)
         self._stream.close(error)
 
@@ -218,7 +218,7 @@ class AcpSession:
         if self._interrupted is not None or self._over:
             return
         self._interrupted = by
-        self._said.interrupted = True
+        self._translation.interrupted = True
         try:
             if self._prompted:
                 await self._connection.peer.notify("session/cancel", {"sessionId": self._session_id})

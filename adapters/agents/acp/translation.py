@@ -22,7 +22,7 @@ from proctor.policies.stream.events import (
     Unrecognized,
 )
 
-from .calls import FINISHED, KnownCall, output_of, parent_of, shows_output
+from .calls import FINISHED, AcpCall, output_of, parent_of, shows_output
 from .usage import CostMeter
 
 _QUIET: Final = frozenset(
@@ -34,7 +34,7 @@ _QUIET: Final = frozenset(
 """Updates that say nothing about what the agent does."""
 
 
-class Translation:
+class AcpTranslation:
     """The state it takes to turn a session's updates into events.
 
     A call the gate allowed is already recorded as started; one that runs without having been asked about is
@@ -50,7 +50,7 @@ class Translation:
 
     def __init__(self, cost: CostMeter) -> None:
         self.cost = cost
-        self.calls: dict[str, KnownCall] = {}
+        self.calls: dict[str, AcpCall] = {}
         self.turn = 0
         self.output = ""
         self.interrupted = False
@@ -93,7 +93,7 @@ class Translation:
         if update.get("sessionUpdate") == "usage_update":
             self.cost.take(update)
 
-    def known(self, fields: Mapping[str, Any], *, begins: bool = False) -> KnownCall:
+    def call_of(self, fields: Mapping[str, Any], *, begins: bool = False) -> AcpCall:
         """The call an update or a question is about; the first one tells what it is.
 
         Args:
@@ -102,7 +102,7 @@ class Translation:
         """
         call_id = str(fields.get("toolCallId") or "")
         if call_id not in self.calls or (begins and self.calls[call_id].over):
-            self.calls[call_id] = KnownCall(id=call_id)
+            self.calls[call_id] = AcpCall(id=call_id)
             self.calls[call_id].hear(fields)
         return self.calls[call_id]
 
@@ -117,21 +117,21 @@ class Translation:
 
     def response_ends(self) -> Iterator[Event]:
         """The response going on, if any, is over."""
-        yield from self.said()
+        yield from self.message()
         self._outcomes = False
         if self._in_turn:
             self._in_turn = False
             yield TurnCompleted(turn=self.turn)
 
-    def said(self) -> Iterator[Event]:
+    def message(self) -> Iterator[Event]:
         """The words since the last message, as one."""
         if self._text:
             self.output, self._text = self._text, ""
             yield MessageReceived(content=self.output)
 
-    def unasked(self, call: KnownCall) -> Iterator[Event]:
+    def ungated(self, call: AcpCall) -> Iterator[Event]:
         """A call that runs though nobody was asked."""
-        if not call.asked and not call.reported:
+        if not call.proposals and not call.reported:
             call.reported = True
             yield ToolCallStarted(
                 tool_call_id=call.id,
@@ -155,16 +155,16 @@ class Translation:
             self._text += text
             yield MessageStreamed(delta=text)
         else:
-            yield from self.said()
+            yield from self.message()
             yield MessageReceived(content=[content])
 
     def _call(self, update: Mapping[str, Any]) -> Iterator[Event]:
         before = self.calls.get(str(update.get("toolCallId") or ""))
-        call = self.known(update, begins=update.get("sessionUpdate") == "tool_call")
+        call = self.call_of(update, begins=update.get("sessionUpdate") == "tool_call")
         call.hear(update)
         if call is not before:
             yield from self.response_begins()
-            yield from self.said()
+            yield from self.message()
         if call.over:
             return
         status = update.get("status")
@@ -173,13 +173,13 @@ class Translation:
             self._outcomes = self._outcomes or call.parent is None
             yield from self._outcome(call, update)
         elif status == "in_progress" and shows_output(update):
-            yield from self.unasked(call)
+            yield from self.ungated(call)
 
-    def _outcome(self, call: KnownCall, update: Mapping[str, Any]) -> Iterator[Event]:
+    def _outcome(self, call: AcpCall, update: Mapping[str, Any]) -> Iterator[Event]:
         if call.refused:
             yield from self._failures(call, {"message": "refused later"})
             return
-        yield from self.unasked(call)
+        yield from self.ungated(call)
         output = output_of(update)
         if self.interrupted:
             yield from self._failures(call, {"message": "ended with the run", "output": output})
@@ -190,13 +190,13 @@ class Translation:
         for call_id, name in self._running(call):
             yield ToolCallCompleted(tool_call_id=call_id, tool_name=name, tool_output=output)
 
-    def _failures(self, call: KnownCall, error: Any) -> Iterator[Event]:
+    def _failures(self, call: AcpCall, error: Any) -> Iterator[Event]:
         for call_id, name in self._running(call):
             yield ToolCallFailed(tool_call_id=call_id, tool_name=name, error=error)
 
-    def _running(self, call: KnownCall) -> list[tuple[str, str]]:
+    def _running(self, call: AcpCall) -> list[tuple[str, str]]:
         """The ids and names under which a call was started."""
-        running = [(call_id, call.asked[call_id][0]) for call_id in call.allowed]
+        running = [(call_id, call.proposals[call_id][0]) for call_id in call.allowed]
         return [*running, *([(call.id, call.name)] if call.reported else [])]
 
 

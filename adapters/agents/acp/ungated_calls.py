@@ -9,11 +9,11 @@ import anyio
 import anyio.abc
 
 from ...kit.event_stream import EventStream
-from .calls import KnownCall
-from .translation import Translation
+from .calls import AcpCall
+from .translation import AcpTranslation
 
 
-class UnaskedCalls:
+class UngatedCalls:
     """Watches calls that are in progress; `over` once the prompt is.
 
     Args:
@@ -23,8 +23,8 @@ class UnaskedCalls:
             which another question is open do not count.
     """
 
-    def __init__(self, said: Translation, stream: EventStream, *, patience_s: float) -> None:
-        self._said = said
+    def __init__(self, translation: AcpTranslation, stream: EventStream, *, patience_s: float) -> None:
+        self._translation = translation
         self._stream = stream
         self._patience_s = patience_s
         self._questions = 0
@@ -46,18 +46,18 @@ class UnaskedCalls:
 
     def watch(self, call_id: str, tasks: anyio.abc.TaskGroup) -> None:
         """The agent says that a call is in progress."""
-        call = self._said.calls.get(call_id)
-        if call is not None and call_id not in self._watched and not (call.asked or call.over or call.reported):
+        call = self._translation.calls.get(call_id)
+        if call is not None and call_id not in self._watched and not (call.proposals or call.over or call.reported):
             self._watched.add(call_id)
             tasks.start_soon(self._report, call)
 
-    async def _report(self, call: KnownCall) -> None:
+    async def _report(self, call: AcpCall) -> None:
         while True:
             await anyio.sleep(self._patience_s)
-            if call.asked or call.over or self.over:
+            if call.proposals or call.over or self.over:
                 return
             if not self._questions:
                 break
             await self._no_question.wait()
-        for event in self._said.unasked(call):
+        for event in self._translation.ungated(call):
             self._stream.post(event)

@@ -6,7 +6,7 @@ __all__ = ["AmpAdapter"]
 
 ROOMS = (
     "adapter",  # AmpAdapter: what it can do, how it starts
-    "asking",  # where the delegate asks us
+    "gate_socket",  # where the delegate asks the gate
     "delegate",  # the program the client asks before a call; a process of its own
     "options",  # policy -> permission rules
     "session",  # one prompt: gate answers, events, the cancel ladder

@@ -23,7 +23,7 @@ from ...kit.tasks import helpers
 from ...kit.tool_names import offering
 from ...kit.tool_names.amp import TOOLS
 from ...kit.transcript import retold
-from .asking import Office, open_office
+from .gate_socket import GateSocket, open_gate_socket
 from .options import COMPILES, check_settings, compile_options, settings_for
 from .session import AmpSession
 
@@ -106,8 +106,8 @@ class AmpAdapter:
             raise UsageError("`amp` cannot fork a thread")
         rejected = launch.options.options.get("rejected", ())
         session = AmpSession(launch, rejected)
-        async with open_office(session.ask) as office:
-            command = self._command(launch, self._settings_file(office, rejected))
+        async with open_gate_socket(session.ask) as gate_socket:
+            command = self._command(launch, self._settings_file(gate_socket, rejected))
             async with (
                 start_client(
                     self.name,
@@ -127,9 +127,9 @@ class AmpAdapter:
                 tasks.start_soon(client.say, retold(launch.transcript, launch.prompt))
                 yield session
 
-    def _settings_file(self, office: Office, rejected: Sequence[str]) -> Path:
-        settings = settings_for(self._settings, rejected, str(office.program))
-        return office.write("settings.json", msgspec.json.encode(settings))
+    def _settings_file(self, gate_socket: GateSocket, rejected: Sequence[str]) -> Path:
+        settings = settings_for(self._settings, rejected, str(gate_socket.program))
+        return gate_socket.write("settings.json", msgspec.json.encode(settings))
 
     def _command(self, launch: Launch, settings: Path) -> list[str]:
         if launch.resume is None:

@@ -30,8 +30,10 @@ def compile_options(policy: Policy) -> LaunchOptions:
     expressed: set[str] = set()
     for entry, names in denied(policy):
         if all(map(_SPELLABLE.fullmatch, names)):
-            known = [theirs for name in names for tool in (name, *meant(TOOLS, name)) for theirs in their_names(tool)]
-            rejected.update(dict.fromkeys(known))
+            own_names = [
+                theirs for name in names for tool in (name, *meant(TOOLS, name)) for theirs in their_names(tool)
+            ]
+            rejected.update(dict.fromkeys(own_names))
             expressed.add(f"deny {entry}")
     return options_for(policy, {"rejected": tuple(rejected)}, expressed)
 

@@ -15,7 +15,7 @@ from ...kit.gate import GateLink
 from ...kit.processes.client import ClientProcess
 from ...kit.processes.tree import process_rungs
 from ...kit.wire.byte_lines import MAX_LINE_BYTES, ByteLines, EndlessLineError
-from .translation import Translator
+from .translation import AmpTranslation
 
 TERMINATE_S: Final = 3.0
 _decoder = msgspec.json.Decoder(dict[str, Any])
@@ -30,7 +30,7 @@ class AmpSession:
     """
 
     def __init__(self, launch: Launch, rejected: Iterable[str]) -> None:
-        self._said = Translator(rejected)
+        self._translation = AmpTranslation(rejected)
         self._stream = EventStream()
         self._gate = GateLink(launch, self._stream)
         self._client: ClientProcess
@@ -58,7 +58,7 @@ class AmpSession:
             self._stream.close(self._client.gone("amp wrote a line without end"))
             return
         await self._client.left()
-        if self._said.done or self._ending:
+        if self._translation.done or self._ending:
             self._stream.close()
         else:
             code = self._client.exit_code
@@ -67,12 +67,12 @@ class AmpSession:
     async def ask(self, tool: str, tool_input: Any) -> GateAnswer:
         """Answer the delegate about one call, on all the client wrote before: that comes by another way."""
         await self._client.stdout.caught_up()
-        for event in self._said.response_begins():
+        for event in self._translation.response_begins():
             self._stream.post(event)
-        call = self._said.asked(tool, tool_input)
+        call = self._translation.proposed(tool, tool_input)
         answer = await self._gate.ask(call)
         if not answer.allowed:
-            self._said.refused(call.id)
+            self._translation.refused(call.id)
         return answer
 
     async def _take(self, line: bytes) -> None:
@@ -84,7 +84,7 @@ class AmpSession:
             shown = line[:200].decode("utf-8", "replace")
             self._stream.post(ErrorOccurred(code="bad_line", message=f"amp wrote `{shown}`, which is not a record"))
             return
-        await self._gate.report(self._said.events(record))
+        await self._gate.report(self._translation.events(record))
 
     def _closing(self, rung: Rung) -> Any:
         async def act() -> dict[str, Any] | None:

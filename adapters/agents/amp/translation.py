@@ -42,7 +42,7 @@ _TOKENS = {
 }
 
 
-class KnownCall(msgspec.Struct, kw_only=True):
+class AmpCall(msgspec.Struct, kw_only=True):
     """One call: what asked for it, and how far it got."""
 
     id: str
@@ -51,12 +51,12 @@ class KnownCall(msgspec.Struct, kw_only=True):
     turn: int
     parent: str | None = None
     shown: bool = False
-    asked: bool = False
+    proposed: bool = False
     refused: bool = False
     over: bool = False
 
 
-class Translator:
+class AmpTranslation:
     """Reads one client's records in order.
 
     Args:
@@ -67,7 +67,7 @@ class Translator:
         self.done = False
         self.turn = 0
         self._rejects = matcher(list(rejected))
-        self._calls: dict[str, KnownCall] = {}
+        self._calls: dict[str, AmpCall] = {}
         self._ids: dict[str, str] = {}
         self._message_id: str | None = None
         self._in_turn = False
@@ -92,14 +92,14 @@ class Translator:
         except (AttributeError, LookupError, TypeError, ValueError):
             yield from _kept(record)
 
-    def asked(self, tool: str, tool_input: Any) -> ToolCall:
+    def proposed(self, tool: str, tool_input: Any) -> ToolCall:
         """The call the delegate asks about: one that the client has shown, or will."""
         name, given = our_name(tool), our_input(tool, tool_input)
-        call = self._find(name, given, shown=True, asked=False)
+        call = self._find(name, given, shown=True, proposed=False)
         if call is None:
             call_id = f"asked-{len(self._calls) + 1}"
-            call = self._calls[call_id] = KnownCall(id=call_id, name=name, input=given, turn=self.turn)
-        call.asked = True
+            call = self._calls[call_id] = AmpCall(id=call_id, name=name, input=given, turn=self.turn)
+        call.proposed = True
         return ToolCall(id=call.id, name=name, input=given, turn=call.turn, parent_tool_call_id=call.parent)
 
     def refused(self, call_id: str) -> None:
@@ -117,8 +117,8 @@ class Translator:
         if record.get("subtype") != "init":
             yield from _kept(record)
             return
-        told = {"tools": [our_name(str(tool)) for tool in record.get("tools", ())], "cwd": record.get("cwd")}
-        yield SessionStarted(provider_session_id=str(record["session_id"]), metadata=told)
+        metadata = {"tools": [our_name(str(tool)) for tool in record.get("tools", ())], "cwd": record.get("cwd")}
+        yield SessionStarted(provider_session_id=str(record["session_id"]), metadata=metadata)
 
     def _assistant(self, record: dict[str, Any]) -> Iterator[Event]:
         message, parent = record["message"], record.get("parent_tool_use_id")
@@ -144,8 +144,8 @@ class Translator:
 
     def _result(self, record: dict[str, Any]) -> Iterator[Event]:
         total = _tokens(record.get("usage") or {})
-        known = {name: sum(used[name] for used in self._used.values()) for name in _TOKENS}
-        yield from _added({name: total[name] - known[name] for name in _TOKENS}, None)
+        reported = {name: sum(used[name] for used in self._used.values()) for name in _TOKENS}
+        yield from _added({name: total[name] - reported[name] for name in _TOKENS}, None)
         yield from self._response_ends()
         self.done = True
         if record.get("is_error"):
@@ -161,18 +161,18 @@ class Translator:
 
     def _show(self, block: Mapping[str, Any], parent: str | None) -> None:
         name, given = our_name(str(block["name"])), our_input(str(block["name"]), block["input"])
-        call = self._find(name, given, shown=False, asked=True)
+        call = self._find(name, given, shown=False, proposed=True)
         if call is None:
             above = self._calls.get(self._ids.get(parent or "", ""))
             turn, parent = (above.turn, above.id) if above is not None else (self.turn, parent)
             call_id = str(block["id"])
-            call = self._calls[call_id] = KnownCall(id=call_id, name=name, input=given, turn=turn, parent=parent)
+            call = self._calls[call_id] = AmpCall(id=call_id, name=name, input=given, turn=turn, parent=parent)
         call.shown = True
         self._ids[str(block["id"])] = call.id
 
-    def _find(self, name: str, given: dict[str, Any], *, shown: bool, asked: bool) -> KnownCall | None:
+    def _find(self, name: str, given: dict[str, Any], *, shown: bool, proposed: bool) -> AmpCall | None:
         for call in self._calls.values():
-            if (call.name, call.input, call.shown, call.asked) == (name, given, shown, asked) and not call.over:
+            if (call.name, call.input, call.shown, call.proposed) == (name, given, shown, proposed) and not call.over:
                 return call
         return None
 
@@ -184,16 +184,16 @@ class Translator:
         if call.refused:
             return
         content = block.get("content")
-        if not call.asked:
-            yield from self._unasked(call, content)
-        if not call.asked and self._rejects(call.name) and block.get("is_error"):
+        if not call.proposed:
+            yield from self._ungated(call, content)
+        if not call.proposed and self._rejects(call.name) and block.get("is_error"):
             return
         if block.get("is_error"):
             yield ToolCallFailed(tool_call_id=call.id, tool_name=call.name, error=content)
         else:
             yield ToolCallCompleted(tool_call_id=call.id, tool_name=call.name, tool_output=content)
 
-    def _unasked(self, call: KnownCall, content: Any) -> Iterator[Event]:
+    def _ungated(self, call: AmpCall, content: Any) -> Iterator[Event]:
         """A call the delegate was not asked about: the client refused it by a rule of ours, or ran it."""
         rejected = self._rejects(call.name)
         kind = ToolCallRequested if rejected else ToolCallStarted
@@ -205,8 +205,8 @@ class Translator:
             parent_tool_call_id=call.parent,
         )
         if rejected:
-            said = content if isinstance(content, str) else None
-            yield ToolCallDenied(tool_call_id=call.id, tool_name=call.name, tell_model=said)
+            text = content if isinstance(content, str) else None
+            yield ToolCallDenied(tool_call_id=call.id, tool_name=call.name, tell_model=text)
 
     def _usage(self, message_id: str, usage: Any, model: Any) -> Iterator[Event]:
         """What a message used; it comes again with each part of the message."""

@@ -10,14 +10,14 @@ import msgspec
 from proctor.policies.stream.events import Event, ToolCallCompleted, ToolCallFailed, ToolCallStarted
 
 
-class KnownCall(msgspec.Struct, kw_only=True):
+class ClaudeCall(msgspec.Struct, kw_only=True):
     """One call: what asked for it, and whether the gate was asked and let it run."""
 
     name: str = ""
     input: dict[str, Any] = {}
     turn: int = 0
     parent: str | None = None
-    asked: bool = False
+    proposed: bool = False
     allowed: bool = False
 
 
@@ -28,14 +28,14 @@ class CallBook:
     """
 
     def __init__(self) -> None:
-        self._calls: dict[str, KnownCall] = {}
+        self._calls: dict[str, ClaudeCall] = {}
         self._turns: dict[str, int] = {}
         self._agents: dict[str, str] = {}
         self._refusals: dict[str, list[str]] = {}
 
-    def mentioned(self, call_id: str, name: str, *, turn: int, parent: str | None) -> KnownCall:
+    def mentioned(self, call_id: str, name: str, *, turn: int, parent: str | None) -> ClaudeCall:
         """Note a call the model asked for; a sub-agent's belongs to the turn of the call that started it."""
-        call = self._calls.setdefault(call_id, KnownCall())
+        call = self._calls.setdefault(call_id, ClaudeCall())
         call.name = call.name or name
         call.parent = call.parent or parent
         call.turn = call.turn or (self._turns.get(parent, 0) if parent else turn)
@@ -50,15 +50,15 @@ class CallBook:
         """The turn a call belongs to, or None while the stream has not told."""
         if agent_id is not None:
             return self._turns.get(self._agents[agent_id], 0) if agent_id in self._agents else None
-        known = self._calls.get(call_id)
-        return known.turn if known is not None else None
+        call = self._calls.get(call_id)
+        return call.turn if call is not None else None
 
-    def asked(self, call_id: str, name: str, tool_input: dict[str, Any], agent_id: str | None) -> KnownCall:
+    def proposed(self, call_id: str, name: str, tool_input: dict[str, Any], agent_id: str | None) -> ClaudeCall:
         """The gate is asked for a call."""
         parent = self._agents.get(agent_id) if agent_id else None
         call = self.mentioned(call_id, name, turn=0, parent=parent)
         if not call.allowed:
-            call.asked, call.input = True, tool_input
+            call.proposed, call.input = True, tool_input
         return call
 
     def allowed(self, call_id: str, tool_input: dict[str, Any]) -> None:
@@ -66,11 +66,11 @@ class CallBook:
         call = self._calls[call_id]
         call.allowed, call.input = True, tool_input
 
-    def refused(self, call_id: str, told: str) -> None:
+    def refused(self, call_id: str, tell_model: str) -> None:
         """The gate refused a call: what the client tells the model of it, these words, is no outcome."""
-        self._refusals.setdefault(call_id, []).append(told)
+        self._refusals.setdefault(call_id, []).append(tell_model)
 
-    def permitted(self, call_id: str | None) -> KnownCall | None:
+    def permitted(self, call_id: str | None) -> ClaudeCall | None:
         """The call the gate let run under an id, None if there is none."""
         call = self._calls.get(call_id or "")
         return call if call is not None and call.allowed else None
@@ -85,7 +85,7 @@ class CallBook:
         failed = bool(block.get("is_error"))
         if failed and self._is_refusal(call_id, content):
             return
-        call = self._calls.pop(call_id, None) or KnownCall()
+        call = self._calls.pop(call_id, None) or ClaudeCall()
         if failed:
             yield ToolCallFailed(tool_call_id=call_id, tool_name=call.name, error=content)
             return
@@ -95,17 +95,17 @@ class CallBook:
 
     def _is_refusal(self, call_id: str, content: Any) -> bool:
         """Whether a failure is the gate's own refusal come back; several calls may have had one id."""
-        told, call = self._refusals.get(call_id, []), self._calls.get(call_id)
-        said = next((text for text in told if text in str(content)), None)
-        if said is None and (not told or (call is not None and call.allowed)):
+        texts, call = self._refusals.get(call_id, []), self._calls.get(call_id)
+        matching = next((text for text in texts if text in str(content)), None)
+        if matching is None and (not texts or (call is not None and call.allowed)):
             return False
-        told.remove(said if said is not None else told[0])
+        texts.remove(matching if matching is not None else texts[0])
         if call is not None and not call.allowed:
             del self._calls[call_id]
         return True
 
 
-def started(call_id: str, call: KnownCall) -> ToolCallStarted:
+def started(call_id: str, call: ClaudeCall) -> ToolCallStarted:
     """That a call runs which the gate has not let run as it does."""
     return ToolCallStarted(
         tool_call_id=call_id,

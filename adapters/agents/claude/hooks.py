@@ -18,7 +18,7 @@ from proctor.supervisor.ports.adapters import GateAnswer, Launch
 
 from ...kit.gate import GateLink
 from ...kit.log import run_logger, trace_of
-from .calls import CallBook, KnownCall
+from .calls import CallBook, ClaudeCall
 
 REWRITTEN = "something changed its input after it was judged"
 
@@ -43,7 +43,7 @@ class Hooks:
         gate: GateLink,
         calls: CallBook,
         caught_up: Callable[[str, str | None], Awaitable[None]],
-        changed: Callable[[str, KnownCall], Awaitable[None]],
+        changed: Callable[[str, ClaudeCall], Awaitable[None]],
         *,
         decision: str | None,
     ) -> None:
@@ -54,15 +54,15 @@ class Hooks:
         self._decision = decision
         self._log = run_logger(launch)
 
-    async def before(self, asked: Any, call_id: str | None, context: Any) -> dict[str, Any]:
+    async def before(self, request: Any, call_id: str | None, context: Any) -> dict[str, Any]:
         """PreToolUse: whether a call may run."""
-        name = str(asked["tool_name"])
+        name = str(request["tool_name"])
         try:
-            return self._said(await self._judged(asked, call_id or str(asked["tool_use_id"])))
+            return self._output(await self._judged(request, call_id or str(request["tool_use_id"])))
         except Exception as error:
             # INVARIANT: the exception's text never reaches the model, as the client would tell it
             self._log.error("claude.gate_failed", tool_name=name, tool_call_id=call_id, error=trace_of(error))
-            return self._said(GateAnswer(allowed=False, tell_model=tell_model_default(name)))
+            return self._output(GateAnswer(allowed=False, tell_model=tell_model_default(name)))
 
     async def permitted(self, name: str, tool_input: dict[str, Any], context: Any) -> Any:
         """The client's question for permission, after every hook: the input must be the judged one still."""
@@ -84,12 +84,12 @@ class Hooks:
         await self._changed(call_id, msgspec.structs.replace(call, input=tool_input))
         return {"continue_": False, "stopReason": "stopped"}
 
-    async def _judged(self, asked: Any, call_id: str) -> GateAnswer:
-        name, tool_input, agent_id = str(asked["tool_name"]), dict(asked["tool_input"]), asked.get("agent_id")
+    async def _judged(self, request: Any, call_id: str) -> GateAnswer:
+        name, tool_input, agent_id = str(request["tool_name"]), dict(request["tool_input"]), request.get("agent_id")
         await self._caught_up(call_id, agent_id)
         turn = self._calls.turn_of(call_id, agent_id) or 0
-        known = self._calls.asked(call_id, name, tool_input, agent_id)
-        call = ToolCall(id=call_id, name=name, input=tool_input, turn=turn, parent_tool_call_id=known.parent)
+        noted = self._calls.proposed(call_id, name, tool_input, agent_id)
+        call = ToolCall(id=call_id, name=name, input=tool_input, turn=turn, parent_tool_call_id=noted.parent)
         answer = await self._gate.ask(call)
         if answer.allowed:
             self._calls.allowed(call_id, tool_input if answer.input is None else answer.input)
@@ -97,17 +97,17 @@ class Hooks:
             self._calls.refused(call_id, answer.tell_model or "")
         return answer
 
-    def _proposal(self, call_id: str, call: KnownCall) -> ToolCall:
+    def _proposal(self, call_id: str, call: ClaudeCall) -> ToolCall:
         return ToolCall(id=call_id, name=call.name, input=call.input, turn=call.turn, parent_tool_call_id=call.parent)
 
-    def _said(self, answer: GateAnswer) -> dict[str, Any]:
-        said: dict[str, Any] = {"hookEventName": "PreToolUse"}
+    def _output(self, answer: GateAnswer) -> dict[str, Any]:
+        output: dict[str, Any] = {"hookEventName": "PreToolUse"}
         if not answer.allowed:
-            said["permissionDecision"] = "deny"
-            said["permissionDecisionReason"] = answer.tell_model
+            output["permissionDecision"] = "deny"
+            output["permissionDecisionReason"] = answer.tell_model
         elif self._decision is not None:
-            said["permissionDecision"] = self._decision
+            output["permissionDecision"] = self._decision
         if answer.allowed and answer.input is not None:
-            said["updatedInput"] = answer.input
+            output["updatedInput"] = answer.input
         stop = {"continue_": False, "stopReason": "stopped"} if answer.stop else {}
-        return {**stop, "hookSpecificOutput": said}
+        return {**stop, "hookSpecificOutput": output}

@@ -28,10 +28,10 @@ _OWN_PERMISSIONS: Final = ("can_use_tool", "permission_mode", "permission_prompt
 
 def check_options(own: Mapping[str, Any]) -> None:
     """Raise UsageError for options the SDK does not know."""
-    known = {field.name for field in dataclasses.fields(ClaudeAgentOptions)}
+    options_there = {field.name for field in dataclasses.fields(ClaudeAgentOptions)}
     for name in own:
-        if name not in known:
-            near = difflib.get_close_matches(name, known, n=1)
+        if name not in options_there:
+            near = difflib.get_close_matches(name, options_there, n=1)
             hint = f"; did you mean `{near[0]}`?" if near else ""
             raise UsageError(f"`{name}` is not an option of ClaudeAgentOptions{hint}")
 
@@ -81,7 +81,7 @@ def agent_options(
     """
     compiled = dict(launch.options.options)
     timeout = compiled.pop("hook_timeout_s", Approval().timeout_s + HOOK_MARGIN_S)
-    asked = dict(own.get("hooks") or {})
+    matchers = dict(own.get("hooks") or {})
     ours: dict[str, Any] = {
         "PreToolUse": hooks.before,
         "PostToolUse": hooks.after,
@@ -89,14 +89,14 @@ def agent_options(
     }
     for moment, hook in ours.items():
         matcher = HookMatcher(hooks=[hook], timeout=timeout, on_failure="block")
-        asked[moment] = [matcher, *asked.get(moment, ())]
+        matchers[moment] = [matcher, *matchers.get(moment, ())]
     env = {
         **own.get("env", {}),
         **compiled.pop("env", {}),
         **mark,
         "CLAUDE_CODE_EMIT_SESSION_STATE_EVENTS": "1",
     }
-    merged = {**own, **compiled, "hooks": asked, "env": env, "include_partial_messages": True}
+    merged = {**own, **compiled, "hooks": matchers, "env": env, "include_partial_messages": True}
     if decision(own) == "ask":
         merged["can_use_tool"] = hooks.permitted
     if merged.get("max_buffer_size") is None:

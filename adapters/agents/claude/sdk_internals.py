@@ -74,9 +74,9 @@ def _output_ended(process: Any) -> anyio.Event:
     """Set when the SDK begins to wait for the process, which it does at the end of the client's output."""
     ended, wait = anyio.Event(), process.wait
 
-    async def told() -> Any:
+    async def wait_and_note() -> Any:
         ended.set()
         return await wait()
 
-    process.wait = told
+    process.wait = wait_and_note
     return ended

@@ -28,12 +28,12 @@ from ...kit.processes.trace_context import trace_environment
 from ...kit.processes.tree import RUN_MARK, ProcessTree, process_rungs
 from ...kit.tasks import helpers
 from ...kit.transcript import retold
-from .calls import CallBook, KnownCall, started
+from .calls import CallBook, ClaudeCall, started
 from .failures import provider_error
 from .hooks import Hooks
 from .launching import agent_options, decision
 from .sdk_internals import Wire
-from .translation import Translator
+from .translation import ClaudeTranslation
 from .usage import SessionMeter
 
 INTERRUPT_S = 2.0
@@ -59,7 +59,7 @@ class ClaudeSession:
         self._calls = CallBook()
         self._meter = SessionMeter()
         self._stderr: deque[str] = deque(maxlen=40)
-        self._translator = Translator(self._calls, turn_cap=launch.options.options.get("max_turns"))
+        self._translator = ClaudeTranslation(self._calls, turn_cap=launch.options.options.get("max_turns"))
         self._moved = anyio.Event()
         self._usage_due = anyio.Event()
         self._release = anyio.Event()
@@ -198,7 +198,7 @@ class ClaudeSession:
             self._stream.post(ErrorOccurred(code="call_untold", message=message))
             raise
 
-    async def _changed(self, call_id: str, ran: KnownCall) -> None:
+    async def _changed(self, call_id: str, ran: ClaudeCall) -> None:
         """A call ran with another input than was judged: it is judged now, and the run ends."""
         await self._stream.emit(started(call_id, ran))
         self._fail(

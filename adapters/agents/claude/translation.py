@@ -35,7 +35,7 @@ QUIET: Final = frozenset(_QUIET.split())
 """System records that say nothing a policy or a reader needs."""
 
 
-class Translator:
+class ClaudeTranslation:
     """Reads one client's records in order.
 
     Args:
@@ -114,13 +114,13 @@ class Translator:
         if self._started:  # the client says so again whenever background work wakes it
             return
         self._started = True
-        told = {
+        metadata = {
             "model": record.get("model"),
             "tools": [at_the_gate(name) for name in record.get("tools", ())],
             "client_version": record.get("claude_code_version"),
             "permission_mode": record.get("permissionMode"),
         }
-        yield SessionStarted(provider_session_id=str(record["session_id"]), metadata=told)
+        yield SessionStarted(provider_session_id=str(record["session_id"]), metadata=metadata)
 
     def _stream_event(self, record: dict[str, Any]) -> Iterator[Event]:
         event = record["event"]
@@ -168,12 +168,12 @@ class Translator:
             yield MessageReceived(content=block["text"])
         elif kind == "tool_use":
             call = self.calls.mentioned(str(block["id"]), str(block["name"]), turn=self._turn, parent=parent)
-            if not call.asked:
+            if not call.proposed:
                 call.input = dict(block["input"])
         elif kind == "server_tool_use":
             # runs at the API, where no gate is
             call = self.calls.mentioned(str(block["id"]), str(block["name"]), turn=self._turn, parent=parent)
-            call.asked, call.allowed, call.input = True, True, dict(block["input"])
+            call.proposed, call.allowed, call.input = True, True, dict(block["input"])
             yield ToolCallStarted(
                 tool_call_id=str(block["id"]),
                 tool_name=call.name,
@@ -208,10 +208,10 @@ def _unrecognized(record: dict[str, Any]) -> Unrecognized:
 def _failure(result: dict[str, Any]) -> dict[str, Any]:
     reason, subtype = result.get("terminal_reason"), result.get("subtype")
     code = reason or (subtype if subtype != "success" else "") or "provider_error"
-    said = "; ".join(str(error) for error in result.get("errors") or ()) or result.get("result") or code
+    message = "; ".join(str(error) for error in result.get("errors") or ()) or result.get("result") or code
     details = {
         key: result[key]
         for key in ("subtype", "terminal_reason", "api_error_status", "num_turns", "stop_reason", "errors")
         if result.get(key) is not None
     }
-    return {"code": str(code), "message": str(said), "details": details}
+    return {"code": str(code), "message": str(message), "details": details}

@@ -176,8 +176,8 @@ class CodexAdapter:
 
     async def _check_ways_round(self) -> None:
         """Raise ProviderError where the settings let more round the gate than the run was planned with."""
-        known, self.ungated = self.ungated, await anyio.to_thread.run_sync(self._ways_round)
-        if new := [why for why in self.ungated if why not in known]:
+        before, self.ungated = self.ungated, await anyio.to_thread.run_sync(self._ways_round)
+        if new := [why for why in self.ungated if why not in before]:
             raise ProviderError(
                 f"the settings of codex have changed: {'; '.join(new)}; start the run again to use them",
                 details={"kind": "settings_changed", "ungated": new},

@@ -21,7 +21,7 @@ from ...kit.wire.jsonrpc import METHOD_NOT_FOUND, RpcError
 from .items import CodexItem, leaves, tool_input, tool_name
 from .rollout import Rollouts, RunningCalls
 from .sandboxing import Bounds
-from .translation import Translation
+from .translation import CodexTranslation
 
 ACCEPT: Final = {"decision": "accept"}
 DECLINE: Final = {"decision": "decline"}
@@ -54,13 +54,13 @@ def command_proposal(params: dict[str, Any], arguments: dict[str, Any] | None) -
     escalated = None if arguments is None else arguments.get("sandbox_permissions", "use_default") != "use_default"
     if params.get("additionalPermissions") is not None:
         escalated = True
-    known = {"escalated": escalated, "reason": params.get("reason")}
+    about = {"escalated": escalated, "reason": params.get("reason")}
     return Proposal(
         id=str(params.get("itemId")),
         name="shell",
         input={
             **tool_input({**params, "type": "commandExecution"}),
-            **{name: value for name, value in known.items() if value},
+            **{name: value for name, value in about.items() if value},
         },
         escalated=escalated,
     )
@@ -133,14 +133,14 @@ class Questions:
     def __init__(
         self,
         launch: Launch,
-        said: Translation,
+        translation: CodexTranslation,
         stream: EventStream,
         rollouts: Rollouts,
         calls: RunningCalls,
         bounds: Bounds,
     ) -> None:
         self._gate = GateLink(launch, stream)
-        self._said = said
+        self._translation = translation
         self._stream = stream
         self._rollouts = rollouts
         self._calls = calls
@@ -149,14 +149,14 @@ class Questions:
 
     async def answer(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
         """The answer to one request. Raises RpcError for one that is not known."""
-        thread = str(params.get("threadId") or self._said.threads.own)
+        thread = str(params.get("threadId") or self._translation.threads.own)
         match method:
             case "item/commandExecution/requestApproval":
                 return self._decided(await self._ask_gate(await self._command(params, thread), thread), thread)
             case "item/fileChange/requestApproval":
                 return self._decided(await self._ask_gate(self._patch(params), thread), thread)
             case "mcpServer/elicitation/request":
-                proposal = mcp_proposal(params, self._said.announced(thread))
+                proposal = mcp_proposal(params, self._translation.announced(thread))
                 return elicitation_decision(await self._ask_gate(proposal, thread))
             case "item/permissions/requestApproval":
                 return NO_PERMISSIONS
@@ -169,36 +169,36 @@ class Questions:
         return command_proposal(params, written)
 
     def _patch(self, params: dict[str, Any]) -> Proposal | None:
-        item = self._said.running.get(str(params.get("itemId")))
+        item = self._translation.running.get(str(params.get("itemId")))
         outside = item is not None and (self._bounds.folder is None or leaves(item, str(self._bounds.folder)))
         escalated = (self._bounds.sandboxed and outside) or params.get("grantRoot") is not None
         return patch_proposal(item, escalated=escalated)
 
     def _decided(self, answer: GateAnswer, thread: str) -> dict[str, Any]:
         # `cancel` ends the turn of the thread that asks, which for a sub-agent is not the turn of the run
-        return decision(answer, may_cancel=self._said.threads.is_own(thread))
+        return decision(answer, may_cancel=self._translation.threads.is_own(thread))
 
     async def _ask_gate(self, proposal: Proposal | None, thread: str) -> GateAnswer:
         if proposal is None:
             return _WITHHELD
-        self._said.proposed.add(proposal.id)
+        self._translation.proposed.add(proposal.id)
         await self._catch_up(thread)
-        turn, parent = self._said.place(thread)
+        turn, parent = self._translation.place(thread)
         call = ToolCall(
             id=proposal.id, name=proposal.name, input=proposal.input, turn=turn, parent_tool_call_id=parent
         )
         if self._clashes(call):
             return _WITHHELD
-        self._said.open[call.id] = call.input
+        self._translation.open[call.id] = call.input
         answer = await self._gate.ask(call)
         if answer.allowed and await self._is_shared(call.id, thread):
             answer = self._gate.not_run(call, ONE_ID)
         if answer.allowed and proposal.escalated is not False and self._bounds.confined:
             answer = self._gate.not_run(call, OUTSIDE)
         if answer.allowed:
-            self._said.let_run.add(call.id)
+            self._translation.let_run.add(call.id)
         else:
-            self._said.over.add(proposal.id)
+            self._translation.over.add(proposal.id)
         return answer
 
     def _clashes(self, call: ToolCall) -> bool:
@@ -207,10 +207,10 @@ class Questions:
         So the second is refused, and the first unless it was answered already. Where that one was permitted, for
         something else, either may be running: the run ends.
         """
-        if call.id not in self._said.open:
+        if call.id not in self._translation.open:
             return False
         self._shared.add(call.id)
-        if call.id in self._said.let_run and not same_input(self._said.open[call.id], call.input):
+        if call.id in self._translation.let_run and not same_input(self._translation.open[call.id], call.input):
             message = f"codex asked about call `{call.id}` for something else while it ran; it may run either"
             self._stream.close(ProviderError(message, details={"kind": "call_id_reused", "tool_call_id": call.id}))
         return True
@@ -223,6 +223,6 @@ class Questions:
     async def _catch_up(self, thread: str) -> None:
         """Report everything before a call, on which it is judged."""
         await self._calls.catch_up(thread)
-        if self._said.threads.is_own(thread):
-            for event in self._said.response_begins():
+        if self._translation.threads.is_own(thread):
+            for event in self._translation.response_begins():
                 self._stream.post(event)

@@ -187,9 +187,9 @@ def outcome(item: CodexItem) -> ToolCallCompleted | ToolCallFailed:
     return ToolCallCompleted(tool_call_id=call_id, tool_name=name, tool_output=output)
 
 
-def exited(item: CodexItem, told: str) -> CodexItem | None:
+def exited(item: CodexItem, text: str) -> CodexItem | None:
     """A command's item as the client would complete it, None if it is not over, as far as its model was told."""
-    head, _, output = told.partition("\nOutput:\n")
+    head, _, output = text.partition("\nOutput:\n")
     found = _EXITED.search(head) if item.get("type") == "commandExecution" else None
     if found is None:
         return None

@@ -20,7 +20,7 @@ from proctor.policies.stream.events import ToolCallFailed
 
 from ...kit.event_stream import EventStream
 from .items import tool_name
-from .translation import Translation
+from .translation import CodexTranslation
 
 _TRIES: Final = 400
 _PAUSE_S: Final = 0.025
@@ -124,7 +124,7 @@ class Rollouts:
             self.add(thread_id, await self._find(thread_id))
         return self._rollouts[thread_id]
 
-    def known(self) -> list[str]:
+    def threads(self) -> list[str]:
         """The threads whose records were asked for so far."""
         return list(self._rollouts)
 
@@ -149,16 +149,16 @@ class RunningCalls:
         rollouts: the client's own records.
     """
 
-    def __init__(self, said: Translation, stream: EventStream, rollouts: Rollouts) -> None:
-        self._said = said
+    def __init__(self, translation: CodexTranslation, stream: EventStream, rollouts: Rollouts) -> None:
+        self._translation = translation
         self._stream = stream
         self._rollouts = rollouts
         self._change = anyio.Event()
 
     def ids(self) -> list[str]:
         """Which they are; a call that is held or was refused does not run."""
-        run = self._said.let_run | self._said.unasked
-        return [call_id for call_id in self._said.running if call_id in run]
+        run = self._translation.let_run | self._translation.unasked
+        return [call_id for call_id in self._translation.running if call_id in run]
 
     async def catch_up(self, thread: str) -> None:
         """Report what the client recorded of a thread and did not say yet."""
@@ -166,13 +166,13 @@ class RunningCalls:
         await rollout.read()
         outputs, run = rollout.take_outputs(), self.ids()
         ended = {call_id: outputs[call_id] for call_id in run if call_id in outputs}
-        for event in self._said.recorded(thread, rollout.usage, ended):
+        for event in self._translation.recorded(thread, rollout.usage, ended):
             self._stream.post(event)
 
     async def look_up(self) -> None:
         """Report the outcomes that the client recorded, in all the records that were read before."""
         if self.ids():
-            for thread in self._rollouts.known():
+            for thread in self._rollouts.threads():
                 await self.catch_up(thread)
 
     def changed(self) -> None:
@@ -188,6 +188,6 @@ class RunningCalls:
     def end(self) -> None:
         """Report of those that still run that they do not outlive the run."""
         for call_id in self.ids():
-            item = self._said.running.pop(call_id)
+            item = self._translation.running.pop(call_id)
             ended = {"message": "ended with the run, its outcome unknown"}
             self._stream.post(ToolCallFailed(tool_call_id=call_id, tool_name=tool_name(item), error=ended))

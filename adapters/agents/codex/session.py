@@ -21,7 +21,7 @@ from .approvals import CANCEL, Questions
 from .client import Connection
 from .rollout import Rollouts, RunningCalls
 from .sandboxing import Bounds
-from .translation import Translation, error_code
+from .translation import CodexTranslation, error_code
 
 INTERRUPT_S: Final = 1.0
 CLEAN_UP_S: Final = 1.0
@@ -34,10 +34,10 @@ class Turn:
         said: what the client reported.
     """
 
-    def __init__(self, said: Translation) -> None:
+    def __init__(self, translation: CodexTranslation) -> None:
         self.over = False
         self.interrupted_by: str | None = None
-        self._said = said
+        self._translation = translation
         self._begun = anyio.Event()
 
     def begins(self) -> None:
@@ -62,11 +62,11 @@ class Turn:
 
     async def clean_up(self, connection: Connection) -> None:
         """End the commands that the interrupt leaves running. Raises ProviderError."""
-        params = {"threadId": self._said.threads.own}
+        params = {"threadId": self._translation.threads.own}
         await connection.ask("thread/backgroundTerminals/clean", params, timeout_s=CLEAN_UP_S)
 
     async def _ask(self, connection: Connection) -> None:
-        params = {"threadId": self._said.threads.own, "turnId": self._said.turn_id}
+        params = {"threadId": self._translation.threads.own, "turnId": self._translation.turn_id}
         try:
             await connection.ask("turn/interrupt", params, timeout_s=INTERRUPT_S)
         except ProviderError:
@@ -91,16 +91,16 @@ class CodexSession:
     def __init__(self, launch: Launch, *, bounds: Bounds) -> None:
         self._launch = launch
         self._stream = EventStream()
-        self._said = Translation(
+        self._translation = CodexTranslation(
             thread_id="" if launch.resume is None or launch.fork else launch.resume,
             fresh=launch.resume is None,
         )
         self._rollouts = Rollouts(self._find_rollout)
-        self._calls = RunningCalls(self._said, self._stream, self._rollouts)
-        self._questions = Questions(launch, self._said, self._stream, self._rollouts, self._calls, bounds)
+        self._calls = RunningCalls(self._translation, self._stream, self._rollouts)
+        self._questions = Questions(launch, self._translation, self._stream, self._rollouts, self._calls, bounds)
         self._connection: Connection
         self._tasks: anyio.abc.TaskGroup
-        self._turn = Turn(self._said)
+        self._turn = Turn(self._translation)
         self._closing = False
 
     def attach(self, connection: Connection, tasks: anyio.abc.TaskGroup) -> None:
@@ -111,14 +111,14 @@ class CodexSession:
         """Start, resume or fork the thread; returns the client's answer. Raises ProviderError."""
         answer = await self._connection.ask(method, thread)
         found = answer.get("thread") or {}
-        self._said.threads.own = str(found.get("id"))
-        self._said.model = answer.get("model")
+        self._translation.threads.own = str(found.get("id"))
+        self._translation.model = answer.get("model")
         path = found.get("path")
-        self._rollouts.add(self._said.threads.own, Path(path) if path else None)
+        self._rollouts.add(self._translation.threads.own, Path(path) if path else None)
         self._stream.post(
             SessionStarted(
-                provider_session_id=self._said.threads.own,
-                metadata={"model": self._said.model, "rollout": path, "cwd": answer.get("cwd")},
+                provider_session_id=self._translation.threads.own,
+                metadata={"model": self._translation.model, "rollout": path, "cwd": answer.get("cwd")},
             )
         )
         return answer
@@ -126,7 +126,7 @@ class CodexSession:
     async def prompt(self) -> None:
         """Give the thread its prompt. Raises ProviderError."""
         text = [{"type": "text", "text": retold(self._launch.transcript, self._launch.prompt)}]
-        await self._connection.ask("turn/start", {"threadId": self._said.threads.own, "input": text})
+        await self._connection.ask("turn/start", {"threadId": self._translation.threads.own, "input": text})
 
     def events(self) -> AsyncIterator[Event]:
         """The stream; see `Provider.events`."""
@@ -164,11 +164,11 @@ class CodexSession:
         if method in _CALLS_DONE:
             await self._calls.look_up()
         if method == "turn/completed":
-            if params.get("threadId") == self._said.threads.own:
+            if params.get("threadId") == self._translation.threads.own:
                 self._end_of_turn(params.get("turn") or {})
             return
-        await self._stream.put(self._said.events(method, params))
-        if self._said.turn_id:
+        await self._stream.put(self._translation.events(method, params))
+        if self._translation.turn_id:
             self._turn.begins()
         self._calls.changed()
 
@@ -189,12 +189,12 @@ class CodexSession:
 
     def _end_of_turn(self, ended: dict[str, Any]) -> None:
         self._turn.ends()
-        for event in self._said.response_ends():
+        for event in self._translation.response_ends():
             self._stream.post(event)
         match ended.get("status"):
             case "completed":
                 self._calls.end()
-                self._stream.post(RunCompleted(output=self._said.output))
+                self._stream.post(RunCompleted(output=self._translation.output))
                 self._stream.close()
             case "interrupted" if self._turn.interrupted_by is not None:
                 self._tasks.start_soon(self._end_after_clean_up)

@@ -76,17 +76,17 @@ def asking_servers(servers: Mapping[str, Any], denied: Sequence[str]) -> dict[st
     config: dict[str, Any] = {}
     for name, server in servers.items():
         prefix = f"mcp__{name}__".casefold()
-        known = server if isinstance(server, dict) else {}
+        fields = server if isinstance(server, dict) else {}
         own = [pattern for pattern in denied if pattern.casefold().startswith(prefix)]
         dropped = [pattern[len(prefix) :] for pattern in own if not pattern.endswith("*")]
         base = f"mcp_servers.{name}"
         config[f"{base}.default_tools_approval_mode"] = "prompt"
-        if tools := known.get("tools"):
+        if tools := fields.get("tools"):
             config[f"{base}.tools"] = {tool: {**_asking(tools[tool])} for tool in tools}
         if len(dropped) < len(own):
             config[f"{base}.enabled"] = False
         if dropped:
-            config[f"{base}.disabled_tools"] = [*(known.get("disabled_tools") or ()), *dropped]
+            config[f"{base}.disabled_tools"] = [*(fields.get("disabled_tools") or ()), *dropped]
     return config
 
 

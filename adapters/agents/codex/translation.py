@@ -33,7 +33,7 @@ _QUIET: Final = (
 """Notifications that say nothing about the session beyond what other ones do."""
 
 
-class Translation:
+class CodexTranslation:
     """The state it takes to turn one thread's notifications into events.
 
     Which thread and which turn are ours is taken from the notifications, since the answers that say so too
@@ -110,8 +110,8 @@ class Translation:
             usage: the newest report of its tokens.
             outputs: what its model was told of calls that run.
         """
-        for call_id, told in outputs.items():
-            if (ended := exited(self.running[call_id], told)) is not None:
+        for call_id, text in outputs.items():
+            if (ended := exited(self.running[call_id], text)) is not None:
                 yield from self._completed(ended, thread_id)
         if usage.get("thread_id") == thread_id and usage.get("turn_id") == self.threads.turn_id(thread_id):
             total = in_messages(usage.get("thread_token_usage") or {})

@@ -18,7 +18,7 @@ _USAGES: tuple[Any, ...] = ("none", "at_end", "per_turn")
 
 def weakest(each: Sequence[Capabilities]) -> Capabilities:
     """What all of them can do: of each capability the least. Raises UsageError for tools that mean two things."""
-    known = [one.tools for one in each]
+    tables = [one.tools for one in each]
     names = {tuple(sorted(tool.name for tool in one.table)) for one in each}
     return Capabilities(
         gate=min((one.gate for one in each), key=_GATES.index),
@@ -29,7 +29,7 @@ def weakest(each: Sequence[Capabilities]) -> Capabilities:
         cancel_kills_children=all(one.cancel_kills_children for one in each),
         narrow=all(one.narrow for one in each),
         compiles=tuple(part for part in each[0].compiles if all(part in one.compiles for one in each)),
-        tools=None if None in known else _tools(each),
+        tools=None if None in tables else _tools(each),
         other_tools=len(names) > 1 or any(one.other_tools for one in each),
         elsewhere=frozenset.intersection(*(one.elsewhere for one in each)),
         model=_same([one.model for one in each]),
@@ -47,13 +47,13 @@ def _tools(each: Sequence[Capabilities]) -> tuple[Tool, ...]:
     found: dict[str, Tool] = {}
     for tool in (tool for one in each for tool in one.table):
         name = tool.name.casefold()
-        known = found.get(name)
-        if known is None or known == tool:
+        other = found.get(name)
+        if other is None or other == tool:
             found[name] = tool
-        elif (known.acts, known.acts_where) != (tool.acts, tool.acts_where):
+        elif (other.acts, other.acts_where) != (tool.acts, tool.acts_where):
             raise UsageError(f"two of these agents have a tool `{tool.name}` and mean different things by it")
         else:
-            found[name] = _both(known, tool)
+            found[name] = _both(other, tool)
     return tuple(found.values())
 
 

@@ -96,15 +96,15 @@ class FallbackSession:
         member = self._members[number]
         trial = member.breaker.begin(anyio.current_time())
         error: ProviderError | None = None
-        known = False
+        finished = False
         try:
             error = await self._done_by(number)
-            known = True
+            finished = True
         except Exception as raised:
-            error, known = provider_error(raised), True
+            error, finished = provider_error(raised), True
         finally:  # whoever reads leaves when the run is over: what it came to is known then
             self._provider = None
-            ok = (error or self._ended_badly) is None if (known or self._ended) and not self._stopping else None
+            ok = (error or self._ended_badly) is None if (finished or self._ended) and not self._stopping else None
             member.breaker.end(anyio.current_time(), ok=ok, trial=trial)
         return error
 
@@ -135,9 +135,9 @@ class FallbackSession:
             self._ran = True
         if not isinstance(event, TERMINAL) or isinstance(event, RunCompleted):
             return None
-        said: Any = getattr(event, "error", None) or getattr(event, "reason", None)
-        message = said.get("message") if isinstance(said, dict) else said
-        return ProviderError(str(message or "the client reported a failure"), details={"error": said})
+        reported: Any = getattr(event, "error", None) or getattr(event, "reason", None)
+        message = reported.get("message") if isinstance(reported, dict) else reported
+        return ProviderError(str(message or "the client reported a failure"), details={"error": reported})
 
     def _named(self, event: Event, member: Member) -> Event:
         """The client's own id of the session, with whose it is."""

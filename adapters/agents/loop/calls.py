@@ -17,7 +17,7 @@ _inside: ContextVar[tuple[tuple[object, str], ...]] = ContextVar("proctor_inside
 """The calls whose tools run this code, outermost first, each with the run it is of: a tool may start a run."""
 
 
-class RunningCalls:
+class AllowedCalls:
     """Reports outcomes of calls, of each allowed call exactly one."""
 
     def __init__(self, stream: EventStream) -> None:
@@ -85,7 +85,7 @@ class RunningCalls:
         """A call ended in an exception, or was ended."""
         name = self._running.pop(call_id, None)
         if name is not None:
-            self._stream.post(ToolCallFailed(tool_call_id=call_id, tool_name=name, error=_said(error)))
+            self._stream.post(ToolCallFailed(tool_call_id=call_id, tool_name=name, error=_error_text(error)))
 
     def end(self) -> None:
         """Nothing runs any more."""
@@ -93,7 +93,7 @@ class RunningCalls:
             self.failed(call_id, "ended before it was done")
 
 
-def _said(error: BaseException | str) -> str:
+def _error_text(error: BaseException | str) -> str:
     if isinstance(error, str):
         return error
     if not isinstance(error, Exception):

@@ -25,7 +25,7 @@ class Histories(Generic[T]):
         while len(self._kept) > self.KEPT:
             del self._kept[next(iter(self._kept))]
 
-    def known(self, session_id: str, transcript: Sequence[Event]) -> list[T] | None:
+    def find(self, session_id: str, transcript: Sequence[Event]) -> list[T] | None:
         """The conversation of these events, if the last run among them is the last that was kept."""
         last = next((event.run_id for event in reversed(transcript) if event.run_id), None)
         run_id, items = self._kept.get(session_id, (None, []))

@@ -26,7 +26,7 @@ from proctor.supervisor.ports.adapters import Launch
 from ...kit.event_stream import EventStream
 from ...kit.task_provider import TaskProvider
 from ...kit.values.jsonable import is_finite, plain
-from .calls import RunningCalls
+from .calls import AllowedCalls
 from .errors import ToolRefused
 from .tools import OnRefusal, asking
 
@@ -50,7 +50,7 @@ class LoopGate:
         self._turn = 0
         self._beginning = anyio.Lock()
         self._numbers = itertools.count(1)
-        self.calls = RunningCalls(stream)
+        self.calls = AllowedCalls(stream)
         self.output: Any = None
 
     @property

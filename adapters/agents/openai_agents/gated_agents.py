@@ -43,18 +43,18 @@ class Copies:
         self._hold = hold
         self._failed = failed
         self._offered = offered
-        self._known: dict[int, tuple[Agent[Any], Agent[Any]]] = {}
+        self._copies: dict[int, tuple[Agent[Any], Agent[Any]]] = {}
 
     def of(self, agent: Agent[Any]) -> Agent[Any]:
         """The agent's copy; a copy is its own."""
-        if id(agent) not in self._known:
+        if id(agent) not in self._copies:
             made = agent.clone(tools=[self.gated(tool) for tool in agent.tools], handoffs=[])
             made.__class__ = _asking(type(made), self)
-            self._known[id(agent)] = (agent, made)
-            self._known[id(made)] = (made, made)
+            self._copies[id(agent)] = (agent, made)
+            self._copies[id(made)] = (made, made)
             made.handoffs = [self._handoff(target) for target in agent.handoffs]
             made.mcp_servers = [self._server(server) for server in agent.mcp_servers]
-        return self._known[id(agent)][1]
+        return self._copies[id(agent)][1]
 
     def gated(self, tool: Tool) -> Tool:
         """The tool, made to ask first; one that does is its own."""
@@ -110,8 +110,8 @@ class Copies:
     def _telling(self, own: Callable[..., Any]) -> Callable[..., Any]:
         async def tell(context: Any, error: Exception) -> Any:
             self._failed(error)
-            said = own(context, error)
-            return await said if inspect.isawaitable(said) else said
+            text = own(context, error)
+            return await text if inspect.isawaitable(text) else text
 
         return tell
 

@@ -27,18 +27,18 @@ class Guard:
 
     def of(self, tool: FunctionTool | None) -> ToolInputGuardrail[object]:
         """The guardrail of one tool; None is any tool of an MCP server."""
-        return ToolInputGuardrail(guardrail_function=partial(self._asked, tool), name=NAME)
+        return ToolInputGuardrail(guardrail_function=partial(self._judge, tool), name=NAME)
 
-    async def hold(self, name: str, asked: dict[str, Any], act: Callable[[], Any], call_id: str | None) -> Any:
+    async def hold(self, name: str, tool_input: dict[str, Any], act: Callable[[], Any], call_id: str | None) -> Any:
         """Ask for a call that the SDK has the caller's own code do, and do it. Raises ToolRefused."""
 
         async def run(given: dict[str, Any]) -> Any:
-            if not same_input(given, asked):
-                raise ToolRefused(ToolCall(id=call_id or "", name=name, input=asked), _OTHER_INPUT)
+            if not same_input(given, tool_input):
+                raise ToolRefused(ToolCall(id=call_id or "", name=name, input=tool_input), _OTHER_INPUT)
             result = act()
             return await result if inspect.isawaitable(result) else result
 
-        return await self._gate.call(name, asked, run, call_id=call_id)
+        return await self._gate.call(name, tool_input, run, call_id=call_id)
 
     async def done(self, result: object) -> None:
         """The call this code is run by is done."""
@@ -52,7 +52,7 @@ class Guard:
         if call_id is not None:
             self._gate.calls.failed(call_id, error)
 
-    async def _asked(self, tool: FunctionTool | None, data: ToolInputGuardrailData) -> ToolGuardrailFunctionOutput:
+    async def _judge(self, tool: FunctionTool | None, data: ToolInputGuardrailData) -> ToolGuardrailFunctionOutput:
         context, calls = data.context, self._gate.calls
         unusable: str | None = None
         try:

@@ -86,5 +86,5 @@ class TellingFormatter:
             self._guard.failed(args.error or Exception(args.default_message))
         if self._own is None:
             return None
-        said = self._own(args)
-        return await said if inspect.isawaitable(said) else said
+        text = self._own(args)
+        return await text if inspect.isawaitable(text) else text

@@ -48,12 +48,12 @@ def events_of(
     `local_shell`: a `shell_call` is run here, and not where the model is.
     """
     for item in response.output:
-        told = plain(item)
-        if not isinstance(told, dict):
+        fields = plain(item)
+        if not isinstance(fields, dict):
             continue
-        kind = str(told.get("type", ""))
+        kind = str(fields.get("type", ""))
         if kind == "message":
-            texts = [part.get("text") or part.get("refusal") or "" for part in told.get("content") or ()]
+            texts = [part.get("text") or part.get("refusal") or "" for part in fields.get("content") or ()]
             yield MessageReceived(content="\n".join(texts))
         elif kind.endswith("_call"):
             kind = kind.removesuffix("_call")
@@ -69,5 +69,5 @@ def _ungated(told: dict[str, Any], kind: str, turn: int, parent: str | None) -> 
         tool_call_id=call_id, tool_name=name, tool_input=given, turn=turn, parent_tool_call_id=parent
     )
     if kind in HOSTED:
-        output = told.get("output") or told.get("results") or told.get("result") or told.get("status")
+        output = fields.get("output") or fields.get("results") or fields.get("result") or fields.get("status")
         yield ToolCallCompleted(tool_call_id=call_id, tool_name=name, tool_output=output)

@@ -76,8 +76,8 @@ class OpenAIAgentsSession:
         """The prompt, after what was said before; the SDK's own sessions keep that themselves."""
         if not launch.transcript or any(self._own.get(kept) for kept in KEEPS_HISTORY):
             return launch.prompt
-        known = self._histories.known(launch.session_id, launch.transcript)
-        earlier = items_of(launch.transcript) if known is None else known
+        history = self._histories.find(launch.session_id, launch.transcript)
+        earlier = items_of(launch.transcript) if history is None else history
         return [*earlier, {"role": "user", "content": launch.prompt}]
 
     def _model_of(self, agent: Agent[Any]) -> str | None:

@@ -55,9 +55,9 @@ class PydanticAIAdapter:
         self._agent = named_object(agent, what="agent")
         if not callable(getattr(self._agent, "run", None)):
             raise UsageError(f"`{self._agent}` is not an agent of pydantic-ai: it has no `run`")
-        known = inspect.signature(self._agent.run).parameters
+        parameters = inspect.signature(self._agent.run).parameters
         for option in run_options:
-            if option not in known:
+            if option not in parameters:
                 raise UsageError(f"an agent's `run` takes no `{option}`")
         self._own = {**run_options, "deps": deps, "usage_limits": usage_limits}
         self._sub_agents = tuple(sub_agents)

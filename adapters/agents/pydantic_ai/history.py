@@ -26,8 +26,8 @@ def messages_of(transcript: Sequence[Event]) -> list[ModelMessage]:
     messages: list[ModelMessage] = []
     for part in conversation(transcript):
         if isinstance(part, Said):
-            said = SystemPromptPart(part.text) if part.role == "system" else UserPromptPart(part.text)
-            messages.append(ModelRequest(parts=[said]))
+            prompt = SystemPromptPart(part.text) if part.role == "system" else UserPromptPart(part.text)
+            messages.append(ModelRequest(parts=[prompt]))
         else:
             messages.extend(_exchange(part))
     return messages

@@ -25,7 +25,7 @@ class Meter:
     """
 
     def __init__(self) -> None:
-        self._told = dict.fromkeys(_FIELDS.values(), 0)
+        self._reported = dict.fromkeys(_FIELDS.values(), 0)
         self._model: str | None = None
 
     def of_response(self, response: ModelResponse) -> TokenUsageUpdated:
@@ -36,12 +36,12 @@ class Meter:
     def beyond(self, total: RunUsage) -> TokenUsageUpdated | None:
         """What the run's total has on top of what was reported; None if nothing."""
         now = _numbers(total)
-        more = {name: max(0, now[name] - told) for name, told in self._told.items()}
+        more = {name: max(0, now[name] - before) for name, before in self._reported.items()}
         return self._event(more, cost_usd=None) if any(more.values()) else None
 
     def _event(self, numbers: dict[str, int], *, cost_usd: float | None) -> TokenUsageUpdated:
         for name, value in numbers.items():
-            self._told[name] += value
+            self._reported[name] += value
         fields: dict[str, Any] = dict(numbers)
         return TokenUsageUpdated(scope="delta", model=self._model, cost_usd=cost_usd, **fields)
 

@@ -69,7 +69,7 @@ class PydanticAISession:
 
     def _options(self, gating: Gating) -> dict[str, Any]:
         launch = gating.gate.launch
-        history = self._histories.known(launch.session_id, launch.transcript)
+        history = self._histories.find(launch.session_id, launch.transcript)
         if history is None:
             history = messages_of(launch.transcript)
         earlier = [*(self._own.get("message_history") or ()), *history]

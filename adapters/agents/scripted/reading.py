@@ -91,10 +91,10 @@ class _Reading:
         if kinds == ["call"]:
             return self._call(data, where)
         if len(kinds) != 1:
-            known = ", ".join(f"`{kind}`" for kind in STEPS)
+            names = ", ".join(f"`{kind}`" for kind in STEPS)
             found = " and ".join(f"`{kind}`" for kind in kinds)
             near = "".join(_suggestion(str(key), STEPS) for key in data)
-            self._complain(where, f"a step has exactly one of {known}; found {found or 'none'}{near}")
+            self._complain(where, f"a step has exactly one of {names}; found {found or 'none'}{near}")
             return None
         if kinds == ["parallel"]:
             return self._parallel(data, where)
@@ -162,8 +162,8 @@ def _path(text: str) -> Where:
     return tuple(int(part) if part.isdigit() else part for part in parts if part != "...")
 
 
-def _suggestion(name: str, known: Any) -> str:
-    near = difflib.get_close_matches(name, list(known), n=1)
+def _suggestion(name: str, names: Any) -> str:
+    near = difflib.get_close_matches(name, list(names), n=1)
     return f"; did you mean `{near[0]}`?" if near and near[0] != name else ""
 
 

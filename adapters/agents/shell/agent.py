@@ -86,8 +86,8 @@ class ShellAgent:
         whole = {"command": self._line, "argv": ["bash", "-c", self._line], "line": self._line}
         calls = [ToolCall(id=LINE_ID, name="bash", input=whole, turn=1)]
         for n, part in enumerate(parts, start=1):
-            asked = {"command": part.command, "argv": list(part.argv), "exact": part.exact, "line": self._line}
-            calls.append(ToolCall(id=f"{LINE_ID}.{n}", name=part.name, input=asked, turn=1))
+            tool_input = {"command": part.command, "argv": list(part.argv), "exact": part.exact, "line": self._line}
+            calls.append(ToolCall(id=f"{LINE_ID}.{n}", name=part.name, input=tool_input, turn=1))
         return calls
 
     async def _ask(self, calls: list[ToolCall]) -> GateAnswer | None:

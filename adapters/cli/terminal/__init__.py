@@ -3,7 +3,7 @@
 ROOMS = (
     "board",  # the live board of `watch`
     "blocks",  # what blocks starts, in words and as data
-    "asking",  # approvals asked at the prompt
+    "prompt_approver",  # approvals asked for at the prompt
     "latest",  # the latest events of a store, and those that come
     "live",  # events as they come, then how the run ended
     "events",  # one event as a line

@@ -71,8 +71,8 @@ def _failure(case: Element, violations: list[ViolationRecord]) -> None:
 def _lines(violations: list[ViolationRecord]) -> list[str]:
     first = violations[0]
     places = [f"at {place(violation)}" for violation in violations]
-    told = [f"expected: {expected(first)}", f"actual: {actual(first)}"]
-    return [*told, *places, f"suggestion: {suggestion(first)}"]
+    details = [f"expected: {expected(first)}", f"actual: {actual(first)}"]
+    return [*details, *places, f"suggestion: {suggestion(first)}"]
 
 
 def _clean(text: str) -> str:

@@ -60,12 +60,12 @@ def _sessions(tally: Tally, shown: int) -> Table:
     table = _table("sessions that failed")
     table.add_column("session", overflow="fold", ratio=3)
     table.add_column("rules violated", overflow="fold", ratio=2)
-    known = any(failed.whose for failed in tally.failed[:shown])
-    if known:
+    with_owner = any(failed.whose for failed in tally.failed[:shown])
+    if with_owner:
         table.add_column("whose", overflow="fold", ratio=2)
     for failed in tally.failed[:shown]:
         rules = ", ".join(f"{name} x{count}" if count > 1 else name for name, count in failed.rules.items())
-        of = [Text(printable(failed.whose))] if known else []
+        of = [Text(printable(failed.whose))] if with_owner else []
         table.add_row(Text(printable(failed.session)), Text(printable(rules), "red"), *of)
     return table
 

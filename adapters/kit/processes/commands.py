@@ -150,8 +150,8 @@ class _Started:
         """Wait until the command has ended, not what it left."""
         if self.exit_code is None:
             await anyio.wait_readable(self._status)
-            told = os.read(self._status, 64)
-            self.exit_code = int(told) if told else await self.process.wait()
+            status = os.read(self._status, 64)
+            self.exit_code = int(status) if status else await self.process.wait()
         return self.exit_code
 
     async def close(self) -> None:

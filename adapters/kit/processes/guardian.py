@@ -35,11 +35,11 @@ def main(status_fd: int, command: list[str]) -> int:
     child = _start(command, status_fd)
     _let_go_of_streams()
     status = None
-    told = False
+    reported = False
     while True:
         status, alone = _reap(child, status)
-        if status is not None and not told and status_fd != NO_PIPE:
-            told = _tell(status_fd, status)
+        if status is not None and not reported and status_fd != NO_PIPE:
+            reported = _tell(status_fd, status)
         if (status is not None and status_fd == NO_PIPE) or os.getppid() != parent or _hung_up(status_fd):
             break
         if alone:

@@ -59,8 +59,8 @@ class RpcClient:
         return result if isinstance(result, dict) else {}
 
     def refusal(self, method: str, error: RpcError) -> ProviderError:
-        """What to raise when the client refuses; its `said` is the client's whole answer in words."""
+        """What to raise when the client refuses; `said` in its details is the client's whole answer in words."""
         more = error.data.get("details") if isinstance(error.data, dict) else error.data
-        said = f"{error.message}: {more}" if more else error.message
-        details = {"method": method, "code": error.code, "data": error.data, "said": said}
-        return ProviderError(f"{self.process.name} refused `{method}`: {said}", details=details)
+        answer = f"{error.message}: {more}" if more else error.message
+        details = {"method": method, "code": error.code, "data": error.data, "said": answer}
+        return ProviderError(f"{self.process.name} refused `{method}`: {answer}", details=details)

@@ -67,9 +67,9 @@ def ask_to_end(process: psutil.Process) -> bool:
     """Ask a process to end, a stopped one too; kill it where there is no such signal. False as of `send`."""
     if not POSIX:
         return kill(process)
-    asked = send(process, signal.SIGTERM)
+    sent = send(process, signal.SIGTERM)
     send(process, signal.SIGCONT)  # a stopped process would not hear it
-    return asked
+    return sent
 
 
 def kill(process: psutil.Process) -> bool:

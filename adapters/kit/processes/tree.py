@@ -74,7 +74,7 @@ class ProcessTree:
     def __init__(self, pid: int | None = None, *, run_id: str | None = None, call_id: str | None = None) -> None:
         self._marks = _marks(run_id, call_id)
         self._roots: list[psutil.Process] = []
-        self._known: dict[psutil.Process, None] = {}
+        self._processes: dict[psutil.Process, None] = {}
         self._limiter: anyio.CapacityLimiter | None = None
         if pid is not None:
             self.add(pid)
@@ -86,7 +86,7 @@ class ProcessTree:
         except psutil.NoSuchProcess:
             return
         self._roots.append(root)
-        self._known[root] = None
+        self._processes[root] = None
 
     def snapshot(self) -> list[int]:
         """Look for the whole tree now and remember it; returns the pids that are alive, parents first."""
@@ -95,18 +95,18 @@ class ProcessTree:
 
     def alive(self) -> list[int]:
         """The remembered processes that still run; a zombie does not."""
-        return [process.pid for process in self._known if runs(process)]
+        return [process.pid for process in self._processes if runs(process)]
 
     async def terminate(self, grace_s: float) -> dict[str, Any]:
         """Ask every process of the tree to end and wait `grace_s` seconds at most; returns evidence."""
         deadline = time.monotonic() + grace_s
-        asked: dict[int, None] = {}
-        while fresh := [p for p in await self._looked() if p.pid not in asked]:
-            asked.update(dict.fromkeys(p.pid for p in fresh if ask_to_end(p)))
+        signalled: dict[int, None] = {}
+        while fresh := [p for p in await self._looked() if p.pid not in signalled]:
+            signalled.update(dict.fromkeys(p.pid for p in fresh if ask_to_end(p)))
             await self._wait_until(deadline)
-            if time.monotonic() >= deadline or all(p.pid not in asked for p in fresh):
+            if time.monotonic() >= deadline or all(p.pid not in signalled for p in fresh):
                 break
-        return self._evidence("terminated", asked)
+        return self._evidence("terminated", signalled)
 
     async def kill(self, bound_s: float = 5.0) -> dict[str, Any]:
         """Kill every process of the tree, what it starts meanwhile included; returns evidence.
@@ -138,7 +138,7 @@ class ProcessTree:
 
     async def _looked(self) -> list[psutil.Process]:
         await self._in_thread(self._look)
-        return [process for process in self._known if runs(process)]
+        return [process for process in self._processes if runs(process)]
 
     async def _wait_until(self, deadline: float) -> None:
         """Wait until none of the remembered runs. Never by `psutil.wait`, which would steal exit codes."""
@@ -159,11 +159,11 @@ class ProcessTree:
                     marked.append(process)
             except psutil.Error:
                 continue
-        self._known.update(dict.fromkeys(marked))
-        pending = [process for process in self._known if process.is_running()]
+        self._processes.update(dict.fromkeys(marked))
+        pending = [process for process in self._processes if process.is_running()]
         while pending:
-            found = [child for child in children.get(pending.pop(0).pid, ()) if child not in self._known]
-            self._known.update(dict.fromkeys(found))
+            found = [child for child in children.get(pending.pop(0).pid, ()) if child not in self._processes]
+            self._processes.update(dict.fromkeys(found))
             pending.extend(found)
 
     def _led_sessions(self) -> set[int]:
@@ -192,7 +192,7 @@ class ProcessTree:
         spared: set[psutil.Process] = set()
         while True:
             self._look()
-            fresh = [p for p in self._known if p not in frozen and p not in spared and runs(p)]
+            fresh = [p for p in self._processes if p not in frozen and p not in spared and runs(p)]
             spared.update(p for p in fresh if (patient or p in self._roots) and is_guardian(p))
             fresh = [p for p in fresh if p not in spared]
             if not fresh:
@@ -203,7 +203,7 @@ class ProcessTree:
                     send(process, signal.SIGSTOP)
                 for process in spared:
                     send(process, signal.SIGCONT)  # whoever stopped it
-        return [process.pid for process in self._known if process in frozen and kill(process)]
+        return [process.pid for process in self._processes if process in frozen and kill(process)]
 
 
 def process_rungs(

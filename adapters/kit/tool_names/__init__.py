@@ -56,9 +56,9 @@ def recorded_tools(events: Sequence[Event], format: str = "") -> tuple[Tool, ...
     for event in events:
         if isinstance(event, RunStarted) and (written := event.metadata.get("portable_tools")):
             return _with_others(recorded(written), events, event.provider)
-    known = next(((event.provider, tools) for event in events if (tools := tools_of(event.provider))), None)
-    if known is not None:
-        return _with_others(known[1], events, known[0])
+    found = next(((event.provider, tools) for event in events if (tools := tools_of(event.provider))), None)
+    if found is not None:
+        return _with_others(found[1], events, found[0])
     if any(event.provider.casefold() in _OF_DEVELOPERS for event in events[:1]):
         return _called(events, frameworks.MOSTLY)
     return _called(events, anywhere.TOOLS) if format in _OF_MANY_CLIENTS else ()
@@ -67,8 +67,8 @@ def recorded_tools(events: Sequence[Event], format: str = "") -> tuple[Tool, ...
 def _with_others(tools: tuple[Tool, ...], events: Sequence[Event], provider: str) -> tuple[Tool, ...]:
     if provider.casefold() not in _OF_DEVELOPERS:
         return tools
-    known = {each.name.casefold() for each in tools}
-    return (*tools, *(each for each in _called(events, frameworks.MOSTLY) if each.name.casefold() not in known))
+    names = {each.name.casefold() for each in tools}
+    return (*tools, *(each for each in _called(events, frameworks.MOSTLY) if each.name.casefold() not in names))
 
 
 def _called(events: Sequence[Event], tools: Iterable[Tool]) -> tuple[Tool, ...]:
@@ -81,8 +81,8 @@ def offering(tools: tuple[Tool, ...], names: Sequence[str] | None) -> dict[str, 
     """What capabilities say of a client's tools: just those of these names, or that there may be others."""
     if names is None:
         return {"tools": tools or None, "other_tools": True, "elsewhere": KNOWN}
-    known = {each.name.casefold(): each for each in tools}
-    return {"elsewhere": KNOWN, "tools": tuple(known.get(name.casefold(), Tool(name=name)) for name in names)}
+    described = {each.name.casefold(): each for each in tools}
+    return {"elsewhere": KNOWN, "tools": tuple(described.get(name.casefold(), Tool(name=name)) for name in names)}
 
 
 ROOMS = (

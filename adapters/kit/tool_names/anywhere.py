@@ -15,11 +15,11 @@ _OF_ONE_CLIENT: Final = (tool("web_fetch", "fetch", url="$.prompt"),)
 
 def _tools() -> Iterator[Tool]:
     """What tools of a name mostly are, and those of clients whose name stands for one act in all of them."""
-    known: dict[str, list[Tool]] = {}
+    by_name: dict[str, list[Tool]] = {}
     for each in (*claude.TOOLS, *codex.TOOLS, *amp.TOOLS, *_OF_ONE_CLIENT):
-        known.setdefault(each.name.casefold(), []).append(each)
+        by_name.setdefault(each.name.casefold(), []).append(each)
     usual = {each.name.casefold(): each for each in MOSTLY}
-    for name, alike in known.items():
+    for name, alike in by_name.items():
         first = alike[0]
         one_act = all((each.acts, each.acts_where) == (first.acts, first.acts_where) for each in alike)
         if one_act and (first.acts or first.acts_where) and name != "bash":

@@ -56,5 +56,5 @@ def _of(name: Any, schemas: Iterable[Any], tool: Any) -> Tool:
 
 
 def _named(name: str) -> Tool:
-    known = _USUAL.get(name.casefold())
-    return Tool(name=name) if known is None else Tool(name=name, acts_where=known.acts_where, inputs=known.inputs)
+    usual = _USUAL.get(name.casefold())
+    return Tool(name=name) if usual is None else Tool(name=name, acts_where=usual.acts_where, inputs=usual.inputs)

@@ -11,7 +11,7 @@ import msgspec
 def plain(value: Any) -> Any:
     """The value as JSON would have it; what has no such form becomes text."""
     try:
-        return msgspec.json.decode(msgspec.json.encode(value, enc_hook=_known))
+        return msgspec.json.decode(msgspec.json.encode(value, enc_hook=_as_data))
     except (TypeError, ValueError, RecursionError):
         return str(value)
 
@@ -19,7 +19,7 @@ def plain(value: Any) -> Any:
 def is_finite(value: Any) -> bool:
     """Whether every number in a value is one that JSON can say; records hold `null` for any other."""
     try:
-        return _all_finite(msgspec.to_builtins(value, enc_hook=_known))
+        return _all_finite(msgspec.to_builtins(value, enc_hook=_as_data))
     except (TypeError, ValueError, RecursionError):
         return False
 
@@ -32,7 +32,7 @@ def _all_finite(value: Any) -> bool:
     return not isinstance(value, list | tuple | set | frozenset) or all(map(_all_finite, value))
 
 
-def _known(value: Any) -> Any:
+def _as_data(value: Any) -> Any:
     """Pydantic's models by their own account, anything else as text."""
     dump = getattr(value, "model_dump", None)
     return dump(mode="json") if callable(dump) else str(value)

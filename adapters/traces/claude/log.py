@@ -22,7 +22,7 @@ from ..lines import TraceLines, open_lines
 from ..session import EventLog, TraceSession
 from ..values import message_kind, text_of, tool_input
 from .files import subagent_logs
-from .records import LoggedUsage, LogRecord, Message, as_asked, records
+from .records import LoggedUsage, LogRecord, Message, as_proposed, records
 
 _CALLS = ("tool_use", "server_tool_use", "mcp_tool_use")
 _REFUSED_BY_USER = "User rejected tool use"
@@ -172,7 +172,7 @@ class _Reader:
             tool_call_id=call_id,
             tool_name=name,
             turn=turn,
-            tool_input=as_asked(name, tool_input(block.get("input")), record.envelope.cwd),
+            tool_input=as_proposed(name, tool_input(block.get("input")), record.envelope.cwd),
             parent_tool_call_id=parent,
         )
 
@@ -191,8 +191,8 @@ class _Reader:
 
     def _was_refused(self, call_id: str, time: int) -> bool:
         """Whether the call was not permitted, the so many-th time that its id was used."""
-        known = self._refusals.get(call_id, [])
-        return known[time - 1] if time <= len(known) else False
+        refusals = self._refusals.get(call_id, [])
+        return refusals[time - 1] if time <= len(refusals) else False
 
     def _usage(self, record: LogRecord, usage: LoggedUsage, model: str | None) -> None:
         read, written = usage.cache_read_input_tokens or 0, usage.cache_creation_input_tokens or 0

@@ -107,7 +107,7 @@ def records(lines: TraceLines) -> Iterator[LogRecord]:
             yield LogRecord(envelope=envelope, raw=lines.decode(_anything, line))
 
 
-def as_asked(name: str, tool_input: dict[str, Any], folder: str | None) -> dict[str, Any]:
+def as_proposed(name: str, tool_input: dict[str, Any], folder: str | None) -> dict[str, Any]:
     """A call's input as the client asks about it: it makes the path of a file absolute first, and logs it as written.
 
     A path in the home directory stays as it is, as the log does not say which that is.

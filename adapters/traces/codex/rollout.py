@@ -75,11 +75,11 @@ def read(lines: TraceLines) -> Iterator[TraceSession]:
         events=reader.finished(ends),
         never_ran=reader.log.never_ran(),
         complete=not ends or ends[-1] not in _STARTED,
-        metadata=_known(model=reader.model, workspace=_folder(found)),
+        metadata=_present(model=reader.model, workspace=_folder(found)),
     )
 
 
-def _known(**fields: Any) -> dict[str, Any]:
+def _present(**fields: Any) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if value}
 
 

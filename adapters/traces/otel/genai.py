@@ -104,7 +104,7 @@ class _Reader:
         self._spans = {span.span_id: span for span in spans}
         self._turns: dict[str, int] = {}
         self._turn = 0
-        self._told: set[tuple[str, str]] = set()
+        self._messages: set[tuple[str, str]] = set()
         self._names: dict[str, str] = {}
         tools = [span for span in spans if _operation(span) == _TOOL]
         chats = [span for span in spans if _operation(span) in _CHATS]
@@ -135,14 +135,14 @@ class _Reader:
             self._sent(span, message, by_user=caller is None)
         for message in answered(span):
             if message.text:
-                self._told.add(("assistant", message.text))
+                self._messages.add(("assistant", message.text))
                 self._add(span.end, MessageReceived, content=message.text)
             for call in message.calls:
-                self._asked(span, *call)
+                self._request(span, *call)
 
     def _sent(self, span: Span, message: SpanMessage, *, by_user: bool) -> None:
-        if message.text and (message.role, message.text) not in self._told and not message.results:
-            self._told.add((message.role, message.text))
+        if message.text and (message.role, message.text) not in self._messages and not message.results:
+            self._messages.add((message.role, message.text))
             role = "assistant" if message.role == "user" and not by_user else message.role
             self._add(span.start, message_kind(message.role), role=role, content=message.text)
         for call_id, value in message.results:
@@ -150,7 +150,7 @@ class _Reader:
                 fields = {"tool_call_id": call_id, "tool_name": self._names.pop(call_id)}
                 self._add(span.start, ToolCallCompleted, **fields, tool_output=value)
 
-    def _asked(self, span: Span, call_id: str, name: str, arguments: Any) -> None:
+    def _request(self, span: Span, call_id: str, name: str, arguments: Any) -> None:
         if call_id in self._with_span or self._spans_have_no_ids:
             return
         ran = call_id in self._results

@@ -9,7 +9,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from proctor.adapters.agents.amp.asking import open_office
+from proctor.adapters.agents.amp.gate_socket import open_gate_socket
 from proctor.adapters.agents.amp.options import settings_for
 from proctor.supervisor.ports.adapters import GateAnswer
 from proctor.supervisor.testing.patience import PATIENCE_S
@@ -46,9 +46,9 @@ async def test_settings_of_the_workspace_permit_nothing(amp: str, tmp_path: Path
         asked.append(tool)
         return GateAnswer(allowed=False, tell_model="Not here.")
 
-    async with open_office(gate) as office:
-        content = json.dumps(settings_for({}, (), str(office.program))).encode()
-        settings = office.write("settings.json", content)
+    async with open_gate_socket(gate) as gate_socket:
+        content = json.dumps(settings_for({}, (), str(gate_socket.program))).encode()
+        settings = gate_socket.write("settings.json", content)
         command = [amp, "--settings-file", str(settings), "permissions", "test", "Bash", "--cmd", "touch x", "--json"]
         env = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "AMP_URL": "http://127.0.0.1:9"}
         with anyio.fail_after(PATIENCE_S):

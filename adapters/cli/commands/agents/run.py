@@ -208,7 +208,7 @@ async def _supervisor(
     from proctor.supervisor import Supervisor
 
     from ...places import opened
-    from ...terminal.asking import PromptApprover
+    from ...terminal.prompt_approver import PromptApprover
 
     async with opened(store) as kept:
         if session_id and not await kept.runs(limit=1, session_id=session_id):

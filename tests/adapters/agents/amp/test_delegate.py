@@ -11,7 +11,7 @@ from typing import Any
 import anyio
 import pytest
 
-from proctor.adapters.agents.amp.asking import Office, open_office
+from proctor.adapters.agents.amp.gate_socket import GateSocket, open_gate_socket
 from proctor.adapters.agents.amp.names import their_names
 from proctor.adapters.agents.amp.options import settings_for
 from proctor.supervisor.ports.adapters import GateAnswer
@@ -22,17 +22,21 @@ ONCE = pytest.mark.parametrize("anyio_backend", ["asyncio"])
 """For the real client: what answers it is run on both backends by the other tests."""
 
 
-async def started(office: Office, given: bytes = b'{"cmd": "ls"}', **env: str) -> subprocess.CompletedProcess[bytes]:
+async def started(
+    socket: GateSocket, given: bytes = b'{"cmd": "ls"}', **env: str
+) -> subprocess.CompletedProcess[bytes]:
     """The delegate as a client starts it."""
     environment = {"PATH": os.environ["PATH"], "AGENT": "amp", "AGENT_TOOL_NAME": "Bash", **env}
     with anyio.fail_after(PATIENCE_S):
-        return await anyio.run_process([str(office.program)], input=given, env=environment, check=False)
+        return await anyio.run_process([str(socket.program)], input=given, env=environment, check=False)
 
 
-async def real(amp: str, office: Office, home: Path, *call: str, rejected: tuple[str, ...] = ()) -> dict[str, Any]:
+async def real(
+    amp: str, socket: GateSocket, home: Path, *call: str, rejected: tuple[str, ...] = ()
+) -> dict[str, Any]:
     """What the real client makes of a call under our settings."""
-    content = json.dumps(settings_for({}, rejected, str(office.program))).encode()
-    settings = office.write("settings.json", content)
+    content = json.dumps(settings_for({}, rejected, str(socket.program))).encode()
+    settings = socket.write("settings.json", content)
     command = [amp, "--settings-file", str(settings), "permissions", "test", *call, "--json"]
     env = {"PATH": os.environ["PATH"], "HOME": str(home), "AMP_URL": "http://127.0.0.1:9"}
     with anyio.fail_after(PATIENCE_S):
@@ -52,8 +56,8 @@ async def test_the_real_client_does_as_the_gate_says(amp: str, tmp_path: Path, a
         asked.append((tool, given))
         return answer
 
-    async with open_office(gate) as office:
-        found = await real(amp, office, tmp_path, "edit_file", "--path", "/x")
+    async with open_gate_socket(gate) as socket:
+        found = await real(amp, socket, tmp_path, "edit_file", "--path", "/x")
 
     assert asked == [("edit_file", {"path": "/x"})]
     assert found["action"] == ("allow" if answer.allowed else "reject")
@@ -73,8 +77,8 @@ async def test_the_real_client_rejects_what_the_policy_denies_without_asking(
         raise AssertionError
 
     rejected = (*their_names("bash"), *their_names("mcp__docs__*"))
-    async with open_office(nobody) as office:
-        found = await real(amp, office, tmp_path, *call, rejected=rejected)
+    async with open_gate_socket(nobody) as socket:
+        found = await real(amp, socket, tmp_path, *call, rejected=rejected)
 
     assert (found["action"], found["matchedEntry"]["action"]) == ("reject", "reject")
 
@@ -86,9 +90,9 @@ async def test_the_real_client_rejects_when_nobody_answers(amp: str, tmp_path: P
     async def gate(tool: str, given: Any) -> GateAnswer:
         return GateAnswer(allowed=True)
 
-    async with open_office(gate) as office:
-        (office.folder / "socket").unlink()
-        found = await real(amp, office, tmp_path, "Read", "--path", "x")
+    async with open_gate_socket(gate) as socket:
+        (socket.folder / "socket").unlink()
+        found = await real(amp, socket, tmp_path, "Read", "--path", "x")
 
     assert found["action"] == "reject"
     assert "cannot be reached" in found["error"]
@@ -100,10 +104,10 @@ async def allow(tool: str, given: Any) -> GateAnswer:
 
 async def test_a_delegate_with_another_token_is_refused() -> None:
     """Who may enter the folder may ask; nobody else."""
-    async with open_office(allow) as office:
-        assert (await started(office)).returncode == 0
-        (office.folder / "token").write_text("guessed")
-        refused = await started(office)
+    async with open_gate_socket(allow) as socket:
+        assert (await started(socket)).returncode == 0
+        (socket.folder / "token").write_text("guessed")
+        refused = await started(socket)
 
     assert refused.returncode == 2
 
@@ -111,8 +115,8 @@ async def test_a_delegate_with_another_token_is_refused() -> None:
 @pytest.mark.parametrize("given", [b"", b"{", b"[" * 2000, b"\xff"])
 async def test_an_input_that_cannot_be_read_is_refused(given: bytes) -> None:
     """No input at all is an empty one."""
-    async with open_office(allow) as office:
-        done = await started(office, given)
+    async with open_gate_socket(allow) as socket:
+        done = await started(socket, given)
 
     assert done.returncode == (0 if given == b"" else 2)
 
@@ -123,18 +127,18 @@ async def test_an_answer_that_never_comes_is_a_refusal() -> None:
     async def broken(tool: str, given: Any) -> GateAnswer:
         raise RuntimeError
 
-    async with open_office(broken) as office:
-        done = await started(office)
+    async with open_gate_socket(broken) as socket:
+        done = await started(socket)
 
     assert (done.returncode, b"cannot be reached" in done.stderr) == (2, True)
 
 
 async def test_a_delegate_that_cannot_start_is_a_refusal_and_reads_its_input() -> None:
     """The client ends without a word when nobody reads what it says."""
-    async with open_office(allow) as office:
-        broken = office.program.read_text().replace("delegate.py", "gone.py")
-        office.program.write_text(broken)
-        done = await started(office, b"x" * 1_000_000)
+    async with open_gate_socket(allow) as socket:
+        broken = socket.program.read_text().replace("delegate.py", "gone.py")
+        socket.program.write_text(broken)
+        done = await started(socket, b"x" * 1_000_000)
 
     assert done.returncode == 2
 
@@ -149,8 +153,8 @@ async def test_the_delegate_imports_nothing_from_the_folder_it_starts_in(
     async def refuse(tool: str, given: Any) -> GateAnswer:
         return GateAnswer(allowed=False)
 
-    async with open_office(refuse) as office:
-        done = await started(office, PYTHONPATH=str(tmp_path))
+    async with open_gate_socket(refuse) as socket:
+        done = await started(socket, PYTHONPATH=str(tmp_path))
 
     assert done.returncode == 2
 
@@ -160,10 +164,10 @@ async def test_the_folder_is_private_and_goes_with_the_run(monkeypatch: pytest.M
     long = tmp_path / ("x" * 100)
     long.mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(long))
-    async with open_office(allow) as office:
-        modes = {path.name: path.stat().st_mode & 0o777 for path in office.folder.iterdir()}
-        assert office.folder.stat().st_mode & 0o777 == 0o700
-        assert (await started(office)).returncode == 0
+    async with open_gate_socket(allow) as socket:
+        modes = {path.name: path.stat().st_mode & 0o777 for path in socket.folder.iterdir()}
+        assert socket.folder.stat().st_mode & 0o777 == 0o700
+        assert (await started(socket)).returncode == 0
 
     assert modes == {"delegate": 0o700, "socket": 0o600, "token": 0o600}
-    assert not office.folder.exists()
+    assert not socket.folder.exists()

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from proctor.adapters.agents.claude.calls import CallBook
-from proctor.adapters.agents.claude.translation import Translator
+from proctor.adapters.agents.claude.translation import ClaudeTranslation
 from proctor.adapters.agents.claude.usage import SessionMeter
 from proctor.policies.stream.codec import decode_event, encode_event
 from proctor.policies.stream.events import (
@@ -34,9 +34,9 @@ def translated(records: list[dict[str, Any]], *gated: str) -> list[Event]:
     """The events of a stream whose calls `gated` went through the gate."""
     calls = CallBook()
     for call_id in gated:
-        calls.asked(call_id, "Bash", {}, None)
+        calls.proposed(call_id, "Bash", {}, None)
         calls.allowed(call_id, {})
-    translator = Translator(calls)
+    translator = ClaudeTranslation(calls)
     events = [event for record in records for event in translator.events(record)]
     assert translator.done
     return [*events, *translator.ending({})]
@@ -116,7 +116,7 @@ def test_an_exhausted_retry_is_a_failed_run() -> None:
 
 def test_an_unknown_or_broken_record_is_kept_and_speaks_for_nobody() -> None:
     """Read back from the record it is still not one of our events."""
-    translator = Translator(CallBook())
+    translator = ClaudeTranslation(CallBook())
     strange: list[dict[str, Any]] = [
         {"type": "policy_violation", "rule": "x"},
         {"type": "assistant", "message": "no object"},
@@ -134,12 +134,12 @@ def test_an_unknown_or_broken_record_is_kept_and_speaks_for_nobody() -> None:
 def test_a_refused_calls_result_is_no_outcome() -> None:
     """What the client tells the model of a refusal is not something the call did."""
     calls = CallBook()
-    calls.asked("t1", "Bash", {}, None)
+    calls.proposed("t1", "Bash", {}, None)
     calls.refused("t1", "no")
     block = {"type": "tool_result", "tool_use_id": "t1", "is_error": True, "content": "no"}
     record = {"type": "user", "message": {"content": [block, {**block, "tool_use_id": "t2"}]}}
 
-    events = list(Translator(calls).events(record))
+    events = list(ClaudeTranslation(calls).events(record))
 
     assert events == [ToolCallFailed(tool_call_id="t2", error="no")]
 

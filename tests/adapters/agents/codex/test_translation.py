@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from proctor.adapters.agents.codex.items import bare_command, leaves, outcome
-from proctor.adapters.agents.codex.translation import Translation
+from proctor.adapters.agents.codex.translation import CodexTranslation
 from proctor.adapters.agents.codex.usage import UsageCount
 from proctor.policies.stream.events import (
     Event,
@@ -22,7 +22,7 @@ from proctor.policies.stream.events import (
 
 def translated(*notifications: tuple[str, dict[str, Any]]) -> list[Event]:
     """The events of a running turn's notifications."""
-    said = Translation(thread_id="", fresh=True)
+    said = CodexTranslation(thread_id="", fresh=True)
     begun: list[tuple[str, dict[str, Any]]] = [
         ("thread/started", {"thread": {"id": "t"}}),
         ("turn/started", {"threadId": "t", "turn": {"id": "u"}}),

@@ -1,4 +1,4 @@
-"""Approvals asked at the prompt of a terminal."""
+"""Approvals asked for at the prompt of a terminal."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ class _Question(msgspec.Struct):
 _decoder = msgspec.json.Decoder(_Question)
 
 
-class Office:
+class GateSocket:
     """What the client needs to ask: `program`, the delegate it runs, and `folder` for its settings."""
 
     def __init__(self, folder: Path) -> None:
@@ -65,14 +65,14 @@ class Office:
 
 
 @asynccontextmanager
-async def open_office(ask: Ask) -> AsyncIterator[Office]:
+async def open_gate_socket(ask: Ask) -> AsyncIterator[GateSocket]:
     """Answer delegates until the body is left; a question that cannot be answered is refused."""
     folder = _folder()
     try:
-        office = Office(folder)
+        gate_socket = GateSocket(folder)
         async with await anyio.create_unix_listener(folder / "socket", mode=0o600) as listener, helpers() as tasks:
-            tasks.start_soon(listener.serve, _answering(office.token, ask))
-            yield office
+            tasks.start_soon(listener.serve, _answering(gate_socket.token, ask))
+            yield gate_socket
     finally:
         rmtree(folder, ignore_errors=True)
 
@@ -87,9 +87,9 @@ def _answering(token: str, ask: Ask) -> Callable[[anyio.abc.SocketStream], Await
                 answered = await ask(question.tool, question.input)
             except Exception:  # no answer is no permission: the delegate refuses when we hang up
                 return
-            said = {"allowed": answered.allowed, "tell_model": answered.tell_model}
+            reply = {"allowed": answered.allowed, "tell_model": answered.tell_model}
             try:
-                await stream.send(msgspec.json.encode(said) + b"\n")
+                await stream.send(msgspec.json.encode(reply) + b"\n")
             except (anyio.BrokenResourceError, anyio.ClosedResourceError):
                 return
 
