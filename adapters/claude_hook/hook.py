@@ -31,7 +31,7 @@ from .messages.answers import Answer
 from .messages.input import CAN_STOP, GATING, HookInput
 from .messages.usage import UsageLog
 from .record import Record
-from .session import HookedSession, Told
+from .session import HookedSession, Outcome
 
 BY = "claude-code"
 USAGE_NOTE = "usage"
@@ -43,14 +43,14 @@ class Hook:
     """One hook of one session, answered once.
 
     Args:
-        asked: what the client said.
+        given: what the client sent.
         session: the session so far.
         record: where what follows is written.
         at: now.
     """
 
-    def __init__(self, asked: HookInput, session: HookedSession, record: Record, at: datetime) -> None:
-        self._asked = asked
+    def __init__(self, given: HookInput, session: HookedSession, record: Record, at: datetime) -> None:
+        self._input = given
         self._session = session
         self._record = record
         self._at = at
@@ -60,7 +60,7 @@ class Hook:
 
     def answer(self) -> Answer:
         """Record what follows from the hook and say what the client is told."""
-        handler = _HANDLERS.get(self._asked.hook_event_name)
+        handler = _HANDLERS.get(self._input.hook_event_name)
         if handler is None:
             return Answer()
         if self._goes_on:
@@ -70,7 +70,7 @@ class Hook:
         verdict, reason = handler(self)
         cancelled = any(isinstance(command, commands.CancelAdapter) for command in self._wanted)
         refused = any(isinstance(c, commands.Answer) and c.answer.stop for c in self._wanted)
-        stop = self._asked.hook_event_name in CAN_STOP and (cancelled or refused or self._blocked)
+        stop = self._input.hook_event_name in CAN_STOP and (cancelled or refused or self._blocked)
         return Answer(verdict=verdict, reason=reason, stop=stop, notes=tuple(self._notes()))
 
     @property
@@ -81,12 +81,12 @@ class Hook:
     def _goes_on(self) -> bool:
         return self._session.goes_on
 
-    def _tell(self, told: inputs.Input) -> None:
+    def _tell(self, input: inputs.Input) -> None:
         """Tell the machine; a run that it cancels is over, as the client is told so."""
-        self._follow(self._session.tell(told, self._record))
+        self._follow(self._session.tell(input, self._record))
 
-    def _follow(self, told: Told) -> None:
-        recorded, wanted = told
+    def _follow(self, outcome: Outcome) -> None:
+        recorded, wanted = outcome
         self._recorded += recorded
         self._wanted += wanted
         if any(isinstance(command, commands.CancelAdapter) for command in wanted):
@@ -99,13 +99,13 @@ class Hook:
         self._complete(None)
         if (block := self._session.blocked(self._record)) is not None:
             return "deny", str(StartsBlockedError(block))
-        self._begin(self._asked.prompt)
+        self._begin(self._input.prompt)
         return _ALLOWED
 
     def _proposed(self) -> Verdict:
-        asked, session = self._asked, self._session
-        call = ToolCall(id=asked.tool_use_id, name=asked.tool_name, input=asked.tool_input, turn=session.machine.turn)
-        refused = session.refuses_on(asked.prompt_id)
+        given, session = self._input, self._session
+        call = ToolCall(id=given.tool_use_id, name=given.tool_name, input=given.tool_input, turn=session.machine.turn)
+        refused = session.refuses_on(given.prompt_id)
         if refused and self._goes_on:  # of a sub-agent, or of another client of the session, that goes on
             return "deny", tell_model_default(call.name)
         if not self._goes_on and not refused:
@@ -128,30 +128,30 @@ class Hook:
 
     def _ran(self) -> None:
         """See that the record says the call ran, with the input it ran with."""
-        asked, session = self._asked, self._session
+        given, session = self._input, self._session
         if not self._goes_on:
             return
-        known = session.machine.open_call(asked.tool_use_id)
-        tool_input = asked.tool_input or (known.input if known else {})
-        if waiting := self._waiting(asked.tool_use_id):
+        open_call = session.machine.open_call(given.tool_use_id)
+        tool_input = given.tool_input or (open_call.input if open_call else {})
+        if waiting := self._waiting(given.tool_use_id):
             granted = input_digest(tool_input) == waiting.input_digest
             self._answered(waiting, granted=granted, tool_input=tool_input)
         started = ToolCallStarted(
-            tool_call_id=asked.tool_use_id,
-            tool_name=asked.tool_name,
+            tool_call_id=given.tool_use_id,
+            tool_name=given.tool_name,
             tool_input=tool_input,
             turn=session.machine.turn,
         )
-        if known is not None and not known.same(started.tool_name, tool_input):
+        if open_call is not None and not open_call.same(started.tool_name, tool_input):
             self._tell(inputs.RanOtherwise(now_ms=self._now, event=started))
         else:
             self._report(started)
 
     def _completed(self) -> Verdict:
         self._ran()
-        asked = self._asked
+        given = self._input
         outcome = ToolCallCompleted(
-            tool_call_id=asked.tool_use_id, tool_name=asked.tool_name, tool_output=asked.tool_response
+            tool_call_id=given.tool_use_id, tool_name=given.tool_name, tool_output=given.tool_response
         )
         if self._goes_on:
             self._report(outcome)
@@ -159,42 +159,42 @@ class Hook:
 
     def _failed(self) -> Verdict:
         self._ran()
-        asked = self._asked
+        given = self._input
         if self._goes_on:
-            error = asked.error
-            self._report(ToolCallFailed(tool_call_id=asked.tool_use_id, tool_name=asked.tool_name, error=error))
+            error = given.error
+            self._report(ToolCallFailed(tool_call_id=given.tool_use_id, tool_name=given.tool_name, error=error))
         return _ALLOWED
 
     def _batch(self) -> Verdict:
         """A response's calls are over: one without an outcome never ran, whoever refused it."""
-        for call in self._asked.tool_calls:
+        for call in self._input.tool_calls:
             if not self._goes_on:
                 break
-            known = self._session.machine.open_call(call.tool_use_id)
+            open_call = self._session.machine.open_call(call.tool_use_id)
             if waiting := self._waiting(call.tool_use_id):
                 self._answered(waiting, granted=False)
-            elif known is not None and known.stage == "started":
+            elif open_call is not None and open_call.stage == "started":
                 error = "the client did not run it"
-                self._report(ToolCallFailed(tool_call_id=call.tool_use_id, tool_name=known.name, error=error))
-        if self._goes_on and self._asked.agent_id is None:
+                self._report(ToolCallFailed(tool_call_id=call.tool_use_id, tool_name=open_call.name, error=error))
+        if self._goes_on and self._input.agent_id is None:
             self._report(TurnCompleted(turn=self._session.machine.turn))
         return _ALLOWED
 
     def _stopped(self) -> Verdict:
         if self._goes_on:
             self._report(TurnCompleted(turn=self._session.machine.turn))
-        self._complete(self._asked.last_assistant_message)
+        self._complete(self._input.last_assistant_message)
         return _ALLOWED
 
     def _session_over(self) -> Verdict:
         if self._goes_on:
-            reason = f"the session ended: {self._asked.reason or 'no reason given'}"
+            reason = f"the session ended: {self._input.reason or 'no reason given'}"
             self._tell(inputs.CancelAsked(now_ms=self._now, reason=reason))
         return _ALLOWED
 
     def _settings_changed(self) -> Verdict:
         """A repository's settings, or the agent, could take the hooks out."""
-        return _ALLOWED if self._asked.source == "policy_settings" else ("deny", SETTINGS_CHANGED)
+        return _ALLOWED if self._input.source == "policy_settings" else ("deny", SETTINGS_CHANGED)
 
     def _waiting(self, call_id: str) -> ApprovalRequest | None:
         """What the person is being asked about this call, if anything."""
@@ -204,12 +204,12 @@ class Hook:
 
     def _answered(self, request: ApprovalRequest, *, granted: bool, tool_input: dict[str, Any] | None = None) -> None:
         answer, approval_id = ApprovalAnswer(granted=granted, by=BY), request.approval_id
-        told = inputs.Answered(now_ms=self._now, approval_id=approval_id, answer=answer, tool_input=tool_input)
-        self._tell(told)
+        answered = inputs.Answered(now_ms=self._now, approval_id=approval_id, answer=answer, tool_input=tool_input)
+        self._tell(answered)
 
     def _begin(self, prompt: str | None) -> None:
-        told: dict[str, Any] = {"prompt_id": self._asked.prompt_id, "cwd": self._asked.cwd}
-        self._follow(self._session.begin_run(self._record, self._at, told, prompt))
+        metadata: dict[str, Any] = {"prompt_id": self._input.prompt_id, "cwd": self._input.cwd}
+        self._follow(self._session.begin_run(self._record, self._at, metadata, prompt))
 
     def _complete(self, output: str | None) -> None:
         if self._goes_on:
@@ -222,15 +222,15 @@ class Hook:
 
         Raises EventError for a call that a limit on usage is to judge, when the log cannot be read.
         """
-        asked, session = self._asked, self._session
+        given, session = self._input, self._session
         state = self._record.note(USAGE_NOTE)
-        log = UsageLog(asked.transcript_path, state, session.run_at or self._at)
-        limited = asked.hook_event_name == GATING and bool(session.rules.limits & USAGE)
+        log = UsageLog(given.transcript_path, state, session.run_at or self._at)
+        limited = given.hook_event_name == GATING and bool(session.rules.limits & USAGE)
         awaited: dict[str, Any] = {}
         if limited:
-            awaited = {"call_id": asked.tool_use_id, "wait_s": usage.WAIT_S}
-        elif asked.hook_event_name == "Stop":
-            awaited = {"said": asked.last_assistant_message or "", "wait_s": usage.WAIT_AT_THE_END_S}
+            awaited = {"call_id": given.tool_use_id, "wait_s": usage.WAIT_S}
+        elif given.hook_event_name == "Stop":
+            awaited = {"message": given.last_assistant_message or "", "wait_s": usage.WAIT_AT_THE_END_S}
         try:
             news = log.news(may_be_missing=not session.called, **awaited)
         except EventError:
@@ -245,7 +245,7 @@ class Hook:
 
     def _notes(self) -> Iterator[str]:
         """What the person should know: all that only warns and, at the end, whatever was found."""
-        at_the_end = self._asked.hook_event_name == "Stop"
+        at_the_end = self._input.hook_event_name == "Stop"
         for event in self._recorded:
             if isinstance(event, PolicyViolated) and (at_the_end or event.action == "warn"):
                 yield f"policy `{event.policy}`: {event.message}"

@@ -16,7 +16,7 @@ from proctor.supervisor.ports.processes import is_gone
 
 from .hook import Hook
 from .messages.answers import Answer
-from .messages.input import HookInput, read_asked
+from .messages.input import HookInput, read_input
 from .record import LEASE_S, HookStore, Record
 from .rules import RuleFiles
 from .session import HookedSession
@@ -76,17 +76,17 @@ class HookJudge:
 
         Raises EventError, PolicyError, StoreError: then nothing is recorded, and whoever asked must be refused.
         """
-        asked = read_asked(data)
-        known = self._sessions.pop(asked.session_id, None)
+        given = read_input(data)
+        kept = self._sessions.pop(given.session_id, None)
         at = datetime.now(UTC)
-        with self._store.record(asked.session_id, client) as whole:
+        with self._store.record(given.session_id, client) as whole:
             record = whole.of(self._line.name)
-            session = self._session(asked.session_id, record, known and known[0], asked.cwd)
+            session = self._session(given.session_id, record, kept and kept[0], given.cwd)
             session.go_on(record, at)
-            answer = Hook(asked, session, record, at).answer()
-        self._keep(asked, session)
-        self._watch(asked.session_id, record.owner if session.goes_on else None)
-        return answer, asked.hook_event_name
+            answer = Hook(given, session, record, at).answer()
+        self._keep(given, session)
+        self._watch(given.session_id, record.owner if session.goes_on else None)
+        return answer, given.hook_event_name
 
     @property
     def watches(self) -> bool:
@@ -105,37 +105,37 @@ class HookJudge:
 
     def _watch(self, session_id: str, owner: Owner | None) -> None:
         """Look after a run that goes on, where its owner is a client; None: no run of the session does."""
-        known = self._clients.get(session_id)
+        watched = self._clients.get(session_id)
         if owner is None or not owner.is_client:
             self._clients.pop(session_id, None)
-        elif known is None or known.client.epoch != owner.epoch:
+        elif watched is None or watched.client.epoch != owner.epoch:
             self._clients[session_id] = _Watched(owner, self._clock())
 
     def _end(self, session_id: str) -> None:
-        known = self._sessions.pop(session_id, None)
+        kept = self._sessions.pop(session_id, None)
         with self._store.record(session_id) as whole:
             record = whole.of(self._line.name)
-            self._session(session_id, record, known and known[0], "").go_on(record, datetime.now(UTC))
+            self._session(session_id, record, kept and kept[0], "").go_on(record, datetime.now(UTC))
         del self._clients[session_id]
 
     def close(self) -> None:
         """Let the store go."""
         self._store.close()
 
-    def _session(self, client_id: str, record: Record, known: HookedSession | None, folder: str) -> HookedSession:
+    def _session(self, client_id: str, record: Record, kept: HookedSession | None, folder: str) -> HookedSession:
         rules = self._rules.current()
         seq = record.seq
-        if known is not None and seq < known.machine.seq:
+        if kept is not None and seq < kept.machine.seq:
             raise StoreError(
                 "the store has lost events of this session, so what was used is not known", kind="corrupt"
             )
-        if known is None or known.rules is not rules or seq != known.machine.seq:
+        if kept is None or kept.rules is not rules or seq != kept.machine.seq:
             return HookedSession(client_id, record.session_id, rules, record.past(), folder)
-        return known
+        return kept
 
-    def _keep(self, asked: HookInput, session: HookedSession) -> None:
+    def _keep(self, given: HookInput, session: HookedSession) -> None:
         now = self._clock()
         for id in [id for id, (_, last) in self._sessions.items() if now - last > KEPT_S]:
             del self._sessions[id]
-        if asked.hook_event_name != "SessionEnd":
-            self._sessions[asked.session_id] = session, now
+        if given.hook_event_name != "SessionEnd":
+            self._sessions[given.session_id] = session, now

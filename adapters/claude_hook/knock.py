@@ -45,7 +45,7 @@ def main(arguments: list[str]) -> int:
     data = b""
     try:
         data = sys.stdin.buffer.read()
-        answer = asked(arguments[0], arguments[1:], data)
+        answer = judged(arguments[0], arguments[1:], data)
     except Exception as error:
         return refuse(data, str(error) or type(error).__name__)
     if answer[:1] == b"!":
@@ -55,7 +55,7 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
-def asked(folder: str, arguments: list[str], data: bytes) -> bytes:
+def judged(folder: str, arguments: list[str], data: bytes) -> bytes:
     """What the process that judges answers: `=` and what the client is told, or `!` and why nothing was judged.
 
     One that goes away unheard (nobody had asked for long, or it is of another version) is started again.
@@ -144,16 +144,16 @@ def refuse(data: bytes, why: str) -> int:
         hook = json.loads(data)["hook_event_name"]
     except Exception:
         hook = None
-    told: dict[str, object] = {"systemMessage": f"proctor: {why}"}
+    output: dict[str, object] = {"systemMessage": f"proctor: {why}"}
     if hook == "PreToolUse":
         decision = {"permissionDecision": "deny", "permissionDecisionReason": REFUSED}
-        told["hookSpecificOutput"] = {"hookEventName": hook, **decision}
+        output["hookSpecificOutput"] = {"hookEventName": hook, **decision}
     elif hook in ("UserPromptSubmit", "ConfigChange"):
-        told = {"decision": "block", "reason": f"proctor: {why}"}
+        output = {"decision": "block", "reason": f"proctor: {why}"}
     elif not isinstance(hook, str):  # whatever the client sent, it is no hook: the exit code has to do
         print(REFUSED, file=sys.stderr)
         return 2
-    print(json.dumps(told), flush=True)
+    print(json.dumps(output), flush=True)
     return 0
 
 

@@ -71,10 +71,10 @@ class Record:
         The first line to record a session has it under the client's id; another, with policies of its own, judges
         the session by a record of its own.
         """
-        known = self.note("line")
-        if known is None:
+        first = self.note("line")
+        if first is None:
             self.keep("line", line.encode())
-        if known is None or known == line.encode():
+        if first is None or first == line.encode():
             return self
         return Record(self._connection, self._recorder, f"{self.session_id}.{line}", self.client)
 

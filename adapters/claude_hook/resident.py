@@ -18,7 +18,7 @@ from proctor.supervisor.ports.facts import Owner
 from .client import client_of
 from .judging import HookJudge
 from .knock import SOCKET
-from .messages.answers import said
+from .messages.answers import output_of
 
 IDLE_S = 900.0
 """It ends when it was not asked for so many seconds; the next hook starts another."""
@@ -113,10 +113,10 @@ class _Resident:
     def _answer(self, data: bytes, client: Owner | None) -> bytes:
         """`=` and what the client is told, or `!` and why nothing could be judged."""
         try:
-            told = said(*self._judge.answered(data, client))
+            output = output_of(*self._judge.answered(data, client))
         except Exception as error:
             return b"!" + (str(error) or type(error).__name__).encode("utf-8", "backslashreplace")
-        return b"=" + (json.dumps(told).encode() + b"\n" if told else b"")
+        return b"=" + (json.dumps(output).encode() + b"\n" if output else b"")
 
 
 def _peer(door: socket.socket) -> int | None:

@@ -20,15 +20,15 @@ FileStates: TypeAlias = tuple[tuple[str, int, int, int], ...]
 
 
 class Rules(msgspec.Struct, frozen=True):
-    """One reading of the files; `limits` are the names of those that are set, and of those of budgets, `told` what
-    each run's record keeps.
+    """One reading of the files; `limits` are the names of those that are set, and of those of budgets, `metadata`
+    what each run's record keeps.
     """
 
     policy: Policy
     compiled: CompiledPolicy
     context: RunContext
     limits: frozenset[str]
-    told: dict[str, Any]
+    metadata: dict[str, Any]
 
 
 class RuleFiles:
@@ -53,8 +53,8 @@ def _rules(files: Sequence[str], context: RunContext) -> Rules:
     members = members_of(policy)
     limits = frozenset(name for member in members for name, _ in member.limits.given())
     limits |= {budget.limit for member in members for budget in member.budgets}
-    told: dict[str, Any] = {"policy": policy.name, "policies": written(members)}
-    return Rules(policy, compile_policy(policy, tools=TOOLS), context, limits, told)
+    metadata: dict[str, Any] = {"policy": policy.name, "policies": written(members)}
+    return Rules(policy, compile_policy(policy, tools=TOOLS), context, limits, metadata)
 
 
 def _states(files: Sequence[str]) -> Iterator[tuple[str, int, int, int]]:

@@ -35,7 +35,7 @@ from .judge import AskingJudge
 from .record import Record
 from .rules import Rules
 
-Told: TypeAlias = tuple[list[Event], list[commands.Command]]
+Outcome: TypeAlias = tuple[list[Event], list[commands.Command]]
 """What the machine recorded, and what it wants done."""
 PROVIDER = "claude"
 ASKS = "claude"
@@ -56,8 +56,8 @@ class HookedSession:
         self.client_id = client_id
         self.session_id = session_id
         self.rules = rules
-        known = {"provider": PROVIDER, "session_id": session_id, **_place(past, folder, rules.context)}
-        self.context = msgspec.structs.replace(rules.context, **known)
+        place = {"provider": PROVIDER, "session_id": session_id, **_place(past, folder, rules.context)}
+        self.context = msgspec.structs.replace(rules.context, **place)
         self.judge = AskingJudge(rules.compiled, rules.compiled.monitor(self.context))
         self.runs = 0
         self.run_at: datetime | None = None
@@ -98,22 +98,22 @@ class HookedSession:
     def blocked(self, record: Record) -> Block | None:
         """The order that keeps runs of this session from starting, if there is one."""
         context = msgspec.to_builtins(self.context)
-        known = {"tenant": context.get("tenant"), "labels": context.get("labels")}
+        scope = {"tenant": context.get("tenant"), "labels": context.get("labels")}
         run_id = self._identity().run_id
-        found = (b for b in record.blocks() if b.covers(run_id=run_id, session_id=self.session_id, **known))
+        found = (b for b in record.blocks() if b.covers(run_id=run_id, session_id=self.session_id, **scope))
         return next(found, None)
 
-    def begin_run(self, record: Record, at: datetime, metadata: dict[str, Any], prompt: str | None) -> Told:
+    def begin_run(self, record: Record, at: datetime, metadata: dict[str, Any], prompt: str | None) -> Outcome:
         """A run begins where the one before has ended; gives what `tell` does."""
         self.runs += 1
         identity = self._identity(self._past.turns, self.machine.seq)
         spec = {"asks": ASKS, **({"prompt": prompt} if prompt else {})}
         record.begin_run(identity.run_id, PROVIDER, at, self._redactor.redact(spec, self.session_id))
-        told = {**metadata, **self.rules.told, "context": msgspec.to_builtins(self.context)}
+        run_metadata = {**metadata, **self.rules.metadata, "context": msgspec.to_builtins(self.context)}
         self.machine = RunMachine(identity, self._judge, standing=self._past.grants, **self._settings())
         self._stored = 0
         now = round(at.timestamp() * 1000)
-        begin = inputs.Begin(now_ms=now, prompt=prompt, first=identity.events_before == 0, metadata=told)
+        begin = inputs.Begin(now_ms=now, prompt=prompt, first=identity.events_before == 0, metadata=run_metadata)
         named = inputs.Reported(now_ms=now, event=SessionStarted(provider_session_id=self.client_id))
         recorded, wanted = self.tell(begin, record)
         if not self.machine.cancelling:
@@ -126,28 +126,28 @@ class HookedSession:
         self._keys += 1
         return self._keys
 
-    def tell(self, told: inputs.Input, record: Record) -> Told:
+    def tell(self, input: inputs.Input, record: Record) -> Outcome:
         """Tell the machine; gives what it recorded and what it wants done.
 
         The record counts as durable here: nobody is answered before it is.
         """
-        wanted = self._handle(told, record)
+        wanted = self._handle(input, record)
         recorded: list[Event] = []
         while events := self.machine.take_record():
             record.append(events)
             recorded += events
             self._stored += len(events)
-            wanted += self._handle(inputs.Stored(now_ms=told.now_ms, count=self._stored), record)
+            wanted += self._handle(inputs.Stored(now_ms=input.now_ms, count=self._stored), record)
         self._learn(recorded)
         return recorded, wanted
 
-    def _handle(self, told: inputs.Input, record: Record) -> list[commands.Command]:
+    def _handle(self, input: inputs.Input, record: Record) -> list[commands.Command]:
         """What the machine wants done, but that the budgets are asked: this is within a transaction, and they answer
         at once.
         """
         wanted: list[commands.Command] = []
-        todo = deque(self.machine.handle(told))
-        now, run_id = told.now_ms, self._identity().run_id
+        todo = deque(self.machine.handle(input))
+        now, run_id = input.now_ms, self._identity().run_id
         while todo:
             match todo.popleft():
                 case commands.Reserve(draws=draws):
@@ -207,5 +207,5 @@ def _place(past: Iterable[Event], folder: str, given: RunContext) -> dict[str, A
     """Where the client works: as the session's first run has it, for its shell may have gone elsewhere since."""
     starts = (event.metadata.get("context") for event in past if isinstance(event, RunStarted))
     recorded = [context["workspace"] for context in starts if isinstance(context, dict) and "workspace" in context]
-    known = {"workspace": recorded[0] if recorded else folder or msgspec.UNSET, "home": home_of(os.environ)}
-    return {name: value for name, value in known.items() if value and getattr(given, name) is msgspec.UNSET}
+    found = {"workspace": recorded[0] if recorded else folder or msgspec.UNSET, "home": home_of(os.environ)}
+    return {name: value for name, value in found.items() if value and getattr(given, name) is msgspec.UNSET}

@@ -40,9 +40,9 @@ def command(policies: Sequence[Path], store: Path, store_id: str, context: RunCo
     for policy in policies:
         options += ["--policy", os.fspath(policy.absolute())]
     options += ["--store", os.fspath(store.absolute()), "--store-id", store_id]
-    said = msgspec.json.encode(context).decode()
-    if said != "{}":
-        options += ["--context", said]
+    text = msgspec.json.encode(context).decode()
+    if text != "{}":
+        options += ["--context", text]
     digest = hashlib.sha256("\0".join([sys.executable, *options]).encode()).hexdigest()[:12]
     folder = f"{os.fspath(store.absolute())}-hook-{digest}"
     return shlex.join([sys.executable, "-I", "-S", os.fspath(KNOCK), folder, *options])

@@ -33,7 +33,7 @@ def report(error: BaseException, *, debug: bool) -> int:
         traceback.print_exception(error)
     leaves = list(_leaves(error))
     shown = next((leaf for leaf in leaves if not isinstance(leaf, KeyboardInterrupt)), leaves[0])
-    code, text = _told(shown)
+    code, text = _code_and_text(shown)
     from proctor.adapters.kit.values.printable import printable_lines
 
     print(printable_lines(text), file=sys.stderr)
@@ -49,7 +49,7 @@ def _leaves(error: BaseException) -> Iterator[BaseException]:
         yield error
 
 
-def _told(error: BaseException) -> tuple[int, str]:
+def _code_and_text(error: BaseException) -> tuple[int, str]:
     from proctor.policies.errors import PolicyError, ProctorError
 
     if isinstance(error, PolicyError):

@@ -130,8 +130,8 @@ def read_context(given: Sequence[str]) -> RunContext:
         elif key in RunContext.__struct_fields__ and key not in ("labels", "metadata"):
             fields[key] = str(value)
         else:
-            known = ", ".join(
+            names = ", ".join(
                 f"`{name}`" for name in RunContext.__struct_fields__ if name not in ("labels", "metadata")
             )
-            raise click.UsageError(f"`--context {key}=...`: there are {known}, `labels.NAME` and `metadata.NAME`")
+            raise click.UsageError(f"`--context {key}=...`: there are {names}, `labels.NAME` and `metadata.NAME`")
     return RunContext(**fields)

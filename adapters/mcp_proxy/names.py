@@ -64,7 +64,7 @@ def _literally(name: str) -> str:
 
 
 def _kind(annotations: Any) -> str | None:
-    said = annotations if isinstance(annotations, Mapping) else {}
-    if said.get("readOnlyHint") is True:
+    hints = annotations if isinstance(annotations, Mapping) else {}
+    if hints.get("readOnlyHint") is True:
         return READ_ONLY
-    return None if said.get("destructiveHint") is False else DESTRUCTIVE
+    return None if hints.get("destructiveHint") is False else DESTRUCTIVE

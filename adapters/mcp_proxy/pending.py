@@ -68,46 +68,48 @@ class Pending:
 
     def __iter__(self) -> Iterator[PendingRequest]:
         """Those the client waits for, and calls that it has withdrawn and the server works on still."""
-        return iter([*{id(asked): asked for asked in (*self._by_id.values(), *self._by_number.values())}.values()])
+        return iter(
+            [*{id(request): request for request in (*self._by_id.values(), *self._by_number.values())}.values()]
+        )
 
     def has(self, request_id: Any) -> bool:
         """Whether the client waits for an answer under this id."""
         return request_id in self._by_id
 
-    def add(self, asked: PendingRequest) -> None:
+    def add(self, request: PendingRequest) -> None:
         """The client asks."""
-        self._by_id[asked.id] = asked
+        self._by_id[request.id] = request
 
-    def passed_on(self, asked: PendingRequest) -> int:
+    def passed_on(self, request: PendingRequest) -> int:
         """It goes to the server; gives the number it is asked under."""
         number = next(self._numbers)
-        self._by_number[number] = asked
+        self._by_number[number] = request
         return number
 
     def withdraw(self, request_id: Any) -> tuple[PendingRequest, int | None] | None:
         """What the client cancels by its id, and the number the server knows it by, if it does; None if nothing."""
         usable = isinstance(request_id, str | int) and not isinstance(request_id, bool)
-        asked = self._by_id.get(request_id) if usable else None
-        if asked is None:
+        request = self._by_id.get(request_id) if usable else None
+        if request is None:
             return None
-        number = next((number for number, each in self._by_number.items() if each is asked), None)
-        if number is not None and not isinstance(asked, Handshake):
-            asked.withdrawn = True
-            del self._by_id[asked.id]
-        return asked, number
+        number = next((number for number, each in self._by_number.items() if each is request), None)
+        if number is not None and not isinstance(request, Handshake):
+            request.withdrawn = True
+            del self._by_id[request.id]
+        return request, number
 
     def answered(self, number: Any) -> PendingRequest | None:
         """What the server answers; None for what it was not asked."""
-        asked = self._by_number.pop(number, None) if isinstance(number, int) else None
-        if asked is not None and not asked.withdrawn:
-            self._by_id.pop(asked.id, None)
-        return asked
+        request = self._by_number.pop(number, None) if isinstance(number, int) else None
+        if request is not None and not request.withdrawn:
+            self._by_id.pop(request.id, None)
+        return request
 
-    def drop(self, asked: PendingRequest) -> None:
+    def drop(self, request: PendingRequest) -> None:
         """Nobody waits for it any more."""
-        if self._by_id.get(asked.id) is asked:
-            del self._by_id[asked.id]
-        self._by_number = {number: each for number, each in self._by_number.items() if each is not asked}
+        if self._by_id.get(request.id) is request:
+            del self._by_id[request.id]
+        self._by_number = {number: each for number, each in self._by_number.items() if each is not request}
 
 
 def asked_for(message: JSONRPCRequest) -> PendingRequest:
@@ -131,6 +133,6 @@ def about(message: Any, pending: Pending) -> MessageMetadata:
     token = (message.params or {}).get("progressToken")
     if token is None:
         return None
-    found = (asked.id for asked in pending if isinstance(asked, PendingCall) and asked.progress == token)
+    found = (request.id for request in pending if isinstance(request, PendingCall) and request.progress == token)
     request_id = next(found, None)
     return None if request_id is None else ServerMessageMetadata(related_request_id=request_id)

@@ -79,27 +79,27 @@ class Relay:
 
     async def wind_up(self) -> None:
         """Let the calls at the gate have their answers, then refuse what the server still works on."""
-        while any(isinstance(asked, PendingCall) and not asked.running for asked in self._pending):
+        while any(isinstance(request, PendingCall) and not request.running for request in self._pending):
             self._quiet = anyio.Event()
             await self._quiet.wait()
-        for asked in self._pending:
-            self._pending.drop(asked)
-            if isinstance(asked, PendingCall) and not asked.withdrawn:
-                await self._tell(wire.refusal(asked.id, tell_model_default(asked.call.name)))
+        for request in self._pending:
+            self._pending.drop(request)
+            if isinstance(request, PendingCall) and not request.withdrawn:
+                await self._tell(wire.refusal(request.id, tell_model_default(request.call.name)))
 
     async def answer_for_the_server(self, why: str) -> None:
         """Answer every open request with an error, as the server will not."""
-        for asked in self._pending:
-            self._pending.drop(asked)
-            if isinstance(asked, PendingCall):
-                if asked.running:
-                    await self._failed(asked, why)
+        for request in self._pending:
+            self._pending.drop(request)
+            if isinstance(request, PendingCall):
+                if request.running:
+                    await self._failed(request, why)
                 else:
-                    asked.scope.cancel()
-                if not asked.withdrawn:
-                    await self._tell(wire.refusal(asked.id, why))
-            elif not asked.withdrawn:
-                await self._tell(wire.failure(asked.id, wire.INTERNAL_ERROR, why))
+                    request.scope.cancel()
+                if not request.withdrawn:
+                    await self._tell(wire.refusal(request.id, why))
+            elif not request.withdrawn:
+                await self._tell(wire.failure(request.id, wire.INTERNAL_ERROR, why))
 
     async def _serve_client(self, tasks: TaskGroup) -> None:
         async for item in self._from_client:
@@ -108,7 +108,7 @@ class Relay:
                 continue
             message = item.message
             if isinstance(message, JSONRPCRequest):
-                await self._asked(message, tasks)
+                await self._take_request(message, tasks)
             elif isinstance(message, JSONRPCNotification):
                 await self._noticed(message)
             elif message.id in self._asked_by_server:
@@ -128,7 +128,7 @@ class Relay:
             why = f"`{message.method}` is no notification; a request needs an id that is a string or an integer"
             await self._tell(wire.failure(None, wire.INVALID_REQUEST, why))
 
-    async def _asked(self, message: JSONRPCRequest, tasks: TaskGroup) -> None:
+    async def _take_request(self, message: JSONRPCRequest, tasks: TaskGroup) -> None:
         if self._pending.has(message.id):
             why = f"the request id `{message.id}` is in use"
             await self._tell(wire.failure(message.id, wire.INVALID_REQUEST, why))
@@ -144,11 +144,11 @@ class Relay:
             )
             await self._tell(wire.failure(message.id, wire.METHOD_NOT_FOUND, why))
         else:
-            asked = asked_for(message)
-            self._pending.add(asked)
-            if isinstance(asked, Handshake):
-                tasks.start_soon(self._expect, asked)
-            await self._request(message, asked)
+            request = asked_for(message)
+            self._pending.add(request)
+            if isinstance(request, Handshake):
+                tasks.start_soon(self._expect, request)
+            await self._request(message, request)
 
     async def _expect(self, handshake: Handshake) -> None:
         await anyio.sleep(HANDSHAKE_S)
@@ -202,9 +202,9 @@ class Relay:
         found = self._pending.withdraw(params.get("requestId"))
         if found is None:
             return  # answered already, or never asked
-        asked, number = found
-        if isinstance(asked, PendingCall) and not asked.running:
-            asked.scope.cancel()
+        request, number = found
+        if isinstance(request, PendingCall) and not request.running:
+            request.scope.cancel()
         elif number is not None:
             await self._pass_on(message.model_copy(update={"params": {**params, "requestId": number}}))
 
@@ -214,8 +214,8 @@ class Relay:
         except (anyio.ClosedResourceError, anyio.BrokenResourceError):
             return  # the client's end is dealt with where its messages are read
 
-    async def _request(self, message: JSONRPCRequest, asked: PendingRequest) -> None:
-        await self._pass_on(message.model_copy(update={"id": self._pending.passed_on(asked)}))
+    async def _request(self, message: JSONRPCRequest, request: PendingRequest) -> None:
+        await self._pass_on(message.model_copy(update={"id": self._pending.passed_on(request)}))
 
     async def _pass_on(self, message: Any) -> None:
         headers = {"mcp-protocol-version": self._version} if self._version else None
@@ -229,36 +229,36 @@ class Relay:
             if isinstance(item, Exception):
                 self._desk.warn(f"the MCP server wrote what is no message: {wire.unread(item)}")
                 continue
-            answer = await self._said(item)
+            answer = await self._take_answer(item)
             if answer is not None:
                 await self._tell(answer)
         self._lost = True
         await self.answer_for_the_server(LOST)
         tasks.cancel_scope.cancel()
 
-    async def _said(self, item: SessionMessage) -> SessionMessage | None:
+    async def _take_answer(self, item: SessionMessage) -> SessionMessage | None:
         """What the client is told of a message of the server, if anything."""
         message = item.message
         if isinstance(message, JSONRPCRequest):
             self._asked_by_server.add(message.id)
         if not isinstance(message, JSONRPCResponse | JSONRPCError):
             return wire.outgoing(message, about(message, self._pending))
-        asked = self._pending.answered(message.id)
-        if asked is None:
+        request = self._pending.answered(message.id)
+        if request is None:
             self._desk.warn("the MCP server sent an answer to no request; it is dropped")
             return None
-        if isinstance(asked, PendingCall):
-            await self._outcome(asked, message)
+        if isinstance(request, PendingCall):
+            await self._outcome(request, message)
         if isinstance(message, JSONRPCResponse):
-            message = message.model_copy(update={"result": self._result(asked, message.result)})
-        return None if asked.withdrawn else wire.outgoing(message.model_copy(update={"id": asked.id}))
+            message = message.model_copy(update={"result": self._result(request, message.result)})
+        return None if request.withdrawn else wire.outgoing(message.model_copy(update={"id": request.id}))
 
-    def _result(self, asked: PendingRequest, result: dict[str, Any]) -> dict[str, Any]:
+    def _result(self, request: PendingRequest, result: dict[str, Any]) -> dict[str, Any]:
         """What a server returned, as its client gets it."""
-        if isinstance(asked, Handshake):
+        if isinstance(request, Handshake):
             self._version = result.get("protocolVersion")
             return wire.greeting(result)
-        return self._tools.page(result, first=asked.first) if isinstance(asked, Listing) else result
+        return self._tools.page(result, first=request.first) if isinstance(request, Listing) else result
 
     async def _announce(self) -> None:
         seen = 0
@@ -266,18 +266,18 @@ class Relay:
             seen = await self._tools.changed(seen)
             await self._tell(wire.tools_changed())
 
-    async def _outcome(self, asked: PendingCall, message: JSONRPCResponse | JSONRPCError) -> None:
-        call = asked.call
+    async def _outcome(self, request: PendingCall, message: JSONRPCResponse | JSONRPCError) -> None:
+        call = request.call
         if isinstance(message, JSONRPCError):
-            await self._failed(asked, {"code": message.error.code, "message": message.error.message})
+            await self._failed(request, {"code": message.error.code, "message": message.error.message})
         elif message.result.get("isError") is True:
-            await self._failed(asked, wire.output_of(message.result))
+            await self._failed(request, wire.output_of(message.result))
         else:
             output = wire.output_of(message.result)
             await self._report(ToolCallCompleted(tool_call_id=call.id, tool_name=call.name, tool_output=output))
 
-    async def _failed(self, asked: PendingCall, error: Any) -> None:
-        await self._report(ToolCallFailed(tool_call_id=asked.call.id, tool_name=asked.call.name, error=error))
+    async def _failed(self, request: PendingCall, error: Any) -> None:
+        await self._report(ToolCallFailed(tool_call_id=request.call.id, tool_name=request.call.name, error=error))
 
     async def _report(self, event: Event) -> None:
         await self._desk.report(event)

@@ -70,12 +70,12 @@ class Fold:
         for event in events:
             if self.over:
                 return
-            told = refold.take(event)
+            step = refold.take(event)
             self._seq = event.seq
             if event.run_id == self.run.run_id:
-                if told is not None:
+                if step is not None:
                     self.decided += 1
-                    self.decisions.append(told)
+                    self.decisions.append(step)
                 self.over = isinstance(event, TERMINAL)
 
 

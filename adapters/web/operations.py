@@ -27,18 +27,18 @@ class Nothing(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """A request that says no more than its path."""
 
 
-class Asked(NamedTuple):
-    """One request, read and allowed. `request` is for those that answer with something else than JSON."""
+class ApiRequest(NamedTuple):
+    """One request, read and allowed. `http` is for handlers that do not answer in JSON."""
 
     records: Records
     who: Identity
     path: Mapping[str, str]
     query: Any
     body: Any
-    request: Request
+    http: Request
 
 
-Handle = Callable[[Asked], Awaitable[View | Response]]
+Handle = Callable[[ApiRequest], Awaitable[View | Response]]
 
 
 class Operation(NamedTuple):
@@ -81,17 +81,17 @@ def endpoint(operation: Operation, records: Records) -> Endpoint:
         if operation.role is not None and not who.may(operation.role):
             return refused(403, "wrong_role", f"the token of `{who.name}` does not allow `{operation.role}`")
         try:
-            asked = Asked(
+            api_request = ApiRequest(
                 records=records,
                 who=who,
                 path=request.path_params,
                 query=_query(request, wanted),
                 body=await _body(request, operation.body),
-                request=request,
+                http=request,
             )
-            found = await operation.handle(asked)
+            found = await operation.handle(api_request)
         except ProctorError as error:
-            return _told(error)
+            return _error_response(error)
         if isinstance(found, Response):
             return found
         return Response(_encode(found), status_code=operation.status, media_type="application/json")
@@ -113,7 +113,7 @@ def _not_null(kind: Any) -> Any:
     return reduce(or_, kinds)
 
 
-def _told(error: ProctorError) -> Response:
+def _error_response(error: ProctorError) -> Response:
     if isinstance(error, ApprovalError):
         return refused({"unknown": 404, "not_allowed": 403}.get(error.kind, 409), error.kind, str(error))
     statuses = {

@@ -53,8 +53,8 @@ class Tries:
             seen.wrong.popleft()
         limited = len(seen.wrong) >= AT_MOST
         found = self._tokens.holder(token)
-        if found is not None and (not limited or found.name in seen.known):
-            seen.known.add(found.name)
+        if found is not None and (not limited or found.name in seen.holders):
+            seen.holders.add(found.name)
             return found
         if limited:
             raise TooManyTriesError(ceil(seen.wrong[0] + WINDOW_S - now))
@@ -74,7 +74,7 @@ class _Address:
 
     def __init__(self) -> None:
         self.wrong: deque[float] = deque()
-        self.known: set[str] = set()
+        self.holders: set[str] = set()
 
 
 def _network(client: str) -> str:

@@ -93,11 +93,11 @@ def test_a_name_that_no_tool_of_the_agent_has_is_told_with_the_nearest(cli: Cli,
     )
     place.joinpath("strict.yaml").write_text("name: s\nenforcement: required\ntool_rules: [{deny: [bahs]}]\n")
     slip = cli("check", "slip.yaml", "--adapter", adapter)
-    told = cli("check", "input.yaml", "--adapter", adapter)
+    block_data = cli("check", "input.yaml", "--adapter", adapter)
 
-    assert (slip.code, told.code) == (0, 0)
+    assert (slip.code, block_data.code) == (0, 0)
     assert "`bahs`; did you mean `bash`?" in " ".join(slip.out.split())
-    assert "has no input `comand`; did you mean `command`?" in " ".join(told.out.split())
+    assert "has no input `comand`; did you mean `command`?" in " ".join(block_data.out.split())
     assert cli("check", "strict.yaml", "--adapter", adapter).code == 1
 
 

@@ -162,12 +162,12 @@ def test_narrow_asks_about_what_the_session_offers_unless_told(cli: Cli, ran: An
 def test_explain_tells_why_a_stored_call_was_refused(cli: Cli, ran: Any) -> None:
     """By the policies stored with the run."""
     run_id = ran.lines[-1]["run_id"]
-    told = cli("explain", run_id)
+    block_data = cli("explain", run_id)
 
-    assert told.code == 0
-    assert "bash (call-1): allow" in told.out
-    assert "delete (call-2): deny" in told.out
-    assert "deny-1: deny, " in told.out
+    assert block_data.code == 0
+    assert "bash (call-1): allow" in block_data.out
+    assert "delete (call-2): deny" in block_data.out
+    assert "deny-1: deny, " in block_data.out
 
 
 def test_explain_tells_how_the_run_ended_and_leaves_out_what_was_allowed(cli: Cli, ran: Any) -> None:
@@ -209,10 +209,10 @@ def test_explain_tells_who_ended_a_run(cli: Cli, place: Path) -> None:
 def test_a_store_named_as_a_trace_is_told_how_it_becomes_one(cli: Cli, ran: Any, words: tuple[str, ...]) -> None:
     """With the command that does it."""
     store = json.loads(cli("store", "--json").out)["path"]
-    told = cli(*words, store)
+    block_data = cli(*words, store)
 
-    assert told.code == 2
-    assert f"this is a database, not a trace; `proctor export --store {store} -o FILE`" in told.err
+    assert block_data.code == 2
+    assert f"this is a database, not a trace; `proctor export --store {store} -o FILE`" in block_data.err
 
 
 def test_diff_breaks_no_id(cli: Cli, traces: Path, place: Path) -> None:
@@ -260,10 +260,10 @@ def test_explain_takes_a_file_of_events(cli: Cli, ran: Any, place: Path) -> None
 
 def test_explain_needs_a_policy_from_somewhere(cli: Cli) -> None:
     """A trace without one needs --policy."""
-    told = cli("explain", "-", stdin=session("s", "read"))
+    block_data = cli("explain", "-", stdin=session("s", "read"))
 
-    assert told.code == 2
-    assert "name the files with `--policy`" in told.err
+    assert block_data.code == 2
+    assert "name the files with `--policy`" in block_data.err
     assert cli("explain", "gone.jsonl").err == "error: gone.jsonl: no such file or directory\n"
 
 
@@ -332,10 +332,10 @@ def test_diff_says_whose_sessions_would_be_refused(cli: Cli, place: Path) -> Non
     place.joinpath("before.yaml").write_text(WHEN.replace("deny: [send]", "deny: [send], action: warn"))
     place.joinpath("after.yaml").write_text(WHEN.replace("deny: [send]", "deny: [send], action: deny"))
     place.joinpath("own.jsonl").write_text(recorded("one", "send", tenant="acme", user="ana"))
-    told = cli("diff", "before.yaml", "after.yaml", "own.jsonl")
+    block_data = cli("diff", "before.yaml", "after.yaml", "own.jsonl")
     (line,) = cli("diff", "before.yaml", "after.yaml", "--json", "own.jsonl").lines
 
-    assert "user=ana" in told.out
+    assert "user=ana" in block_data.out
     assert line["whose"] == {"user": "ana", "tenant": "acme"}
 
 

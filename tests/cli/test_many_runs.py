@@ -69,9 +69,9 @@ def test_a_beginning_that_many_runs_share_is_refused(cli: Cli, path: Path) -> No
 
 def test_tail_shows_the_latest_however_many_came_before(cli: Cli, path: Path) -> None:
     """In the order in which they were stored."""
-    told = [(line["run_id"], line["type"]) for line in cli("tail", "--store", path, "-n", 3, "--json").lines]
+    block_data = [(line["run_id"], line["type"]) for line in cli("tail", "--store", path, "-n", 3, "--json").lines]
 
-    assert told == [
+    assert block_data == [
         (f"run_later{LATER_RUNS - 2}", "run_completed"),
         (f"run_later{LATER_RUNS - 1}", "run_started"),
         (f"run_later{LATER_RUNS - 1}", "run_completed"),
@@ -104,7 +104,7 @@ async def test_what_tail_follows_goes_on_from_what_it_has_shown(name: str | None
     expected = [event for event in stored if run is None or event.run_id == run.run_id]
     with anyio.fail_after(PATIENCE_S):
         async with aclosing(cast(Any, following(store, run, before.cursor))) as events:
-            told = [await anext(events) for _ in expected]
+            block_data = [await anext(events) for _ in expected]
 
     assert [event.run_id for event in shown] == (["run_going"] if run else [f"run_later{LATER_RUNS - 1}"] * 2)
-    assert told == expected
+    assert block_data == expected

@@ -147,13 +147,13 @@ def test_output_is_utf_8_whatever_the_locale(place: Path) -> None:
     item = {"type": "tool_call", "id": "c", "name": "delete", "input": {"a": "\u6f22\U0001f600"}}
     place.joinpath("t.jsonl").write_text(json.dumps({"id": "s\u00e9", "events": [item]}) + "\n")
     plain = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
-    shown, told = (
+    shown, block_data = (
         call("eval", "--policy", "org.yaml", *more, "t.jsonl", env=plain, encoding="utf-8")
         for more in ((), ("--json",))
     )
 
     assert 'delete(a="\u6f22\U0001f600")' in shown.stdout
-    assert json.loads(told.stdout)["session"] == "s\u00e9"
+    assert json.loads(block_data.stdout)["session"] == "s\u00e9"
     assert call("show", "\udcff", env=plain).stderr.startswith("error: ")
 
 

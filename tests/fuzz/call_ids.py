@@ -31,7 +31,7 @@ MOST: Final = 4
 ACTS: Final = ("act", "act", "once", "forbidden")
 
 
-class Asked(msgspec.Struct, frozen=True):
+class ApiRequest(msgspec.Struct, frozen=True):
     """One call that a model asks for: its id, its tool, and a number by which what it does is known."""
 
     id: str
@@ -40,7 +40,7 @@ class Asked(msgspec.Struct, frozen=True):
 
 
 Ran: TypeAlias = list[tuple[str, int]]
-Responses: TypeAlias = Sequence[Sequence[Asked]]
+Responses: TypeAlias = Sequence[Sequence[ApiRequest]]
 
 
 class Played(msgspec.Struct):
@@ -71,7 +71,7 @@ def policies(*, commands: bool = False) -> list[Policy]:
     )
 
 
-def command(asked: Asked) -> str:
+def command(asked: ApiRequest) -> str:
     """A call as a command line that keeps what it did."""
     return f"echo {asked.tool} {asked.n} >> log"
 
@@ -123,15 +123,15 @@ async def at_random(example: int, log: Path, play: Callable[[Responses], Adapter
 def responses(rng: random.Random) -> Responses:
     """Up to six responses of up to three calls, under three ids; the same call may come again."""
     numbers = iter(range(100))
-    asked: list[list[Asked]] = []
+    asked: list[list[ApiRequest]] = []
     for _ in range(rng.randint(2, 6)):
-        several: list[Asked] = []
+        several: list[ApiRequest] = []
         for _ in range(rng.choice([1, 1, 2, 3])):
             before = [each for response in (*asked, several) for each in response]
             if before and rng.random() < 0.3:
                 several.append(rng.choice(before))
             else:
-                several.append(Asked(rng.choice("abc"), rng.choice(ACTS), next(numbers)))
+                several.append(ApiRequest(rng.choice("abc"), rng.choice(ACTS), next(numbers)))
         asked.append(several)
     return asked
 

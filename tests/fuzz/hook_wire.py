@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from proctor.adapters.claude_hook import knock
 from proctor.adapters.claude_hook.judging import HookJudge, HookLine
-from proctor.adapters.claude_hook.messages.answers import said
+from proctor.adapters.claude_hook.messages.answers import output_of
 from proctor.adapters.claude_hook.record import store_id
 
 from .ledger import Share
@@ -107,7 +107,7 @@ class Client:
             self._judge = HookJudge(self._line)
         self.counts["hooks"] += 1
         try:
-            answer = said(*self._judge.answered(data))
+            answer = output_of(*self._judge.answered(data))
         except Exception as error:
             self.counts["refused unread"] += 1
             yield from self._refused(data, str(error))

@@ -15,7 +15,7 @@ from mcp.shared.message import SessionMessage
 from mcp.types import jsonrpc_message_adapter
 
 from proctor.adapters.claude_hook.judging import HookJudge, HookLine
-from proctor.adapters.claude_hook.messages.answers import said
+from proctor.adapters.claude_hook.messages.answers import output_of
 from proctor.adapters.claude_hook.record import store_id
 from proctor.adapters.mcp_proxy.adapter import McpProxyAdapter
 from proctor.adapters.mcp_proxy.downstream.connections import Serve
@@ -39,7 +39,7 @@ async def hook(script: Responses, given: list[Policy]) -> Played:
 
         def asked(event: str, **fields: Any) -> bool:
             data = {"session_id": "s", "prompt_id": "p", "hook_event_name": event, **fields}
-            return "hookSpecificOutput" not in said(*judge.answered(json.dumps(data).encode()))
+            return "hookSpecificOutput" not in output_of(*judge.answered(json.dumps(data).encode()))
 
         for response in script:
             fields = [{"tool_use_id": c.id, "tool_name": c.tool, "tool_input": {"n": c.n}} for c in response]
@@ -62,8 +62,8 @@ async def proxy(script: Responses, given: list[Policy]) -> Played:
     return await supervised([adapter], given, ran)
 
 
-def _message(**said: Any) -> SessionMessage:
-    return SessionMessage(jsonrpc_message_adapter.validate_python({"jsonrpc": "2.0", **said}, by_name=False))
+def _message(**output_of: Any) -> SessionMessage:
+    return SessionMessage(jsonrpc_message_adapter.validate_python({"jsonrpc": "2.0", **output_of}, by_name=False))
 
 
 class _Server:

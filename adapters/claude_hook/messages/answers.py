@@ -25,19 +25,19 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
 STOPPED = "A policy ended this response."
 
 
-def said(answer: Answer, hook: str) -> dict[str, Any]:
+def output_of(answer: Answer, hook: str) -> dict[str, Any]:
     """The hook's output; empty when there is nothing to say."""
-    told: dict[str, Any] = {}
+    output: dict[str, Any] = {}
     if answer.notes:
-        told["systemMessage"] = "\n".join(answer.notes)
+        output["systemMessage"] = "\n".join(answer.notes)
     if answer.stop:
-        told |= {"continue": False, "stopReason": STOPPED}
+        output |= {"continue": False, "stopReason": STOPPED}
     if answer.verdict != "allow" and hook == "PreToolUse":
-        told["hookSpecificOutput"] = {
+        output["hookSpecificOutput"] = {
             "hookEventName": hook,
             "permissionDecision": answer.verdict,
             "permissionDecisionReason": answer.reason,
         }
     elif answer.verdict == "deny" and hook in ("UserPromptSubmit", "ConfigChange"):
-        told |= {"decision": "block", "reason": answer.reason}
-    return told
+        output |= {"decision": "block", "reason": answer.reason}
+    return output

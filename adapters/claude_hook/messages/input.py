@@ -56,15 +56,15 @@ class HookInput(msgspec.Struct, frozen=True, kw_only=True):
 _decoder = msgspec.json.Decoder(HookInput)
 
 
-def read_asked(data: bytes) -> HookInput:
-    """Decode a hook's input. Raises EventError when it is none."""
+def read_input(data: bytes) -> HookInput:
+    """Decode a hook's input. Raises EventError for anything else."""
     try:
         data.decode()  # all of it is text, also what is not looked at
-        asked = _decoder.decode(data)
+        hook_input = _decoder.decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise EventError(f"standard input is no hook of Claude Code: {json_words(error)}") from None
-    if not asked.session_id:
+    if not hook_input.session_id:
         raise EventError("the hook names no session")
-    if asked.hook_event_name.endswith("ToolUse") and not (asked.tool_use_id and asked.tool_name):
+    if hook_input.hook_event_name.endswith("ToolUse") and not (hook_input.tool_use_id and hook_input.tool_name):
         raise EventError("the hook names no call")
-    return asked
+    return hook_input

@@ -31,14 +31,16 @@ _LOOK_S = 0.002
 _CHUNK = 1024 * 1024
 
 
-class OneLog(msgspec.Struct):
-    """How far one log was read, what it said so far by model, its latest messages, calls and words."""
+class OneLog(msgspec.Struct, rename={"message": "said"}):
+    """How far one log was read: its tokens by model so far, its latest messages, its calls, and how its last text
+    begins.
+    """
 
     offset: int = 0
     totals: dict[str, Tokens] = {}
     latest: dict[str, Tokens] = {}
     calls: list[str] = []
-    said: str = ""
+    message: str = ""
 
 
 class _State(msgspec.Struct):
@@ -69,17 +71,17 @@ class UsageLog:
         return _encoder.encode(self._state)
 
     def news(
-        self, *, may_be_missing: bool, call_id: str = "", said: str = "", wait_s: float = 0.0
+        self, *, may_be_missing: bool, call_id: str = "", message: str = "", wait_s: float = 0.0
     ) -> list[TokenUsageUpdated]:
         """What was used since it was read last, one event a model. Raises EventError when that cannot be known.
 
-        With `call_id` or `said` the log is waited for, up to `wait_s` seconds, until it has that call or the
+        With `call_id` or `message` the log is waited for, up to `wait_s` seconds, until it has that call or the
         session's latest words are these.
         """
         before = self._totals()
         deadline = time.monotonic() + wait_s
         self._read_all(may_be_missing=may_be_missing or wait_s > 0)
-        while not self._has(call_id, said) and time.monotonic() < deadline:
+        while not self._has(call_id, message) and time.monotonic() < deadline:
             time.sleep(_LOOK_S)
             self._read_all(may_be_missing=True)
         if wait_s and not may_be_missing:
@@ -87,12 +89,12 @@ class UsageLog:
         found = ((model, total.less(before.get(model, Tokens()))) for model, total in self._totals().items())
         return [_event(model, added) for model, added in found if added != Tokens()]
 
-    def _has(self, call_id: str, said: str) -> bool:
+    def _has(self, call_id: str, message: str) -> bool:
         logs = self._state.logs
         if call_id:
             return any(call_id in log.calls for log in logs.values())
         main = self._main and logs.get(self._main.name)
-        return not said or (isinstance(main, OneLog) and main.said == _start(said))
+        return not message or (isinstance(main, OneLog) and main.message == _start(message))
 
     def _read_all(self, *, may_be_missing: bool) -> None:
         main = self._main
@@ -110,12 +112,12 @@ class UsageLog:
         return totals
 
     def _read(self, path: Path, name: str) -> None:
-        known = self._state.logs.get(name) or OneLog()
+        before = self._state.logs.get(name) or OneLog()
         try:
             found = path.stat()
             if not stat.S_ISREG(found.st_mode):
                 raise EventError(f"the session's log `{path}` is no file")
-            log = known if found.st_size >= known.offset else OneLog()
+            log = before if found.st_size >= before.offset else OneLog()
             with path.open("rb") as file:
                 for line in _whole_lines(file, log):
                     self._count(line, log)
@@ -123,8 +125,8 @@ class UsageLog:
             raise EventError(f"the session's log `{path}` cannot be read: {error.strerror or error}") from error
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise EventError(f"the session's log `{path}` cannot be read: {error}") from error
-        if log is not known:  # the client wrote it anew: what was counted stays counted
-            for model, tokens in known.totals.items():
+        if log is not before:  # the client wrote it anew: what was counted stays counted
+            for model, tokens in before.totals.items():
                 log.totals[model] = log.totals.get(model, Tokens()).most(tokens)
         self._state.logs[name] = log
 
@@ -133,7 +135,7 @@ class UsageLog:
         if found is None or (found.at is not None and found.at.tzinfo is not None and found.at < self._state.since):
             return
         log.calls = [*log.calls, *found.calls][-_CALLS_REMEMBERED:]
-        log.said = _start(found.text) or log.said
+        log.message = _start(found.text) or log.message
         before = log.latest.pop(found.message, Tokens()) if found.message else Tokens()
         now = found.tokens.most(before)
         log.totals[found.model] = log.totals.get(found.model, Tokens()).plus(now.less(before))

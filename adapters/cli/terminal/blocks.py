@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from proctor.supervisor import Block
 
 
-def told(block: Block) -> dict[str, Any]:
+def block_data(block: Block) -> dict[str, Any]:
     """A block as JSON has it."""
     at = block.at and block.at.isoformat()
     return {"scope": block.scope, "value": block.value, "by": block.by, "reason": block.reason, "at": at}

@@ -122,7 +122,7 @@ class EventLines:
             return Line("budget", "dim", f"{event.budget}: {left}, {figure(event.reserved)} reserved")
         return Line("budget", "yellow", f"{event.budget}: {left}, nothing can be reserved")
 
-    def _asked(self, event: ev.ToolApprovalRequested) -> Line:
+    def _approval_requested(self, event: ev.ToolApprovalRequested) -> Line:
         call = _call(event.tool_name, event.tool_input)
         if event.ran:
             return Line("approval", "yellow", f"{call} ran without the one it needed: it could not be held")
@@ -181,7 +181,7 @@ _TELLERS: dict[type[ev.Event], Callable[[EventLines, Any], Line]] = {
     ev.PolicyViolated: EventLines._violated,
     ev.BudgetWarned: EventLines._warned,
     ev.BudgetReserved: EventLines._reserved,
-    ev.ToolApprovalRequested: EventLines._asked,
+    ev.ToolApprovalRequested: EventLines._approval_requested,
     ev.ToolApprovalGranted: EventLines._granted,
     ev.ToolApprovalDenied: EventLines._denied,
     ev.ToolApprovalExpired: EventLines._expired,

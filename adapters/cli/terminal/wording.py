@@ -17,10 +17,10 @@ _PHRASES = (
 
 def usage_text(error: click.ClickException) -> str:
     """What is wrong, and where help is."""
-    return f"{_told(error)}{_help(error)}"
+    return f"{_sentence(error)}{_help(error)}"
 
 
-def _told(error: click.ClickException) -> str:
+def _sentence(error: click.ClickException) -> str:
     parameter = getattr(error, "param", None)
     if isinstance(error, click.MissingParameter) and parameter is not None:
         return f"`{_name(parameter)}` is missing"

@@ -77,11 +77,11 @@ class _Endpoint:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         receive = _bounded(receive)
-        known = Request(scope).headers.get(_SESSION_HEADER)
-        if known is None:
+        session_id = Request(scope).headers.get(_SESSION_HEADER)
+        if session_id is None:
             await self._open(scope, receive, send)
-        elif known in self._sessions:
-            await self._sessions[known].handle_request(scope, receive, send)
+        elif session_id in self._sessions:
+            await self._sessions[session_id].handle_request(scope, receive, send)
         else:
             await _refused("there is no such session", 404)(scope, receive, send)
 

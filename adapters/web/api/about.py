@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from ..operations import Asked, Operation
+from ..operations import ApiRequest, Operation
 from ..views import Me
 
 
-async def _me(asked: Asked) -> Me:
+async def _me(request: ApiRequest) -> Me:
     import proctor
 
-    who = asked.who
+    who = request.who
     return Me(name=who.name, roles=who.roles, groups=who.groups, version=getattr(proctor, "__version__", ""))
 
 

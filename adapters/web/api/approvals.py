@@ -11,7 +11,7 @@ from proctor.policies.policy import SCOPES, ApprovalScope
 from proctor.supervisor.ports.adapters import ApprovalAnswer, ApprovalRequest
 
 from ..call_shown import call_shown
-from ..operations import Asked, Operation
+from ..operations import ApiRequest, Operation
 from ..records import Records
 from ..views import Answered, ApprovalList, ApprovalView
 from .runs import Limit
@@ -40,17 +40,17 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     scope: ApprovalScope = "once"
 
 
-async def _approvals(asked: Asked) -> ApprovalList:
-    waiting = await asked.records.waiting()
-    shown = [await _view(asked.records, request) for request in waiting[: asked.query.limit]]
+async def _approvals(request: ApiRequest) -> ApprovalList:
+    waiting = await request.records.waiting()
+    shown = [await _view(request.records, held) for held in waiting[: request.query.limit]]
     return ApprovalList(approvals=tuple(shown), total=len(waiting))
 
 
-async def _approval(asked: Asked) -> ApprovalView:
-    found = await asked.records.approval(asked.path["approval_id"])
+async def _approval(request: ApiRequest) -> ApprovalView:
+    found = await request.records.approval(request.path["approval_id"])
     given = found.answer
     return structs.replace(
-        await _view(asked.records, found.request),
+        await _view(request.records, found.request),
         state=found.state,
         answered_by=given.by if given else None,
         answered_at=found.answered_at,
@@ -58,19 +58,19 @@ async def _approval(asked: Asked) -> ApprovalView:
     )
 
 
-async def _answer(asked: Asked) -> Answered:
-    approval_id, body = asked.path["approval_id"], asked.body
+async def _answer(request: ApiRequest) -> Answered:
+    approval_id, body = request.path["approval_id"], request.body
     given = ApprovalAnswer(
         granted=body.answer == "grant",
-        by=asked.who.name,
+        by=request.who.name,
         reason=body.reason,
         input_digest=body.input_digest,
         tell_model=body.tell_model,
-        groups=asked.who.groups,
+        groups=request.who.groups,
         scope=body.scope,
     )
-    await asked.records.answer(approval_id, given)
-    return Answered(approval_id=approval_id, answer=body.answer, by=asked.who.name)
+    await request.records.answer(approval_id, given)
+    return Answered(approval_id=approval_id, answer=body.answer, by=request.who.name)
 
 
 async def _view(records: Records, request: ApprovalRequest) -> ApprovalView:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from ..operations import Asked, Operation
+from ..operations import ApiRequest, Operation
 from ..views import BudgetList, BudgetView
 
 
-async def _budgets(asked: Asked) -> BudgetList:
-    found = await asked.records.budgets()
+async def _budgets(request: ApiRequest) -> BudgetList:
+    found = await request.records.budgets()
     return BudgetList(
         budgets=tuple(
             BudgetView(

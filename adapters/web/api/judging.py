@@ -11,7 +11,7 @@ from proctor.adapters.kit.values.printable import printable_lines
 from proctor.policies.drawing import draw_mermaid
 
 from ..folds import Fold
-from ..operations import Asked, Operation
+from ..operations import ApiRequest, Operation
 from ..records import MissingError
 from ..views import DecisionList, DecisionView, LimitList, Policies, PolicyInForce
 from .runs import Seq
@@ -23,34 +23,34 @@ class DecisionQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     after: Seq = 0
 
 
-async def _fold(asked: Asked) -> Fold:
-    run = await asked.records.run(asked.path["run_id"])
-    fold = await asked.records.folds.of(run)
+async def _fold(request: ApiRequest) -> Fold:
+    run = await request.records.run(request.path["run_id"])
+    fold = await request.records.folds.of(run)
     if not fold.was.policies:
         raise MissingError(f"no policy is stored with run `{run.run_id}`")
     return fold
 
 
-async def _limits(asked: Asked) -> LimitList:
-    fold = await _fold(asked)
+async def _limits(request: ApiRequest) -> LimitList:
+    fold = await _fold(request)
     unpriced = fold.refold().monitor.metadata.get("unpriced", ())
     return LimitList(limits=fold.limits(), unpriced=tuple(unpriced))
 
 
-async def _decisions(asked: Asked) -> DecisionList:
-    fold = await _fold(asked)
-    found = tuple(decision_view(told) for told in fold.decisions if told.seq > asked.query.after)
+async def _decisions(request: ApiRequest) -> DecisionList:
+    fold = await _fold(request)
+    found = tuple(decision_view(step) for step in fold.decisions if step.seq > request.query.after)
     return DecisionList(decisions=found, left_out=fold.decided - len(fold.decisions), untold=fold.was.untold)
 
 
-def decision_view(told: Explained) -> DecisionView:
+def decision_view(step: Explained) -> DecisionView:
     """A decision as it is answered."""
-    if told.decision is None:
-        return DecisionView(seq=told.seq, event=told.event, violations=told.violations)
-    decision = told.decision
+    if step.decision is None:
+        return DecisionView(seq=step.seq, event=step.event, violations=step.violations)
+    decision = step.decision
     return DecisionView(
-        seq=told.seq,
-        event=told.event,
+        seq=step.seq,
+        event=step.event,
         action=decision.action,
         tool_call_id=decision.tool_call_id,
         tool_name=decision.tool_name,
@@ -60,8 +60,8 @@ def decision_view(told: Explained) -> DecisionView:
     )
 
 
-async def _policies(asked: Asked) -> Policies:
-    fold = await _fold(asked)
+async def _policies(request: ApiRequest) -> Policies:
+    fold = await _fold(request)
     return await anyio.to_thread.run_sync(_drawn, fold)
 
 

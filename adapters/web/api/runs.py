@@ -12,7 +12,7 @@ from proctor.policies.stream.events import Event
 from proctor.supervisor.ports.adapters import RunFilter, RunInfo
 from proctor.supervisor.ports.facts import RunStatus
 
-from ..operations import Asked, Operation
+from ..operations import ApiRequest, Operation
 from ..views import EventList, RunLine, RunList
 
 Limit = Annotated[int, msgspec.Meta(ge=1, le=500)]
@@ -72,8 +72,8 @@ def event_data(event: Event) -> dict[str, Any]:
     return data
 
 
-async def _runs(asked: Asked) -> RunList:
-    query: RunQuery = asked.query
+async def _runs(request: ApiRequest) -> RunList:
+    query: RunQuery = request.query
     name, _, value = (query.label or "").partition("=")
     where = RunFilter(
         status=frozenset([query.status] if query.status else ()),
@@ -83,31 +83,31 @@ async def _runs(asked: Asked) -> RunList:
         since=query.since,
         until=query.until,
     )
-    found, following = await asked.records.runs(
+    found, following = await request.records.runs(
         where, session_id=query.session, words=query.q, before=query.before, limit=query.limit
     )
-    waiting = Counter(request.run_id for request in await asked.records.waiting())
+    waiting = Counter(held.run_id for held in await request.records.waiting())
     return RunList(runs=tuple(run_line(run, waiting[run.run_id]) for run in found), next=following)
 
 
-async def _run(asked: Asked) -> RunLine:
-    run = await asked.records.run(asked.path["run_id"])
-    waiting = sum(request.run_id == run.run_id for request in await asked.records.waiting())
-    return run_line(run, waiting, run.ended_seq or await asked.records.store.last_seq(run.session_id))
+async def _run(request: ApiRequest) -> RunLine:
+    run = await request.records.run(request.path["run_id"])
+    waiting = sum(held.run_id == run.run_id for held in await request.records.waiting())
+    return run_line(run, waiting, run.ended_seq or await request.records.store.last_seq(run.session_id))
 
 
-async def _run_events(asked: Asked) -> EventList:
-    run = await asked.records.run(asked.path["run_id"])
-    return await _events(asked, run.session_id, run.run_id)
+async def _run_events(request: ApiRequest) -> EventList:
+    run = await request.records.run(request.path["run_id"])
+    return await _events(request, run.session_id, run.run_id)
 
 
-async def _session_events(asked: Asked) -> EventList:
-    return await _events(asked, asked.path["session_id"], None)
+async def _session_events(request: ApiRequest) -> EventList:
+    return await _events(request, request.path["session_id"], None)
 
 
-async def _events(asked: Asked, session_id: str, run_id: str | None) -> EventList:
-    query: EventQuery = asked.query
-    found = await asked.records.events(session_id, run_id=run_id, after=query.after, limit=query.limit)
+async def _events(request: ApiRequest, session_id: str, run_id: str | None) -> EventList:
+    query: EventQuery = request.query
+    found = await request.records.events(session_id, run_id=run_id, after=query.after, limit=query.limit)
     following = found[-1].seq if len(found) == query.limit else None
     return EventList(events=tuple(map(event_data, found)), next=following)
 

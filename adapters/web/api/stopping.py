@@ -8,7 +8,7 @@ import msgspec
 
 from proctor.supervisor import Block, UsageError
 
-from ..operations import Asked, Operation
+from ..operations import ApiRequest, Operation
 from ..views import BlockView, Cancelled, Ended, Stopped, SwitchView
 
 Reason = Annotated[str, msgspec.Meta(max_length=2_000)]
@@ -56,20 +56,20 @@ class LiftOrder(_Scope, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Which block is lifted: the one of this scope; with `everything` every one."""
 
 
-async def _cancel(asked: Asked) -> Cancelled:
-    run = await asked.records.run(asked.path["run_id"])
-    reason = asked.body.reason or f"ended by {asked.who.name}"
-    await asked.records.cancel(run, reason=reason, who=asked.who)
+async def _cancel(request: ApiRequest) -> Cancelled:
+    run = await request.records.run(request.path["run_id"])
+    reason = request.body.reason or f"ended by {request.who.name}"
+    await request.records.cancel(run, reason=reason, who=request.who)
     return Cancelled(run_id=run.run_id)
 
 
-async def _switch(asked: Asked) -> SwitchView:
-    return SwitchView(blocks=tuple(map(_block, await asked.records.switch.blocks())))
+async def _switch(request: ApiRequest) -> SwitchView:
+    return SwitchView(blocks=tuple(map(_block, await request.records.switch.blocks())))
 
 
-async def _stop(asked: Asked) -> Stopped:
-    order: StopOrder = asked.body
-    switch, by = asked.records.switch, asked.who.name
+async def _stop(request: ApiRequest) -> Stopped:
+    order: StopOrder = request.body
+    switch, by = request.records.switch, request.who.name
     reason = order.reason or f"stopped by {by}"
     named: dict[str, Any] = order.named()
     outcomes: tuple[Ended, ...] = ()
@@ -81,13 +81,13 @@ async def _stop(asked: Asked) -> Stopped:
         )
     elif order.block_starts:
         await switch.block_starts(by=by, reason=reason, **named)
-    return Stopped(outcomes=outcomes, blocks=(await _switch(asked)).blocks)
+    return Stopped(outcomes=outcomes, blocks=(await _switch(request)).blocks)
 
 
-async def _lift(asked: Asked) -> SwitchView:
-    order: LiftOrder = asked.body
-    await asked.records.switch.lift(by=asked.who.name, reason=order.reason, **order.named())
-    return await _switch(asked)
+async def _lift(request: ApiRequest) -> SwitchView:
+    order: LiftOrder = request.body
+    await request.records.switch.lift(by=request.who.name, reason=order.reason, **order.named())
+    return await _switch(request)
 
 
 def _block(block: Block) -> BlockView:

@@ -16,7 +16,7 @@ from proctor.supervisor.errors import UsageError
 from proctor.supervisor.watch.subscriptions import Subscription
 
 from ..guard import refused
-from ..operations import Asked, Operation
+from ..operations import ApiRequest, Operation
 from ..views import View
 from .runs import Seq
 
@@ -48,41 +48,41 @@ class Stream(View, frozen=True, kw_only=True):
     """Server-sent events, each with `id` (its cursor), `event` (its type) and `data` (the event as JSON)."""
 
 
-async def _run_stream(asked: Asked) -> Any:
-    run = await asked.records.run(asked.path["run_id"])
-    return _stream(asked, asked.records.follow(run_id=run.run_id, after=_cursor(asked)))
+async def _run_stream(request: ApiRequest) -> Any:
+    run = await request.records.run(request.path["run_id"])
+    return _stream(request, request.records.follow(run_id=run.run_id, after=_cursor(request)))
 
 
-async def _session_stream(asked: Asked) -> Any:
-    session_id = asked.path["session_id"]
-    await asked.records.events(session_id, run_id=None, after=0, limit=1)
-    return _stream(asked, asked.records.follow(session_id=session_id, after=_cursor(asked)))
+async def _session_stream(request: ApiRequest) -> Any:
+    session_id = request.path["session_id"]
+    await request.records.events(session_id, run_id=None, after=0, limit=1)
+    return _stream(request, request.records.follow(session_id=session_id, after=_cursor(request)))
 
 
-async def _log_stream(asked: Asked) -> Any:
-    query: LogQuery = asked.query
-    after = asked.request.headers.get("last-event-id") or query.after
-    async with asked.records.follow(tenant=query.tenant, after=after or 0) as events:
+async def _log_stream(request: ApiRequest) -> Any:
+    query: LogQuery = request.query
+    after = request.http.headers.get("last-event-id") or query.after
+    async with request.records.follow(tenant=query.tenant, after=after or 0) as events:
         place = events.cursor  # one of another store is an error of the request
-    return _stream(asked, asked.records.follow(tenant=query.tenant, after=place))
+    return _stream(request, request.records.follow(tenant=query.tenant, after=place))
 
 
-def _cursor(asked: Asked) -> int:
-    given = asked.request.headers.get("last-event-id")
+def _cursor(request: ApiRequest) -> int:
+    given = request.http.headers.get("last-event-id")
     if given is None:
-        return int(asked.query.after)
+        return int(request.query.after)
     if not (given.isascii() and given.isdigit() and len(given) < 16):
         raise UsageError("`Last-Event-ID` is no cursor of this stream")
     return int(given)
 
 
-def _stream(asked: Asked, subscription: Subscription) -> Any:
-    types = frozenset(filter(None, asked.query.types.split(",")))
-    return _streaming(asked, _sent(subscription, types))
+def _stream(request: ApiRequest, subscription: Subscription) -> Any:
+    types = frozenset(filter(None, request.query.types.split(",")))
+    return _streaming(request, _sent(subscription, types))
 
 
-def _streaming(asked: Asked, messages: AsyncGenerator[ServerSentEvent]) -> Any:
-    state = asked.request.app.state
+def _streaming(request: ApiRequest, messages: AsyncGenerator[ServerSentEvent]) -> Any:
+    state = request.http.app.state
     if state.streams >= MOST_STREAMS:
         return refused(503, "too_many", f"{MOST_STREAMS} streams are open already")
 
@@ -128,14 +128,14 @@ async def _sent(subscription: Subscription, types: frozenset[str]) -> AsyncGener
     yield ServerSentEvent(data="{}", event="end", sep="\n")
 
 
-async def _changes(asked: Asked) -> Any:
-    return _streaming(asked, _ticks(asked))
+async def _changes(request: ApiRequest) -> Any:
+    return _streaming(request, _ticks(request))
 
 
-async def _ticks(asked: Asked) -> AsyncGenerator[ServerSentEvent]:
+async def _ticks(request: ApiRequest) -> AsyncGenerator[ServerSentEvent]:
     token = 0
     while True:
-        seen, token = token, await asked.records.store.wait(token, PING_S)
+        seen, token = token, await request.records.store.wait(token, PING_S)
         if token != seen:
             yield ServerSentEvent(data="{}", event="changed", sep="\n")
 

@@ -50,7 +50,7 @@ class Courier:
             wait=tenacity.wait_random_exponential(multiplier=target.first_wait_s, max=target.longest_wait_s),
             retry=tenacity.retry_if_exception_type(_AgainError),
             stop=lambda state: self._enough(state, event),
-            before_sleep=lambda state: self._told(state, event),
+            before_sleep=lambda state: self._note_retry(state, event),
             reraise=True,
         )
         try:
@@ -87,7 +87,7 @@ class Courier:
             return state.attempt_number >= self._target.refusals
         return self._age_s(event) > self._target.oldest_s
 
-    def _told(self, state: tenacity.RetryCallState, event: Event) -> None:
+    def _note_retry(self, state: tenacity.RetryCallState, event: Event) -> None:
         if state.attempt_number in (1, 10, 100):
             error = state.outcome.exception() if state.outcome else None
             self._log.warning(

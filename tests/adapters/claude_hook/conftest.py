@@ -88,9 +88,9 @@ class HookedSession:
         """The client writes a line of a response into its log, or into that of a sub-agent."""
         path = self.log.with_suffix("") / "subagents" / f"{log}.jsonl" if log else self.log
         path.parent.mkdir(parents=True, exist_ok=True)
-        said: dict[str, Any] = {"id": message, "role": "assistant", "model": model, "usage": usage}
-        said["content"] = [{"type": "tool_use", "id": call, "name": "Bash", "input": {}}] if call else []
-        line = {"type": "assistant", "timestamp": datetime.now(UTC).isoformat(), "message": said}
+        output_of: dict[str, Any] = {"id": message, "role": "assistant", "model": model, "usage": usage}
+        output_of["content"] = [{"type": "tool_use", "id": call, "name": "Bash", "input": {}}] if call else []
+        line = {"type": "assistant", "timestamp": datetime.now(UTC).isoformat(), "message": output_of}
         with path.open("a") as file:
             file.write(json.dumps(line) + "\n")
 

@@ -70,8 +70,8 @@ def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, 
     """The command's exit code and what it said."""
     with pytest.raises(SystemExit) as ended:
         main(["hook", *arguments])
-    said = capsys.readouterr()
-    return int(str(ended.value.code)), said.out, said.err
+    output_of = capsys.readouterr()
+    return int(str(ended.value.code)), output_of.out, output_of.err
 
 
 def test_install_checks_the_policy_and_says_what_it_did(

@@ -74,7 +74,8 @@ def probe(name: str, command: tuple[str, ...], as_json: bool) -> None:
     say(f"gate: {report.gate}")
     say(f"asked about: {', '.join(report.asked) or 'nothing'}")
     say(f"done unasked: {', '.join(report.unasked) or 'nothing'}")
-    say(f"a refusal held: {_told(report.refusal_held)}; it went on after it: {_told(report.went_on_after_refusal)}")
+    say(f"a refusal held: {_yes_no(report.refusal_held)}")
+    say(f"the agent went on after it: {_yes_no(report.went_on_after_refusal)}")
 
 
 async def _probed(name: str, options: dict[str, Any]) -> ProbeReport:
@@ -84,13 +85,13 @@ async def _probed(name: str, options: dict[str, Any]) -> ProbeReport:
     from proctor.adapters.agents.registry import adapter_named
 
     if name not in PROBED:
-        known = ", ".join(f"`{one}`" for one in PROBED)
-        raise click.UsageError(f"`{name}` cannot be probed; {known} can, the others do as their table says")
+        names = ", ".join(f"`{one}`" for one in PROBED)
+        raise click.UsageError(f"`{name}` cannot be probed; {names} can, the others do as their table says")
     with TemporaryDirectory(prefix="proctor-probe-") as folder:
         return await probing(lambda cwd: adapter_named(name, cwd=cwd, **options), Path(folder))
 
 
-def _told(value: bool | None) -> str:
+def _yes_no(value: bool | None) -> str:
     return "not seen" if value is None else "yes" if value else "no"
 
 
@@ -99,9 +100,9 @@ def _as_json(row: Row) -> dict[str, object]:
 
     from proctor.adapters.matrix import missing
 
-    told = msgspec.to_builtins(row.declared)
+    declared = msgspec.to_builtins(row.declared)
     for name in ("tools", "model"):
-        del told[name]
+        del declared[name]
     lack = missing(row.subject)
     return {
         "adapter": row.subject.name,
@@ -109,7 +110,7 @@ def _as_json(row: Row) -> dict[str, object]:
         "installed": lack is None,
         "missing": lack,
         "install": row.subject.install or None,
-        "capabilities": told,
+        "capabilities": declared,
         "shown": list(row.shown),
         "denied_call": row.level,
     }

@@ -48,24 +48,24 @@ def mcp(
     from ...places import opened
 
     check_standard_input(*policies, None if listen else "-")
-    told = _told if as_json else _say
-    known, read = read_context(context), read_policies(policies)
+    say = _say_as_json if as_json else _say
+    run_context, read = read_context(context), read_policies(policies)
     _check_installed()
     _hush("mcp")
     from proctor.adapters.mcp_proxy.serving import Serving, serve
 
     serving = Serving(
         upstream=_upstream(command, url),
-        downstream=_downstream(listen, told),
+        downstream=_downstream(listen, say),
         policies=read,
-        context=known,
+        context=run_context,
         server=server,
         trust_annotations=trust_annotations,
     )
 
     async def main() -> None:
         async with opened(store) as kept:
-            await serve(kept, serving, warn=told)
+            await serve(kept, serving, warn=say)
 
     run_async(main)
 
@@ -96,21 +96,21 @@ def _upstream(command: tuple[str, ...], url: str | None) -> Upstream:
     return UrlUpstream(url) if url else CommandUpstream(command)
 
 
-def _downstream(listen: str | None, told: Callable[[str], None]) -> Downstream:
+def _downstream(listen: str | None, say: Callable[[str], None]) -> Downstream:
     if listen is None:
         from proctor.adapters.mcp_proxy.downstream.connections import StdioDownstream
 
         return StdioDownstream()
     from proctor.adapters.mcp_proxy.downstream.http import HttpDownstream
 
-    return HttpDownstream(listen, ready=lambda url: told(f"listening on {url}"))
+    return HttpDownstream(listen, ready=lambda url: say(f"listening on {url}"))
 
 
 def _say(text: str) -> None:
     click.echo(f"proctor: {text}", err=True)
 
 
-def _told(text: str) -> None:
+def _say_as_json(text: str) -> None:
     import msgspec
 
     click.echo(msgspec.json.encode({"message": text}), err=True)

@@ -71,12 +71,12 @@ def deny(
     _answer(approval_id, given, store=store, as_json=as_json)
 
 
-def _answer(approval_id: str, told: dict[str, Any], *, store: str | None, as_json: bool) -> None:
+def _answer(approval_id: str, fields: dict[str, Any], *, store: str | None, as_json: bool) -> None:
     import getpass
 
     from ...own_tree import check_outside_runs
 
-    word = "approve" if told["granted"] else "deny"
+    word = "approve" if fields["granted"] else "deny"
     check_outside_runs(word)
     from proctor.supervisor.control.approvals import answer
     from proctor.supervisor.ports.adapters import ApprovalAnswer, StoredApproval
@@ -84,18 +84,24 @@ def _answer(approval_id: str, told: dict[str, Any], *, store: str | None, as_jso
     from ...places import opened
     from ...stored import approval_named
 
-    given = ApprovalAnswer(**{**told, "by": told["by"] or getpass.getuser()})
+    given = ApprovalAnswer(**{**fields, "by": fields["by"] or getpass.getuser()})
 
     async def answered() -> StoredApproval:
         async with opened(store, must_exist=True) as opened_store:
             return await answer(opened_store, await approval_named(opened_store, approval_id), given)
 
     approval = run_async(answered)
-    said = {"approve": "approved", "deny": "denied"}[word]
+    outcome = {"approve": "approved", "deny": "denied"}[word]
     if as_json:
         taken_up = approval.recorded
         say_json(
-            {"approval_id": approval_id, "answer": said, "by": given.by, "reason": given.reason, "taken_up": taken_up}
+            {
+                "approval_id": approval_id,
+                "answer": outcome,
+                "by": given.by,
+                "reason": given.reason,
+                "taken_up": taken_up,
+            }
         )
     else:
-        say(f"{said} by {given.by}" + ("" if approval.recorded else "; the run has not taken it up yet"))
+        say(f"{outcome} by {given.by}" + ("" if approval.recorded else "; the run has not taken it up yet"))

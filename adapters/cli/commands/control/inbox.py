@@ -92,7 +92,7 @@ class _Inbox:
             if self._open.pop(event.approval_id, None) is not None:
                 self._close(event.approval_id, event.type.removeprefix("tool_approval_"), event.by)
         elif isinstance(event, TERMINAL) and not isinstance(event, RunCancelled):
-            for approval_id in [known for known, run_id in self._open.items() if run_id == event.run_id]:
+            for approval_id in [one for one, run_id in self._open.items() if run_id == event.run_id]:
                 del self._open[approval_id]
                 self._close(approval_id, "withdrawn", None)
 

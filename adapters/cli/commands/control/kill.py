@@ -11,7 +11,7 @@ import click
 
 from ...common import json_option, run_async, store_option
 from ...exits import FAILED, FINE
-from ...terminal.blocks import in_words, told
+from ...terminal.blocks import block_data, in_words
 from ...terminal.output import note, say, say_json
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ def _lifted(
     lifted = _with_switch(lambda switch: switch.lift(by=by, reason=reason, **scope), store)
     for block in lifted:
         if as_json:
-            say_json({"lifted": told(block)})
+            say_json({"lifted": block_data(block)})
         else:
             say(f"lifted: {in_words(block)}")
     if not lifted and not as_json:

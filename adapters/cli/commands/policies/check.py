@@ -56,10 +56,10 @@ def _capabilities(name: str) -> Capabilities:
     from proctor.adapters.kit.tool_names import offering, tools_of
     from proctor.adapters.matrix import matrix
 
-    known = {row.subject.name: row.declared for row in matrix()}
-    if name not in known:
+    declared = {row.subject.name: row.declared for row in matrix()}
+    if name not in declared:
         return adapter_named(name).capabilities
-    return replace(known[name], **offering(tools_of(name), None)) if tools_of(name) else known[name]
+    return replace(declared[name], **offering(tools_of(name), None)) if tools_of(name) else declared[name]
 
 
 def _refused(error: PolicyError) -> dict[str, Any]:

@@ -53,17 +53,17 @@ def explain(
     compiled = read_compiled(policies) if policies else _compiled(was)
     about = read_context(context) if context else was.context
     own = {event.seq for event in events if from_file or event.run_id == events[-1].run_id}
-    told = [item for item in explained(compiled, events, about) if item.seq in ({seq} if seq else own)]
-    if seq is not None and not told:
+    steps = [item for item in explained(compiled, events, about) if item.seq in ({seq} if seq else own)]
+    if seq is not None and not steps:
         raise click.UsageError(f"nothing was decided at event {seq}; leave it out to see where something was")
-    shown = [item for item in told if _stopped(item)] if refused else told
+    shown = [item for item in steps if _stopped(item)] if refused else steps
     for item in shown:
         if as_json:
             say_json(item)
         else:
             _show(item)
     if not shown:
-        note("nothing was refused" if told else "no call was requested and no rule was broken")
+        note("nothing was refused" if steps else "no call was requested and no rule was broken")
     if seq is None and not as_json:
         _show_end(events[-1])
 

@@ -140,11 +140,11 @@ def _lines(found: list[RunInfo], width: int) -> Iterator[Text]:
     from proctor.adapters.kit.values.printable import printable
 
     columns = [[title, *(printable(cell(info)) for info in found)] for title, cell in _COLUMNS.items()]
-    told = {column[0]: _aligned(column) for column in columns if any(column[1:])}
+    cells_by_column = {column[0]: _aligned(column) for column in columns if any(column[1:])}
     for name in _LESS:
-        if sum(len(column[0]) + 2 for column in told.values()) - 2 > width:
-            told.pop(name, None)
-    left = ["  ".join(cells) for cells in zip(*told.values(), strict=True)]
+        if sum(len(column[0]) + 2 for column in cells_by_column.values()) - 2 > width:
+            cells_by_column.pop(name, None)
+    left = ["  ".join(cells) for cells in zip(*cells_by_column.values(), strict=True)]
     prompts = ["prompt", *(printable(str(info.spec.get("prompt", ""))) for info in found)]
     beside = width - len(left[0]) - 2 >= _PROMPT_ROOM
     for n, (line, prompt) in enumerate(zip(left, prompts, strict=True)):

@@ -88,7 +88,7 @@ def serve(
 
     certificate = _certificate(cert, key)
     _check_proxy(proxy)
-    known, made = _tokens(tokens)
+    identities, made = _tokens(tokens)
     target = _target(webhook, types)
     listener = listening(
         listen, why="whoever can connect could try; use `--anywhere` if you mean it", anywhere=anywhere
@@ -97,7 +97,7 @@ def serve(
         url = f"{url_of(listener).replace('http:', 'https:' if certificate else 'http:')}/"
         shown = f"{url}#token={made}" if made else url
         serving = partial(
-            serve_on, listener=listener, tokens=known, origins=origins, certificate=certificate, proxy=proxy
+            serve_on, listener=listener, tokens=identities, origins=origins, certificate=certificate, proxy=proxy
         )
         run_async(lambda: _served(serving, store, shown, target, as_json=as_json))
     finally:

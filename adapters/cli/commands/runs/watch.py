@@ -11,7 +11,7 @@ import click
 import msgspec
 
 from ...common import json_option, run_async, store_option
-from ...terminal.blocks import told
+from ...terminal.blocks import block_data
 from ...terminal.output import console, say_json
 from ..control.answers import by_option, group_option
 
@@ -69,5 +69,5 @@ def _as_data(board: Board) -> dict[str, Any]:
         "runs": [{**msgspec.structs.asdict(run), "limits": list(limits)} for run, limits in board.runs],
         "more": board.more,
         "approvals": board.approvals,
-        "blocks": [told(block) for block in board.blocks],
+        "blocks": [block_data(block) for block in board.blocks],
     }

@@ -50,10 +50,10 @@ def narrow(
         raise click.UsageError("`--tools` names no tool; for example `--tools bash,read`")
     compiled, about = read_compiled(policies), read_context(context)
     for session in read_sessions([trace], format=format, stdin=sys.stdin.buffer):
-        asked = _offered(session.events) if given is None else given
-        visible = observed(compiled, session.events, about).narrow(asked)
+        offered = _offered(session.events) if given is None else given
+        visible = observed(compiled, session.events, about).narrow(offered)
         if as_json:
-            say_json({"session": session.id, "tools": visible, "hidden": [t for t in asked if t not in visible]})
+            say_json({"session": session.id, "tools": visible, "hidden": [t for t in offered if t not in visible]})
         else:
             say(f"{session.id}: {', '.join(visible) or 'none'}")
 
@@ -62,6 +62,6 @@ def _offered(events: Sequence[Event]) -> list[str]:
     """The tools that a session is said to offer, else those it called, in order."""
     from proctor.policies.stream.events import RunStarted, ToolEvent
 
-    said = [event.tools for event in events if isinstance(event, RunStarted) and event.tools is not None]
+    declared = [event.tools for event in events if isinstance(event, RunStarted) and event.tools is not None]
     called = [event.tool_name for event in events if isinstance(event, ToolEvent)]
-    return list(dict.fromkeys(said[-1] if said else called))
+    return list(dict.fromkeys(declared[-1] if declared else called))

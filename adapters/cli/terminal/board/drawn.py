@@ -96,13 +96,13 @@ def _page(screen: Screen) -> Iterator[str]:
 
 
 def _foot(screen: Screen, width: int) -> Iterator[Text]:
-    asked = screen.asked
+    question = screen.question
     yield Text()
-    if asked is None:
-        yield Text(printable(screen.told), "bold yellow") if screen.told else Text(_HINTS[screen.view], "dim")
+    if question is None:
+        yield Text(printable(screen.notice), "bold yellow") if screen.notice else Text(_HINTS[screen.view], "dim")
         return
-    yield Text(_ASKED[asked.kind].format(target=asked.target), "bold yellow")
-    yield Text(f"> {_end_of(printable(asked.words), width - 4)}_")
+    yield Text(_ASKED[question.kind].format(target=question.target), "bold yellow")
+    yield Text(f"> {_end_of(printable(question.words), width - 4)}_")
 
 
 def _end_of(text: str, width: int) -> str:

@@ -45,8 +45,8 @@ async def live_board(store: Store, person: Person) -> None:
             if with_keys:
                 async for key in pressed(sys.stdin.fileno()):
                     wanted = board.screen.wanted
-                    if (asked := board.screen.press(key)) is not None:
-                        tasks.start_soon(board.do, asked)
+                    if (question := board.screen.press(key)) is not None:
+                        tasks.start_soon(board.do, question)
                     if board.screen.left:
                         break
                     if board.screen.wanted != wanted:
@@ -84,35 +84,35 @@ class _LiveBoard:
             await anyio.sleep(_PAUSE_S)
             token = await self._store.wait(token, _LOOK_AGAIN_S)
 
-    async def do(self, asked: Question) -> None:
+    async def do(self, question: Question) -> None:
         """Answer a call or end a run, and say what came of it."""
         try:
-            self.screen.told = await (self._end(asked) if asked.kind == "end" else self._answer(asked))
+            self.screen.notice = await (self._end(question) if question.kind == "end" else self._answer(question))
         except ProctorError as error:
-            self.screen.told = str(error)
+            self.screen.notice = str(error)
         self.draw()
 
-    async def _answer(self, asked: Question) -> str:
-        granted = asked.kind == "approve"
+    async def _answer(self, question: Question) -> str:
+        granted = question.kind == "approve"
         check_outside_runs("approve" if granted else "deny")
         given = ApprovalAnswer(
             granted=granted,
             by=self._person.name,
             groups=self._person.groups,
-            reason=asked.words or None if granted else None,
-            tell_model=None if granted else asked.words or None,
-            input_digest=asked.digest,
+            reason=question.words or None if granted else None,
+            tell_model=None if granted else question.words or None,
+            input_digest=question.digest,
         )
-        approval = await answer(self._store, asked.target, given)
+        approval = await answer(self._store, question.target, given)
         done = "approved" if granted else "denied"
-        return f"{done}: {asked.target}" + ("" if approval.recorded else "; the run has not taken it up yet")
+        return f"{done}: {question.target}" + ("" if approval.recorded else "; the run has not taken it up yet")
 
-    async def _end(self, asked: Question) -> str:
+    async def _end(self, question: Question) -> str:
         from proctor.adapters.kit.processes.remains import end_remains
 
         check_outside_runs("kill")
         switch = KillSwitch(self._store, remains=end_remains)
-        outcomes = await switch.kill(by=self._person.name, reason=asked.words or _REASON, run_id=asked.target)
+        outcomes = await switch.kill(by=self._person.name, reason=question.words or _REASON, run_id=question.target)
         if not outcomes:
-            return f"{asked.target} is over already"
+            return f"{question.target} is over already"
         return ", ".join(f"{one.run_id}: {one.status if one.ended else 'has not ended yet'}" for one in outcomes)

@@ -32,10 +32,10 @@ class Screen:
         self.board: Board = NOTHING
         self.selected = ""
         self.view: Literal["board", "details", "keys"] = "board"
-        self.asked: Question | None = None
+        self.question: Question | None = None
         self.wanted = ""
         self.scrolled = 0
-        self.told = ""
+        self.notice = ""
         self.left = False
 
     def show(self, board: Board) -> None:
@@ -57,9 +57,9 @@ class Screen:
 
     def press(self, key: str) -> Question | None:
         """Take a key; gives the question that it has answered, which is now to be done."""
-        if self.asked is not None:
-            return self._answer(self.asked, key)
-        self.told = ""
+        if self.question is not None:
+            return self._answer(self.question, key)
+        self.notice = ""
         if key == "q":
             self.left = True
         elif key in ("escape", "?", "enter") and self.view != "board":
@@ -69,30 +69,30 @@ class Screen:
         elif key in _STEPS:
             self._step(_STEPS[key])
         elif key == "/":
-            self.asked = Question("find", words=self.wanted)
+            self.question = Question("find", words=self.wanted)
         elif key == "escape":
             self.wanted = ""
         else:
             self._about_row(key)
         return None
 
-    def _answer(self, asked: Question, key: str) -> Question | None:
+    def _answer(self, question: Question, key: str) -> Question | None:
         if key == "enter":
-            self.asked = None
-            if asked.kind != "find":
+            self.question = None
+            if question.kind != "find":
                 self._leave()
-                return asked
-            self.wanted = asked.words.strip()
+                return question
+            self.wanted = question.words.strip()
         elif key == "escape":
-            self.asked = None
+            self.question = None
         elif key == "backspace":
-            asked.words = asked.words[:-1]
+            question.words = question.words[:-1]
         elif key == "clear":
-            asked.words = ""
+            question.words = ""
         elif key in _STEPS and len(key) > 1:
             self._step(_STEPS[key])
         elif len(key) == 1:
-            asked.words += key
+            question.words += key
         return None
 
     def _about_row(self, key: str) -> None:
@@ -103,20 +103,20 @@ class Screen:
             self._open()
         elif key == "x":
             self._open()
-            self.asked = Question("end", row.run_id if isinstance(row, RunInfo) else row.request.run_id)
+            self.question = Question("end", row.run_id if isinstance(row, RunInfo) else row.request.run_id)
         elif key in ("a", "d") and isinstance(row, RunInfo):
-            self.told = "this is a run; `a` and `d` answer a call that waits"
+            self.notice = "this is a run; `a` and `d` answer a call that waits"
         elif key in ("a", "d") and isinstance(row, StoredApproval):
             self._open()
             request = row.request
-            self.asked = Question("approve" if key == "a" else "deny", request.approval_id, request.input_digest)
+            self.question = Question("approve" if key == "a" else "deny", request.approval_id, request.input_digest)
 
     def _open(self) -> None:
         if self.view != "details":
             self.view, self.scrolled = "details", 0
 
-    def _leave(self, told: str = "") -> None:
-        self.view, self.asked, self.told, self.scrolled = "board", None, told, 0
+    def _leave(self, notice: str = "") -> None:
+        self.view, self.question, self.notice, self.scrolled = "board", None, notice, 0
 
     def _step(self, by: int) -> None:
         """In details the text moves, else the selection does."""

@@ -110,14 +110,14 @@ def _show_policies() -> None:
 
 def _show_next(result: RunResult, store: str | None) -> None:
     refused = next((v.tool_call_id for v in result.policy.violations if v.action == "deny"), None)
-    asked = (event.seq for event in result.events if event.type == "tool_call_requested" and _id(event) == refused)
+    seqs = (event.seq for event in result.events if event.type == "tool_call_requested" and _id(event) == refused)
     where = f" --store {store}" if store else ""
     name, me = result.run_id[:12], _as_typed()
     out = console()
     out.print("\nThe run was ended by a policy, as it was meant to be. It is stored; type next:", style="bold")
     commands = {
         f"{me} show {name}{where}": "every event, by number",
-        f"{me} explain {name} {next(asked, '')}{where}": "why the deletion was refused",
+        f"{me} explain {name} {next(seqs, '')}{where}": "why the deletion was refused",
         f"{me} runs{where}": "what else is stored",
         f"{me} run --help": "supervise an agent of yours",
     }
