@@ -31,7 +31,7 @@ _LOOK_S = 0.002
 _CHUNK = 1024 * 1024
 
 
-class OneLog(msgspec.Struct, rename={"message": "said"}):
+class OneLog(msgspec.Struct, rename={"text": "said"}):
     """How far one log was read: its tokens by model so far, its latest messages, its calls, and how its last text
     begins.
     """
@@ -40,7 +40,7 @@ class OneLog(msgspec.Struct, rename={"message": "said"}):
     totals: dict[str, Tokens] = {}
     latest: dict[str, Tokens] = {}
     calls: list[str] = []
-    message: str = ""
+    text: str = ""
 
 
 class _State(msgspec.Struct):
@@ -94,7 +94,7 @@ class UsageLog:
         if call_id:
             return any(call_id in log.calls for log in logs.values())
         main = self._main and logs.get(self._main.name)
-        return not message or (isinstance(main, OneLog) and main.message == _start(message))
+        return not message or (isinstance(main, OneLog) and main.text == _start(message))
 
     def _read_all(self, *, may_be_missing: bool) -> None:
         main = self._main
@@ -135,7 +135,7 @@ class UsageLog:
         if found is None or (found.at is not None and found.at.tzinfo is not None and found.at < self._state.since):
             return
         log.calls = [*log.calls, *found.calls][-_CALLS_REMEMBERED:]
-        log.message = _start(found.text) or log.message
+        log.text = _start(found.text) or log.text
         before = log.latest.pop(found.message, Tokens()) if found.message else Tokens()
         now = found.tokens.most(before)
         log.totals[found.model] = log.totals.get(found.model, Tokens()).plus(now.less(before))
