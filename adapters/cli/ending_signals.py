@@ -40,16 +40,16 @@ class EndingSignals:
 
         from ..stores.wakeups import current_hop
 
-        hop, told = current_hop(), anyio.Event()
+        hop, received = current_hop(), anyio.Event()
         raised: Exception | None = None
 
         async def listen() -> None:
-            await told.wait()
+            await received.wait()
             await end()
 
-        self._tell = lambda: hop(told.set)
+        self._tell = lambda: hop(received.set)
         if self._came:  # what it interrupted then went on
-            told.set()
+            received.set()
         try:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(listen)

@@ -10,7 +10,7 @@ from proctor.supervisor.log import failure, logger
 from proctor.supervisor.ports.adapters import Store
 
 from ..guard import HEALTH, refused
-from ..operations import Asked, Operation
+from ..operations import ApiRequest, Operation
 from ..views import Healthy
 
 KEPT_S = 1.0
@@ -47,8 +47,8 @@ class Health:
         return True
 
 
-async def _health(asked: Asked) -> Healthy | Response:
-    health: Health = asked.request.app.state.health
+async def _health(request: ApiRequest) -> Healthy | Response:
+    health: Health = request.http.app.state.health
     if await health.good():
         return Healthy()
     return refused(503, "store_unreachable", "the store cannot be read now; the server's log says why")

@@ -20,7 +20,7 @@ class Desk:
 
     def __init__(self) -> None:
         self._approvals: dict[str, StoredApproval] = {}
-        self._asked = 0
+        self._count = 0
         self._waiting: dict[str, set[str]] = {}
         self._instructions: list[Instruction] = []
         self.blocks: list[Block] = []
@@ -30,8 +30,8 @@ class Desk:
         if isinstance(event, ApprovalEvent):
             stored = self._approvals.get(event.approval_id)
             if stored is None and asks(event):
-                self._asked += 1
-                self._approvals[event.approval_id] = StoredApproval(request=shown(event), number=self._asked)
+                self._count += 1
+                self._approvals[event.approval_id] = StoredApproval(request=shown(event), number=self._count)
                 self._waiting.setdefault(event.run_id, set()).add(event.approval_id)
             elif stored is not None and event.type != "tool_approval_requested":
                 self._keep(closed(stored, event))

@@ -36,11 +36,11 @@ def store_(make: bool, backup: str | None, store: str | None, as_json: bool) -> 
         note(f"there is no store at `{path}`; `proctor store --make` makes one")
         return
 
-    async def asked() -> tuple[StoreSize, int]:
+    async def look() -> tuple[StoreSize, int]:
         async with opened(store, must_exist=not make) as opened_store:
             return await opened_store.size(), len(await opened_store.approvals(limit=100_000))
 
-    size, waiting = run_async(asked)
+    size, waiting = run_async(look)
     if as_json:
         say_json({"path": path, **msgspec.structs.asdict(size), "approvals_waiting": waiting})
         return
