@@ -64,7 +64,7 @@ def about(id: str, tool: str = "read", **more: Any) -> dict[str, Any]:
 
 def answered(number: int, answer: ApprovalAnswer, *, now_ms: int = 3_000, **more: Any) -> inputs.Input:
     """A person's answer to the request of that number."""
-    return inputs.Answered(now_ms=now_ms, approval_id=f"r.{number}", answer=answer, **more)
+    return inputs.ApprovalAnswered(now_ms=now_ms, approval_id=f"r.{number}", answer=answer, **more)
 
 
 def withdrawn(key: int) -> inputs.Input:

@@ -20,7 +20,7 @@ import anyio
 
 from proctor.adapters.kit.wire.http_server import listening, url_of
 from proctor.adapters.stores import SQLiteStore
-from proctor.adapters.web.identities import Tokens, read_tokens
+from proctor.adapters.web.identities import AccessTokens, read_tokens
 from proctor.adapters.web.serving import serve
 
 TOKENS = """\
@@ -135,7 +135,7 @@ def _events(response: http.client.HTTPResponse) -> Iterator[tuple[str, str, Any]
 
 
 @contextmanager
-def site(folder: Path, tokens: Tokens | None = None, **more: Any) -> Iterator[Site]:
+def site(folder: Path, tokens: AccessTokens | None = None, **more: Any) -> Iterator[Site]:
     """A server in a thread of its own, on a store in the folder."""
     file = folder / "tokens.yaml"
     file.write_text(TOKENS)

@@ -27,10 +27,10 @@ from proctor.supervisor.ports.adapters import ApprovalAnswer, ApprovalRequest
 
 from ..kit.uncountable_limits import USAGE
 from .messages import usage
-from .messages.answers import Answer
+from .messages.answers import HookAnswer
 from .messages.input import CAN_STOP, GATING, HookInput
 from .messages.usage import UsageLog
-from .record import Record
+from .record import HookRecord
 from .session import HookedSession, Outcome
 
 BY = "claude-code"
@@ -49,7 +49,7 @@ class Hook:
         at: now.
     """
 
-    def __init__(self, given: HookInput, session: HookedSession, record: Record, at: datetime) -> None:
+    def __init__(self, given: HookInput, session: HookedSession, record: HookRecord, at: datetime) -> None:
         self._input = given
         self._session = session
         self._record = record
@@ -58,20 +58,20 @@ class Hook:
         self._wanted: list[commands.Command] = []
         self._blocked = False
 
-    def answer(self) -> Answer:
+    def answer(self) -> HookAnswer:
         """Record what follows from the hook and say what the client is told."""
         handler = _HANDLERS.get(self._input.hook_event_name)
         if handler is None:
-            return Answer()
+            return HookAnswer()
         if self._goes_on:
             self._count_usage()
         if self._goes_on:
             self._tell(inputs.Ticked(now_ms=self._now))
         verdict, reason = handler(self)
         cancelled = any(isinstance(command, commands.CancelAdapter) for command in self._wanted)
-        refused = any(isinstance(c, commands.Answer) and c.answer.stop for c in self._wanted)
+        refused = any(isinstance(c, commands.AnswerGate) and c.answer.stop for c in self._wanted)
         stop = self._input.hook_event_name in CAN_STOP and (cancelled or refused or self._blocked)
-        return Answer(verdict=verdict, reason=reason, stop=stop, notes=tuple(self._notes()))
+        return HookAnswer(verdict=verdict, reason=reason, stop=stop, notes=tuple(self._notes()))
 
     @property
     def _now(self) -> int:
@@ -118,7 +118,7 @@ class Hook:
         with session.judge.supposing(session.machine.requests):
             self._tell(inputs.Proposed(now_ms=self._now, key=key, call=call))
         for command in self._wanted:
-            if isinstance(command, commands.Answer) and command.key == key:
+            if isinstance(command, commands.AnswerGate) and command.key == key:
                 answer = command.answer
                 return _ALLOWED if answer.allowed else ("deny", answer.tell_model or tell_model_default(call.name))
         if self._waiting(call.id) is None:
@@ -204,7 +204,9 @@ class Hook:
 
     def _answered(self, request: ApprovalRequest, *, granted: bool, tool_input: dict[str, Any] | None = None) -> None:
         answer, approval_id = ApprovalAnswer(granted=granted, by=BY), request.approval_id
-        answered = inputs.Answered(now_ms=self._now, approval_id=approval_id, answer=answer, tool_input=tool_input)
+        answered = inputs.ApprovalAnswered(
+            now_ms=self._now, approval_id=approval_id, answer=answer, tool_input=tool_input
+        )
         self._tell(answered)
 
     def _begin(self, prompt: str | None) -> None:

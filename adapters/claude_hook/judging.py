@@ -15,9 +15,9 @@ from proctor.supervisor.ports.facts import Owner
 from proctor.supervisor.ports.processes import is_gone
 
 from .hook import Hook
-from .messages.answers import Answer
+from .messages.answers import HookAnswer
 from .messages.input import HookInput, read_input
-from .record import LEASE_S, HookStore, Record
+from .record import LEASE_S, HookRecord, HookStore
 from .rules import RuleFiles
 from .session import HookedSession
 
@@ -71,7 +71,7 @@ class HookJudge:
         self._sessions: dict[str, tuple[HookedSession, float]] = {}
         self._clients: dict[str, _Watched] = {}
 
-    def answered(self, data: bytes, client: Owner | None = None) -> tuple[Answer, str]:
+    def answered(self, data: bytes, client: Owner | None = None) -> tuple[HookAnswer, str]:
         """Judge one hook of a client, where that is known, and record it; gives the answer and the hook's name.
 
         Raises EventError, PolicyError, StoreError: then nothing is recorded, and whoever asked must be refused.
@@ -122,7 +122,7 @@ class HookJudge:
         """Let the store go."""
         self._store.close()
 
-    def _session(self, client_id: str, record: Record, kept: HookedSession | None, folder: str) -> HookedSession:
+    def _session(self, client_id: str, record: HookRecord, kept: HookedSession | None, folder: str) -> HookedSession:
         rules = self._rules.current()
         seq = record.seq
         if kept is not None and seq < kept.machine.seq:

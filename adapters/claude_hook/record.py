@@ -52,7 +52,7 @@ def store_id(path: Path) -> str:
     return found.decode()
 
 
-class Record:
+class HookRecord:
     """One session's record while this hook has it.
 
     `client` is whose hook it is, where that is known, and `owner` whose the run is that is written.
@@ -65,7 +65,7 @@ class Record:
         self.client = client
         self.owner: Owner | None = None
 
-    def of(self, line: str) -> Record:
+    def of(self, line: str) -> HookRecord:
         """The record that hooks of this command line keep of the client's session.
 
         The first line to record a session has it under the client's id; another, with policies of its own, judges
@@ -76,7 +76,7 @@ class Record:
             self.keep("line", line.encode())
         if first is None or first == line.encode():
             return self
-        return Record(self._connection, self._recorder, f"{self.session_id}.{line}", self.client)
+        return HookRecord(self._connection, self._recorder, f"{self.session_id}.{line}", self.client)
 
     @property
     def seq(self) -> int:
@@ -152,7 +152,7 @@ class HookStore:
         self._open: tuple[Connection, Recorder, tuple[int, int]] | None = None
 
     @contextmanager
-    def record(self, session_id: str, client: Owner | None = None) -> Iterator[Record]:
+    def record(self, session_id: str, client: Owner | None = None) -> Iterator[HookRecord]:
         """A session's record, for this hook of the client alone; what was added is durable when it is left, or not
         there at all.
 
@@ -162,7 +162,7 @@ class HookStore:
         try:
             connection, recorder = self._opened()
             recorder.begin()
-            yield Record(connection, recorder, session_id, client)
+            yield HookRecord(connection, recorder, session_id, client)
             recorder.commit()
         except BaseException as error:
             self.close()

@@ -24,7 +24,7 @@ from proctor.supervisor.machine.boundary import commands, inputs
 from proctor.supervisor.machine.boundary.judge import Judge
 from proctor.supervisor.machine.events.past import Past
 from proctor.supervisor.machine.machine import RunMachine
-from proctor.supervisor.machine.run_state import Identity
+from proctor.supervisor.machine.run_state import RunIdentity
 from proctor.supervisor.ports.orders import Block
 from proctor.supervisor.ports.processes import is_gone
 from proctor.supervisor.redaction import Redactor
@@ -32,7 +32,7 @@ from proctor.supervisor.run.orphans import lost_error
 
 from ..kit.processes.surroundings import home_of
 from .judge import AskingJudge
-from .record import Record
+from .record import HookRecord
 from .rules import Rules
 
 Outcome: TypeAlias = tuple[list[Event], list[commands.Command]]
@@ -76,7 +76,7 @@ class HookedSession:
         """Whether there is a run and it has not ended."""
         return self.runs > 0 and not self.machine.ended
 
-    def go_on(self, record: Record, at: datetime) -> None:
+    def go_on(self, record: HookRecord, at: datetime) -> None:
         """Go on with the run, if one does. Where its client has died it ends as lost: whoever takes the session up
         again does not know of it.
         """
@@ -95,7 +95,7 @@ class HookedSession:
         """
         return prompt_id in self._cancelled
 
-    def blocked(self, record: Record) -> Block | None:
+    def blocked(self, record: HookRecord) -> Block | None:
         """The order that keeps runs of this session from starting, if there is one."""
         context = msgspec.to_builtins(self.context)
         scope = {"tenant": context.get("tenant"), "labels": context.get("labels")}
@@ -103,7 +103,7 @@ class HookedSession:
         found = (b for b in record.blocks() if b.covers(run_id=run_id, session_id=self.session_id, **scope))
         return next(found, None)
 
-    def begin_run(self, record: Record, at: datetime, metadata: dict[str, Any], prompt: str | None) -> Outcome:
+    def begin_run(self, record: HookRecord, at: datetime, metadata: dict[str, Any], prompt: str | None) -> Outcome:
         """A run begins where the one before has ended; gives what `tell` does."""
         self.runs += 1
         identity = self._identity(self._past.turns, self.machine.seq)
@@ -126,7 +126,7 @@ class HookedSession:
         self._keys += 1
         return self._keys
 
-    def tell(self, input: inputs.Input, record: Record) -> Outcome:
+    def tell(self, input: inputs.Input, record: HookRecord) -> Outcome:
         """Tell the machine; gives what it recorded and what it wants done.
 
         The record counts as durable here: nobody is answered before it is.
@@ -141,7 +141,7 @@ class HookedSession:
         self._learn(recorded)
         return recorded, wanted
 
-    def _handle(self, input: inputs.Input, record: Record) -> list[commands.Command]:
+    def _handle(self, input: inputs.Input, record: HookRecord) -> list[commands.Command]:
         """What the machine wants done, but that the budgets are asked: this is within a transaction, and they answer
         at once.
         """
@@ -176,8 +176,8 @@ class HookedSession:
     def _judge(self) -> Judge:
         return cast(Judge, self.judge)
 
-    def _identity(self, turns_before: int = 0, events_before: int = 0) -> Identity:
-        return Identity(
+    def _identity(self, turns_before: int = 0, events_before: int = 0) -> RunIdentity:
+        return RunIdentity(
             run_id=f"{self.session_id}-{self.runs}",
             session_id=self.session_id,
             provider=PROVIDER,

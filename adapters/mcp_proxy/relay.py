@@ -30,7 +30,7 @@ HANDSHAKE_S = 50.0
 """Seconds a server may take to begin: most clients wait for a minute, and should hear why in time."""
 
 
-class Desk(msgspec.Struct, frozen=True, kw_only=True):
+class SharedByConnections(msgspec.Struct, frozen=True, kw_only=True):
     """What the connections of one run share.
 
     `report` returns when an event was judged; `new_id` names calls; `warn` tells the operator; `keys` are those of
@@ -54,7 +54,7 @@ class Relay:
 
     def __init__(
         self,
-        desk: Desk,
+        desk: SharedByConnections,
         client: tuple[wire.Incoming, wire.Outgoing],
         server: tuple[wire.Incoming, wire.Outgoing],
     ) -> None:

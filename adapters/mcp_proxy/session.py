@@ -17,7 +17,7 @@ from ..kit.event_stream import EventStream
 from ..kit.processes.tree import ProcessTree, process_rungs
 from .downstream.connections import Downstream
 from .names import Naming
-from .relay import Desk, Relay
+from .relay import Relay, SharedByConnections
 from .upstream import Upstream
 from .visibility import Visibility
 from .wire import Incoming, Outgoing
@@ -49,7 +49,7 @@ class ProxySession:
         self._relays: set[Relay] = set()
         self._tree = ProcessTree(run_id=launch.run_id)
         numbers = count(1)
-        self._desk = Desk(
+        self._desk = SharedByConnections(
             gate=launch.gate,
             report=self._stream.emit,
             naming=naming,

@@ -19,18 +19,18 @@ from proctor.supervisor.log import failure, logger
 from proctor.supervisor.ports.adapters import Store
 
 from .api import OPERATIONS
-from .api.health import Health
+from .api.health import StoreHealth
 from .guard import ASSETS, Guard, refused
-from .identities import Tokens
+from .identities import AccessTokens
 from .openapi import openapi
 from .operations import Endpoint, endpoint
-from .records import Records
+from .records import WebRecords
 
 PAGE = files(__package__).joinpath("page")
 
 
 def application(
-    store: Store, tokens: Tokens, origins: Collection[str], *, closing: anyio.Event | None = None
+    store: Store, tokens: AccessTokens, origins: Collection[str], *, closing: anyio.Event | None = None
 ) -> ASGIApp:
     """The page and the API on a store.
 
@@ -40,7 +40,7 @@ def application(
         origins: the URLs that people reach this by.
         closing: set when the streams are to end.
     """
-    records = Records(store)
+    records = WebRecords(store)
     described = msgspec.json.encode(openapi(OPERATIONS, _version()))
 
     async def document(request: Request) -> Response:
@@ -55,12 +55,12 @@ def application(
     handlers: Any = {404: _unknown, 405: _unknown, Exception: _failed}
     app = Starlette(routes=routes, exception_handlers=handlers)
     app.state.streams = 0
-    app.state.health = Health(store)
+    app.state.health = StoreHealth(store)
     app.state.closing = closing
     return Guard(app, tokens, origins)
 
 
-def _endpoints(records: Records) -> dict[str, dict[str, Endpoint]]:
+def _endpoints(records: WebRecords) -> dict[str, dict[str, Endpoint]]:
     """What answers, by path and method."""
     found: dict[str, dict[str, Endpoint]] = {}
     for operation in OPERATIONS:

@@ -14,7 +14,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from .identities import Identity, Tokens
+from .identities import AccessTokens, Identity
 from .tries import TooManyTriesError, Tries
 
 MOST_BODY = 64 * 1024
@@ -58,7 +58,7 @@ class Guard:
         origins: the URLs that people reach this by, such as `http://127.0.0.1:8700`.
     """
 
-    def __init__(self, app: ASGIApp, tokens: Tokens, origins: Collection[str]) -> None:
+    def __init__(self, app: ASGIApp, tokens: AccessTokens, origins: Collection[str]) -> None:
         self._app = app
         self._tries = Tries(tokens)
         self._origins = frozenset(origin.lower().rstrip("/") for origin in origins)

@@ -54,7 +54,7 @@ class TokenFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     tokens: tuple[TokenLine, ...]
 
 
-class Tokens:
+class AccessTokens:
     """The tokens that are good, kept as digests only."""
 
     def __init__(self, holders: Iterable[tuple[bytes, Identity]]) -> None:
@@ -70,14 +70,14 @@ class Tokens:
         return found
 
 
-def one_token(token: str | None = None) -> tuple[Tokens, str]:
+def one_token(token: str | None = None) -> tuple[AccessTokens, str]:
     """One token that allows everything, in the name of who runs this; a new one when none is given.
 
     Raises UsageError for one that could be guessed.
     """
     made = token or secrets.token_urlsafe(32)
     _check(made, "the token")
-    return Tokens([(_digest(made), Identity(name=getpass.getuser()))]), made
+    return AccessTokens([(_digest(made), Identity(name=getpass.getuser()))]), made
 
 
 def from_environment() -> str | None:
@@ -85,7 +85,7 @@ def from_environment() -> str | None:
     return os.environ.pop(VARIABLE, None) or None
 
 
-def read_tokens(file: str) -> Tokens:
+def read_tokens(file: str) -> AccessTokens:
     """The tokens of a file in YAML. Raises UsageError for one that is wrong, or that others could read."""
     path = Path(file)
     try:
@@ -107,7 +107,7 @@ def read_tokens(file: str) -> Tokens:
             raise UsageError(f"`{file}`: `{line.name}` is there twice")
         names.add(line.name)
         found[digest] = Identity(name=line.name, roles=line.roles, groups=line.groups)
-    return Tokens(found.items())
+    return AccessTokens(found.items())
 
 
 def _is_open(found: os.stat_result) -> bool:

@@ -17,20 +17,20 @@ from proctor.supervisor.errors import ApprovalError, ProctorError, StoreError, U
 
 from .guard import MOST_BODY, refused
 from .identities import Identity, Role
-from .records import ConflictError, MissingError, Records
+from .records import ConflictError, MissingError, WebRecords
 from .views import View
 
 _encode = msgspec.json.Encoder(enc_hook=str).encode
 
 
-class Nothing(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class NoParameters(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A request that says no more than its path."""
 
 
 class ApiRequest(NamedTuple):
     """One request, read and allowed. `http` is for handlers that do not answer in JSON."""
 
-    records: Records
+    records: WebRecords
     who: Identity
     path: Mapping[str, str]
     query: Any
@@ -55,7 +55,7 @@ class Operation(NamedTuple):
     handle: Handle
     answer: type[View]
     role: Role | None = "see"
-    query: type[msgspec.Struct] = Nothing
+    query: type[msgspec.Struct] = NoParameters
     body: type[msgspec.Struct] | None = None
     media: str = "application/json"
     conflicts: bool = False
@@ -72,7 +72,7 @@ _ANYBODY = Identity(name="anybody", roles=())
 Endpoint: TypeAlias = Callable[[Request], Awaitable[Response]]
 
 
-def endpoint(operation: Operation, records: Records) -> Endpoint:
+def endpoint(operation: Operation, records: WebRecords) -> Endpoint:
     """The ASGI endpoint of an operation."""
     wanted = without_null(operation.query)
 

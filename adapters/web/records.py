@@ -55,7 +55,7 @@ def _words_of(run: RunInfo) -> str:
     return "\n".join(map(str, words)).casefold()
 
 
-class Records:
+class WebRecords:
     """A store, as the page and the API ask it."""
 
     def __init__(self, store: Store) -> None:

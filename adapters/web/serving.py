@@ -15,7 +15,7 @@ from proctor.supervisor.ports.adapters import Store
 
 from ..kit.wire.http_server import Server, url_of
 from .app import application
-from .identities import Tokens
+from .identities import AccessTokens
 
 _LOOPBACK_NAMES = ("127.0.0.1", "localhost", "[::1]")
 
@@ -52,7 +52,7 @@ def own_origins(listener: socket.socket, scheme: str = "http") -> tuple[str, ...
 async def serve(
     store: Store,
     listener: socket.socket,
-    tokens: Tokens,
+    tokens: AccessTokens,
     origins: Collection[str] = (),
     *,
     certificate: Certificate | None = None,

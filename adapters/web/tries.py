@@ -10,7 +10,7 @@ from time import monotonic
 
 from proctor.supervisor.errors import UsageError
 
-from .identities import Identity, Tokens
+from .identities import AccessTokens, Identity
 
 AT_MOST = 20
 """So many wrong tokens from one address within the window."""
@@ -40,7 +40,7 @@ class Tries:
         now: seconds of a clock that only goes forward.
     """
 
-    def __init__(self, tokens: Tokens, now: Callable[[], float] = monotonic) -> None:
+    def __init__(self, tokens: AccessTokens, now: Callable[[], float] = monotonic) -> None:
         self._tokens = tokens
         self._now = now
         self._seen: OrderedDict[str, _Address] = OrderedDict()

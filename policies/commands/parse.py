@@ -22,7 +22,7 @@ REDIRECT = "redirect"
 _STANDARD_PLACES = ("/bin", "/sbin", "/usr/bin", "/usr/sbin", "/usr/local/bin", "/usr/local/sbin")
 
 
-class Part(msgspec.Struct, frozen=True, kw_only=True):
+class LinePart(msgspec.Struct, frozen=True, kw_only=True):
     """One thing a line does: a simple command, or a file it writes.
 
     `exact` is false when words of it are worked out by the shell; `argv` then shows them as written, and `unknown`
@@ -40,7 +40,7 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
 class Commands(msgspec.Struct, frozen=True, kw_only=True):
     """What a line would run: `parts`, and more that nobody can see, where `dynamic` says why."""
 
-    parts: tuple[Part, ...] = ()
+    parts: tuple[LinePart, ...] = ()
     dynamic: str | None = None
 
 
@@ -58,13 +58,13 @@ def read_commands(line: str, shell: Shell = "bash") -> Commands:
     return Commands(parts=tuple(parts), dynamic=next((part.reason for part in parts if part.name == DYNAMIC), None))
 
 
-def parse_line(line: str, shell: Shell = "bash") -> list[Part]:
+def parse_line(line: str, shell: Shell = "bash") -> list[LinePart]:
     """Every part of a command line, in the order of the text, those of nested lines included.
 
     Raises:
         UnjudgeableLineError: the line cannot be taken apart with certainty, so it must not run.
     """
-    parts: list[Part] = []
+    parts: list[LinePart] = []
     try:
         _Lines(parts, shell, depth=0).read(line)
     except RecursionError:
@@ -77,7 +77,7 @@ def parse_line(line: str, shell: Shell = "bash") -> list[Part]:
 class _Lines:
     """Takes what a text does; commands that are given lines have them read one deeper."""
 
-    def __init__(self, parts: list[Part], shell: Shell, depth: int) -> None:
+    def __init__(self, parts: list[LinePart], shell: Shell, depth: int) -> None:
         self._parts = parts
         self._shell: Shell = shell
         self._depth = depth
@@ -104,7 +104,7 @@ class _Lines:
         self._parts.append(_part(REDIRECT, source, [target]))
 
     def dynamic(self, reason: str, source: str) -> None:
-        self._parts.append(Part(name=DYNAMIC, command=source, exact=False, reason=reason))
+        self._parts.append(LinePart(name=DYNAMIC, command=source, exact=False, reason=reason))
 
     def _simple(self, words: Sequence[Word], source: str, *, direct: bool = False) -> None:
         path = words[0].text
@@ -130,8 +130,8 @@ class _Lines:
         self._parts.append(msgspec.structs.replace(_part(DYNAMIC, source, words), exact=False, reason=reason))
 
 
-def _part(name: str, source: str, words: Sequence[Word]) -> Part:
-    return Part(
+def _part(name: str, source: str, words: Sequence[Word]) -> LinePart:
+    return LinePart(
         name=name,
         command=source,
         argv=tuple(word.shown for word in words),

@@ -17,7 +17,7 @@ from .facts import Facts
 from .operators import Reading
 
 if TYPE_CHECKING:
-    from ..commands.parse import Part
+    from ..commands.parse import LinePart
 
 Words: TypeAlias = Sequence[str | None]
 """The words of a command; None where only the shell knows one."""
@@ -82,7 +82,7 @@ def commands_of(line: str) -> tuple[Words, ...]:
     )
 
 
-def _words(part: Part) -> Words:
+def _words(part: LinePart) -> Words:
     behind = (None if n in part.unknown else word for n, word in enumerate(part.argv[1:], start=1))
     return (part.name, *behind)
 

@@ -13,7 +13,7 @@ _UNTOLD = re.compile(r"\\|\x00|^$|^\s|\s$|^[A-Za-z][A-Za-z0-9+.-]*:|(?:^|/)\$")
 """Texts that some tools read as another path: Windows paths, URLs, variables, blanks at an edge."""
 
 
-class Place(NamedTuple):
+class PathPlace(NamedTuple):
     """Where a text leads: from the root (`/`), the workspace (`.`) or the home directory (`~`), so many levels up,
     then down.
     """
@@ -23,7 +23,7 @@ class Place(NamedTuple):
     down: tuple[str, ...]
 
 
-def place_of(text: str, workspace: str | None = None, home: str | None = None) -> Place | None:
+def place_of(text: str, workspace: str | None = None, home: str | None = None) -> PathPlace | None:
     """The place of a path; None where the text does not tell.
 
     Args:
@@ -35,18 +35,18 @@ def place_of(text: str, workspace: str | None = None, home: str | None = None) -
         return None
     first, _, rest = text.partition("/")
     if first == "":
-        return _walked(Place("/", 0, ()), rest)
+        return _walked(PathPlace("/", 0, ()), rest)
     if first == "~":
         return _walked(_base(home, "~"), rest)
     return None if first.startswith("~") else _walked(_base(workspace, "."), text)
 
 
-def _base(directory: str | None, start: str) -> Place:
+def _base(directory: str | None, start: str) -> PathPlace:
     place = None if directory is None or not directory.startswith("/") else place_of(directory)
-    return place or Place(start, 0, ())
+    return place or PathPlace(start, 0, ())
 
 
-def _walked(base: Place, rest: str) -> Place:
+def _walked(base: PathPlace, rest: str) -> PathPlace:
     up, down = base.up, list(base.down)
     for part in rest.split("/"):
         if part == "..":
@@ -56,10 +56,10 @@ def _walked(base: Place, rest: str) -> Place:
                 up += 1
         elif part not in ("", "."):
             down.append(part)
-    return Place(base.start, up, tuple(down))
+    return PathPlace(base.start, up, tuple(down))
 
 
-def inside(place: Place | None, directory: Place | None) -> bool | None:
+def inside(place: PathPlace | None, directory: PathPlace | None) -> bool | None:
     """Whether a place is a directory or inside it; None where the texts do not tell."""
     if place is None or directory is None or place.start != directory.start:
         return None

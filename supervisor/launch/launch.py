@@ -16,7 +16,7 @@ from ..arguments import check_named, check_order
 from ..machine.boundary.inputs import Begin
 from ..machine.boundary.judge import Judge
 from ..machine.machine import RunMachine
-from ..machine.run_state import Identity
+from ..machine.run_state import RunIdentity
 from ..ports.adapters import Adapter, GateAnswer, Launch, RunInfo
 from ..run.actor import RunActor
 from ..run.services import Services
@@ -135,8 +135,8 @@ def _context(order: Order, can_do: Capabilities) -> RunContext:
 
 def _identity(
     info: RunInfo, adapter: Adapter, can_do: Capabilities, history: History, context: RunContext
-) -> Identity:
-    return Identity(
+) -> RunIdentity:
+    return RunIdentity(
         run_id=info.run_id,
         session_id=info.session_id,
         provider=adapter.name,

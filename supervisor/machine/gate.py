@@ -13,7 +13,7 @@ from proctor.policies.stream.calls import Decision, ToolCall, Violation, tell_mo
 from proctor.policies.stream.events import ErrorOccurred, ToolApprovalGranted, ToolCallFailed
 
 from ..ports.adapters import ApprovalAnswer, ApprovalRequest, GateAnswer
-from .boundary.commands import Answer, Command, RunChecks
+from .boundary.commands import AnswerGate, Command, RunChecks
 from .budgets import Budgets
 from .events.checks import NO_CALL, flaw_in
 from .events.enforcement import denied, labelled, requested, started
@@ -239,7 +239,7 @@ class GateKeeper:
             return None
         assert proposal.answer is not None
         rules = tuple(sorted(f"{policy}/{rule}" for policy, rule in proposal.noted))
-        return Answer(key=key, call=proposal.call, answer=proposal.answer, rules=rules)
+        return AnswerGate(key=key, call=proposal.call, answer=proposal.answer, rules=rules)
 
     def _fail(self, key: int, call_id: str, error: str) -> None:
         """The call that was permitted to this key will not run; one that others run under its id goes on."""

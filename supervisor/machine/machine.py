@@ -41,7 +41,7 @@ from .gate import GateKeeper
 from .open_calls import OpenCall
 from .provider_events import ProviderEvents
 from .recall import past_of, recall
-from .run_state import Identity, RunState, lost
+from .run_state import RunIdentity, RunState, lost
 
 
 class RunMachine:
@@ -74,7 +74,7 @@ class RunMachine:
 
     def __init__(
         self,
-        identity: Identity,
+        identity: RunIdentity,
         judge: Judge,
         *,
         approval: Approval | None = None,
@@ -98,7 +98,7 @@ class RunMachine:
 
     @classmethod
     def resume(
-        cls, identity: Identity, judge: Judge, history: Sequence[Event], *, judged_to: int = 0, **settings: Any
+        cls, identity: RunIdentity, judge: Judge, history: Sequence[Event], *, judged_to: int = 0, **settings: Any
     ) -> RunMachine:
         """The machine of a run as its record left it; how a second shell drives it, this package says.
 
@@ -242,7 +242,7 @@ class RunMachine:
         if self._state.ending is None:
             self._reports.ran_otherwise(input.event)
 
-    def _answered(self, input: inputs.Answered) -> None:
+    def _answered(self, input: inputs.ApprovalAnswered) -> None:
         self._gate.expire()
         self._gate.answered(input.approval_id, input.answer, input.tool_input)
 
@@ -263,7 +263,7 @@ _HANDLERS: dict[type, Callable[[RunMachine, Any], None]] = {
     inputs.Proposed: lambda on, input: on._gate.proposed(input.key, input.call),
     inputs.Checked: lambda on, input: on._gate.checked(input.key, input.answers),
     inputs.Withdrawn: lambda on, input: on._gate.withdrawn(input.key, input.call_id),
-    inputs.Answered: RunMachine._answered,
+    inputs.ApprovalAnswered: RunMachine._answered,
     inputs.Ticked: RunMachine._ticked,
     inputs.CancelAsked: lambda on, input: on._closing.cancel_asked(input),
     inputs.OwnerLost: lambda on, input: on._state.order_cancel(lost(input.error)),

@@ -34,10 +34,10 @@ from .events.past import Past
 from .gate import GateKeeper
 from .open_calls import OpenCall, Stage
 from .provider_events import ProviderEvents
-from .run_state import Identity, RunState
+from .run_state import RunIdentity, RunState
 
 
-def past_of(identity: Identity, history: Sequence[Event]) -> Past:
+def past_of(identity: RunIdentity, history: Sequence[Event]) -> Past:
     """What a session's record counts for in this run."""
     past = Past(of=identity.run_id, turns=identity.turns_before, last_seq=identity.events_before)
     for event in history:

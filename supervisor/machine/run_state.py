@@ -38,7 +38,7 @@ SIGNALS_KEPT = 1024
 """How many of a run's latest signals for approval can be answered while it goes on."""
 
 
-class Identity(msgspec.Struct, frozen=True, kw_only=True):
+class RunIdentity(msgspec.Struct, frozen=True, kw_only=True):
     """Who runs: the ids on every record, and whether the adapter can hold every call.
 
     `turns_before` is the number of model responses the session had before this run, `events_before` that of
@@ -102,7 +102,7 @@ class RunState:
         "signals",
     )
 
-    def __init__(self, identity: Identity, judge: Judge, redactor: Redactor) -> None:
+    def __init__(self, identity: RunIdentity, judge: Judge, redactor: Redactor) -> None:
         self.identity = identity
         self.judge = judge
         self.redactor = redactor

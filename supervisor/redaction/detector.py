@@ -16,7 +16,7 @@ from .config import Redaction
 _REST = re.compile(rb"[\w-]*")
 
 
-class Span(NamedTuple):
+class SecretSpan(NamedTuple):
     """A secret: where it begins and ends in a text's bytes, and its kind."""
 
     start: int
@@ -35,13 +35,13 @@ class Detector:
         """Whether something may be found in a text, or in JSON that holds it: quick, and never wrongly false."""
         return bool(self._own) or _triggers().search(data) is not None
 
-    def find(self, text: bytes) -> list[Span]:
+    def find(self, text: bytes) -> list[SecretSpan]:
         """The secrets in a text, from left to right, none inside another."""
         shipped = _shipped() if _triggers().search(text) else ()
         found = sorted(span for span in self._all(text, (*self._own, *shipped)) if span.start < span.end)
         return _apart(found)
 
-    def _all(self, text: bytes, wanted: Sequence[tuple[str, Any, int]]) -> Iterator[Span]:
+    def _all(self, text: bytes, wanted: Sequence[tuple[str, Any, int]]) -> Iterator[SecretSpan]:
         for kind, regex, group in wanted:
             done = 0
             for match in regex.finditer(text):
@@ -52,12 +52,12 @@ class Detector:
                     end = _REST.match(text, end).end()  # type: ignore[union-attr]  # it matches everywhere
                 done = end
                 if text[start:end] not in self._allowed and match[0] not in self._allowed:
-                    yield Span(start, end, kind)
+                    yield SecretSpan(start, end, kind)
 
 
-def _apart(found: list[Span]) -> list[Span]:
+def _apart(found: list[SecretSpan]) -> list[SecretSpan]:
     """Spans that overlap as one."""
-    apart: list[Span] = []
+    apart: list[SecretSpan] = []
     for span in found:
         if apart and span.start < apart[-1].end:
             last = apart[-1]

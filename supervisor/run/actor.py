@@ -13,7 +13,7 @@ from proctor.policies.stream.events import Event, NetJoined, NetLeft
 from ..log import RunLog
 from ..machine.boundary import inputs
 from ..machine.boundary.commands import (
-    Answer,
+    AnswerGate,
     ArmDeadline,
     AskApproval,
     CancelAdapter,
@@ -38,7 +38,7 @@ from .journal import ANSWER_S
 from .kept_events import KeptEvents
 from .latch import Latch
 from .provider_reader import READ, Next, ProviderReader
-from .recorder import Recorder
+from .recorder import RunRecorder
 from .services import Services
 
 
@@ -78,7 +78,7 @@ class RunActor:
         self._launch = msgspec.structs.replace(launch, gate=self.gate)
         self._log = RunLog(services.log, launch.run_id, launch.session_id)
         self._reader = ProviderReader(adapter, self._take, self._rest)
-        self._recorder = Recorder(
+        self._recorder = RunRecorder(
             machine,
             services,
             epoch,
@@ -172,7 +172,7 @@ class RunActor:
     def answer(self, approval_id: str, answer: ApprovalAnswer) -> None:
         """Answer a held call; one that is not held any more, or not yet, is left alone."""
         if self._machine.begun:
-            self._feed(inputs.Answered(now_ms=self.now_ms(), approval_id=approval_id, answer=answer))
+            self._feed(inputs.ApprovalAnswered(now_ms=self.now_ms(), approval_id=approval_id, answer=answer))
 
     async def gate(self, call: ToolCall) -> GateAnswer:
         """Hold a call until it is decided and the decision is recorded."""
@@ -233,7 +233,7 @@ class RunActor:
         match command:
             case ArmDeadline():
                 self._alarm.set(command.at_ms)
-            case Answer():
+            case AnswerGate():
                 self._give(command)
             case Reserve() | Settle() | RunChecks() | AskApproval() | DropApproval():
                 self._others().carry_out(command)
@@ -266,7 +266,7 @@ class RunActor:
             )
         return self._questions
 
-    def _give(self, command: Answer) -> None:
+    def _give(self, command: AnswerGate) -> None:
         self._waiters.give(command.key, command.answer)
         if not command.answer.allowed:
             self._log.tell("info", "call.refused", command.call, rules=list(command.rules))

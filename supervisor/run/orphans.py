@@ -17,7 +17,7 @@ from ..errors import OwnerLostError, PolicyError, StoreError
 from ..machine.boundary import inputs
 from ..machine.boundary.judge import Judge
 from ..machine.machine import RunMachine
-from ..machine.run_state import Identity
+from ..machine.run_state import RunIdentity
 from ..ports.adapters import Adapter, Remains, Store
 from ..ports.facts import ENDING, Owner, RunInfo
 from ..ports.processes import enter, leave
@@ -120,7 +120,7 @@ async def withdraw(store: Store, run: RunInfo, *, epoch: int, reason: str) -> No
 
 async def _ended(store: Store, run: RunInfo, epoch: int, cause: inputs.CancelAsked | inputs.OwnerLost) -> bool:
     events: list[Event] = [event async for event in store.read(run.session_id, run_id=run.run_id)]
-    identity = Identity(run_id=run.run_id, session_id=run.session_id, provider=run.provider)
+    identity = RunIdentity(run_id=run.run_id, session_id=run.session_id, provider=run.provider)
     judge = _judge(events)
     machine = RunMachine.resume(identity, judge, events)
     machine.handle(cause)

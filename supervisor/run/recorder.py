@@ -17,7 +17,7 @@ SILENCE_MS = 10_000
 """So long may a store leave an append unanswered while an agent acts that cannot be held."""
 
 
-class Recorder:
+class RunRecorder:
     """Has the record of one run written, and feeds its machine what came of it.
 
     Args:

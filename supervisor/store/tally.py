@@ -31,7 +31,7 @@ COUNTED = frozenset(
 FIGURES: tuple[str, ...] = Usage.__struct_fields__
 
 
-class Tally:
+class RunTally:
     """What some events of one run, one after another, change in its line.
 
     A total x becomes `settled`, where the run's end states it, else max(x + added, floor): a delta adds to both, a
@@ -65,9 +65,9 @@ class Tally:
             self.ended = event
             self.settled = [_amount(event.usage.get(name)) for name in FIGURES]
 
-    def then(self, later: Tally) -> Tally:
+    def then(self, later: RunTally) -> RunTally:
         """What these events and then the later ones change."""
-        both = Tally()
+        both = RunTally()
         both.calls, both.violations = self.calls + later.calls, self.violations + later.violations
         both.started, both.ended = self.started or later.started, self.ended or later.ended
         both.added, both.floor, both.settled = self.added, self.floor, self.settled

@@ -22,7 +22,7 @@ from mcp.types import jsonrpc_message_adapter
 from proctor.adapters.mcp_proxy import protocol
 from proctor.adapters.mcp_proxy.downstream.stdio import StdioClient
 from proctor.adapters.mcp_proxy.names import Naming
-from proctor.adapters.mcp_proxy.relay import Desk, Relay
+from proctor.adapters.mcp_proxy.relay import Relay, SharedByConnections
 from proctor.adapters.mcp_proxy.visibility import Visibility
 from proctor.policies.stream.calls import ToolCall
 from proctor.policies.stream.events import Event, ToolCallCompleted, ToolCallFailed
@@ -108,7 +108,7 @@ class Session:
         """Write lines in pieces of any size, then wait for what is under way, and hang up."""
         reads, writes = os.pipe()
         client = StdioClient(reads)
-        desk = Desk(
+        desk = SharedByConnections(
             gate=self._gate,
             report=self._report,
             naming=Naming(),

@@ -12,7 +12,7 @@ import structlog
 from proctor.policies.policy import Policy
 from proctor.policies.stream.events import MessageReceived
 from proctor.supervisor import MemoryStore, Supervisor, run_once
-from proctor.supervisor.run.recorder import Recorder
+from proctor.supervisor.run.recorder import RunRecorder
 from proctor.supervisor.testing import FakeAdapter, Pause
 from proctor.supervisor.testing.patience import PATIENCE_S
 
@@ -42,7 +42,7 @@ async def test_a_run_whose_errand_breaks_ends_with_its_agent(
 ) -> None:
     """The caller hears of it; another run, and the supervisor, go on."""
 
-    async def breaks(recorder: Recorder) -> None:
+    async def breaks(recorder: RunRecorder) -> None:
         raise LookupError("a mistake of ours")
 
     adapter = FakeAdapter([MessageReceived(content="x"), Pause()])
@@ -53,7 +53,7 @@ async def test_a_run_whose_errand_breaks_ends_with_its_agent(
                 async for event in events:
                     if isinstance(event, MessageReceived):
                         break
-            monkeypatch.setattr(Recorder, errand, breaks)
+            monkeypatch.setattr(RunRecorder, errand, breaks)
             await handle.cancel()
             with pytest.raises(LookupError, match="a mistake of ours"):
                 await handle.wait()

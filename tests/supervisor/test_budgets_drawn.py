@@ -14,7 +14,7 @@ from proctor.supervisor.machine.boundary import inputs
 from proctor.supervisor.machine.boundary.commands import ArmDeadline, Command, Finish, Reserve, Settle
 from proctor.supervisor.machine.budgets import SLICE_MS
 from proctor.supervisor.machine.machine import RunMachine
-from proctor.supervisor.machine.run_state import Identity
+from proctor.supervisor.machine.run_state import RunIdentity
 from proctor.supervisor.ports.ledger import Draw, Drawn
 
 
@@ -25,7 +25,7 @@ class Run:
         self, *budgets: Budget, record: Sequence[Event] = (), run_id: str = "r", limits: Limits | None = None
     ) -> None:
         policy = Policy(name="org", on_violation="deny", budgets=budgets, limits=limits or Limits())
-        who = Identity(run_id=run_id, session_id="s", provider="x", gates_all=True)
+        who = RunIdentity(run_id=run_id, session_id="s", provider="x", gates_all=True)
         self.monitor = compile_policy(merge_policies([policy])).monitor(RunContext())
         self.machine = RunMachine.resume(who, self.monitor, record, budgets=self.monitor.budgets)
         self.record = [*record]

@@ -20,9 +20,9 @@ from proctor.policies.stream.events import (
     ToolCallRequested,
 )
 from proctor.supervisor.machine.boundary import inputs
-from proctor.supervisor.machine.boundary.commands import Answer, Command, RunChecks
+from proctor.supervisor.machine.boundary.commands import AnswerGate, Command, RunChecks
 from proctor.supervisor.machine.machine import RunMachine
-from proctor.supervisor.machine.run_state import Identity
+from proctor.supervisor.machine.run_state import RunIdentity
 
 CALL = ToolCall(id="c", name="read")
 
@@ -38,7 +38,7 @@ class Run:
         denies = (Deny(("*",), action="request_approval"),) if asks else ()
         policy = Policy(name="p", limits=Limits(max_tool_calls=9), rules=rules, tool_rules=denies)
         judge = compile_policy(merge_policies([policy])).monitor(RunContext())
-        self.machine = RunMachine(Identity(run_id="r", session_id="s", provider="x", gates_all=True), judge)
+        self.machine = RunMachine(RunIdentity(run_id="r", session_id="s", provider="x", gates_all=True), judge)
         self.recorded: list[Event] = []
         self.commands: list[Command] = []
         self.tell(inputs.Begin(now_ms=1, prompt="go"))
@@ -58,7 +58,7 @@ class Run:
         self.tell(inputs.Withdrawn(now_ms=1, key=key, call_id=CALL.id))
 
     def answers(self) -> list[tuple[int, bool]]:
-        return [(told.key, told.answer.allowed) for told in self.commands if isinstance(told, Answer)]
+        return [(told.key, told.answer.allowed) for told in self.commands if isinstance(told, AnswerGate)]
 
     def failed(self) -> list[str]:
         return [event.tool_call_id for event in self.recorded if isinstance(event, ToolCallFailed)]

@@ -10,9 +10,9 @@ from proctor.policies import compile_policy, merge_policies, parse_policies
 from proctor.policies.stream.calls import RunContext, ToolCall
 from proctor.policies.stream.events import ToolCallCompleted
 from proctor.supervisor.machine.boundary import inputs
-from proctor.supervisor.machine.boundary.commands import Answer, Command
+from proctor.supervisor.machine.boundary.commands import AnswerGate, Command
 from proctor.supervisor.machine.machine import RunMachine
-from proctor.supervisor.machine.run_state import Identity
+from proctor.supervisor.machine.run_state import RunIdentity
 
 WARNS = {"name": "p", "tool_rules": [{"deny": ["noisy"], "action": "warn"}]}
 
@@ -22,7 +22,7 @@ class Run:
 
     def __init__(self) -> None:
         judge = compile_policy(merge_policies(parse_policies(WARNS))).monitor(RunContext())
-        self._machine = RunMachine(Identity(run_id="r", session_id="s", provider="x", gates_all=True), judge)
+        self._machine = RunMachine(RunIdentity(run_id="r", session_id="s", provider="x", gates_all=True), judge)
         self._stored = self._calls = 0
         self._tell(inputs.Begin(now_ms=1, prompt="go"))
 
@@ -32,7 +32,7 @@ class Run:
         proposed = ToolCall(id=f"c{self._calls}", name=tool)
         commands = self._tell(inputs.Proposed(now_ms=1, key=self._calls, call=proposed))
         self._tell(inputs.Reported(now_ms=1, event=ToolCallCompleted(tool_call_id=proposed.id)))
-        return [each.answer.allowed for each in commands if isinstance(each, Answer)]
+        return [each.answer.allowed for each in commands if isinstance(each, AnswerGate)]
 
     def _tell(self, told: inputs.Input) -> list[Command]:
         commands = [*self._machine.handle(told)]

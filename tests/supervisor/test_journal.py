@@ -13,7 +13,7 @@ from proctor.policies.stream.events import Event
 from proctor.supervisor import MemoryStore
 from proctor.supervisor.machine.boundary import inputs
 from proctor.supervisor.machine.machine import RunMachine
-from proctor.supervisor.machine.run_state import Identity
+from proctor.supervisor.machine.run_state import RunIdentity
 from proctor.supervisor.run.journal import Journal
 from proctor.supervisor.testing.patience import PATIENCE_S
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.anyio
 async def test_a_retry_waits_for_a_flush_that_is_due(permissive: Policy) -> None:
     """The task that flushes may come to its turn later."""
     judge = compile_policy(merge_policies([permissive])).monitor(RunContext())
-    machine = RunMachine(Identity(run_id="r", session_id="s", provider="x"), judge)
+    machine = RunMachine(RunIdentity(run_id="r", session_id="s", provider="x"), judge)
     machine.handle(inputs.Begin(now_ms=1, prompt="go"))
     stored: list[Event] = []
     failures: list[Exception] = []

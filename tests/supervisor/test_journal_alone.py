@@ -15,7 +15,7 @@ from proctor.policies.stream.events import MessageReceived, RunCompleted, RunFai
 from proctor.supervisor import MemoryStore, StoreError
 from proctor.supervisor.machine.boundary import inputs
 from proctor.supervisor.machine.machine import RunMachine
-from proctor.supervisor.machine.run_state import Identity
+from proctor.supervisor.machine.run_state import RunIdentity
 from proctor.supervisor.run.journal import ANSWER_S, ROOM, ROOM_BYTES, Journal
 
 pytestmark = pytest.mark.trio
@@ -53,7 +53,7 @@ class Written:
     def __init__(self, store: Told) -> None:
         (policy,) = parse_policies({"version": 1, "name": "p", "limits": {"max_turns": 99}})
         judge = compile_policy(merge_policies([policy])).monitor(RunContext())
-        self.machine = RunMachine(Identity(run_id="r", session_id="s", provider="x"), judge)
+        self.machine = RunMachine(RunIdentity(run_id="r", session_id="s", provider="x"), judge)
         self.machine.handle(inputs.Begin(now_ms=1, prompt="go"))
         self.stored: list[int] = []
         self.failures: list[str] = []

@@ -14,7 +14,7 @@ from proctor.policies.stream.events import ErrorOccurred, Event, MessageReceived
 from proctor.supervisor.machine.boundary import inputs
 from proctor.supervisor.machine.boundary.commands import AskApproval, CancelAdapter, Command, Finish
 from proctor.supervisor.machine.machine import RunMachine
-from proctor.supervisor.machine.run_state import Identity
+from proctor.supervisor.machine.run_state import RunIdentity
 
 OF_THE_JUDGE = ("observe", "propose", "tick", "warnings", "finish")
 
@@ -25,7 +25,7 @@ class Run:
     def __init__(self, policy: Policy | None = None) -> None:
         (usual,) = parse_policies({"version": 1, "name": "p", "limits": {"max_turns": {"max": 9, "warn_at": 0.5}}})
         self.judge = compile_policy(merge_policies([policy or usual])).monitor(RunContext())
-        self.machine = RunMachine(Identity(run_id="r", session_id="s", provider="x", gates_all=True), self.judge)
+        self.machine = RunMachine(RunIdentity(run_id="r", session_id="s", provider="x", gates_all=True), self.judge)
         self.events: list[Event] = []
         self.commands: list[Command] = []
         self.asked = 0

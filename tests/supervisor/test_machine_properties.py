@@ -30,7 +30,7 @@ from proctor.policies.stream.events import (
 from proctor.supervisor.errors import ProviderError, StoreError
 from proctor.supervisor.machine.boundary import inputs
 from proctor.supervisor.machine.boundary.commands import (
-    Answer,
+    AnswerGate,
     AskApproval,
     CancelAdapter,
     Command,
@@ -38,7 +38,7 @@ from proctor.supervisor.machine.boundary.commands import (
     RetryRecord,
 )
 from proctor.supervisor.machine.machine import RunMachine
-from proctor.supervisor.machine.run_state import Identity
+from proctor.supervisor.machine.run_state import RunIdentity
 from proctor.supervisor.ports.adapters import ApprovalAnswer
 
 TOOLS = st.sampled_from(["read", "warned", "asked", "denied", "cancelled"])
@@ -80,14 +80,14 @@ class Interleavings(RuleBasedStateMachine):
 
         self.judge.observe = watched
         self.machine = RunMachine(
-            Identity(run_id="r", session_id="s", provider="x", gates_all=gates_all),
+            RunIdentity(run_id="r", session_id="s", provider="x", gates_all=gates_all),
             self.judge,
             approval=Approval(timeout_s=5, on_timeout=on_timeout),  # type: ignore[arg-type]
         )
         self.now = 1_000
         self.key = 0
         self.keys: dict[int, ToolCall] = {}
-        self.answers: dict[int, Answer] = {}
+        self.answers: dict[int, AnswerGate] = {}
         self.withdrawn: set[int] = set()
         self.recorded = self.acked = 0
         self.appended: list[tuple[int, Event]] = []
@@ -114,9 +114,9 @@ class Interleavings(RuleBasedStateMachine):
         self.check_grants()
 
     def carry_out(self, command: Command, *, cancelling: bool) -> None:
-        assert self.finishes == 0 or isinstance(command, Answer)
+        assert self.finishes == 0 or isinstance(command, AnswerGate)
         match command:
-            case Answer():
+            case AnswerGate():
                 self.check_answer(command, cancelling=cancelling)
             case AskApproval():
                 self.asked.append(command)
@@ -131,7 +131,7 @@ class Interleavings(RuleBasedStateMachine):
                 self.finishes += 1
                 assert self.broken or self.acked == self.recorded
 
-    def check_answer(self, command: Answer, *, cancelling: bool) -> None:
+    def check_answer(self, command: AnswerGate, *, cancelling: bool) -> None:
         assert command.key not in self.answers
         self.answers[command.key] = command
         if command.answer.allowed:
@@ -204,7 +204,7 @@ class Interleavings(RuleBasedStateMachine):
         given = ApprovalAnswer(
             granted=granted, by="ana", input_digest=request.input_digest if digest == "right" else digest
         )
-        self.feed(inputs.Answered(now_ms=self.pass_time(1), approval_id=request.approval_id, answer=given))
+        self.feed(inputs.ApprovalAnswered(now_ms=self.pass_time(1), approval_id=request.approval_id, answer=given))
 
     @rule(ms=st.sampled_from([1, 100, 6_000, 60_000]))
     def tick(self, ms: int) -> None:

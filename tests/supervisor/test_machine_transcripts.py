@@ -19,7 +19,7 @@ from proctor.policies.stream.events import Event, Unrecognized
 from proctor.supervisor.machine.boundary import inputs
 from proctor.supervisor.machine.events.enforcement import violated
 from proctor.supervisor.machine.machine import RunMachine
-from proctor.supervisor.machine.run_state import Identity
+from proctor.supervisor.machine.run_state import RunIdentity
 
 PATH = Path(__file__).with_name("machine_transcripts.yaml")
 TRANSCRIPTS: dict[str, Any] = yaml.safe_load(PATH.read_text()) if PATH.exists() else {}
@@ -33,7 +33,7 @@ class Told:
         (policy,) = parse_policies(scenario.policy)
         self.compiled = compile_policy(merge_policies([policy]))
         self.judge = self.compiled.monitor(RunContext())
-        self.identity = identity = Identity(**STAMPS, **scenario.identity)
+        self.identity = identity = RunIdentity(**STAMPS, **scenario.identity)
         self.settings: dict[str, Any] = {"approval": policy.approval, "notes": {"noted": True}}
         self.machine = RunMachine(identity, self.judge, standing=scenario.standing, **self.settings)
         self.events: list[Event] = []

@@ -31,9 +31,9 @@ from proctor.policies.stream.events import (
     TurnCompleted,
 )
 from proctor.supervisor.machine.boundary import inputs
-from proctor.supervisor.machine.boundary.commands import Answer, AskApproval, CancelAdapter, Command
+from proctor.supervisor.machine.boundary.commands import AnswerGate, AskApproval, CancelAdapter, Command
 from proctor.supervisor.machine.machine import RunMachine
-from proctor.supervisor.machine.run_state import Identity
+from proctor.supervisor.machine.run_state import RunIdentity
 from proctor.supervisor.ports.adapters import ApprovalAnswer
 from proctor.supervisor.redaction import Redaction, Redactor
 
@@ -52,8 +52,8 @@ POLICY = Policy(
 COMPILED = compile_policy(merge_policies([POLICY]))
 
 
-def identity(run_id: str = "r") -> Identity:
-    return Identity(run_id=run_id, session_id="s", provider="x", gates_all=True)
+def identity(run_id: str = "r") -> RunIdentity:
+    return RunIdentity(run_id=run_id, session_id="s", provider="x", gates_all=True)
 
 
 def resumed(record: list[Event], run_id: str = "r") -> RunMachine:
@@ -86,8 +86,8 @@ def said(commands: list[Command]) -> list[Any]:
     """What a client is told of these commands; of those who ask twice, only one outlives its shell."""
     told: list[Any] = []
     for command in commands:
-        if isinstance(command, (Answer, AskApproval)):
-            one = (command.call, command.answer) if isinstance(command, Answer) else command.request
+        if isinstance(command, (AnswerGate, AskApproval)):
+            one = (command.call, command.answer) if isinstance(command, AnswerGate) else command.request
             if one not in told:
                 told.append(one)
     return told
@@ -122,7 +122,7 @@ def input_of(what: Any, now_ms: int, key: int, machine: RunMachine) -> inputs.In
         return inputs.Reported(now_ms=now_ms, event=what)
     waiting = machine.requests
     approval_id = waiting[key % len(waiting)].approval_id if waiting else "r.9"
-    return inputs.Answered(now_ms=now_ms, approval_id=approval_id, answer=what)
+    return inputs.ApprovalAnswered(now_ms=now_ms, approval_id=approval_id, answer=what)
 
 
 def played(steps: Any, next_machine: Callable[[Shell], RunMachine]) -> tuple[list[Event], list[Any]]:
@@ -171,11 +171,13 @@ def test_a_call_that_waits_for_a_person_is_granted_to_the_next_shell() -> None:
     shell.happens(inputs.Begin(now_ms=1, prompt="go"))
     call = ToolCall(id="c", name="asked", input={"n": 1}, turn=3)
     asked = shell.happens(inputs.Proposed(now_ms=2, key=1, call=call))
-    assert [type(command) for command in asked if not isinstance(command, Answer)].count(AskApproval) == 1
+    assert [type(command) for command in asked if not isinstance(command, AnswerGate)].count(AskApproval) == 1
     following = Shell(resumed(record), record)
     (request,) = following.machine.requests
     following.happens(
-        inputs.Answered(now_ms=3, approval_id=request.approval_id, answer=ApprovalAnswer(granted=True, by="ana"))
+        inputs.ApprovalAnswered(
+            now_ms=3, approval_id=request.approval_id, answer=ApprovalAnswer(granted=True, by="ana")
+        )
     )
 
     assert request.call == call
@@ -191,7 +193,7 @@ def test_a_yes_to_one_call_lets_no_other_run_under_the_next_shell() -> None:
     answering = Shell(resumed(record), record)
     (request,) = answering.machine.requests
     yes = ApprovalAnswer(granted=True, by="ana")
-    answering.happens(inputs.Answered(now_ms=3, approval_id=request.approval_id, answer=yes))
+    answering.happens(inputs.ApprovalAnswered(now_ms=3, approval_id=request.approval_id, answer=yes))
     again = msgspec.structs.replace(call, id="d")
     following = Shell(resumed(record), record)
     following.happens(inputs.Proposed(now_ms=4, key=2, call=again))
@@ -240,7 +242,7 @@ def test_a_run_that_ended_refuses_and_its_session_goes_on_with_another() -> None
         inputs.Proposed(now_ms=7, key=1, call=ToolCall(id="c", name="write", turn=following.machine.turn))
     )
 
-    assert isinstance(late, Answer)
+    assert isinstance(late, AnswerGate)
     assert not late.answer.allowed
     assert [answer.allowed for _, answer in said(answered)] == [True]
     assert [event.turn for event in record if isinstance(event, ToolCallStarted)] == [0, 2]
@@ -285,8 +287,10 @@ def test_a_held_call_whose_record_has_a_placeholder_is_judged_exactly_or_refused
     following = Shell(machine(), record)
     (request,) = following.machine.requests
     yes = ApprovalAnswer(granted=True, by="ana")
-    told = following.happens(inputs.Answered(now_ms=3, approval_id=request.approval_id, answer=yes, tool_input=known))
-    (answer,) = (command for command in told if isinstance(command, Answer))
+    told = following.happens(
+        inputs.ApprovalAnswered(now_ms=3, approval_id=request.approval_id, answer=yes, tool_input=known)
+    )
+    (answer,) = (command for command in told if isinstance(command, AnswerGate))
 
     assert TOKEN not in repr(record)
     assert answer.answer.allowed == (known == {"to": TOKEN})

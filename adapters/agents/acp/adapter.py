@@ -23,7 +23,7 @@ from ...kit.processes.surroundings import home_of
 from ...kit.tasks import helpers
 from ...kit.tool_names import offering
 from ...kit.tool_names.acp import TOOLS
-from .connection import Connection
+from .connection import AcpConnection
 from .known_agents import AgentTraits, switched, traits_of
 from .opening import can_load, choose, greet, load_session, new_session, server_parameters
 from .session import UNASKED_S, AcpSession
@@ -127,7 +127,7 @@ class AcpAdapter:
             ) as process,
             helpers() as tasks,
         ):
-            connection = Connection(
+            connection = AcpConnection(
                 process,
                 on_request=session.on_request,
                 on_notification=session.on_notification,
@@ -142,7 +142,7 @@ class AcpAdapter:
             session.begin(session_id, metadata)
             yield session
 
-    async def _take_up(self, connection: Connection, resume: str | None) -> tuple[str, dict[str, Any]]:
+    async def _take_up(self, connection: AcpConnection, resume: str | None) -> tuple[str, dict[str, Any]]:
         greeting = await greet(connection, timeout_s=self._start_s)
         self._traits = msgspec.structs.replace(self._traits, loads=can_load(greeting))
         place = {"cwd": str(self._folder()), "mcpServers": self._servers}

@@ -12,7 +12,7 @@ from ...kit.wire.jsonrpc import RpcError
 AUTH_REQUIRED: Final = -32000
 
 
-class Connection(RpcClient):
+class AcpConnection(RpcClient):
     """A running agent; what it refuses for want of a log-in is ProviderUnavailableError."""
 
     def refusal(self, method: str, error: RpcError) -> ProviderError:

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from proctor.supervisor.errors import ProviderError, UsageError
 
-from .connection import Connection
+from .connection import AcpConnection
 
 VERSION: Final = 1
 _CLIENT: Final = {"name": "proctor", "version": "0"}
@@ -30,7 +30,7 @@ def server_parameters(servers: Sequence[Mapping[str, Any]]) -> list[dict[str, An
     return [_server(n, server) for n, server in enumerate(servers)]
 
 
-async def greet(connection: Connection, *, timeout_s: float) -> dict[str, Any]:
+async def greet(connection: AcpConnection, *, timeout_s: float) -> dict[str, Any]:
     """Agree on the protocol; returns what the agent says of itself. Raises ProviderError."""
     params = {"protocolVersion": VERSION, "clientInfo": _CLIENT, "clientCapabilities": _OFFERED}
     answer = await connection.ask("initialize", params, timeout_s=timeout_s)
@@ -45,7 +45,7 @@ def can_load(greeting: Mapping[str, Any]) -> bool:
     return bool(_mapping(greeting.get("agentCapabilities")).get("loadSession"))
 
 
-async def new_session(connection: Connection, place: Mapping[str, Any], *, timeout_s: float) -> dict[str, Any]:
+async def new_session(connection: AcpConnection, place: Mapping[str, Any], *, timeout_s: float) -> dict[str, Any]:
     """Start a session; returns the agent's answer with its `sessionId`. Raises ProviderError."""
     answer = await connection.ask("session/new", dict(place), timeout_s=timeout_s)
     if not isinstance(answer.get("sessionId"), str):
@@ -54,7 +54,7 @@ async def new_session(connection: Connection, place: Mapping[str, Any], *, timeo
 
 
 async def load_session(
-    connection: Connection,
+    connection: AcpConnection,
     greeting: Mapping[str, Any],
     session_id: str,
     place: Mapping[str, Any],
@@ -81,7 +81,7 @@ async def load_session(
 
 
 async def choose(
-    connection: Connection, session: Mapping[str, Any], what: str, wanted: str | None, *, timeout_s: float
+    connection: AcpConnection, session: Mapping[str, Any], what: str, wanted: str | None, *, timeout_s: float
 ) -> str | None:
     """Have the session use a model or a mode; returns the one it uses, None if the agent does not say.
 

@@ -27,7 +27,7 @@ from ...kit.transcript import retold
 from ...kit.wire.jsonrpc import METHOD_NOT_FOUND, RpcClosedError, RpcError
 from . import permissions
 from .calls import AcpCall, parent_of
-from .connection import Connection
+from .connection import AcpConnection
 from .known_agents import AgentTraits
 from .translation import AcpTranslation
 from .ungated_calls import UngatedCalls
@@ -61,7 +61,7 @@ class AcpSession:
         self._gate = GateLink(launch, self._stream)
         self._translation = AcpTranslation(cost)
         self._ungated = UngatedCalls(self._translation, self._stream, patience_s=unasked_s)
-        self._connection: Connection
+        self._connection: AcpConnection
         self._tasks: anyio.abc.TaskGroup
         self._session_id = ""
         self._model: str | None = None
@@ -73,7 +73,7 @@ class AcpSession:
         self._interrupted: str | None = None
         self._cancelled = anyio.Event()
 
-    def attach(self, connection: Connection, tasks: anyio.abc.TaskGroup) -> None:
+    def attach(self, connection: AcpConnection, tasks: anyio.abc.TaskGroup) -> None:
         """Take the running agent, and the tasks that live as long as it."""
         self._connection, self._tasks = connection, tasks
 

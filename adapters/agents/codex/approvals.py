@@ -30,7 +30,7 @@ NO_PERMISSIONS: Final[dict[str, Any]] = {"permissions": {}, "scope": "turn"}
 """The answer to a request for more permissions: none."""
 
 
-class Proposal(msgspec.Struct, frozen=True, kw_only=True):
+class CodexProposal(msgspec.Struct, frozen=True, kw_only=True):
     """A call the client holds. `escalated`: it would run outside the sandbox; None: nobody knows."""
 
     id: str
@@ -39,7 +39,7 @@ class Proposal(msgspec.Struct, frozen=True, kw_only=True):
     escalated: bool | None = False
 
 
-def command_proposal(params: dict[str, Any], arguments: dict[str, Any] | None) -> Proposal | None:
+def command_proposal(params: dict[str, Any], arguments: dict[str, Any] | None) -> CodexProposal | None:
     """A command the client wants to run, or None for a kind of request that is not one.
 
     Args:
@@ -55,7 +55,7 @@ def command_proposal(params: dict[str, Any], arguments: dict[str, Any] | None) -
     if params.get("additionalPermissions") is not None:
         escalated = True
     about = {"escalated": escalated, "reason": params.get("reason")}
-    return Proposal(
+    return CodexProposal(
         id=str(params.get("itemId")),
         name="shell",
         input={
@@ -66,15 +66,17 @@ def command_proposal(params: dict[str, Any], arguments: dict[str, Any] | None) -
     )
 
 
-def patch_proposal(item: CodexItem | None, *, escalated: bool) -> Proposal | None:
+def patch_proposal(item: CodexItem | None, *, escalated: bool) -> CodexProposal | None:
     """A file change the client wants to make, from the item it announced."""
     if item is None or item.get("type") != "fileChange":
         return None
     more = {"escalated": True} if escalated else {}
-    return Proposal(id=str(item["id"]), name=tool_name(item), input={**tool_input(item), **more}, escalated=escalated)
+    return CodexProposal(
+        id=str(item["id"]), name=tool_name(item), input={**tool_input(item), **more}, escalated=escalated
+    )
 
 
-def mcp_proposal(params: dict[str, Any], announced: Iterable[CodexItem]) -> Proposal | None:
+def mcp_proposal(params: dict[str, Any], announced: Iterable[CodexItem]) -> CodexProposal | None:
     """An MCP server's tool the client wants to call, or None for a question of the server itself.
 
     Args:
@@ -92,7 +94,7 @@ def mcp_proposal(params: dict[str, Any], announced: Iterable[CodexItem]) -> Prop
             and (item.get("arguments") or {}) == (meta.get("tool_params") or {})
             and f'"{item.get("tool")}"' in message
         ):
-            return Proposal(id=str(item["id"]), name=tool_name(item), input=tool_input(item))
+            return CodexProposal(id=str(item["id"]), name=tool_name(item), input=tool_input(item))
     return None
 
 
@@ -118,7 +120,7 @@ OUTSIDE: Final = "it would leave the sandbox, or the client did not say that it 
 _WITHHELD: Final = GateAnswer(allowed=False)
 
 
-class Questions:
+class ClientRequests:
     """Answers the client's requests.
 
     Args:
@@ -162,13 +164,13 @@ class Questions:
                 return NO_PERMISSIONS
         raise RpcError(METHOD_NOT_FOUND, f"`{method}` is not answered here")
 
-    async def _command(self, params: dict[str, Any], thread: str) -> Proposal | None:
+    async def _command(self, params: dict[str, Any], thread: str) -> CodexProposal | None:
         written: dict[str, Any] | None = {}
         if self._bounds.sandboxed:
             written = await (await self._rollouts.of(thread)).arguments(str(params.get("itemId")))
         return command_proposal(params, written)
 
-    def _patch(self, params: dict[str, Any]) -> Proposal | None:
+    def _patch(self, params: dict[str, Any]) -> CodexProposal | None:
         item = self._translation.running.get(str(params.get("itemId")))
         outside = item is not None and (self._bounds.folder is None or leaves(item, str(self._bounds.folder)))
         escalated = (self._bounds.sandboxed and outside) or params.get("grantRoot") is not None
@@ -178,7 +180,7 @@ class Questions:
         # `cancel` ends the turn of the thread that asks, which for a sub-agent is not the turn of the run
         return decision(answer, may_cancel=self._translation.threads.is_own(thread))
 
-    async def _ask_gate(self, proposal: Proposal | None, thread: str) -> GateAnswer:
+    async def _ask_gate(self, proposal: CodexProposal | None, thread: str) -> GateAnswer:
         if proposal is None:
             return _WITHHELD
         self._translation.proposed.add(proposal.id)

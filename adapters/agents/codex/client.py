@@ -96,7 +96,7 @@ INSTALL: Final = "pip install 'proctor[codex]'"
 _CLIENT: Final = {"name": "proctor", "title": "proctor", "version": "0"}
 
 
-class Connection(RpcClient):
+class CodexConnection(RpcClient):
     """A running client."""
 
     def __init__(
@@ -143,7 +143,7 @@ async def connect(
     on_request: OnRequest,
     on_notification: OnNotification,
     on_garbage: OnGarbage,
-) -> AsyncIterator[Connection]:
+) -> AsyncIterator[CodexConnection]:
     """Start the client; leaving ends it. Raises ProviderUnavailableError when it cannot be started.
 
     Nothing is read before the caller runs `connection.peer.run`.
@@ -153,7 +153,7 @@ async def connect(
         async with start_client(
             "codex", command, cwd=cwd, env=env, run_id=run_id, advice=f"install it with `{INSTALL}`"
         ) as process:
-            yield Connection(
+            yield CodexConnection(
                 process,
                 starting,
                 on_request=on_request,

@@ -23,7 +23,7 @@ import msgspec
 
 from proctor.supervisor.errors import ProviderError
 
-from .client import Connection
+from .client import CodexConnection
 from .settings import UNASKED
 
 PROFILE: Final = "proctor"
@@ -112,7 +112,7 @@ _ALL: Final = 10_000
 
 
 async def check_terms(
-    connection: Connection, answer: Mapping[str, Any], *, sandbox: str, held: bool, turned_on: Iterable[str]
+    connection: CodexConnection, answer: Mapping[str, Any], *, sandbox: str, held: bool, turned_on: Iterable[str]
 ) -> None:
     """Raise ProviderError unless a thread asks about everything, as far as the caller did not say otherwise.
 

@@ -17,8 +17,8 @@ from proctor.supervisor.ports.adapters import Launch, Rung
 from ...kit.event_stream import EventStream
 from ...kit.processes.tree import process_rungs
 from ...kit.transcript import retold
-from .approvals import CANCEL, Questions
-from .client import Connection
+from .approvals import CANCEL, ClientRequests
+from .client import CodexConnection
 from .rollout import Rollouts, RunningCalls
 from .sandboxing import Bounds
 from .translation import CodexTranslation, error_code
@@ -49,7 +49,7 @@ class Turn:
         self.over = True
         self._begun.set()
 
-    async def interrupt(self, connection: Connection) -> dict[str, Any]:
+    async def interrupt(self, connection: CodexConnection) -> dict[str, Any]:
         """Interrupt it once it has begun, unless it is over; says who did. Raises ProviderError, TimeoutError."""
         # a second interrupt of one turn is never answered, one before the client says that it began is refused
         if self.interrupted_by is None and not self.over:
@@ -60,12 +60,12 @@ class Turn:
                 await self._ask(connection)
         return {"interrupted_by": self.interrupted_by}
 
-    async def clean_up(self, connection: Connection) -> None:
+    async def clean_up(self, connection: CodexConnection) -> None:
         """End the commands that the interrupt leaves running. Raises ProviderError."""
         params = {"threadId": self._translation.threads.own}
         await connection.ask("thread/backgroundTerminals/clean", params, timeout_s=CLEAN_UP_S)
 
-    async def _ask(self, connection: Connection) -> None:
+    async def _ask(self, connection: CodexConnection) -> None:
         params = {"threadId": self._translation.threads.own, "turnId": self._translation.turn_id}
         try:
             await connection.ask("turn/interrupt", params, timeout_s=INTERRUPT_S)
@@ -97,13 +97,13 @@ class CodexSession:
         )
         self._rollouts = Rollouts(self._find_rollout)
         self._calls = RunningCalls(self._translation, self._stream, self._rollouts)
-        self._questions = Questions(launch, self._translation, self._stream, self._rollouts, self._calls, bounds)
-        self._connection: Connection
+        self._questions = ClientRequests(launch, self._translation, self._stream, self._rollouts, self._calls, bounds)
+        self._connection: CodexConnection
         self._tasks: anyio.abc.TaskGroup
         self._turn = Turn(self._translation)
         self._closing = False
 
-    def attach(self, connection: Connection, tasks: anyio.abc.TaskGroup) -> None:
+    def attach(self, connection: CodexConnection, tasks: anyio.abc.TaskGroup) -> None:
         """Take the running client, and the tasks that live as long as it."""
         self._connection, self._tasks = connection, tasks
 

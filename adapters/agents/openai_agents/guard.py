@@ -19,7 +19,7 @@ from .gated_agents import NAME
 _OTHER_INPUT: Final = "another input was allowed, and this SDK cannot change one"
 
 
-class Guard:
+class ToolGuard:
     """The gate of one run as guardrails of its tools; the SDK runs a tool in a task that the guardrail starts."""
 
     def __init__(self, gate: LoopGate) -> None:

@@ -23,7 +23,7 @@ class Reporting(RunHooks[Any]):
     def __init__(
         self,
         gate: LoopGate,
-        guard: Guard,
+        guard: ToolGuard,
         model_of: Callable[[Agent[Any]], str | None],
         own: RunHooks[Any] | None,
     ) -> None:
@@ -76,7 +76,7 @@ class Reporting(RunHooks[Any]):
 class TellingFormatter:
     """Formats errors as the caller's formatter does, and tells the guard of tools that raised."""
 
-    def __init__(self, guard: Guard, own: ToolErrorFormatter | None) -> None:
+    def __init__(self, guard: ToolGuard, own: ToolErrorFormatter | None) -> None:
         self._guard = guard
         self._own = own
 

@@ -16,7 +16,7 @@ from agents.run import AgentRunner, get_default_agent_runner, set_default_agent_
 
 from ..loop import LoopGate
 from .gated_agents import Copies
-from .guard import Guard
+from .guard import ToolGuard
 from .reporting import Reporting, TellingFormatter
 
 

@@ -18,7 +18,7 @@ from .responses import events_of
 
 
 @dataclass
-class Supervision(AbstractCapability[Any]):
+class GateCapability(AbstractCapability[Any]):
     """Asks the gate before each call, after every other capability has had its say about the input."""
 
     gating: Gating

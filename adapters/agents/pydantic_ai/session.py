@@ -16,7 +16,7 @@ from ..loop import LoopGate
 from ..loop.histories import Histories
 from .gating import Gating
 from .history import messages_of
-from .hooks import Supervision
+from .hooks import GateCapability
 from .options import tightened
 from .sub_agents import gated
 
@@ -77,7 +77,7 @@ class PydanticAISession:
         options["usage_limits"] = tightened(self._own.get("usage_limits"), launch.options.options)
         options["capabilities"] = [
             *(self._own.get("capabilities") or ()),
-            Supervision(gating, narrows=self._narrows),
+            GateCapability(gating, narrows=self._narrows),
         ]
         if self._streams:
             options["event_stream_handler"] = _Streamed(gating.gate, self._own.get("event_stream_handler"))

@@ -28,7 +28,7 @@ from proctor.policies.stream.events import (
 from proctor.supervisor.ports.adapters import Gate, GateAnswer
 
 from ...kit.event_stream import EventStream
-from .steps import Call, Fail, Output, Parallel, Say, Script, Silence, Step, Think, Tokens, Usage, User
+from .steps import Call, Fail, Output, Parallel, Say, Script, Silence, Step, Think, Tokens, UsageStep, User
 from .tools import Toolbox, ToolFailedError
 
 Outcome: TypeAlias = Literal["completed", "failed", "denied"]
@@ -87,7 +87,7 @@ class ScriptedAgent:
                 await self._respond((step,))
             case Parallel(parallel=calls):
                 await self._respond(calls)
-            case Usage(usage=tokens):
+            case UsageStep(usage=tokens):
                 await self._stream.emit(_usage(tokens, self._script.model))
             case Silence(silence=seconds):
                 await (anyio.sleep_forever() if seconds == "forever" else anyio.sleep(seconds))

@@ -71,7 +71,7 @@ class Tokens(Written, frozen=True, kw_only=True):
     model: str | None = None
 
 
-class Usage(Written, frozen=True, kw_only=True):
+class UsageStep(Written, frozen=True, kw_only=True):
     """A usage report."""
 
     usage: Tokens
@@ -95,7 +95,7 @@ class Output(Written, frozen=True, kw_only=True):
     output: Any
 
 
-Step: TypeAlias = Say | Think | User | Call | Parallel | Usage | Silence | Fail | Output
+Step: TypeAlias = Say | Think | User | Call | Parallel | UsageStep | Silence | Fail | Output
 
 STEPS: dict[str, type[Written]] = {
     "say": Say,
@@ -103,7 +103,7 @@ STEPS: dict[str, type[Written]] = {
     "user": User,
     "call": Call,
     "parallel": Parallel,
-    "usage": Usage,
+    "usage": UsageStep,
     "silence": Silence,
     "fail": Fail,
     "output": Output,

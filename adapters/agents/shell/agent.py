@@ -11,7 +11,7 @@ from typing import Any
 import anyio
 import msgspec
 
-from proctor.policies.commands.parse import DYNAMIC, Part, parse_line
+from proctor.policies.commands.parse import DYNAMIC, LinePart, parse_line
 from proctor.policies.errors import UnjudgeableLineError
 from proctor.policies.stream.calls import ToolCall
 from proctor.policies.stream.events import (
@@ -75,7 +75,7 @@ class ShellAgent:
             await self._stream.emit(TurnCompleted(turn=1))
             await self._fail("refused", refusal.tell_model or "the command line was refused")
 
-    def _calls(self, parts: list[Part]) -> list[ToolCall]:
+    def _calls(self, parts: list[LinePart]) -> list[ToolCall]:
         """The line as a call of `bash`, then its parts in the order of the text."""
         unseen = [part.command for part in parts if part.name == DYNAMIC]
         if unseen and not self._admits_dynamic:

@@ -9,7 +9,7 @@ import msgspec
 Verdict = Literal["allow", "ask", "deny"]
 
 
-class Answer(msgspec.Struct, frozen=True, kw_only=True):
+class HookAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """What follows from one hook.
 
     `allow` never opens what the client's own permissions keep shut. `reason` is public: the person and the
@@ -25,7 +25,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
 STOPPED = "A policy ended this response."
 
 
-def output_of(answer: Answer, hook: str) -> dict[str, Any]:
+def output_of(answer: HookAnswer, hook: str) -> dict[str, Any]:
     """The hook's output; empty when there is nothing to say."""
     output: dict[str, Any] = {}
     if answer.notes:

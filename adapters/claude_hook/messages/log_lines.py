@@ -9,7 +9,7 @@ import msgspec
 _SYNTHETIC = "<synthetic>"
 
 
-class Tokens(msgspec.Struct, array_like=True):
+class LoggedTokens(msgspec.Struct, array_like=True):
     """Tokens by kind; `read` and `written` are the cache's, and no part of `input`."""
 
     input: int = 0
@@ -18,17 +18,17 @@ class Tokens(msgspec.Struct, array_like=True):
     written: int = 0
     thinking: int = 0
 
-    def most(self, other: Tokens) -> Tokens:
+    def most(self, other: LoggedTokens) -> LoggedTokens:
         """The greater of each kind."""
-        return Tokens(*(max(a, b) for a, b in zip(_kinds(self), _kinds(other), strict=True)))
+        return LoggedTokens(*(max(a, b) for a, b in zip(_kinds(self), _kinds(other), strict=True)))
 
-    def plus(self, other: Tokens) -> Tokens:
+    def plus(self, other: LoggedTokens) -> LoggedTokens:
         """Both together."""
-        return Tokens(*(a + b for a, b in zip(_kinds(self), _kinds(other), strict=True)))
+        return LoggedTokens(*(a + b for a, b in zip(_kinds(self), _kinds(other), strict=True)))
 
-    def less(self, other: Tokens) -> Tokens:
+    def less(self, other: LoggedTokens) -> LoggedTokens:
         """What this has more than the other."""
-        return Tokens(*(max(0, a - b) for a, b in zip(_kinds(self), _kinds(other), strict=True)))
+        return LoggedTokens(*(max(0, a - b) for a, b in zip(_kinds(self), _kinds(other), strict=True)))
 
 
 class Used(msgspec.Struct, frozen=True):
@@ -39,7 +39,7 @@ class Used(msgspec.Struct, frozen=True):
 
     message: str
     model: str
-    tokens: Tokens
+    tokens: LoggedTokens
     at: datetime | None
     calls: tuple[str, ...] = ()
     text: str = ""
@@ -96,9 +96,9 @@ def used(line: bytes) -> Used | None:
     return Used(message.id or "", message.model or "", _tokens(message.usage), record.timestamp, calls, text)
 
 
-def _tokens(usage: _Usage) -> Tokens:
+def _tokens(usage: _Usage) -> LoggedTokens:
     details = usage.output_tokens_details
-    return Tokens(
+    return LoggedTokens(
         usage.input_tokens or 0,
         usage.output_tokens or 0,
         usage.cache_read_input_tokens or 0,
@@ -107,5 +107,5 @@ def _tokens(usage: _Usage) -> Tokens:
     )
 
 
-def _kinds(tokens: Tokens) -> tuple[int, int, int, int, int]:
+def _kinds(tokens: LoggedTokens) -> tuple[int, int, int, int, int]:
     return tokens.input, tokens.output, tokens.read, tokens.written, tokens.thinking

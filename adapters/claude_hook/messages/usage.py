@@ -18,7 +18,7 @@ import msgspec
 from proctor.policies.errors import EventError
 from proctor.policies.stream.events import TokenUsageUpdated
 
-from .log_lines import Tokens, used
+from .log_lines import LoggedTokens, used
 
 _REMEMBERED = 32
 _CALLS_REMEMBERED = 256
@@ -37,8 +37,8 @@ class OneLog(msgspec.Struct, rename={"text": "said"}):
     """
 
     offset: int = 0
-    totals: dict[str, Tokens] = {}
-    latest: dict[str, Tokens] = {}
+    totals: dict[str, LoggedTokens] = {}
+    latest: dict[str, LoggedTokens] = {}
     calls: list[str] = []
     text: str = ""
 
@@ -86,8 +86,8 @@ class UsageLog:
             self._read_all(may_be_missing=True)
         if wait_s and not may_be_missing:
             self._read_all(may_be_missing=False)
-        found = ((model, total.less(before.get(model, Tokens()))) for model, total in self._totals().items())
-        return [_event(model, added) for model, added in found if added != Tokens()]
+        found = ((model, total.less(before.get(model, LoggedTokens()))) for model, total in self._totals().items())
+        return [_event(model, added) for model, added in found if added != LoggedTokens()]
 
     def _has(self, call_id: str, message: str) -> bool:
         logs = self._state.logs
@@ -104,11 +104,11 @@ class UsageLog:
         elif not may_be_missing:
             raise EventError(f"there is no log of the session at `{main or ''}`, so what it used is not known")
 
-    def _totals(self) -> dict[str, Tokens]:
-        totals: dict[str, Tokens] = {}
+    def _totals(self) -> dict[str, LoggedTokens]:
+        totals: dict[str, LoggedTokens] = {}
         for log in self._state.logs.values():
             for model, tokens in log.totals.items():
-                totals[model] = totals.get(model, Tokens()).plus(tokens)
+                totals[model] = totals.get(model, LoggedTokens()).plus(tokens)
         return totals
 
     def _read(self, path: Path, name: str) -> None:
@@ -127,7 +127,7 @@ class UsageLog:
             raise EventError(f"the session's log `{path}` cannot be read: {error}") from error
         if log is not before:  # the client wrote it anew: what was counted stays counted
             for model, tokens in before.totals.items():
-                log.totals[model] = log.totals.get(model, Tokens()).most(tokens)
+                log.totals[model] = log.totals.get(model, LoggedTokens()).most(tokens)
         self._state.logs[name] = log
 
     def _count(self, line: bytes, log: OneLog) -> None:
@@ -136,9 +136,9 @@ class UsageLog:
             return
         log.calls = [*log.calls, *found.calls][-_CALLS_REMEMBERED:]
         log.text = _start(found.text) or log.text
-        before = log.latest.pop(found.message, Tokens()) if found.message else Tokens()
+        before = log.latest.pop(found.message, LoggedTokens()) if found.message else LoggedTokens()
         now = found.tokens.most(before)
-        log.totals[found.model] = log.totals.get(found.model, Tokens()).plus(now.less(before))
+        log.totals[found.model] = log.totals.get(found.model, LoggedTokens()).plus(now.less(before))
         if found.message:
             log.latest[found.message] = now
             while len(log.latest) > _REMEMBERED:
@@ -161,7 +161,7 @@ def _start(text: str) -> str:
     return text.strip()[:200]
 
 
-def _event(model: str, tokens: Tokens) -> TokenUsageUpdated:
+def _event(model: str, tokens: LoggedTokens) -> TokenUsageUpdated:
     return TokenUsageUpdated(
         model=model or None,
         input_tokens=tokens.input + tokens.read + tokens.written,

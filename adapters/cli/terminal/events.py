@@ -20,7 +20,7 @@ _CALLS_KNOWN = 4096
 """So many of the latest calls are known by what they asked for."""
 
 
-class Line(msgspec.Struct, frozen=True):
+class EventLine(msgspec.Struct, frozen=True):
     """`label` says in one word what happened; colour only repeats it."""
 
     label: str
@@ -76,100 +76,106 @@ class EventLines:
         self._began = self._began or at
         return f"{(at - self._began).total_seconds():.1f}s"
 
-    def _line(self, event: ev.Event) -> Line | None:
+    def _line(self, event: ev.Event) -> EventLine | None:
         teller = _TELLERS.get(type(event))
         return teller(self, event) if teller else None
 
-    def _started(self, event: ev.RunStarted) -> Line:
-        return Line("run", "bold", f"{event.run_id} under {event.metadata.get('policy') or 'no policy'}")
+    def _started(self, event: ev.RunStarted) -> EventLine:
+        return EventLine("run", "bold", f"{event.run_id} under {event.metadata.get('policy') or 'no policy'}")
 
-    def _sent(self, event: ev.MessageSent) -> Line:
-        return Line(event.role, "bold", _content(event.content))
+    def _sent(self, event: ev.MessageSent) -> EventLine:
+        return EventLine(event.role, "bold", _content(event.content))
 
-    def _received(self, event: ev.MessageReceived) -> Line:
-        return Line("agent" if event.role == "assistant" else event.role, "bold", _content(event.content))
+    def _received(self, event: ev.MessageReceived) -> EventLine:
+        return EventLine("agent" if event.role == "assistant" else event.role, "bold", _content(event.content))
 
-    def _ran(self, event: ev.ToolCallStarted) -> Line:
-        return Line("allowed", "green", self._calls[event.tool_call_id])
+    def _ran(self, event: ev.ToolCallStarted) -> EventLine:
+        return EventLine("allowed", "green", self._calls[event.tool_call_id])
 
-    def _completed(self, event: ev.ToolCallCompleted) -> Line:
-        return Line("  result", "dim", _output(event.tool_output))
+    def _completed(self, event: ev.ToolCallCompleted) -> EventLine:
+        return EventLine("  result", "dim", _output(event.tool_output))
 
-    def _failed(self, event: ev.ToolCallFailed) -> Line:
-        return Line("  failed", "yellow", _output(event.error))
+    def _failed(self, event: ev.ToolCallFailed) -> EventLine:
+        return EventLine("  failed", "yellow", _output(event.error))
 
-    def _refused(self, event: ev.ToolCallDenied) -> Line:
+    def _refused(self, event: ev.ToolCallDenied) -> EventLine:
         call = self._calls.get(event.tool_call_id, event.tool_name)
-        return Line("refused", "bold red", f"{call}; the model is told: {event.tell_model or 'nothing'}")
+        return EventLine("refused", "bold red", f"{call}; the model is told: {event.tell_model or 'nothing'}")
 
-    def _usage(self, event: ev.TokenUsageUpdated) -> Line:
+    def _usage(self, event: ev.TokenUsageUpdated) -> EventLine:
         cost = f", ${event.cost_usd:g}" if event.cost_usd else ""
         used = f"{event.input_tokens:,} in, {event.output_tokens:,} out{cost}"
-        return Line("tokens", "dim", f"{used} so far" if event.scope == "cumulative" else f"+ {used}")
+        return EventLine("tokens", "dim", f"{used} so far" if event.scope == "cumulative" else f"+ {used}")
 
-    def _violated(self, event: ev.PolicyViolated) -> Line:
+    def _violated(self, event: ev.PolicyViolated) -> EventLine:
         style = "yellow" if event.enforcement == "observed" else "bold red"
         expected = event.details.get("expected")
         why = f"{event.message}; expected {expected}" if expected else event.message
-        return Line("violation", style, f"{rule_name(event.policy, event.rule)}: {why} ({event.enforcement})")
+        return EventLine("violation", style, f"{rule_name(event.policy, event.rule)}: {why} ({event.enforcement})")
 
-    def _warned(self, event: ev.BudgetWarned) -> Line:
-        return Line("warning", "yellow", f"{event.limit}: {figure(event.used)} of {figure(event.max)} used")
+    def _warned(self, event: ev.BudgetWarned) -> EventLine:
+        return EventLine("warning", "yellow", f"{event.limit}: {figure(event.used)} of {figure(event.max)} used")
 
-    def _reserved(self, event: ev.BudgetReserved) -> Line:
+    def _reserved(self, event: ev.BudgetReserved) -> EventLine:
         left = f"{figure(event.used)} of {figure(event.max)} used"
         if event.granted:
-            return Line("budget", "dim", f"{event.budget}: {left}, {figure(event.reserved)} reserved")
-        return Line("budget", "yellow", f"{event.budget}: {left}, nothing can be reserved")
+            return EventLine("budget", "dim", f"{event.budget}: {left}, {figure(event.reserved)} reserved")
+        return EventLine("budget", "yellow", f"{event.budget}: {left}, nothing can be reserved")
 
-    def _approval_requested(self, event: ev.ToolApprovalRequested) -> Line:
+    def _approval_requested(self, event: ev.ToolApprovalRequested) -> EventLine:
         call = _call(event.tool_name, event.tool_input)
         if event.ran:
-            return Line("approval", "yellow", f"{call} ran without the one it needed: it could not be held")
+            return EventLine("approval", "yellow", f"{call} ran without the one it needed: it could not be held")
         if not event.held and event.input_digest:
-            return Line(
+            return EventLine(
                 "approval",
                 "yellow",
                 f"{call} needs one before a later run: proctor approve {short(event.approval_id)}",
             )
         if not event.held:
-            return Line("approval", "yellow", f"{event.violation_kind or 'what happened'} would have needed one")
+            return EventLine("approval", "yellow", f"{event.violation_kind or 'what happened'} would have needed one")
         left = _seconds(event.at, event.expires_at)
-        return Line(
+        return EventLine(
             "waits", "bold yellow", f"{call} waits {left} for a person: proctor approve {short(event.approval_id)}"
         )
 
-    def _granted(self, event: ev.ToolApprovalGranted) -> Line:
-        return Line("approved", "bold green", f"{event.tool_name} by {event.by or 'unknown'}{_because(event.reason)}")
+    def _granted(self, event: ev.ToolApprovalGranted) -> EventLine:
+        return EventLine(
+            "approved", "bold green", f"{event.tool_name} by {event.by or 'unknown'}{_because(event.reason)}"
+        )
 
-    def _denied(self, event: ev.ToolApprovalDenied) -> Line:
-        return Line("denied", "bold red", f"{event.tool_name} by {event.by or 'unknown'}{_because(event.reason)}")
+    def _denied(self, event: ev.ToolApprovalDenied) -> EventLine:
+        return EventLine(
+            "denied", "bold red", f"{event.tool_name} by {event.by or 'unknown'}{_because(event.reason)}"
+        )
 
-    def _expired(self, event: ev.ToolApprovalExpired) -> Line:
+    def _expired(self, event: ev.ToolApprovalExpired) -> EventLine:
         why = event.reason or "nobody answered in time"
-        return Line("expired", "bold yellow", f"{event.tool_name}: {why}")
+        return EventLine("expired", "bold yellow", f"{event.tool_name}: {why}")
 
-    def _error(self, event: ev.ErrorEvent) -> Line:
-        return Line("error", "red", f"{event.code}: {event.message}")
+    def _error(self, event: ev.ErrorEvent) -> EventLine:
+        return EventLine("error", "red", f"{event.code}: {event.message}")
 
-    def _recovered(self, event: ev.ErrorEvent) -> Line:
-        return Line("recovered", "green", f"{event.code}: {event.message}")
+    def _recovered(self, event: ev.ErrorEvent) -> EventLine:
+        return EventLine("recovered", "green", f"{event.code}: {event.message}")
 
-    def _unknown(self, event: ev.Unrecognized) -> Line:
-        return Line("other", "dim", event.type)
+    def _unknown(self, event: ev.Unrecognized) -> EventLine:
+        return EventLine("other", "dim", event.type)
 
-    def _run_completed(self, event: ev.RunCompleted) -> Line:
-        return Line("completed", "bold green", _output(event.output))
+    def _run_completed(self, event: ev.RunCompleted) -> EventLine:
+        return EventLine("completed", "bold green", _output(event.output))
 
-    def _run_failed(self, event: ev.RunFailed) -> Line:
+    def _run_failed(self, event: ev.RunFailed) -> EventLine:
         error = event.error
-        return Line("failed", "bold red", str(error.get("message", error)) if isinstance(error, dict) else str(error))
+        return EventLine(
+            "failed", "bold red", str(error.get("message", error)) if isinstance(error, dict) else str(error)
+        )
 
-    def _run_cancelled(self, event: ev.RunCancelled) -> Line:
-        return Line("cancelled", "bold red", event.reason + (f" (by {event.by})" if event.by else ""))
+    def _run_cancelled(self, event: ev.RunCancelled) -> EventLine:
+        return EventLine("cancelled", "bold red", event.reason + (f" (by {event.by})" if event.by else ""))
 
 
-_TELLERS: dict[type[ev.Event], Callable[[EventLines, Any], Line]] = {
+_TELLERS: dict[type[ev.Event], Callable[[EventLines, Any], EventLine]] = {
     ev.RunStarted: EventLines._started,
     ev.MessageSent: EventLines._sent,
     ev.MessageReceived: EventLines._received,

@@ -12,7 +12,7 @@ from proctor.supervisor.ports.adapters import ApprovalAnswer, ApprovalRequest
 
 from ..call_shown import call_shown
 from ..operations import ApiRequest, Operation
-from ..records import Records
+from ..records import WebRecords
 from ..views import Answered, ApprovalList, ApprovalView
 from .runs import Limit
 
@@ -73,7 +73,7 @@ async def _answer(request: ApiRequest) -> Answered:
     return Answered(approval_id=approval_id, answer=body.answer, by=request.who.name)
 
 
-async def _view(records: Records, request: ApprovalRequest) -> ApprovalView:
+async def _view(records: WebRecords, request: ApprovalRequest) -> ApprovalView:
     run = await records.run(request.run_id)
     return ApprovalView(
         approval_id=request.approval_id,

@@ -19,7 +19,7 @@ PATIENCE_S = 5.0
 """Seconds in which the store answers."""
 
 
-class Health:
+class StoreHealth:
     """The store of a server, looked at when somebody asks, by one question at a time."""
 
     def __init__(self, store: Store) -> None:
@@ -48,7 +48,7 @@ class Health:
 
 
 async def _health(request: ApiRequest) -> Healthy | Response:
-    health: Health = request.http.app.state.health
+    health: StoreHealth = request.http.app.state.health
     if await health.good():
         return Healthy()
     return refused(503, "store_unreachable", "the store cannot be read now; the server's log says why")

@@ -31,7 +31,7 @@ class Look(NamedTuple):
     waiting: tuple[tuple[int, ...], ...]
 
 
-class Ask(NamedTuple):
+class NetCall(NamedTuple):
     """A call, as the slots of the net that it meets."""
 
     mask: int
@@ -44,7 +44,7 @@ class End(NamedTuple):
     failed: bool
 
 
-Move: TypeAlias = Ask | End
+Move: TypeAlias = NetCall | End
 
 
 class Walked(msgspec.Struct):
@@ -80,7 +80,7 @@ class _Reached(NamedTuple):
 def walk(machine: NetMachine, masks: Iterable[int]) -> Walked:
     """Everything the net can do, whatever is called; `masks` are the slots that calls meet."""
     gains = any(len(t.outputs) > len(t.inputs) for t in machine.net.transitions)
-    asks = [Ask(mask) for mask in sorted(set(masks)) if mask]
+    asks = [NetCall(mask) for mask in sorted(set(masks)) if mask]
     state, fired = machine.begin()
     first = _Reached(None, None, state, _look(machine, state), tuple(fired))
     seen, queue = {first.look}, deque([first])
@@ -115,7 +115,7 @@ def _ends(look: Look) -> Iterator[Move]:
 
 def _moved(machine: NetMachine, at: _Reached, move: Move) -> _Reached | None:
     """What a move leads to; None if it cannot be made."""
-    if isinstance(move, Ask):
+    if isinstance(move, NetCall):
         firing = machine.firing(at.state.marking, move.mask)
         if firing is None:
             return None

@@ -19,7 +19,7 @@ class _Command(msgspec.Struct, frozen=True, kw_only=True):
     pass
 
 
-class Answer(_Command, frozen=True, kw_only=True):
+class AnswerGate(_Command, frozen=True, kw_only=True):
     """Tell the gate; given once for each proposal, after its record is durable.
 
     `rules` are those that found something about the call, each with its policy: `org/deny-1`.
@@ -96,7 +96,7 @@ class Finish(_Command, frozen=True, kw_only=True):
 
 
 Command: TypeAlias = (
-    Answer
+    AnswerGate
     | RunChecks
     | AskApproval
     | DropApproval

@@ -61,7 +61,7 @@ class Withdrawn(_Input, frozen=True, kw_only=True):
     call_id: str
 
 
-class Answered(_Input, frozen=True, kw_only=True):
+class ApprovalAnswered(_Input, frozen=True, kw_only=True):
     """Somebody answered a held call; `tool_input` is its exact input, from who has it besides the record."""
 
     approval_id: str
@@ -147,7 +147,7 @@ Input: TypeAlias = (
     | Proposed
     | Checked
     | Withdrawn
-    | Answered
+    | ApprovalAnswered
     | Ticked
     | CancelAsked
     | OwnerLost

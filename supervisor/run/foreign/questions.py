@@ -111,4 +111,4 @@ class Questions:
     async def _ask(self, request: ApprovalRequest, approvals: Approvals) -> None:
         answer = await approvals.ask(request)
         if answer is not None:
-            self._feed(inputs.Answered(now_ms=self._now_ms(), approval_id=request.approval_id, answer=answer))
+            self._feed(inputs.ApprovalAnswered(now_ms=self._now_ms(), approval_id=request.approval_id, answer=answer))

@@ -14,7 +14,7 @@ from proctor.policies.stream.events import TERMINAL, ApprovalEvent, Event, Recor
 from ...ports.facts import GOING_ON, LogEntry, RunInfo, SessionInfo
 from ..chain import SIZE, head_below, links, root
 from ..codec import NEWS, from_record, lines_of, status_after, to_record
-from ..tally import COUNTED, Tally
+from ..tally import COUNTED, RunTally
 
 
 def places(kept: Sequence[object], after: int, newest_first: bool) -> Iterator[int]:
@@ -189,7 +189,7 @@ class Records:
 
     def _keep(self, fresh: Sequence[tuple[Event, bytes]]) -> None:
         run_id = session_id = provider = None
-        tallies: defaultdict[str, Tally] = defaultdict(Tally)
+        tallies: defaultdict[str, RunTally] = defaultdict(RunTally)
         for event, data in fresh:
             if (
                 event.run_id is not run_id

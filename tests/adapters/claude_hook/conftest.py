@@ -13,7 +13,7 @@ from hook_processes import HookProcesses, end_residents
 
 from proctor.adapters.claude_hook.judging import HookJudge, HookLine
 from proctor.adapters.claude_hook.messages import usage
-from proctor.adapters.claude_hook.messages.answers import Answer
+from proctor.adapters.claude_hook.messages.answers import HookAnswer
 from proctor.adapters.claude_hook.record import store_id
 from proctor.adapters.claude_hook.settings import hooks, installed, settings_path
 from proctor.adapters.stores import SQLiteStore
@@ -35,13 +35,13 @@ class HookedSession:
         self.log = folder / "log" / "s.jsonl"
         self.prompt_id = "p1"
 
-    def hook(self, name: str, **fields: Any) -> Answer:
+    def hook(self, name: str, **fields: Any) -> HookAnswer:
         """One hook's answer."""
         data = {"session_id": "s", "hook_event_name": name, "prompt_id": self.prompt_id, **fields}
         data.setdefault("transcript_path", str(self.log))
         return self.raw(json.dumps(data).encode())
 
-    def raw(self, data: bytes) -> Answer:
+    def raw(self, data: bytes) -> HookAnswer:
         """The answer to what the client sent, whatever it is."""
         if self._judge is None or self._forgetful:
             self.end()
@@ -64,20 +64,20 @@ class HookedSession:
             self._judge.close()
             self._judge = None
 
-    def pre(self, id: str, tool: str = "Bash", **tool_input: Any) -> Answer:
+    def pre(self, id: str, tool: str = "Bash", **tool_input: Any) -> HookAnswer:
         """A call is about to run."""
         return self.hook("PreToolUse", tool_use_id=id, tool_name=tool, tool_input=tool_input)
 
-    def post(self, id: str, tool: str = "Bash", response: Any = "", **tool_input: Any) -> Answer:
+    def post(self, id: str, tool: str = "Bash", response: Any = "", **tool_input: Any) -> HookAnswer:
         """A call has completed."""
         fields = {"tool_use_id": id, "tool_name": tool, "tool_input": tool_input, "tool_response": response}
         return self.hook("PostToolUse", **fields)
 
-    def batch(self, *ids: str) -> Answer:
+    def batch(self, *ids: str) -> HookAnswer:
         """The calls of a response are over."""
         return self.hook("PostToolBatch", tool_calls=[{"tool_use_id": id, "tool_name": "Bash"} for id in ids])
 
-    def prompt(self, prompt_id: str, text: str = "go") -> Answer:
+    def prompt(self, prompt_id: str, text: str = "go") -> HookAnswer:
         """The person prompts."""
         self.prompt_id = prompt_id
         return self.hook("UserPromptSubmit", prompt=text)

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import pytest
 
-from proctor.adapters.claude_hook.messages.answers import Answer
+from proctor.adapters.claude_hook.messages.answers import HookAnswer
 from proctor.adapters.stores import SQLiteStore
 from proctor.policies import load_policies
 from proctor.supervisor import ApprovalAnswer, ApprovalRequest, run_once
@@ -78,6 +78,6 @@ async def test_a_policy_that_names_who_may_answer_does_not_ask_whoever_sits_ther
     refused = session.pre("c1", command="x")
     session.post("c1", command="x")
 
-    assert refused == Answer(verdict="deny", reason="Tool 'Bash' is not available in this context.")
+    assert refused == HookAnswer(verdict="deny", reason="Tool 'Bash' is not available in this context.")
     assert [event.decision for event in await session.events("tool_call_denied")][:1] == ["approval_unanswerable"]
     assert await session.events("tool_approval_granted") == []

@@ -17,7 +17,7 @@ from postgres_server import OwnServer, needs_own_server
 
 from proctor.adapters.kit.wire.http_server import listening, url_of
 from proctor.adapters.stores import open_store
-from proctor.adapters.web.api.health import KEPT_S, Health
+from proctor.adapters.web.api.health import KEPT_S, StoreHealth
 from proctor.adapters.web.identities import one_token
 from proctor.adapters.web.serving import serve
 from proctor.supervisor.ports.facts import RunInfo
@@ -116,7 +116,7 @@ class _AskedStore(MemoryStore):
 async def test_however_many_ask_the_store_is_asked_once_a_second(autojump_clock: Any) -> None:
     """Nobody without a token makes work for it."""
     store = _AskedStore()
-    health = Health(store)
+    health = StoreHealth(store)
     async with anyio.create_task_group() as tasks:
         for _ in range(100):
             tasks.start_soon(health.good)
@@ -132,7 +132,7 @@ async def test_a_store_that_does_not_answer_is_no_good_and_may_be_again(autojump
     """All who ask meanwhile are told at the same time."""
     store = _AskedStore()
     store.stuck = True
-    health = Health(store)
+    health = StoreHealth(store)
     found: list[bool] = []
 
     async def ask() -> None:

@@ -9,7 +9,7 @@ import pytest
 import web_server
 from web_server import ANA, EVE
 
-from proctor.adapters.web.identities import Tokens, one_token
+from proctor.adapters.web.identities import AccessTokens, one_token
 from proctor.adapters.web.tries import AT_MOST, WINDOW_S, TooManyTriesError, Tries
 
 GOOD = "a-token-that-is-good"
@@ -33,7 +33,7 @@ def clock() -> Clock:
 @pytest.fixture
 def tries(clock: Clock) -> Tries:
     """With one good token."""
-    tokens: Tokens = one_token(GOOD)[0]
+    tokens: AccessTokens = one_token(GOOD)[0]
     return Tries(tokens, clock)
 
 

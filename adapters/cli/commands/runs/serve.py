@@ -20,7 +20,7 @@ from ...terminal.output import note, say, say_json
 if TYPE_CHECKING:
     from anyio import CancelScope
 
-    from proctor.adapters.web.identities import Tokens
+    from proctor.adapters.web.identities import AccessTokens
     from proctor.adapters.web.serving import Certificate
     from proctor.adapters.web.webhook import Target
     from proctor.supervisor.ports.adapters import Store
@@ -162,7 +162,7 @@ async def _until_signal(scope: CancelScope) -> None:
             scope.cancel()
 
 
-def _tokens(file: str | None) -> tuple[Tokens, str | None]:
+def _tokens(file: str | None) -> tuple[AccessTokens, str | None]:
     """The tokens that are good, and the one to print."""
     from proctor.adapters.web.identities import from_environment, one_token, read_tokens
 

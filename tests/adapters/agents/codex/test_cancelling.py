@@ -9,7 +9,7 @@ import anyio
 import pytest
 
 from proctor.adapters.agents.codex import session
-from proctor.adapters.agents.codex.client import Connection
+from proctor.adapters.agents.codex.client import CodexConnection
 from proctor.policies.policy import Limits, Policy
 from proctor.policies.stream.calls import ToolCall
 from proctor.policies.stream.events import RunCancelled, ToolCallFailed
@@ -29,9 +29,9 @@ def asking(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, int], anyio.Event]
     def watch(wanted: str, times: int) -> anyio.Event:
         asked = anyio.Event()
         seen: list[str] = []
-        ask = Connection.ask
+        ask = CodexConnection.ask
 
-        async def watched(connection: Connection, method: str, params: Any, **how: Any) -> dict[str, Any]:
+        async def watched(connection: CodexConnection, method: str, params: Any, **how: Any) -> dict[str, Any]:
             seen.append(method)
             answer = await ask(connection, method, params, **how)
             if seen.count(wanted) == times:
@@ -39,7 +39,7 @@ def asking(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, int], anyio.Event]
                 await anyio.sleep_forever()
             return answer
 
-        monkeypatch.setattr(Connection, "ask", watched)
+        monkeypatch.setattr(CodexConnection, "ask", watched)
         return asked
 
     return watch
