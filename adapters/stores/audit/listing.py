@@ -15,7 +15,7 @@ from proctor.supervisor.ports.facts import GOING_ON, ApprovalAnswer, RunInfo
 from proctor.supervisor.redaction import Redactor
 from proctor.supervisor.store.approvals import asks, state_after
 from proctor.supervisor.store.codec import status_after
-from proctor.supervisor.store.tally import COUNTED, RunTally
+from proctor.supervisor.store.tally import COUNTED, Tally
 
 from .verifying import StoredRecord, Verifier
 
@@ -53,7 +53,7 @@ class _Run:
     def __init__(self, session_id: str, first_seq: int) -> None:
         self.session_id = session_id
         self.first_seq = first_seq
-        self.tally = RunTally()
+        self.tally = Tally()
         self.ended = ""
         self.given: dict[str, frozenset[bytes]] = {}
 

@@ -90,34 +90,17 @@ def run(
     proctor run --adapter claude --fallback codex --policy org.yaml "Fix the failing test"
     """  # noqa: D301 - click's mark for lines that are kept as they are
     signals = EndingSignals()
-    from proctor.adapters.agents.registry import adapter_named
-
-    from ...inputs import (
-        check_standard_input,
-        key_values,
-        of_fallbacks,
-        read_context,
-        read_policies,
-        read_prompt,
-        with_command,
-    )
+    from ...inputs import check_standard_input, read_context, read_policies, read_prompt
 
     check_standard_input(*policies, prompt)
-    own, theirs = of_fallbacks(key_values(settings, "--set"), fallbacks)
-    options = with_command(adapter, command, own)
-    options |= {name: value for name, value in (("model", model), ("cwd", cwd)) if value is not None}
-    made = adapter_named(adapter, **options)
-    if fallbacks:
-        from proctor.adapters import FallbackAdapter
-
-        made = FallbackAdapter([made, *(adapter_named(name, **theirs[name]) for name in fallbacks)])
+    agent = _agent(adapter, fallbacks, command, settings, model=model, cwd=cwd)
     given = read_policies(policies) if policies else [_nothing_refused()]
     about = read_context(context)
     text = read_prompt(prompt)
     asks = not no_prompt and not as_json and sys.stdin.isatty() and sys.stdout.isatty()
     order = partial(
         supervised,
-        made,
+        agent,
         text,
         given,
         signals=signals,
@@ -128,6 +111,25 @@ def run(
     )
     with _observed(otel) as observers:
         return run_async(partial(order, store=store, as_json=as_json, fail_on=fail_on, observers=observers))
+
+
+def _agent(
+    name: str, fallbacks: Sequence[str], command: Sequence[str], settings: Sequence[str], **common: str | None
+) -> Adapter:
+    """The adapter of that name with its options, and behind it those to fall back on."""
+    from proctor.adapters.agents.registry import adapter_named
+
+    from ...inputs import key_values, of_fallbacks, with_command
+
+    own, theirs = of_fallbacks(key_values(settings, "--set"), fallbacks)
+    options = with_command(name, command, own)
+    options |= {option: value for option, value in common.items() if value is not None}
+    first = adapter_named(name, **options)
+    if not fallbacks:
+        return first
+    from proctor.adapters import FallbackAdapter
+
+    return FallbackAdapter([first, *(adapter_named(other, **theirs[other]) for other in fallbacks)])
 
 
 @contextmanager

@@ -1,0 +1,143 @@
+"""What names promise: one class name for one thing, no word that says nothing, functions that fit on a screen."""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+ROWS = ("policies", "supervisor", "adapters")
+TWINS = ("adapters/stores/postgres", "adapters/stores/sqlite")
+"""Where one name stands for the same thing in either database."""
+RETIRED = frozenset(["asked", "known", "said", "told"])
+"""Words that say how a value came, not what it is: it has a name of its own (`input`, `request`, `answer`)."""
+PROMISED = {
+    ("adapters/agents/acp/probe.py", "asked"): "a field of the report that `adapters probe --json` writes",
+    ("adapters/cli/commands/agents/adapters.py", "asked"): "the same field, read",
+    ("policies/monitor/answers/report.py", "asked"): "the same field, read",
+    ("policies/monitor/session.py", "asked"): "a field of stored snapshots",
+    ("policies/monitor/state.py", "asked"): "the same field, written",
+}
+"""Where a retired word stands still, and why. It only shrinks."""
+LINES, BODY = 60, 35
+LONGER = {
+    "adapters/agents/loop/supervision.py:supervise": "every parameter of a run by name, as editors show them",
+    "supervisor/api/once.py:run_once": "every parameter of a run by name, each described",
+    "supervisor/api/sync.py:run_once_sync": "every parameter of a run by name, each described",
+}
+"""Functions longer than `LINES` for their signature and docstring alone: their bodies are short. It only shrinks."""
+
+
+def product() -> Iterator[tuple[str, ast.Module]]:
+    """Every file of the packages, by its path in the repository."""
+    for row in ROWS:
+        for path in sorted((ROOT / row).rglob("*.py")):
+            yield path.relative_to(ROOT).as_posix(), ast.parse(path.read_text())
+
+
+FILES = dict(product())
+
+
+def identifiers(tree: ast.Module) -> set[str]:
+    """Every name that a file makes or uses, a leading or trailing underscore aside."""
+    found: set[str] = set()
+    for node in ast.walk(tree):
+        for field in ("id", "attr", "arg", "name", "asname", "module"):
+            value = getattr(node, field, None)
+            if isinstance(value, str):
+                found |= {part.strip("_") for part in value.split(".")}
+    return found
+
+
+def shared(files: dict[str, ast.Module]) -> dict[str, list[str]]:
+    """The public class names that stand for two things, with the files that define them; see `TWINS`."""
+    defined: dict[str, list[str]] = defaultdict(list)
+    for path, tree in files.items():
+        for node in tree.body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                defined[node.name].append(path)
+    return {name: paths for name, paths in defined.items() if len(paths) > 1 and not are_twins(paths)}
+
+
+def are_twins(paths: list[str]) -> bool:
+    """Whether these are the two stores' own, one of each."""
+    return sorted(twin for path in paths for twin in TWINS if path.startswith(f"{twin}/")) == sorted(TWINS) and (
+        len(paths) == len(TWINS)
+    )
+
+
+def long_functions(files: dict[str, ast.Module]) -> set[str]:
+    """The functions of more than `LINES` lines."""
+    return {
+        f"{path}:{node.name}"
+        for path, tree in files.items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and (node.end_lineno or node.lineno) - node.lineno >= LINES
+    }
+
+
+def test_a_class_name_stands_for_one_thing() -> None:
+    """Whoever meets a class's name in one file may trust it in any other."""
+    assert shared(FILES) == {}
+
+
+def test_a_name_for_two_things_is_found() -> None:
+    """The guard above can fail: for a third of that name beside the stores' two, and for any two elsewhere."""
+    tree, private = ast.parse("class Job: ..."), ast.parse("class _Job: ...")
+    stores = [f"{twin}/job.py" for twin in TWINS]
+
+    assert shared(dict.fromkeys(stores, tree)) == {}
+    assert shared({"adapters/a.py": private, "adapters/b.py": private}) == {}
+    assert list(shared(dict.fromkeys((*stores, "adapters/job.py"), tree))) == ["Job"]
+    assert list(shared({stores[0]: tree, "adapters/job.py": tree})) == ["Job"]
+    assert list(shared({stores[0]: tree, f"{TWINS[0]}/other.py": tree})) == ["Job"]
+
+
+def test_no_name_says_only_how_a_value_came() -> None:
+    """A variable, parameter, attribute, function or module is named for what it holds or does."""
+    found = {(path, word) for path, tree in FILES.items() for word in identifiers(tree) & RETIRED}
+    modules = {path for path in FILES if RETIRED & set(path.removesuffix(".py").split("/"))}
+
+    assert found == set(PROMISED)
+    assert modules == set()
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "told = 1",
+        "def f(told): ...",
+        "def _told(): ...",
+        "f(told=1)",
+        "self.told = 1",
+        "class A:\n    told: int",
+        "from .told import x",
+        "import x as told",
+        "match x:\n    case int() as told: ...",
+    ],
+)
+def test_a_retired_word_is_found(source: str) -> None:
+    """The guard above can fail: whatever the word names."""
+    assert identifiers(ast.parse(source)) & RETIRED == {"told"}
+
+
+def test_a_function_fits_on_a_screen() -> None:
+    """At most `LINES` lines with signature and docstring, but for those that only list what a run takes."""
+    assert long_functions(FILES) == set(LONGER)
+
+
+def test_the_long_functions_are_long_for_what_they_take() -> None:
+    """What is left of each without signature and docstring is short."""
+    bodies = {}
+    for path, tree in FILES.items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and f"{path}:{node.name}" in LONGER:
+                body = node.body[1:] if ast.get_docstring(node) else node.body
+                bodies[f"{path}:{node.name}"] = (node.end_lineno or 0) - body[0].lineno + 1
+
+    assert {name: lines for name, lines in bodies.items() if lines > BODY} == {}
