@@ -50,7 +50,7 @@ ROOMS = (
     "postgres",  # a PostgreSQL database, any number of machines
     "sqlite",  # one file, any number of processes on one machine
     "tables",  # what stores do alike in the tables of every database
-    "known",  # what a transaction knows of its sessions and runs, in either database
+    "row_changes",  # what events change in rows, in every database alike
     "wakeups",  # from a writer's thread back to the tasks that wait
 )
 """Top first: each imports only those below it."""

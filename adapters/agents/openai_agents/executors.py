@@ -66,15 +66,15 @@ class _Asks:
     """
 
     def __init__(
-        self, act: Callable[..., Any], asked: Callable[..., _Call], refusal: Callable[[str], Any], hold: Hold
+        self, act: Callable[..., Any], call_of: Callable[..., _Call], refusal: Callable[[str], Any], hold: Hold
     ) -> None:
         self._act = act
-        self._asked = asked
+        self._call_of = call_of
         self._refusal = refusal
         self._hold = hold
 
     async def __call__(self, *given: Any) -> Any:
-        name, tool_input, call_id = self._asked(*given)
+        name, tool_input, call_id = self._call_of(*given)
         try:
             return await self._hold(name, tool_input, lambda: self._act(*given), call_id)
         except ToolRefused as refusal:
@@ -103,20 +103,20 @@ def _custom(context: Any, text: str) -> _Call:
 
 
 def _patch(operation: ApplyPatchOperation) -> _Call:
-    told = {name: getattr(operation, name) for name in ("type", "path", "diff", "move_to")}
-    return "apply_patch", {"operation": _given(told)}, _patching.get()
+    fields = {name: getattr(operation, name) for name in ("type", "path", "diff", "move_to")}
+    return "apply_patch", {"operation": _given(fields)}, _patching.get()
 
 
 def _given(fields: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if value is not None}
 
 
-def _exited(said: str) -> ShellResult:
-    return ShellResult(output=[ShellCommandOutput(stderr=said, outcome=ShellCallOutcome(type="exit", exit_code=1))])
+def _exited(text: str) -> ShellResult:
+    return ShellResult(output=[ShellCommandOutput(stderr=text, outcome=ShellCallOutcome(type="exit", exit_code=1))])
 
 
-def _not_applied(said: str) -> ApplyPatchResult:
-    return ApplyPatchResult(status="failed", output=said)
+def _not_applied(text: str) -> ApplyPatchResult:
+    return ApplyPatchResult(status="failed", output=text)
 
 
 def _noting(own: Any) -> Callable[[Any, Any, str], Awaitable[bool]]:

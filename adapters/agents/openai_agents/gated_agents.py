@@ -133,8 +133,8 @@ def holds_every_call(agent: Any) -> bool:
     """
     reached = list(_reached(agent))
     tools = [tool for one in reached if one is not None for tool in one.tools]
-    known = all(one is not None and type(one).get_all_tools is Agent.get_all_tools for one in reached)
-    return known and all(isinstance(tool, FunctionTool) or is_held(tool) for tool in tools)
+    plain_agents = all(one is not None and type(one).get_all_tools is Agent.get_all_tools for one in reached)
+    return plain_agents and all(isinstance(tool, FunctionTool) or is_held(tool) for tool in tools)
 
 
 def tools_of(agent: Any) -> tuple[portable.Tool, ...]:

@@ -13,7 +13,7 @@ from agents.tool_context import ToolContext
 
 from ..loop import LoopGate
 from .executors import is_held
-from .guard import Guard
+from .guard import ToolGuard
 from .responses import events_of, usage_of
 
 

@@ -58,13 +58,13 @@ def events_of(
         elif kind.endswith("_call"):
             kind = kind.removesuffix("_call")
             if kind not in LOCAL and not (local_shell and kind == "shell"):
-                yield from _ungated(told, kind, turn, parent)
+                yield from _ungated(fields, kind, turn, parent)
 
 
-def _ungated(told: dict[str, Any], kind: str, turn: int, parent: str | None) -> Iterator[Event]:
-    call_id = str(told.get("call_id") or told.get("id"))
-    name = str(told["name"]) if kind == "mcp" and told.get("name") else kind
-    given = {key: value for key, value in told.items() if key not in _NOT_INPUT and value is not None}
+def _ungated(fields: dict[str, Any], kind: str, turn: int, parent: str | None) -> Iterator[Event]:
+    call_id = str(fields.get("call_id") or fields.get("id"))
+    name = str(fields["name"]) if kind == "mcp" and fields.get("name") else kind
+    given = {key: value for key, value in fields.items() if key not in _NOT_INPUT and value is not None}
     yield ToolCallStarted(
         tool_call_id=call_id, tool_name=name, tool_input=given, turn=turn, parent_tool_call_id=parent
     )

@@ -32,7 +32,7 @@ class SupervisedRun:
     def __init__(self, gate: LoopGate, model_of: Callable[[Agent[Any]], str | None], *, narrows: bool) -> None:
         self._gate = gate
         self._model_of = model_of
-        self._guard = Guard(gate)
+        self._guard = ToolGuard(gate)
         self._copies = Copies(
             self._guard.of, self._guard.hold, self._guard.failed, self._offered if narrows else None
         )

@@ -12,8 +12,8 @@ from ..postgres import check_installed
 from .heads import Heads
 from .listing import Lists
 from .orders import Orders
-from .sources import Source
-from .verifying import Finding, Pruned, Verifier
+from .sources import AuditSource
+from .verifying import AuditFinding, Pruned, Verifier
 
 
 class AuditReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,7 +35,7 @@ class AuditReport(msgspec.Struct, frozen=True, kw_only=True):
     complete: bool
     records: int
     anchored: int | None
-    findings: tuple[Finding, ...]
+    findings: tuple[AuditFinding, ...]
     more: int
     pruned: tuple[Pruned, ...]
     heads: Heads
@@ -55,7 +55,7 @@ def audited(named: str | os.PathLike[str], anchor: Heads | None = None) -> Audit
         return _audit(source, shown(named), anchor)
 
 
-def _audit(source: Source, path: str, anchor: Heads | None) -> AuditReport:
+def _audit(source: AuditSource, path: str, anchor: Heads | None) -> AuditReport:
     verifier = Verifier(anchor)
     if anchor is not None and anchor.store_id != source.store_id:
         verifier.find("integrity", "replaced", "this is another store than the one that was anchored")
@@ -96,8 +96,8 @@ def _count(stored: int, verifier: Verifier) -> None:
     missing = stored - verifier.records
     pruned = sum(one.records for one in verifier.pruned)
     if missing > pruned:
-        told = f"; {pruned} were pruned" if pruned else ""
-        verifier.find("completeness", "uncounted", f"{stored} records were stored; {missing} are not there{told}")
+        more = f"; {pruned} were pruned" if pruned else ""
+        verifier.find("completeness", "uncounted", f"{stored} records were stored; {missing} are not there{more}")
     elif missing < 0:
         verifier.find("integrity", "uncounted", f"there are {-missing} records more than were stored")
     if verifier.last_position > stored:

@@ -17,7 +17,7 @@ from ..postgres.connection.failures import store_error
 from ..postgres.schema import SCHEMA_VERSION, version_of
 from ..postgres.statements.rows import short_id
 from ..tables.queries import every_run, to_run
-from .sources import APPROVALS, BLOCKS, ORDERS, RECORDS, Source, approvals_of, numbers_of, runs_of
+from .sources import APPROVALS, BLOCKS, ORDERS, RECORDS, AuditSource, approvals_of, numbers_of, runs_of
 from .verifying import StoredRecord
 
 _RECORDS = f"SELECT {RECORDS}, digest FROM events LEFT JOIN sessions ON key = session_key ORDER BY position"
@@ -35,7 +35,7 @@ _event_id = msgspec.json.Decoder(_Identified).decode
 
 
 @contextmanager
-def reading_database(url: str, schema: str = "proctor") -> Iterator[Source]:
+def reading_database(url: str, schema: str = "proctor") -> Iterator[AuditSource]:
     """What is in a database. Raises StoreError where it cannot be read, UsageError where there is no store."""
     address = Address(url, schema)
     try:
@@ -52,7 +52,7 @@ def reading_database(url: str, schema: str = "proctor") -> Iterator[Source]:
                     kind="older_schema",
                 )
             [(stored,)] = connection.execute("SELECT coalesce(max(position), 0) FROM events").fetchall()
-            yield Source(
+            yield AuditSource(
                 store_id=store_id,
                 stored=stored,
                 records=_records(connection),

@@ -16,7 +16,7 @@ from ..sqlite.file.descriptors import Connection, connect
 from ..sqlite.file.failures import store_error
 from ..sqlite.schema.tables import SCHEMA_VERSION, check_version
 from ..tables.queries import every_run, to_run
-from .sources import APPROVALS, BLOCKS, ORDERS, RECORDS, Source, approvals_of, numbers_of, runs_of
+from .sources import APPROVALS, BLOCKS, ORDERS, RECORDS, AuditSource, approvals_of, numbers_of, runs_of
 from .verifying import StoredRecord
 
 _BUSY_S = 10.0
@@ -29,12 +29,12 @@ _PLANTED = "SELECT type, name FROM sqlite_master WHERE type IN ('view', 'trigger
 
 
 @contextmanager
-def reading_file(named: str | os.PathLike[str]) -> Iterator[Source]:
+def reading_file(named: str | os.PathLike[str]) -> Iterator[AuditSource]:
     """What is in a file. Raises StoreError where it cannot be read, UsageError where there is none."""
     path = Path(named)
     try:
         with _connected(path) as connection:
-            yield Source(
+            yield AuditSource(
                 store_id=_one(connection, "SELECT store_id FROM store", ""),
                 stored=_counted(connection, "events"),
                 records=_records(connection),

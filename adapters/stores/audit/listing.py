@@ -15,7 +15,7 @@ from proctor.supervisor.ports.facts import GOING_ON, ApprovalAnswer, RunInfo
 from proctor.supervisor.redaction import Redactor
 from proctor.supervisor.store.approvals import asks, state_after
 from proctor.supervisor.store.codec import status_after
-from proctor.supervisor.store.tally import COUNTED, Tally
+from proctor.supervisor.store.tally import COUNTED, RunTally
 
 from .verifying import StoredRecord, Verifier
 
@@ -53,7 +53,7 @@ class _Run:
     def __init__(self, session_id: str, first_seq: int) -> None:
         self.session_id = session_id
         self.first_seq = first_seq
-        self.tally = Tally()
+        self.tally = RunTally()
         self.ended = ""
         self.given: dict[str, frozenset[bytes]] = {}
 
@@ -124,31 +124,31 @@ class Lists:
                 self._check_approval(verifier, approval)
 
     def _check_run(self, verifier: Verifier, run: RunInfo) -> None:
-        known = self._runs.get(run.run_id) or _Run(run.session_id, 0)
+        read = self._runs.get(run.run_id) or _Run(run.session_id, 0)
         place = {"session_id": run.session_id, "seq": run.ended_seq}
         status = "running" if run.status == "lost" else run.status
-        if not known.ended and status not in GOING_ON:
+        if not read.ended and status not in GOING_ON:
             message = f"run `{run.run_id}` has {run.status}, and its end is not there"
             verifier.find("completeness", "end_missing", message, **place)
             return
-        recorded = known.tally.applied(RunInfo(run_id=run.run_id, session_id=known.session_id))
-        differs = [] if known.session_id in verifier.lacking else list(_differences(run, recorded, known.given))
-        if known.ended and known.ended != status:
-            differs.insert(0, f"is listed as {run.status}; its record says {known.ended}")
+        recorded = read.tally.applied(RunInfo(run_id=run.run_id, session_id=read.session_id))
+        differs = [] if read.session_id in verifier.lacking else list(_differences(run, recorded, read.given))
+        if read.ended and read.ended != status:
+            differs.insert(0, f"is listed as {run.status}; its record says {read.ended}")
         for message in differs:
             verifier.find("integrity", "list_changed", f"run `{run.run_id}` {message}", **place)
 
     def _check_approval(self, verifier: Verifier, approval: ListedApproval) -> None:
         event = self._approvals.get(approval.approval_id)
         place = {"session_id": approval.session_id, "seq": 0 if event is None else event.seq}
-        said = "asked for nowhere" if event is None else state_after(event)
+        state = "asked for nowhere" if event is None else state_after(event)
         listed: tuple[str, str | None] = approval.state, _by(approval.answer)
-        if said == "requested":  # nobody has acted on it yet, or its run is over
+        if state == "requested":  # nobody has acted on it yet, or its run is over
             fits = not approval.recorded or approval.state == "withdrawn"
         else:
-            fits = event is not None and listed == (said, event.by)
+            fits = event is not None and listed == (state, event.by)
         if not fits:
-            message = f"approval `{approval.approval_id}` is listed as {approval.state}; its record says {said}"
+            message = f"approval `{approval.approval_id}` is listed as {approval.state}; its record says {state}"
             verifier.find("integrity", "list_changed", message, **place)
 
 

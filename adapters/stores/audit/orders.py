@@ -65,7 +65,7 @@ class Orders:
         if isinstance(order, Block):
             self._blocks[number] = order
         elif isinstance(order, Lift):
-            self._blocks = {known: block for known, block in self._blocks.items() if not order.lifts(block)}
+            self._blocks = {at: block for at, block in self._blocks.items() if not order.lifts(block)}
 
     def _missing(self, first: int, last: int) -> None:
         if first <= last:

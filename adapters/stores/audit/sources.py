@@ -22,7 +22,7 @@ ORDERS = "SELECT number, data FROM instructions ORDER BY number"
 BLOCKS = "SELECT number FROM blocks"
 
 
-class Source(NamedTuple):
+class AuditSource(NamedTuple):
     """A store in one moment: its id, how many records were ever stored, those there are, its list of runs (of one
     whose row cannot be read the id), its list of approvals, its orders, how many it ever had, which of them block
     starts, and what it has that no version of this package makes.

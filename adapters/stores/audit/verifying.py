@@ -31,7 +31,7 @@ class StoredRecord(NamedTuple):
     digest: bytes
 
 
-class Finding(msgspec.Struct, frozen=True, kw_only=True):
+class AuditFinding(msgspec.Struct, frozen=True, kw_only=True):
     """Something that is not as it was written (`integrity`) or not there any more (`completeness`)."""
 
     about: Literal["integrity", "completeness"]
@@ -77,7 +77,7 @@ class Verifier:
     def __init__(self, anchor: Heads | None = None) -> None:
         self.records = 0
         self.last_position = 0
-        self.findings: list[Finding] = []
+        self.findings: list[AuditFinding] = []
         self.more = 0
         self.pruned: list[Pruned] = []
         self.lacking: set[str] = set()
@@ -99,7 +99,7 @@ class Verifier:
         """Note something that is not as it should be."""
         if len(self.findings) < MOST_FINDINGS:
             self.findings.append(
-                msgspec.convert({"about": about, "code": code, "message": message, **place}, Finding)
+                msgspec.convert({"about": about, "code": code, "message": message, **place}, AuditFinding)
             )
         else:
             self.more += 1
@@ -111,8 +111,8 @@ class Verifier:
         session = self._sessions.get(record.session_id)
         if session is None:
             session = self._sessions[record.session_id] = _Session(record.session_id)
-        known = self._read(record)
-        self._follow(session, record, known)
+        own = self._read(record)
+        self._follow(session, record, own)
         session.seq, session.digest = record.seq, bytes(record.digest)
         self._hold_to_anchor(record)
 
@@ -137,24 +137,24 @@ class Verifier:
         """What the record says it is, where that is what its row says."""
         place = {"session_id": record.session_id, "seq": record.seq}
         try:
-            known = _decode(record.data)
+            written = _decode(record.data)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             self.find("integrity", "unreadable", "the record is no event", **place)
             return None
-        said = {
-            "session": (known.session_id, record.session_id),
-            "seq": (known.seq, record.seq),
-            "run": (known.run_id, record.run_id),
-            "type": (known.type, record.type),
-            "event_id": (known.event_id, record.event_id or ""),
-            "time": (known.at and at_ms(known.at), record.at),
+        pairs = {
+            "session": (written.session_id, record.session_id),
+            "seq": (written.seq, record.seq),
+            "run": (written.run_id, record.run_id),
+            "type": (written.type, record.type),
+            "event_id": (written.event_id, record.event_id or ""),
+            "time": (written.at and at_ms(written.at), record.at),
         }
-        for name, (own, row) in said.items():
+        for name, (own, row) in pairs.items():
             if own != row:
                 self.find("integrity", "moved", f"the record's own {name} is `{own}`, its row says `{row}`", **place)
-        return known
+        return written
 
-    def _follow(self, session: _Session, record: StoredRecord, known: _Known | None) -> None:
+    def _follow(self, session: _Session, record: StoredRecord, written: _Known | None) -> None:
         """Check that the record follows the one before."""
         place = {"session_id": record.session_id, "seq": record.seq}
         before = session.digest
@@ -162,16 +162,16 @@ class Verifier:
             self.find("integrity", "out_of_order", f"the record stands behind record {session.seq}", **place)
             return
         if record.seq > session.seq + 1:
-            if session.seq or known is None or known.type != "record_pruned":
+            if session.seq or written is None or written.type != "record_pruned":
                 first = session.seq + 1
                 gap = f"record {first} is" if first == record.seq - 1 else f"records {first} to {record.seq - 1} are"
                 self.find("completeness", "missing", f"{gap} missing before this one", **place)
                 self.lacking.add(record.session_id)
                 return
-            self.pruned.append(Pruned(session_id=record.session_id, records=known.events, at=known.at))
-            before = _from_hex(known.head)
+            self.pruned.append(Pruned(session_id=record.session_id, records=written.events, at=written.at))
+            before = _from_hex(written.head)
             kept = self._anchored.get(record.session_id)
-            if kept is not None and kept.seq == record.seq - 1 and kept.digest != known.head:
+            if kept is not None and kept.seq == record.seq - 1 and kept.digest != written.head:
                 self.find("integrity", "pruned_otherwise", "what was pruned is not what was anchored", **place)
         if chain.link(before, record.data) != record.digest:
             self.find(

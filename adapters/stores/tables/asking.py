@@ -12,7 +12,7 @@ from proctor.policies.stream.events import Event
 from proctor.supervisor.ports.facts import RunInfo
 from proctor.supervisor.ports.orders import Instruction
 
-from ..known import KnownSession
+from ..row_changes import KnownSession
 from .batch import Batch
 
 Condition: TypeAlias = tuple[Any, ...]

@@ -9,7 +9,7 @@ import msgspec
 
 from proctor.policies.stream.events import EVENT_TYPES, Event, at_ms
 from proctor.supervisor.store.codec import NEWS, lines_of, to_record
-from proctor.supervisor.store.tally import COUNTED, Tally
+from proctor.supervisor.store.tally import COUNTED, RunTally
 
 Columns: TypeAlias = tuple[str | None, str, int | None, int, int]
 """event_id, type and at of a row, then where its event begins among the bytes of its part, and its length."""
@@ -33,12 +33,12 @@ class Part:
         self.columns: list[Columns] = []
         self.records: list[bytes] = []
         self.encoded = b""
-        self.tally: Tally | None = None
+        self.tally: RunTally | None = None
 
     def count(self, event: Event) -> None:
         """Count an event of `COUNTED`."""
         if self.tally is None:
-            self.tally = Tally()
+            self.tally = RunTally()
         self.tally.take(event)
 
 
@@ -108,7 +108,7 @@ class Gathered:
 
     def __init__(self) -> None:
         self._parts: list[tuple[int, Part, list[bytes]]] = []
-        self._tallies: dict[str, Tally] = {}
+        self._tallies: dict[str, RunTally] = {}
 
     def __bool__(self) -> bool:
         return bool(self._parts)

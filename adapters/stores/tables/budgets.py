@@ -111,14 +111,14 @@ def _draw(recorder: Transaction, whose: tuple[str, int], draw: Draw, now_ms: int
     window = window_at(draw.claim.window, now_ms)
     before, _ = _used(recorder, counter, window)
     rows = recorder.rows("SELECT used FROM budget_shares WHERE counter = ? AND run_id = ?", (counter, run_id))
-    known = rows[0][0] if rows else 0.0
-    if amount := grown(draw.used, known):
+    own = rows[0][0] if rows else 0.0
+    if amount := grown(draw.used, own):
         recorder.change(_ADD, (counter, window.part, amount))
         recorder.change(_DROP_OLDEST, (counter, counter, PARTS_KEPT - 1))
     used, oldest = _used(recorder, counter, window)
     was = _held(recorder, counter, run_id)
     held = set_aside(draw, used=used, others=was.all - was.mine)
-    recorder.change(_SHARE, (counter, run_id, epoch, float(max(known, draw.used)), float(held or 0.0)))
+    recorder.change(_SHARE, (counter, run_id, epoch, float(max(own, draw.used)), float(held or 0.0)))
     return Drawn(
         claim=draw.claim,
         granted=held is not None,

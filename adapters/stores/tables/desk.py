@@ -33,9 +33,9 @@ def answer(
     session_id = _found(recorder, approval_id).request.session_id
     events = [] if batch is None else batch.events
     recorder.hold([session_id, *(event.session_id for event in events)], [event.run_id for event in events])
-    known = _found(recorder, approval_id)
-    check_answerable(known, given)
-    answered = replace(known, state="granted" if given.granted else "denied", answer=given, answered_at=at)
+    stored = _found(recorder, approval_id)
+    check_answerable(stored, given)
+    answered = replace(stored, state="granted" if given.granted else "denied", answer=given, answered_at=at)
     if batch is not None:
         recorder.append(batch, look_up=False)
         return answered
@@ -43,7 +43,7 @@ def answer(
         "UPDATE approvals SET state = ?, answer = ?, answered_at = ? WHERE approval_id = ?",
         (answered.state, _encode(given), at.isoformat(), approval_id),
     )
-    recorder.instruct(AnswerGiven(run_id=known.request.run_id, approval_id=approval_id, answer=given, at=at))
+    recorder.instruct(AnswerGiven(run_id=stored.request.run_id, approval_id=approval_id, answer=given, at=at))
     return answered
 
 
@@ -55,10 +55,10 @@ def keep(recorder: Transaction, instruction: Instruction) -> int:
 
 
 def _found(recorder: Transaction, approval_id: str) -> StoredApproval:
-    known = find_approval(recorder, approval_id)
-    if known is None:
+    stored = find_approval(recorder, approval_id)
+    if stored is None:
         raise no_approval(approval_id)
-    return known
+    return stored
 
 
 def blocks(tables: Tables) -> list[Block]:

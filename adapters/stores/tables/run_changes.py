@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from proctor.supervisor.store.tally import FIGURES, Tally, ms_of
+from proctor.supervisor.store.tally import FIGURES, RunTally, ms_of
 
 _N = len(FIGURES)
 _OPEN = "ended_seq IS NULL"
@@ -18,18 +18,18 @@ class Change(NamedTuple):
 
     sets: str
     where: str
-    row: Callable[[Tally], tuple[Any, ...] | None]
+    row: Callable[[RunTally], tuple[Any, ...] | None]
 
 
-def _counts(tally: Tally) -> tuple[Any, ...] | None:
+def _counts(tally: RunTally) -> tuple[Any, ...] | None:
     return (tally.calls, tally.violations) if tally.calls or tally.violations else None
 
 
-def _usage(tally: Tally) -> tuple[Any, ...] | None:
+def _usage(tally: RunTally) -> tuple[Any, ...] | None:
     return (*tally.added, *tally.floor) if any(tally.floor) else None
 
 
-def _end(tally: Tally) -> tuple[Any, ...] | None:
+def _end(tally: RunTally) -> tuple[Any, ...] | None:
     event = tally.ended
     return None if event is None else (event.seq, ms_of(event), *tally.settled)
 

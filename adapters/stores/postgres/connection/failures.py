@@ -42,9 +42,9 @@ def store_error(error: BaseException, name: str) -> StoreError:
         return error
     for kind_of_error, kind, hint in _HINTS:
         if isinstance(error, kind_of_error):
-            return StoreError(f"store `{name}` {hint} ({_said(error)})", kind=kind)
+            return StoreError(f"store `{name}` {hint} ({_first_line(error)})", kind=kind)
     hint = _why_refused(error) or ("cannot be reached" if isinstance(error, OperationalError) else "cannot be used")
-    return StoreError(f"store `{name}` {hint} ({_said(error)})", kind="unwritable")
+    return StoreError(f"store `{name}` {hint} ({_first_line(error)})", kind="unwritable")
 
 
 def passes(error: BaseException) -> bool:
@@ -58,10 +58,10 @@ def _why_refused(error: BaseException) -> str | None:
     text = str(error)
     if not isinstance(error, OperationalError) or "FATAL:" not in text:
         return None
-    return next((hint for said, hint in _REFUSED if said in text), None)
+    return next((hint for words, hint in _REFUSED if words in text), None)
 
 
-def _said(error: BaseException) -> str:
+def _first_line(error: BaseException) -> str:
     """The first line of what the server or the driver said."""
     primary = error.diag.message_primary if isinstance(error, Error) else None
     lines = (primary or str(error) or type(error).__name__).strip().splitlines()

@@ -19,8 +19,8 @@ from proctor.supervisor.ports.orders import Block, Instruction, Lift
 from proctor.supervisor.store import chain, refusals
 from proctor.supervisor.store.codec import from_record
 
-from ... import known
-from ...known import KnownRun, KnownSession
+from ... import row_changes
+from ...row_changes import KnownRun, KnownSession
 from ...tables.batch import Batch
 from ...tables.owners import find_owner
 from ..connection.connecting import Connection
@@ -221,7 +221,7 @@ class Recorder:
             self._gathered.update({(event.session_id, event.event_id): event for event in new if event.event_id})
             return new
 
-        return known.append_new(events, stored_as, append)
+        return row_changes.append_new(events, stored_as, append)
 
     def _stored(self, events: Sequence[Event]) -> dict[tuple[str, str], Event]:
         """Those of the events that are stored already, by session and id."""
@@ -258,26 +258,26 @@ class Recorder:
     def _note_run(self, event: Event) -> None:
         run = self._runs.get(event.run_id)
         if run is None:
-            new = known.run_of(event)
+            new = row_changes.run_of(event)
             self.insert_run(new)
             run = (new.status, new.provider, 0)
-        after = known.run_after(run, event)
+        after = row_changes.run_after(run, event)
         if after is not None:
             self._runs[event.run_id] = after
             self.write("UPDATE runs SET status = %s, provider = %s WHERE run_id = %s", (*after[:2], event.run_id))
 
     def check_new(self, run: RunInfo) -> None:
         """Raises StoreError for a run that has no ids, or whose id is taken."""
-        known.check_new(run, self._runs.__contains__)
+        row_changes.check_new(run, self._runs.__contains__)
 
     def insert_run(self, run: RunInfo, epoch: int = 0) -> None:
         """Have the row of a new run written, claimed by that epoch. Raises StoreError for what cannot be stored."""
         try:
-            row = known.run_columns(run)
+            row = row_changes.run_columns(run)
         except (TypeError, ValueError, OverflowError, RecursionError) as error:
-            raise known.not_storable(run, error) from error
+            raise row_changes.not_storable(run, error) from error
         self.write(
-            f"INSERT INTO runs ({known.RUN_COLUMNS}, session_key, tenant, labels, label_texts, epoch, after)"
+            f"INSERT INTO runs ({row_changes.RUN_COLUMNS}, session_key, tenant, labels, label_texts, epoch, after)"
             " VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)",
             (*row, self._sessions[run.session_id].key, *owner_columns(run.spec), epoch, self.last_instruction),
         )

@@ -41,8 +41,8 @@ def _close(execute: Execute, event: ApprovalEvent) -> None:
     row = execute("SELECT state, answer FROM approvals WHERE approval_id = ?", (event.approval_id,)).fetchone()
     if row is None:
         return
-    known = StoredApproval(request=shown(ToolApprovalRequested(approval_id=event.approval_id)), state=row[0])
-    now = closed(replace(known, answer=row[1] and _answer(row[1])), event)
+    stored = StoredApproval(request=shown(ToolApprovalRequested(approval_id=event.approval_id)), state=row[0])
+    now = closed(replace(stored, answer=row[1] and _answer(row[1])), event)
     execute(
         "UPDATE approvals SET state = ?, answer = ?, answered_at = ?, recorded = ? WHERE approval_id = ?",
         (

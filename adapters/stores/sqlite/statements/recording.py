@@ -12,8 +12,8 @@ from proctor.supervisor.ports.orders import Instruction
 from proctor.supervisor.store import chain, refusals
 from proctor.supervisor.store.codec import from_record, status_after
 
-from ... import known
-from ...known import KnownRun, KnownSession
+from ... import row_changes
+from ...row_changes import KnownRun, KnownSession
 from ...tables import desk
 from ...tables.batch import Batch
 from ...tables.owners import find_owner
@@ -139,18 +139,18 @@ class Recorder:
     def _append_what_is_new(self, events: Sequence[Event]) -> list[Event]:
         self._begin_unless_begun()
         self._insert_rows()
-        return known.append_new(events, self._stored, lambda fresh: self._append(Batch(fresh)))
+        return row_changes.append_new(events, self._stored, lambda fresh: self._append(Batch(fresh)))
 
     def check_new(self, run: RunInfo) -> None:
         """Raises StoreError for a run that has no ids, or whose id is taken."""
-        known.check_new(run, lambda run_id: self._run(run_id) is not None)
+        row_changes.check_new(run, lambda run_id: self._run(run_id) is not None)
 
     def insert_run(self, run: RunInfo, epoch: int = 0) -> None:
         """Insert the row of a new run, claimed by that epoch. Raises StoreError for what cannot be stored."""
         try:
             self._insert_run(run, epoch)
         except (TypeError, ValueError, OverflowError, RecursionError) as error:
-            raise known.not_storable(run, error) from error
+            raise row_changes.not_storable(run, error) from error
 
     def session(self, session_id: str) -> KnownSession | None:
         """A session with what was gathered, None where it is not there. Raises StaleError."""
@@ -241,22 +241,22 @@ class Recorder:
     def _note_run(self, event: Event) -> None:
         run = self._run(event.run_id)
         if run is None:
-            new = known.run_of(event)
+            new = row_changes.run_of(event)
             self._insert_run(new, 0)
             run = (new.status, new.provider, 0)
-        after = known.run_after(run, event)
+        after = row_changes.run_after(run, event)
         if after is not None:
             self._runs[event.run_id] = after
             self.execute("UPDATE runs SET status = ?, provider = ? WHERE run_id = ?", (*after[:2], event.run_id))
 
     def _insert_run(self, run: RunInfo, epoch: int) -> None:
-        row = known.run_columns(run)
+        row = row_changes.run_columns(run)
         session = self._session(run.session_id)
         if not session.key:
             self._insert_session(run.session_id, session)
         tenant, labels = owner_columns(run.spec)
         self.execute(
-            f"INSERT INTO runs ({known.RUN_COLUMNS}, session_key, tenant, labels, epoch, after)"
+            f"INSERT INTO runs ({row_changes.RUN_COLUMNS}, session_key, tenant, labels, epoch, after)"
             f" VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, coalesce(({SQLITE.last_instruction}), 0))",
             (*row, session.key, tenant, labels, epoch),
         )

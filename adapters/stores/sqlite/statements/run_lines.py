@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from proctor.supervisor.store.tally import FIGURES, Tally, ms_of, owners
+from proctor.supervisor.store.tally import FIGURES, RunTally, ms_of, owners
 
 from ...tables.run_changes import FIGURED, Change
 
@@ -16,7 +16,7 @@ _encode = msgspec.json.Encoder().encode
 _N = len(FIGURES)
 
 
-def _start(tally: Tally) -> tuple[Any, ...] | None:
+def _start(tally: RunTally) -> tuple[Any, ...] | None:
     event = tally.started
     return None if event is None else (event.seq, ms_of(event), *owner_columns(event.metadata))
 
@@ -49,18 +49,18 @@ UPDATES = ";\n".join(_of_many(change, column) for change, column in zip(CHANGES,
 """What a trigger on that view does."""
 
 
-def changes(tallies: Mapping[str, Tally]) -> list[bytes]:
+def changes(tallies: Mapping[str, RunTally]) -> list[bytes]:
     """A value for each of `COLUMNS`."""
     return [_encode(_rows(change, tallies)) for change in CHANGES]
 
 
-def apply_each(connection: sqlite3.Connection, tallies: Mapping[str, Tally]) -> None:
+def apply_each(connection: sqlite3.Connection, tallies: Mapping[str, RunTally]) -> None:
     """Make the same changes by statements of their own."""
     for change in CHANGES:
         connection.executemany(_of_one(change), _rows(change, tallies))
 
 
-def _rows(change: Change, tallies: Mapping[str, Tally]) -> list[tuple[Any, ...]]:
+def _rows(change: Change, tallies: Mapping[str, RunTally]) -> list[tuple[Any, ...]]:
     rows: Iterable[tuple[str, tuple[Any, ...] | None]] = ((run_id, change.row(t)) for run_id, t in tallies.items())
     return [(run_id, *row) for run_id, row in rows if row is not None]
 

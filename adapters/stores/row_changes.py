@@ -1,4 +1,4 @@
-"""What a transaction knows of its sessions and runs, and what follows from events: the same in every database."""
+"""What events change in the rows of sessions and runs: the same in every database."""
 
 from __future__ import annotations
 
@@ -110,8 +110,8 @@ def append_new(
     numbers: dict[tuple[str, str], int] = {}
     for event in events:
         id = (event.session_id, event.event_id)
-        if event.event_id and id not in numbers and id not in found and (known := stored(event)):
-            found[id] = known
+        if event.event_id and id not in numbers and id not in found and (again := stored(event)):
+            found[id] = again
         if id in found or id in numbers:
             place.append(found[id] if id in found else numbers[id])
             continue
