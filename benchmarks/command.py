@@ -14,7 +14,20 @@ from .log import circumstances, noted
 from .rows import Row, Size
 from .table import on_terminal, rewritten
 
-NAMES = ("judging", "history", "engines", "stream", "memory", "gate", "deadline", "startup", "lists", "hook", "disk")
+NAMES = (
+    "judging",
+    "history",
+    "engines",
+    "stream",
+    "memory",
+    "gate",
+    "deadline",
+    "startup",
+    "lists",
+    "hook",
+    "telemetry",
+    "disk",
+)
 PAGE = Path(__file__).parents[1] / "docs" / "benchmarks.md"
 
 

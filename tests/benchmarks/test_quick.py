@@ -22,6 +22,7 @@ FEWEST_ROWS = {
     "startup": 5,
     "lists": 12,
     "hook": 3,
+    "telemetry": 5,
     "disk": 2,
 }
 PEERS = ("cedarpy", "agent_os")
