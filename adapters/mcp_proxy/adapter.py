@@ -56,6 +56,7 @@ class McpProxyAdapter:
             cancel_kills_children=True,
             narrow=True,
             tools=None if self._offered is None else tuple(sorted(self._offered)),
+            mostly=self._naming.mostly(),
         )
 
     async def prepare(self) -> None:

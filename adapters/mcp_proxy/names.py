@@ -13,7 +13,10 @@ from typing import Any
 import msgspec
 
 from proctor.policies.policy import Policy
+from proctor.policies.stream.tools import Tool
 from proctor.policies.values.globs import matcher
+
+from ..kit.tool_names.frameworks import mostly
 
 READ_ONLY = "read-only"
 DESTRUCTIVE = "destructive"
@@ -33,6 +36,10 @@ class Naming:
     def judged(self, tool: str) -> str:
         """The name a policy knows the tool by."""
         return self._prefix + tool
+
+    def mostly(self) -> tuple[Tool, ...]:
+        """The portable names by which tools go that are called as such tools mostly are, and take what they take."""
+        return mostly(self.judged)
 
 
 def trusts(policy: Policy, server: str | None) -> bool:

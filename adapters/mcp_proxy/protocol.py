@@ -1,4 +1,4 @@
-"""What a client may say to a server, as the protocol defines it. Nothing else is passed on.
+"""What a client and a server may say to each other, as the protocol defines it. Nothing else is passed on.
 
 Source: the Model Context Protocol, revisions 2024-11-05 to 2025-11-25. Whoever passes on what it does not know passes
 on what it did not judge: servers differ in how they read a `tools/call` whose id is null, or one sent as a notice.
@@ -48,6 +48,23 @@ NOTICES: Final = frozenset(
     }
 )
 """The notifications a client sends."""
+
+SERVER_REQUESTS: Final = frozenset({"elicitation/create", "ping", "roots/list", "sampling/createMessage"})
+"""The requests a server makes of its client."""
+
+SERVER_NOTICES: Final = frozenset(
+    {
+        "notifications/cancelled",
+        "notifications/elicitation/complete",
+        "notifications/message",
+        "notifications/progress",
+        "notifications/prompts/list_changed",
+        "notifications/resources/list_changed",
+        "notifications/resources/updated",
+        "notifications/tools/list_changed",
+    }
+)
+"""The notifications a server sends."""
 
 _LONGEST_NAME: Final = 256
 _CALL_FIELDS: Final = frozenset({"_meta", "arguments", "name"})

@@ -239,10 +239,8 @@ class Relay:
     async def _take_answer(self, item: SessionMessage) -> SessionMessage | None:
         """What the client is told of a message of the server, if anything."""
         message = item.message
-        if isinstance(message, JSONRPCRequest):
-            self._asked_by_server.add(message.id)
         if not isinstance(message, JSONRPCResponse | JSONRPCError):
-            return wire.outgoing(message, about(message, self._pending))
+            return await self._take_request(message)
         request = self._pending.answered(message.id)
         if request is None:
             self._desk.warn("the MCP server sent an answer to no request; it is dropped")
@@ -252,6 +250,21 @@ class Relay:
         if isinstance(message, JSONRPCResponse):
             message = message.model_copy(update={"result": self._result(request, message.result)})
         return None if request.withdrawn else wire.outgoing(message.model_copy(update={"id": request.id}))
+
+    async def _take_request(self, message: JSONRPCRequest | JSONRPCNotification) -> SessionMessage | None:
+        """What the client is told of what the server asks or announces: only what the protocol defines."""
+        is_request = isinstance(message, JSONRPCRequest)
+        if message.method in (protocol.SERVER_REQUESTS if is_request else protocol.SERVER_NOTICES):
+            if isinstance(message, JSONRPCRequest):
+                self._asked_by_server.add(message.id)
+            return wire.outgoing(message, about(message, self._pending))
+        self._desk.warn(
+            f"the MCP server sent `{wire.printable(message.method)}`, which no server sends; it is dropped"
+        )
+        if isinstance(message, JSONRPCRequest):
+            why = f"this proxy passes no `{message.method}` on to a client"
+            await self._pass_on(wire.failure(message.id, wire.METHOD_NOT_FOUND, why).message)
+        return None
 
     def _result(self, request: PendingRequest, result: dict[str, Any]) -> dict[str, Any]:
         """What a server returned, as its client gets it."""

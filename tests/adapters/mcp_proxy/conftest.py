@@ -102,9 +102,17 @@ class Bench:
 
     @asynccontextmanager
     async def proxied(
-        self, policy: str, *, store: Store | None = None, command: list[str] | None = None, **serving: Any
+        self,
+        policy: str,
+        *,
+        store: Store | None = None,
+        command: list[str] | None = None,
+        callbacks: dict[str, Any] | None = None,
+        **serving: Any,
     ) -> AsyncIterator[Proxied]:
-        """A connected client. Leaving it hangs up and waits for the proxy's end."""
+        """A connected client, which answers what the server asks by these. Leaving it hangs up and waits for the
+        proxy's end.
+        """
         pair, kept, warnings = _Pair(), store or MemoryStore(), list[str]()
         serving.setdefault("upstream", CommandUpstream(command or self.command))
         order = Serving(downstream=pair, policies=parse_policies(policy), **serving)
@@ -130,7 +138,8 @@ class Bench:
         with anyio.fail_after(PATIENCE_S):
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(run)
-                async with Client(pair.client(), mode="legacy", message_handler=on_message) as client:
+                answering = {"message_handler": on_message, **(callbacks or {})}
+                async with Client(pair.client(), mode="legacy", **answering) as client:
                     seen.append(Proxied(client, kept, notices, warnings))
                     yield seen[0]
 
