@@ -16,7 +16,7 @@ from proctor.policies.policy import Policy
 from proctor.policies.stream.tools import Tool
 from proctor.policies.values.globs import matcher
 
-from ..kit.tool_names.frameworks import mostly
+from ..kit.tool_names.frameworks import MOSTLY
 
 READ_ONLY = "read-only"
 DESTRUCTIVE = "destructive"
@@ -38,8 +38,10 @@ class Naming:
         return self._prefix + tool
 
     def mostly(self) -> tuple[Tool, ...]:
-        """The portable names by which tools go that are called as such tools mostly are, and take what they take."""
-        return mostly(self.judged)
+        """The portable names by which a server's tools go under their own names. Those of a server with a name go by
+        none: they are judged as at an agent's own gate, where nobody takes a server's `read_file` for the agent's.
+        """
+        return () if self._prefix else MOSTLY
 
 
 def trusts(policy: Policy, server: str | None) -> bool:

@@ -6,7 +6,7 @@ A developer's tool goes by a portable name where it is called as such tools most
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, Final, TypeAlias
 
 from proctor.policies.stream.tools import PORTABLE, Tool, tool
@@ -99,17 +99,8 @@ def _places(names: Iterable[str], below: str = "$") -> Iterator[str]:
     return (f"{below}.{place}{'[*]' if place in _MANY else ''}" for place in names)
 
 
-def mostly(called: Callable[[str], str] = str) -> tuple[Tool, ...]:
-    """What tools of these names mostly are, where nobody knows beforehand what they take: by the input of each call.
-
-    Args:
-        called: what a client makes of a tool's own name.
-    """
-    return tuple(_usual(called(name), act) for name, act in _ACTS.items())
-
-
-MOSTLY: Final[tuple[Tool, ...]] = mostly()
-"""The same, by the tools' own names."""
+MOSTLY: Final[tuple[Tool, ...]] = tuple(_usual(name, act) for name, act in _ACTS.items())
+"""What tools of these names mostly are, where nobody knows beforehand what they take: by the input of each call."""
 
 
 def own_tool(name: str, parameters: Iterable[str], below: str = "$") -> Tool:

@@ -95,21 +95,27 @@ tool_rules:
 """
 
 
-@pytest.mark.parametrize("server", [None, "files"])
-async def test_a_portable_name_means_what_a_servers_tool_is_mostly_called(bench: Any, server: str | None) -> None:
-    """As it does on the functions of a framework; what is recorded keeps the name the tool is judged by."""
-    calls: list[tuple[str, dict[str, str]]] = [
-        ("bash", {"command": "ls"}),
-        ("execute_command", {"command": "ls"}),
-        ("write_file", {"path": "/etc/passwd", "content": "x"}),
-        ("write_file", {"path": "notes", "content": "x"}),
-    ]
+CALLS: list[tuple[str, dict[str, str]]] = [
+    ("bash", {"command": "ls"}),
+    ("execute_command", {"command": "ls"}),
+    ("write_file", {"path": "/etc/passwd", "content": "x"}),
+    ("write_file", {"path": "notes", "content": "x"}),
+]
+
+
+@pytest.mark.parametrize(
+    ("server", "expected"), [(None, [True, True, True, False]), ("files", [False, False, False, False])]
+)
+async def test_a_portable_name_means_what_the_tools_of_a_server_without_a_name_are_mostly_called(
+    bench: Any, server: str | None, expected: list[bool]
+) -> None:
+    """As it does on the functions of a framework. A named server's tools are those of no agent."""
     async with bench.proxied(PORTABLE, command=COMMAND, server=server) as proxied:
-        refused = [(await proxied.said(tool, **given))[0] for tool, given in calls]
+        refused = [(await proxied.said(tool, **given))[0] for tool, given in CALLS]
         names = [event.tool_name for event in await proxied.events("tool_call_requested")]
 
-    assert refused == [True, True, True, False]
-    assert names == [f"mcp__{server}__{tool}" if server else tool for tool, _ in calls]
+    assert refused == expected
+    assert names == [f"mcp__{server}__{tool}" if server else tool for tool, _ in CALLS]
 
 
 async def test_two_proxies_whose_servers_offer_one_tool_are_told_apart_by_the_servers_names(bench: Any) -> None:
