@@ -27,7 +27,10 @@ def main(arguments: list[str]) -> None:
 
 def options(arguments: list[str]) -> dict[str, list[str]]:
     """What the command line says, as `settings.command` writes it. Raises UsageError."""
-    given: dict[str, list[str]] = {"--policy": [], "--store": [], "--store-id": [], "--context": ["{}"]}
+    given: dict[str, list[str]] = {
+        **{"--policy": [], "--store": [], "--store-id": []},
+        **{"--context": ["{}"], "--home": [""]},  # `knock` has seen to the home
+    }
     if len(arguments) % 2 or not given.keys() >= set(arguments[::2]):
         raise UsageError("the hook's command line is not as `proctor hook install` writes it; install it anew")
     for name, value in zip(arguments[::2], arguments[1::2], strict=True):

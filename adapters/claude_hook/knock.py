@@ -26,8 +26,8 @@ ATTEMPTS = 5
 RESIDENT = "proctor.adapters.claude_hook"
 SOCKET = "socket"
 REFUSED = "This could not be checked against the policy, so it is refused."
-_KEPT = ("HOME", "LANG", "PATH", "TMPDIR", "TZ", "XDG_CACHE_HOME")
-"""What the process that judges sees of the environment, which a repository's settings can add to."""
+HOME = "HOME"
+"""What the process that judges sees of the environment, which a repository's settings can change."""
 
 
 class UnansweredError(Exception):
@@ -60,6 +60,7 @@ def judged(folder: str, arguments: list[str], data: bytes) -> bytes:
 
     One that goes away unheard (nobody had asked for long, or it is of another version) is started again.
     """
+    check_home(arguments)
     check_private(folder)
     os.chdir(folder)  # a socket's path may have no more than a hundred letters
     for attempt in range(ATTEMPTS):
@@ -70,6 +71,13 @@ def judged(folder: str, arguments: list[str], data: bytes) -> bytes:
                 raise
             time.sleep(0.02)
     raise AssertionError
+
+
+def check_home(arguments: list[str]) -> None:
+    """Raises UnansweredError where `~` stands for another home than a rule about `~/.ssh` means."""
+    meant = arguments[arguments.index("--home") + 1] if "--home" in arguments else os.environ.get(HOME)
+    if os.environ.get(HOME) != meant:
+        raise UnansweredError(f"HOME is not `{meant}` here, as it was when the hook was installed; install it anew")
 
 
 def check_private(folder: str) -> None:
@@ -113,7 +121,7 @@ def start(arguments: list[str]):  # type: ignore[no-untyped-def]  # its type wou
     """Start the process that judges, in a session of its own, without this one's environment."""
     import subprocess
 
-    environment = {name: os.environ[name] for name in _KEPT if name in os.environ}
+    environment = {HOME: os.environ[HOME]} if HOME in os.environ else {}
     command = [sys.executable, "-I", "-m", RESIDENT, *arguments]
     quiet = subprocess.DEVNULL
     return subprocess.Popen(command, stdin=quiet, stdout=quiet, stderr=quiet, env=environment, start_new_session=True)

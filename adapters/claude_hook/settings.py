@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from proctor.adapters.kit.processes.surroundings import home_of
 from proctor.adapters.kit.whole_file import whole_file
 from proctor.policies import RunContext
 from proctor.supervisor.errors import UsageError
@@ -31,15 +32,21 @@ _OURS = ("/claude_hook/knock.py ", " -m proctor.adapters.claude_hook ")
 """What a line of ours has in it; the latter is how it was written once."""
 
 
-def command(policies: Sequence[Path], store: Path, store_id: str, context: RunContext) -> str:
+def command(
+    policies: Sequence[Path], store: Path, store_id: str, context: RunContext, home: str | None = None
+) -> str:
     """The shell command of a hook; the paths absolute, as hooks start in any folder.
 
     Python is told to ignore the folder it starts in and its environment, which are the agent's and the repository's.
+    `home` is what `~` stands for, left out this process's: with another one no hook is judged.
     """
     options: list[str] = []
     for policy in policies:
         options += ["--policy", os.fspath(policy.absolute())]
     options += ["--store", os.fspath(store.absolute()), "--store-id", store_id]
+    home = home or home_of(os.environ)
+    if home is not None:
+        options += ["--home", home]
     text = msgspec.json.encode(context).decode()
     if text != "{}":
         options += ["--context", text]
@@ -48,12 +55,15 @@ def command(policies: Sequence[Path], store: Path, store_id: str, context: RunCo
     return shlex.join([sys.executable, "-I", "-S", os.fspath(KNOCK), folder, *options])
 
 
-def hooks(policies: Sequence[Path], store: Path, store_id: str, context: RunContext) -> dict[str, Any]:
-    """The `hooks` of a settings file; `store_id` is what the store is known by (see `record.store_id`).
+def hooks(
+    policies: Sequence[Path], store: Path, store_id: str, context: RunContext, home: str | None = None
+) -> dict[str, Any]:
+    """The `hooks` of a settings file; `store_id` is what the store is known by (see `record.store_id`), `home` as for
+    `command`.
 
     The client goes on after any exit code but 2, so a hook that cannot even be started is made to exit so.
     """
-    line = command(policies, store, store_id, context)
+    line = command(policies, store, store_id, context, home)
     found: dict[str, Any] = {}
     for event in EVENTS:
         run = f"{line} || exit 2" if event in _REFUSING else line

@@ -77,14 +77,32 @@ def test_pythons_environment_changes_nothing(poisoned: Any, name: str) -> None:
     assert not poisoned.mark.exists()
 
 
-@pytest.mark.parametrize("name", ["PROCTOR_STORE", "LD_LIBRARY_PATH", "SSL_CERT_FILE", "XDG_STATE_HOME"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("PROCTOR_STORE", "LD_LIBRARY_PATH", "SSL_CERT_FILE", "XDG_STATE_HOME", "XDG_CACHE_HOME", "XDG_CONFIG_HOME"),
+        *("PATH", "TMPDIR", "TZ", "LANG", "LC_ALL"),
+    ],
+)
 def test_the_process_that_judges_starts_without_the_environment(poisoned: Any, name: str) -> None:
-    """Only where a home, temporary files and a locale are is handed on to it."""
+    """Only where home is is handed on to it."""
     poisoned.env = {name: str(poisoned.cwd)}
     verdict(poisoned)
     [pid] = poisoned.residents()
 
     assert f"{name}=".encode() not in Path(f"/proc/{pid}/environ").read_bytes()
+
+
+@pytest.mark.parametrize("home", ["the folder", "", "relative"])
+def test_with_another_home_nothing_is_judged(poisoned: Any, home: str) -> None:
+    """`~` in a policy, and in a call, would be another folder than it was when the hook was installed."""
+    before = poisoned.run(CALL | {"tool_name": "Read"}).stdout
+    poisoned.env = {"HOME": str(poisoned.cwd) if home == "the folder" else home}
+    told = poisoned.told(CALL | {"tool_name": "Read", "tool_use_id": "t2"})
+
+    assert before == b""
+    assert "HOME is not" in told["systemMessage"]
+    assert told["hookSpecificOutput"]["permissionDecision"] == "deny"
 
 
 def remove(store: Path) -> None:

@@ -131,7 +131,7 @@ def governed(claude: Any, tmp_path: Path) -> Iterator[Any]:
     def govern(policy: str, **permissions: Any) -> None:
         file.write_text(policy)
         path = settings_path(user=False, folder=claude.cwd)
-        installed(path, hooks([file], store, store_id(store), RunContext()))
+        installed(path, hooks([file], store, store_id(store), RunContext(), claude.env["HOME"]))
         settings = json.loads(path.read_text())
         path.write_text(json.dumps({**settings, "permissions": permissions or {"allow": ["Bash"]}}))
 

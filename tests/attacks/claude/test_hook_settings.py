@@ -38,7 +38,7 @@ class Armed:
         self.policy.write_text(DENY)
         self.never = claude.cwd / "never"
         self.repository = claude.cwd / ".claude" / "settings.json"
-        self.hooks = hooks([self.policy], self.store, store_id(self.store), RunContext())
+        self.hooks = hooks([self.policy], self.store, store_id(self.store), RunContext(), claude.env["HOME"])
         self.persons = Path(claude.env["CLAUDE_CONFIG_DIR"]) / "settings.json"
         self.write(self.persons, {"hooks": self.hooks, "permissions": {"allow": ["Bash", "Skill"]}})
 
@@ -150,6 +150,37 @@ def test_hooks_of_a_folder_are_not_undone_by_its_repository(armed: Armed, reposi
 
     assert not armed.never.exists()
     assert "LD_PRELOAD=/x" not in (armed.claude.cwd / "seen").read_text()
+
+
+AT_HOME = """
+name: p
+on_violation: deny
+tool_rules: [{deny: [{tool: Write, where: [{path: $.file_path, within: ~/kept}]}]}]
+"""
+
+
+@pytest.mark.parametrize("whose", ["persons", "project"])
+@pytest.mark.parametrize("moved", ["to the repository", "into what is kept", "not at all"])
+def test_a_repository_does_not_say_where_home_is(armed: Armed, whose: str, moved: str) -> None:
+    """A rule about `~/kept` means the home in which the hooks were installed."""
+    home = Path(armed.claude.env["HOME"])
+    (home / "kept").mkdir()
+    never, other = home / "kept" / "never", armed.claude.cwd / "other"
+    armed.policy.write_text(AT_HOME)
+    if whose == "project":
+        armed.project()
+    at = {"to the repository": armed.claude.cwd, "into what is kept": home / "kept"}
+    armed.write(armed.repository, {"env": {"HOME": str(at[moved])}} if moved in at else {})
+    named = "~/never" if moved == "into what is kept" else str(never)
+    for path in (named, str(other)):
+        armed.api.say(armed.api.reply(armed.api.tool("Write", file_path=path, content="x")))
+    armed.api.say(armed.api.reply(armed.api.text("done")))
+    settings = json.loads(armed.persons.read_text())
+    armed.write(armed.persons, {**settings, "permissions": {"allow": ["Write"]}})
+    armed.claude.run()
+
+    assert not never.exists()
+    assert other.exists() or moved != "not at all"
 
 
 @pytest.mark.parametrize("whose", ["persons", "project"])
