@@ -240,7 +240,7 @@ class Relay:
         """What the client is told of a message of the server, if anything."""
         message = item.message
         if not isinstance(message, JSONRPCResponse | JSONRPCError):
-            return await self._take_request(message)
+            return await self._take_from_server(message)
         request = self._pending.answered(message.id)
         if request is None:
             self._desk.warn("the MCP server sent an answer to no request; it is dropped")
@@ -251,7 +251,7 @@ class Relay:
             message = message.model_copy(update={"result": self._result(request, message.result)})
         return None if request.withdrawn else wire.outgoing(message.model_copy(update={"id": request.id}))
 
-    async def _take_request(self, message: JSONRPCRequest | JSONRPCNotification) -> SessionMessage | None:
+    async def _take_from_server(self, message: JSONRPCRequest | JSONRPCNotification) -> SessionMessage | None:
         """What the client is told of what the server asks or announces: only what the protocol defines."""
         is_request = isinstance(message, JSONRPCRequest)
         if message.method in (protocol.SERVER_REQUESTS if is_request else protocol.SERVER_NOTICES):
