@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -10,16 +11,28 @@ import msgspec
 
 from ..control.commands import CommandReader
 from ..control.ownership import Ownership
-from ..errors import StoreError
+from ..errors import PolicyViolationError, StoreError
 from ..launch.claiming import claimed
 from ..launch.launch import Order
-from ..ports.adapters import Store
+from ..ports.adapters import RunInfo, Store
 from ..run.foreign.apart import spawn
 from ..run.orphans import remains_of
 from ..run.services import Services
 from .active_runs import ActiveRuns, Running
 from .admission import Admission
 from .handle import RunHandle
+
+
+@contextmanager
+def refusals_told(log: Any, info: RunInfo) -> Iterator[None]:
+    """Log, as an error, that a policy refuses the run before it starts, and which rules do."""
+    try:
+        yield
+    except PolicyViolationError as error:
+        rules = sorted({f"{finding.policy}/{finding.rule}" for finding in error.findings})
+        about = {"run_id": info.run_id, "session_id": info.session_id, "rules": rules}
+        log.error("run.refused", **about, error=str(error))  # noqa: TRY400 - what refuses is told, not where
+        raise
 
 
 class Starting:

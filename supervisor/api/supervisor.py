@@ -35,7 +35,7 @@ from ..watch.subscriptions import Subscription, Subscriptions
 from ..watch.watchdog import Watchdog
 from .active_runs import ActiveRuns, Statistics, why_left
 from .handle import RunHandle
-from .starting import Starting
+from .starting import Starting, refusals_told
 
 
 class Supervisor:
@@ -160,7 +160,8 @@ class Supervisor:
         Raises PolicyViolationError when preflight refuses (the adapter is not started), PolicyError or
         UsageError for arguments that make no sense, StoreError when the run cannot be recorded.
         """
-        plan = self._plan(adapter, policies, policy, continuation, hooks_given(validators, on_results))
+        self._check_open()
+        check_adapter(adapter)
         info = run_info(
             prompt,
             run_id=run_id,
@@ -169,8 +170,10 @@ class Supervisor:
             context=context,
             metadata=metadata,
         )
-        order = Order(adapter=adapter, plan=plan, info=info, context=context, continuation=continuation)
-        return await self._start(order, created=False)
+        with refusals_told(self._log, info):
+            plan = self._plan(adapter, policies, policy, continuation, hooks_given(validators, on_results))
+            order = Order(adapter=adapter, plan=plan, info=info, context=context, continuation=continuation)
+            return await self._start(order, created=False)
 
     async def execute(
         self,
@@ -188,14 +191,17 @@ class Supervisor:
 
         Raises UsageError for one that is not there or was started before; else as `start` does.
         """
-        plan = self._plan(adapter, policies, policy, continuation, hooks_given(validators, on_results))
+        self._check_open()
+        check_adapter(adapter)
         info = await self._store.run(run_id)
         if info is None:
             raise UsageError(f"there is no run `{run_id}`; create it first")
         if info.status != "created":
             raise UsageError(f"run `{run_id}` was started before: it is {info.status}")
-        order = Order(adapter=adapter, plan=plan, info=info, context=context, continuation=continuation)
-        return await self._start(order, created=True)
+        with refusals_told(self._log, info):
+            plan = self._plan(adapter, policies, policy, continuation, hooks_given(validators, on_results))
+            order = Order(adapter=adapter, plan=plan, info=info, context=context, continuation=continuation)
+            return await self._start(order, created=True)
 
     async def approve(
         self, approval_id: str, *, by: str, reason: str | None = None, input_digest: str | None = None, **who: Any
@@ -249,8 +255,6 @@ class Supervisor:
         return self._runs.statistics(subscribers=self._subscriptions.subscribers, publishers_dropped=dropped)
 
     def _plan(self, adapter: Adapter, policies: object, policy: object, continuation: str, hooks: NetHooks) -> Plan:
-        self._check_open()
-        check_adapter(adapter)
         given = policies_given(policies, policy)
         check_continuation(continuation, can_resume=adapter.capabilities.resume, provider=adapter.name)
         return self._plans.get(adapter, given, hooks)

@@ -9,8 +9,9 @@ import pytest
 import structlog
 from structlog.testing import capture_logs
 
-from proctor.policies.policy import Deny, Policy
-from proctor.supervisor import MemoryStore, PolicyViolationError, run_once
+from proctor.policies import parse_policies
+from proctor.policies.policy import Deny, Limits, Policy
+from proctor.supervisor import MemoryStore, PolicyViolationError, create_run, execute_run, run_once
 from proctor.supervisor.testing import Ask, Crash, FakeAdapter
 
 pytestmark = pytest.mark.anyio
@@ -68,3 +69,30 @@ async def test_a_run_that_breaks_is_an_error(lines: list[Any]) -> None:
     assert [(line["log_level"], line["status"]) for line in ends] == [("error", "failed")] * 2
     assert ends[0]["error"] == "RuntimeError: boom"
     assert all(line["run_id"] and line["session_id"] for line in lines)
+
+
+async def test_a_run_that_preflight_refuses_is_an_error_that_names_the_rule(lines: list[Any]) -> None:
+    """Nothing has started; whoever looks for the run finds which policy kept it from starting."""
+    none = Policy(name="none", limits=Limits(max_turns=0))
+    store = MemoryStore()
+    created = await create_run(store, "go")
+    with pytest.raises(PolicyViolationError):
+        await run_once(FakeAdapter(), "go", policies=[none], session_id="s", run_id="r")
+    with pytest.raises(PolicyViolationError):
+        await execute_run(store, FakeAdapter(), created, policies=[none])
+    first, second = told(lines, "run.refused")
+
+    assert (first["log_level"], first["run_id"], first["session_id"]) == ("error", "r", "s")
+    assert (second["log_level"], second["run_id"]) == ("error", created)
+    assert first["rules"] == second["rules"] == ["none/max_turns"]
+    assert "max_turns" in first["error"]
+
+
+async def test_a_context_that_leaves_out_what_a_rule_asks_for_is_told_too(lines: list[Any]) -> None:
+    """It is found when the run is about to start."""
+    rule = {"deny": ["rm"], "action": "deny", "when": [{"path": "$.labels.env", "equals": "prod"}]}
+    with pytest.raises(PolicyViolationError):
+        await run_once(FakeAdapter(), "go", policies=parse_policies({"name": "roles", "tool_rules": [rule]}))
+    (line,) = told(lines, "run.refused")
+
+    assert (line["log_level"], [rule.partition("/")[0] for rule in line["rules"]]) == ("error", ["roles"])
