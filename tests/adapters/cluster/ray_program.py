@@ -1,0 +1,67 @@
+"""A Ray cluster on this machine and a fleet on it, in a process of their own: `ray_program.py FOLDER`.
+
+Reads commands as lines of JSON and answers each with one: Ray stays out of the process of the tests.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from typing import Any
+
+import anyio
+import msgspec
+
+ADDRESS = "127.0.0.2"
+"""A loopback address that Ray does not take for another name of the machine, as it does with 127.0.0.1."""
+NODE: dict[str, Any] = {"num_cpus": 1, "object_store_memory": 80_000_000, "node_ip_address": ADDRESS}
+HEALTH = {
+    "health_check_initial_delay_ms": 1000,
+    "health_check_period_ms": 500,
+    "health_check_timeout_ms": 10_000,
+    "health_check_failure_threshold": 5,
+}
+
+
+async def main(folder: str) -> None:
+    """Answer until there are no more commands."""
+    from ray.cluster_utils import Cluster
+
+    from proctor.adapters.cluster import Fleet
+
+    head = {**NODE, "include_dashboard": False, "temp_dir": folder, "_system_config": HEALTH}
+    cluster = Cluster(initialize_head=True, head_node_args=head)
+    cluster.add_node(**NODE)
+    tell({"address": cluster.address, "token": os.environ["RAY_AUTH_TOKEN"]})
+    for line in sys.stdin:
+        do, store, name, more = json.loads(line)
+        try:
+            if do == "add_node":
+                cluster.add_node(**NODE)
+                tell(None)
+            elif do == "lose_node":
+                (other,) = cluster.worker_nodes
+                lost = other.node_id
+                cluster.remove_node(other, allow_graceful=False)
+                tell(lost)
+            elif do == "nodes":
+                tell([node.node_id for node in (cluster.head_node, *cluster.worker_nodes)])
+            else:
+                async with Fleet(store, name=name, address=cluster.address) as fleet:
+                    tell(msgspec.to_builtins(await getattr(fleet, do)(**more)))
+        except Exception as error:  # told to the test
+            tell({"error": f"{type(error).__name__}: {error}"})
+    cluster.shutdown()  # type: ignore[no-untyped-call]  # of Ray
+
+
+def tell(answer: Any) -> None:
+    """One line, which no other output of Ray's can be taken for."""
+    OUTPUT.write(json.dumps({"answer": answer}) + "\n")
+    OUTPUT.flush()
+
+
+if __name__ == "__main__":
+    OUTPUT = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    anyio.run(main, sys.argv[1])

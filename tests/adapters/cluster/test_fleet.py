@@ -1,0 +1,198 @@
+"""A fleet on a real Ray cluster: two nodes on this machine, workers killed, a node lost, a node drained."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import anyio
+import pytest
+from cluster_processes import ASKING, asked, spec
+from ray_house import ENVIRONMENT, RayHouse, Workers, needs_ray
+
+from proctor.adapters.cluster import Fleet, FleetHandle
+from proctor.adapters.stores import SQLiteStore
+from proctor.policies.stream.events import TERMINAL, RunStarted, ToolCallStarted
+from proctor.supervisor import ApprovalError, MemoryStore, UsageError, all_runs
+from proctor.supervisor.ports.facts import NOT_OVER
+from proctor.supervisor.testing.patience import PATIENCE_S
+
+pytestmark = [needs_ray, pytest.mark.anyio]
+BUSY = {"steps": [*({"call": "bash", "input": {"command": f"sleep 0.{n}"}} for n in range(1, 4)), {"output": "done"}]}
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    """Of the tests: that of the workers is asyncio."""
+    return "asyncio"
+
+
+@pytest.fixture(scope="module")
+def house() -> Iterator[RayHouse]:
+    """Started once for all of them, as that takes seconds."""
+    house = RayHouse()
+    yield house
+    house.close()
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> AsyncIterator[SQLiteStore]:
+    """A store in a file."""
+    async with SQLiteStore(tmp_path / "runs.db") as opened:
+        yield opened
+
+
+@pytest.fixture
+async def workers(house: RayHouse, store: SQLiteStore, tmp_path: Path) -> AsyncIterator[Workers]:
+    """Two, on the store."""
+    workers = Workers(house, str(tmp_path / "runs.db"), tmp_path.name)
+    await workers.ask("up", workers=2)
+    await workers.working()
+    yield workers
+    async with Fleet(store) as fleet:
+        await fleet.switch.kill(by="test", everything=True)
+    assert {one.state for one in await workers.ask("drain")} <= {"drained"}
+    assert await workers.ask("status") == []
+
+
+async def test_workers_are_on_both_nodes_and_have_runs(workers: Workers, store: SQLiteStore) -> None:
+    """Placed by Ray; runs are taken from the store, approvals answered by way of it."""
+    async with Fleet(store) as fleet:
+        handles = [await fleet.start(spec()) for _ in range(10)]
+        assert {(await handle.wait()).output for handle in handles} == {"done"}
+        asking = await fleet.start(spec(policy=ASKING))
+        await fleet.approve((await asked(store, asking.run_id)).request.approval_id, by="ana")
+        assert [call.name for call in (await asking.wait()).calls] == ["bash"]
+
+    found = await workers.until(lambda found: sum(one.finished for one in found) == 11)
+    assert len({one.node for one in found}) == 2
+    assert [one.name for one in found] == [f"{workers.name}-1", f"{workers.name}-2"]
+
+
+async def test_a_killed_worker_is_started_again_and_its_runs_are_gone_on_with(
+    workers: Workers, store: SQLiteStore
+) -> None:
+    """In every phase: waiting, in a call, held, over. Each is accounted for, and no call permitted twice."""
+    async with Fleet(store) as fleet:
+        held = [await fleet.start(spec(policy=ASKING)) for _ in range(4)]
+        for handle in held:
+            await asked(store, handle.run_id)
+        busy = [await fleet.start(spec(BUSY)) for _ in range(8)]
+        owner = (await held[0].info()).owner
+        assert owner is not None
+
+        os.kill(owner.pid, signal.SIGKILL)
+
+        for handle in held:
+            await approved(store, fleet, handle)
+        results = [await handle.wait() for handle in (*held, *busy)]
+
+    assert {result.status for result in results} == {"completed"}
+    assert results[0].run_id == f"{held[0].run_id}.2"
+    await check_record(store)
+    assert owner.pid not in [one.pid for one in await workers.working()]
+
+
+async def test_a_lost_node_s_runs_are_gone_on_with_on_another(workers: Workers, store: SQLiteStore) -> None:
+    """Its worker is placed again where there is room."""
+    before = await workers.working()
+    async with Fleet(store) as fleet:
+        handles = [await fleet.start(spec(policy=ASKING)) for _ in range(6)]
+        for handle in handles:
+            await asked(store, handle.run_id)
+
+        lost = await anyio.to_thread.run_sync(lambda: workers.house.ask("lose_node"))
+        try:
+            assert lost in [one.node for one in before]
+            for handle in handles:
+                await approved(store, fleet, handle)
+            assert {(await handle.wait()).status for handle in handles} == {"completed"}
+            after = await workers.working()
+        finally:
+            await anyio.to_thread.run_sync(lambda: workers.house.ask("add_node"))
+
+    assert lost not in [one.node for one in after]
+    await check_record(store)
+
+
+async def test_a_drained_node_takes_nothing_more(workers: Workers, store: SQLiteStore) -> None:
+    """Its worker leaves when what it has is over; what is put down then runs on the other node."""
+    first, second = await workers.working()
+
+    left = await workers.ask("drain", node=first.node)
+
+    assert [(one.name, one.state) for one in left] == [(first.name, "drained")]
+    assert [one.node for one in await workers.ask("status")] == [second.node]
+    async with Fleet(store) as fleet:
+        assert (await (await fleet.start(spec())).wait()).status == "completed"
+    assert len(await workers.ask("up", workers=2)) == 2
+
+
+async def test_who_has_runs_is_not_removed(workers: Workers, store: SQLiteStore) -> None:
+    """A worker that is drained keeps its runs; whoever drains may wait no longer, and come again."""
+    async with Fleet(store) as fleet:
+        handle = await fleet.start(spec(policy=ASKING))
+        waits = await asked(store, handle.run_id)
+
+        left = await workers.ask("drain", timeout_s=1)
+        has_it = [one for one in left if one.running]
+        assert [one.state for one in has_it] == ["draining"]
+
+        await fleet.approve(waits.request.approval_id, by="ana")
+        assert (await handle.wait()).status == "completed"
+        assert handle.run_id == (await handle.info()).run_id
+
+
+def test_without_the_token_nobody_gets_in(house: RayHouse) -> None:
+    """The cluster asks for it, from the same machine too."""
+    without = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+    program = [sys.executable, "-c", f"import ray; ray.init(address={house.address!r})"]
+    tries = [
+        subprocess.Popen(program, stderr=subprocess.PIPE, text=True, env={**without, **env})
+        for env in ({"RAY_AUTH_MODE": "disabled"}, {**ENVIRONMENT, "RAY_AUTH_TOKEN": "another-token-of-that-length"})
+    ]
+    for process in tries:
+        _, said = process.communicate(timeout=PATIENCE_S)
+        assert process.returncode != 0
+        assert "token authentication is enabled" in said.lower()
+
+
+async def test_without_a_cluster_it_is_said() -> None:
+    """At once: Ray itself would try for minutes. And workers need the name of a store, not a store."""
+    async with Fleet(MemoryStore(), address="127.0.0.2:1") as fleet:
+        with pytest.raises(UsageError, match=r"no Ray cluster at `127\.0\.0\.2:1`"):
+            await fleet.status()
+        with pytest.raises(UsageError, match="its URL or path"):
+            await fleet.up(1)
+
+
+async def approved(store: SQLiteStore, fleet: Fleet, handle: FleetHandle) -> None:
+    """Say yes to what a run asks, and to what the run asks that goes on with it, until that is over."""
+    with anyio.fail_after(PATIENCE_S):
+        while (run := await handle.info()).status in NOT_OVER:
+            for waits in await store.approvals(run_id=run.run_id):
+                with suppress(ApprovalError):  # its worker has just died
+                    await fleet.approve(waits.request.approval_id, by="ana")
+            await anyio.sleep(0.05)
+
+
+async def check_record(store: SQLiteStore) -> None:
+    """Raises AssertionError where a seq is left out, a run without its one end, or a call permitted twice."""
+    runs = [run async for run in all_runs(store)]
+    sessions = {run.session_id for run in runs}
+    for session_id in sessions:
+        events = [event async for event in store.read(session_id)]
+        assert [event.seq for event in events] == list(range(1, len(events) + 1))
+        ended = Counter(event.run_id for event in events if isinstance(event, TERMINAL))
+        started = Counter(event.run_id for event in events if isinstance(event, RunStarted))
+        calls = Counter((event.run_id, event.tool_call_id) for event in events if isinstance(event, ToolCallStarted))
+        assert ended == dict.fromkeys((run.run_id for run in runs if run.session_id == session_id), 1)
+        assert set(started.values()) <= {1}
+        assert set(calls.values()) <= {1}
+    assert {run.status for run in runs} <= {"completed", "failed", "cancelled"}

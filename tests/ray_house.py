@@ -1,0 +1,106 @@
+"""A Ray cluster of two nodes for the tests, in processes of its own, none of which is left."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import anyio.to_thread
+import msgspec
+import psutil
+import pytest
+from owning_processes import Process
+
+from proctor.adapters.cluster import WorkerStatus
+from proctor.supervisor.testing.patience import PATIENCE_S
+
+needs_ray = pytest.mark.skipif(find_spec("ray") is None, reason="Ray is missing: pip install 'proctor[ray]'")
+PROGRAM = Path(__file__).parent / "adapters" / "cluster" / "ray_program.py"
+ENVIRONMENT = {
+    "RAY_AUTH_MODE": "token",
+    "RAY_AUTH_TOKEN": "a-token-of-this-test-that-is-long-enough",
+    "RAY_USAGE_STATS_ENABLED": "0",
+}
+
+
+class RayHouse:
+    """The cluster. What is asked of a fleet on it blocks; see `Workers`."""
+
+    def __init__(self) -> None:
+        self._folder = tempfile.mkdtemp(prefix="ray-", dir="/tmp")  # sockets in it have names of 108 bytes at most
+        started = subprocess.Popen(
+            [sys.executable, str(PROGRAM), self._folder],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            env={**os.environ, **ENVIRONMENT},
+        )
+        self._process = Process(started)
+        self._seen: set[psutil.Process] = set()
+        self.address = self._answer()["address"]
+
+    def ask(self, do: str, store: str = "", name: str = "", **more: Any) -> Any:
+        """The answer to a command of `ray_program.py`."""
+        self._process.go_on(msgspec.json.encode([do, store, name, more]).decode())
+        return self._answer()
+
+    def close(self) -> None:
+        """End all of it, and wait until it has gone."""
+        self._look()
+        assert self._process.process.stdin is not None
+        self._process.process.stdin.close()
+        self._process.process.wait(PATIENCE_S)
+        assert self._process.process.stdout is not None
+        self._process.rest()
+        self._process.process.stdout.close()
+        _, left = psutil.wait_procs(self._seen, timeout=PATIENCE_S / 4)
+        for process in left:
+            process.kill()
+        psutil.wait_procs(left, timeout=PATIENCE_S)
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _answer(self) -> Any:
+        answer = msgspec.json.decode(self._process.until('{"answer"'))["answer"]
+        self._look()
+        assert not (isinstance(answer, dict) and "error" in answer), answer
+        return answer
+
+    def _look(self) -> None:
+        """Remember what runs here: what loses its parent would not be found later."""
+        try:
+            self._seen.update(psutil.Process(self._process.process.pid).children(recursive=True))
+        except psutil.NoSuchProcess:
+            return
+
+
+class Workers:
+    """The workers of one fleet on the cluster."""
+
+    def __init__(self, house: RayHouse, store: str, name: str) -> None:
+        self.house, self.store, self.name = house, store, name
+
+    async def ask(self, do: str, **more: Any) -> list[WorkerStatus]:
+        """What `Fleet` gives for `up`, `status`, `drain`."""
+        answer = await anyio.to_thread.run_sync(lambda: self.house.ask(do, self.store, self.name, **more))
+        return msgspec.convert(answer, list[WorkerStatus])
+
+    async def until(self, wanted: Callable[[list[WorkerStatus]], bool]) -> list[WorkerStatus]:
+        """The workers, once they are as wanted."""
+        deadline = time.monotonic() + PATIENCE_S
+        while not wanted(workers := await self.ask("status")):
+            assert time.monotonic() < deadline, workers
+            await anyio.sleep(0.1)
+        return workers
+
+    async def working(self, count: int = 2) -> list[WorkerStatus]:
+        """So many of them, once all work."""
+        return await self.until(lambda found: [one.state for one in found] == ["working"] * count)
