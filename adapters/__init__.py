@@ -64,7 +64,7 @@ ROOMS = (
     "web",  # the operators' page and the HTTP API
     "matrix",  # what each adapter can do, as said and as shown
     "telemetry",  # runs as OpenTelemetry spans and metrics
-    "cluster",  # runs over several processes and machines: a queue in the store, workers
+    "cluster",  # runs over several processes and machines: a queue in the store, workers, Ray
     "claude_hook",  # a person's own Claude Code under policies
     "mcp_proxy",  # a policy-enforcing proxy before any MCP server
     "agents",  # the agents, one folder each

@@ -43,6 +43,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "budgets": ("commands.control.budgets:budgets", "What is used and left of budgets that runs share."),
     "audit": ("commands.record.audit:audit", "Whether the record is what was written, and all of it."),
     "reap": ("commands.control.reap:reap", "End runs whose supervisor is gone."),
+    "fleet": ("commands.control.fleet:fleet", "Workers on a Ray cluster that execute runs."),
     "serve": ("commands.runs.serve:serve", "Serve the operators' page and the HTTP API."),
     "mcp": ("commands.agents.mcp:mcp", "Enforce policies between agents and an MCP server."),
     "hook": ("commands.agents.hook:hook", "Hold a person's own Claude Code to policies."),

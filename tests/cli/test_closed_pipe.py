@@ -57,7 +57,7 @@ def closed(*arguments: str) -> tuple[int, str]:
 
 ELSEWHERE = {"approve", "deny", "kill"}
 """Commands that need a run that goes on: below."""
-SERVERS = {"mcp", "serve", "audit", "budgets", "prune", "reap", "store", "export", "import"}
+SERVERS = {"mcp", "serve", "audit", "budgets", "fleet", "prune", "reap", "store", "export", "import"}
 """Commands whose own tests close what they write to, or that write nothing to speak of."""
 
 FORMS = [(name, *form) for name in COMMANDS for form in ((), ("--json",)) if not (form and name.startswith("--"))]

@@ -56,6 +56,7 @@ OTHER_PROGRAMS = {
         "podman",
         "python",
         "python3",
+        "ray",
         "runuser",
         "systemctl",
         "useradd",

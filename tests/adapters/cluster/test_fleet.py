@@ -12,11 +12,12 @@ from contextlib import suppress
 from pathlib import Path
 
 import anyio
+import msgspec
 import pytest
 from cluster_processes import ASKING, asked, spec
 from ray_house import ENVIRONMENT, RayHouse, Workers, needs_ray
 
-from proctor.adapters.cluster import Fleet, FleetHandle
+from proctor.adapters.cluster import Fleet, FleetHandle, WorkerStatus
 from proctor.adapters.stores import SQLiteStore
 from proctor.policies.stream.events import TERMINAL, RunStarted, ToolCallStarted
 from proctor.supervisor import ApprovalError, MemoryStore, UsageError, all_runs
@@ -147,6 +148,43 @@ async def test_who_has_runs_is_not_removed(workers: Workers, store: SQLiteStore)
         await fleet.approve(waits.request.approval_id, by="ana")
         assert (await handle.wait()).status == "completed"
         assert handle.run_id == (await handle.info()).run_id
+
+
+async def test_the_command_line_has_workers_placed_told_of_and_drained(
+    house: RayHouse, store: SQLiteStore, tmp_path: Path
+) -> None:
+    """Each says what it found, for people and for programs; who waits in vain gets another exit code."""
+    path, at = str(tmp_path / "runs.db"), ("--name", "line", "--address", house.address)
+
+    up = await proctor("up", "--workers", "2", "--max-running", "7", "--store", path, "--json", *at)
+    status = await proctor("status", *at)
+    async with Fleet(store) as fleet:
+        handle = await fleet.start(spec(policy=ASKING))
+        waits = await asked(store, handle.run_id)
+        early = await proctor("drain", "--wait", "1", "--json", *at)
+        await fleet.approve(waits.request.approval_id, by="ana")
+        assert (await handle.wait()).status == "completed"
+    late = await proctor("drain", *at)
+    none = await proctor("status", *at)
+
+    workers = [msgspec.json.decode(line, type=WorkerStatus) for line in up.stdout.splitlines()]
+    assert [(one.name, one.state, one.max_running) for one in workers] == [
+        ("line-1", "working", 7),
+        ("line-2", "working", 7),
+    ]
+    assert status.stdout.startswith("line-1: working on ")
+    assert status.stdout.endswith(": 0 of 7 runs, 0 over\n")
+    assert (up.returncode, status.returncode, early.returncode, late.returncode, none.returncode) == (0, 0, 3, 0, 0)
+    assert "draining" in early.stdout
+    assert "drained" in late.stdout
+    assert "no worker is named for `line`" in none.stderr
+
+
+async def proctor(*words: str) -> subprocess.CompletedProcess[str]:
+    """`proctor fleet` with these words, as whoever has the token runs it."""
+    command = [sys.executable, "-m", "proctor.adapters.cli", "fleet", *words]
+    ended = await anyio.run_process(command, check=False, env={**os.environ, **ENVIRONMENT})
+    return subprocess.CompletedProcess(command, ended.returncode, ended.stdout.decode(), ended.stderr.decode())
 
 
 def test_without_the_token_nobody_gets_in(house: RayHouse) -> None:

@@ -3,6 +3,7 @@
 ROOMS = (
     "answers",  # `approve` and `deny`
     "budgets",  # `budgets`
+    "fleet",  # `fleet`: workers on a Ray cluster
     "inbox",  # `approvals`
     "kill",  # `kill`
     "reap",  # `reap`
