@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import threading
 from collections.abc import Callable
 from functools import partial
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from scenes import Scenes
 
 from proctor.policies.stream.calls import Usage
 from proctor.supervisor.testing import wire
@@ -20,46 +20,23 @@ from proctor.supervisor.testing.adapters.crashing import CrashingChecks
 
 SLEEP = "tail -f /dev/null --sleep-interval=73003"
 STAY = f"trap '' TERM HUP; setsid {SLEEP} & (setsid {SLEEP} &); touch up; {SLEEP}"
-SCENE = re.compile(r"scene-\d+")
 
 Replies = list[Callable[[], Any]]
 
 
-class Scenes:
-    """Scripted conversations, each known by its prompt; which reply is due, the conversation tells.
+def scenes_of(api: Any) -> Scenes[Replies]:
+    """Conversations over the Messages API: a reply follows each message of the model."""
 
-    `caps` has the most tokens that each response was asked for.
-    """
+    def due(replies: Replies | None, steps: int) -> Any:
+        return replies[steps]() if replies and steps < len(replies) else api.reply(api.text("end"))
 
-    def __init__(self, api: Any) -> None:
-        self._api = api
-        self._scripts: dict[str, Replies] = {}
-        self.caps: list[int] = []
-        api.next_reply = self._next_reply
-
-    def add(self, replies: Replies) -> str:
-        """A conversation's replies; gives its prompt."""
-        prompt = f"scene-{len(self._scripts)}"
-        self._scripts[prompt] = replies
-        return prompt
-
-    def _next_reply(self, body: dict[str, Any]) -> Any:
-        if not body.get("tools"):
-            return self._api.reply(self._api.text("ok"), input_tokens=0, output_tokens=0)
-        self.caps.append(body["max_tokens"])
-        given = 0
-        replies: Replies = []
-        for message in body["messages"]:
-            found = SCENE.findall(_text(message))
-            if message["role"] == "user" and found:
-                given, replies = 0, self._scripts[found[-1]]
-            given += message["role"] == "assistant"
-        return replies[given]() if given < len(replies) else self._api.reply(self._api.text("end"))
-
-
-def _text(message: dict[str, Any]) -> str:
-    content = message["content"]
-    return content if isinstance(content, str) else " ".join(block.get("text", "") for block in content)
+    return Scenes(
+        api,
+        messages="messages",
+        step=lambda message: message["role"] == "assistant",
+        due=due,
+        otherwise=lambda _: api.reply(api.text("ok"), input_tokens=0, output_tokens=0),
+    )
 
 
 class Claude(AdapterChecks):
@@ -74,7 +51,7 @@ class Claude(AdapterChecks):
         self.bench = bench
         self.scratch = tmp_path
         self.workspace = bench.cwd
-        self.scenes = Scenes(bench.api)
+        self.scenes = scenes_of(bench.api)
 
     def making(self, *files: str, together: bool = False) -> Agent:
         """A command for each file."""
@@ -152,7 +129,7 @@ class TestClaudeAdapter(Claude, AdapterConformance):
         """The cap on output is one of each response, so it is the model that is held to it."""
         await super().test_tokens_and_usd_past_launch_options_end_the_run()
 
-        assert min(self.scenes.caps) == 1
+        assert min(request["max_tokens"] for request in self.scenes.requests) == 1
         self.saw_compiled(self.bench.adapter().capabilities, "max_output_tokens")
 
 

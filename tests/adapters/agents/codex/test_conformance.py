@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import threading
 from collections.abc import Callable
 from importlib import import_module
@@ -11,6 +10,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 import pytest
+from scenes import Scenes
 
 from proctor.policies.stream.calls import Capabilities, Usage
 from proctor.supervisor.testing import wire
@@ -24,7 +24,6 @@ SLEEP = "sleep 73004"
 STAY = f"trap '' TERM HUP; setsid {SLEEP} & (setsid {SLEEP} &); touch up; {SLEEP}"
 Reply: TypeAlias = tuple[list[dict[str, Any]], dict[str, Any]]
 """The items of a response, and how it comes."""
-SCENE = re.compile(r"scene-\d+")
 
 
 def real_client() -> str:
@@ -48,33 +47,18 @@ class Script:
         return None
 
 
-class Scenes:
-    """Scripted conversations, each known by its prompt; which response is due, the conversation tells."""
+def scenes_of(api: Any) -> Scenes[Script]:
+    """Conversations over the Responses API: how far they are is told by the calls that the model asked for."""
+    otherwise = api.next_reply
+    reply_class = type(api.next_reply({}))
 
-    def __init__(self, api: Any) -> None:
-        self._api = api
-        self._otherwise = api.next_reply
-        self._scripts: dict[str, Script] = {}
-        self._reply_class = type(api.next_reply({}))
-        api.next_reply = self._next_reply
+    def due(script: Script | None, calls: int) -> Any:
+        items, how = (script or Script()).after(calls) or ([api.text("end")], {})
+        return reply_class(*items, **how)
 
-    def add(self, script: Script) -> str:
-        """A conversation; gives its prompt."""
-        prompt = f"scene-{len(self._scripts)}"
-        self._scripts[prompt] = script
-        return prompt
-
-    def _next_reply(self, request: dict[str, Any]) -> Any:
-        if not request.get("tools"):
-            return self._otherwise(request)
-        calls, script = 0, Script()
-        for item in request["input"]:
-            found = SCENE.findall(str(item.get("content", "")))
-            if item.get("role") == "user" and found:
-                calls, script = 0, self._scripts[found[-1]]
-            calls += item["type"] == "function_call"
-        items, how = script.after(calls) or ([self._api.text("end")], {})
-        return self._reply_class(*items, **how)
+    return Scenes(
+        api, messages="input", step=lambda item: item["type"] == "function_call", due=due, otherwise=otherwise
+    )
 
 
 class Codex(AdapterChecks):
@@ -90,7 +74,7 @@ class Codex(AdapterChecks):
         self.bench = bench
         self.scratch = tmp_path
         self.workspace = bench.cwd
-        self.scenes = Scenes(bench.api)
+        self.scenes = scenes_of(bench.api)
 
     def making(self, *files: str, together: bool = False) -> Agent:
         """A command for each file."""
