@@ -24,7 +24,7 @@ class ProctorError(Exception):
 
 
 def wrong_type(wanted: str, given: object) -> str:
-    """What to say to a value of another kind than is wanted."""
+    """The message for a value of the wrong kind."""
     return f"expected {wanted}, got a value of type `{type(given).__name__}`"
 
 

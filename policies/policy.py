@@ -64,11 +64,11 @@ class Allow(Statement, frozen=True, omit_defaults=True, forbid_unknown_fields=Tr
         return Roles(admits=(self.tools,))
 
     def words(self) -> str:
-        """What it says."""
+        """The rule in words."""
         return f"only {names(self.tools)}"
 
     def owes(self) -> None:
-        """Nothing."""
+        """It owes nothing."""
 
 
 class Deny(Statement, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
@@ -106,11 +106,11 @@ class Deny(Statement, frozen=True, omit_defaults=True, forbid_unknown_fields=Tru
         return Roles(restricts=(self.tools,))
 
     def words(self) -> str:
-        """What it says."""
+        """The rule in words."""
         return f"no {names(self.tools)}"
 
     def owes(self) -> None:
-        """Nothing."""
+        """It owes nothing."""
 
 
 class Limit(Record, frozen=True):

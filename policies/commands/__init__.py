@@ -10,7 +10,7 @@ ROOMS = (
     "simple",  # assignments and words of a simple command
     "redirections",  # and here-documents
     "conditional",  # bash's [[ ]]
-    "sink",  # who is told of what a line does
+    "sink",  # what takes in the parts of a line
     "scanner",  # characters -> words, with their expansions
     "builtins",  # which uses of the shell's builtins are understood
     "programs",  # what each program runs besides itself

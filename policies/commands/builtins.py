@@ -53,7 +53,7 @@ _SHOPT_OPTIONS = split(
 
 
 def evaluates(name: str, words: Sequence[Word], shell: Shell, *, direct: bool) -> str | None:
-    """Why nobody can see what a builtin, given these words, makes the shell do; None if it is understood.
+    """Why it cannot be told what a builtin makes the shell do with these words; None if it is understood.
 
     `direct` says that the shell itself reads the words, with no command before the name.
     """

@@ -1,4 +1,4 @@
-"""Who is told of what a line does."""
+"""What takes in the parts of a line."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from .words import Word
 
 
 class Sink(Protocol):
-    """Told of what a line does."""
+    """Takes in what a line does, part by part."""
 
     def mark(self) -> int:
-        """How much has been told."""
+        """How many parts it has taken in."""
 
     def command(self, words: Sequence[Word], source: str, *, at: int) -> None:
-        """A simple command; it comes before all that was told since `at`."""
+        """A simple command; it goes before every part taken in since `at`."""
 
     def test(self, words: Sequence[Word], source: str, *, at: int) -> None:
         """A conditional, in the same place."""

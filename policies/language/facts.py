@@ -18,7 +18,7 @@ class Remembered(Protocol):
 
     @property
     def empty(self) -> bool:
-        """Whether there is none."""
+        """Whether nothing was remembered."""
         ...
 
     def has(self, value: Any, loose: bool) -> bool:

@@ -32,7 +32,9 @@ def observe_limited(on: SessionState, event: ev.Event, handler: Handler | None) 
 
 
 def tick(on: SessionState, now_ms: int) -> list[Violation]:
-    """It is `now_ms` (milliseconds since the epoch) and nothing happened. Raises EventError if it is none."""
+    """The time is `now_ms`, in milliseconds since the epoch; nothing else happened. Raises EventError for another
+    type.
+    """
     if not is_number(now_ms):
         raise EventError(wrong_type("milliseconds since the epoch", now_ms))
     _passed(on, int(now_ms))

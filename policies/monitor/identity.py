@@ -15,7 +15,7 @@ CallIdentity: TypeAlias = Literal["new", "asked", "changed", "running", "over", 
 
 
 def check_id(id: object) -> None:
-    """Raises TypeError for a call's id that is no text."""
+    """Raises TypeError for a call's id that is not text."""
     if type(id) is not str:
         raise TypeError(f"a call's id is text, not a value of type `{type(id).__name__}`")
 

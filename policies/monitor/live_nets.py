@@ -57,7 +57,7 @@ def restore_nets(on: SessionState) -> None:
 
 
 def read_net(data: Any) -> str | Net | NetLine:
-    """A net as it was written down. Raises one of UNREADABLE for what is none."""
+    """A net as it was written down. Raises one of UNREADABLE for anything else."""
     if isinstance(data, str):
         return data
     return msgspec.convert(data, NetLine) if "line" in data else msgspec.convert(data, Net)

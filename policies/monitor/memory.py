@@ -37,7 +37,7 @@ class Returned(msgspec.Struct, kw_only=True, omit_defaults=True):
 
     @property
     def empty(self) -> bool:
-        """Whether there is none."""
+        """Whether nothing was kept."""
         return not (self.texts or self.numbers or self.others)
 
     def add(self, values: Iterable[Any]) -> None:

@@ -97,7 +97,7 @@ class Monitor:
         """Judge a call at the gate on every rule and, if it may run, spend what it spends.
 
         `checks` holds the answers of asynchronous checks by rule id; one that is missing refuses.
-        Raises EventError for what is no call.
+        Raises EventError for anything that is not a call.
         """
         on = self.state
         try:
@@ -223,7 +223,9 @@ class Monitor:
         remove_net(self.state, name)
 
     def tick(self, now_ms: int) -> list[Violation]:
-        """It is `now_ms` (milliseconds since the epoch) and nothing happened. Raises EventError for another type."""
+        """The time is `now_ms`, in milliseconds since the epoch; nothing else happened. Raises EventError for another
+        type.
+        """
         return clocks.tick(self.state, now_ms)
 
     def deadline(self) -> int | None:

@@ -37,10 +37,10 @@ UNDECIDED = (REQUESTED, HELD, LAPSED)
 """Asked for and not let through; `lapsed`: a person refused the approval, or nobody gave it in time."""
 
 DENIED = b"!"
-"""What the mark of a call begins with that was refused."""
+"""How the mark of a refused call begins."""
 
 NO_ANSWERS: Mapping[str, Any] = MappingProxyType({})
-"""Those of a call that no asynchronous check was asked about."""
+"""The answers for a call that no asynchronous check was asked about."""
 
 
 RuleName: TypeAlias = tuple[str, str]

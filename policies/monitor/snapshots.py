@@ -56,7 +56,7 @@ _decoder = msgspec.json.Decoder(Snapshot)
 
 
 def write(on: SessionState) -> bytes:
-    """The state as bytes. Of what is no JSON, a call's input is left out and half a character is `?`."""
+    """The state as bytes. A call's input that is not JSON is left out; half of a character becomes `?`."""
     snapshot = _snapshot(on)
     try:
         return _encoder.encode(snapshot)
@@ -118,13 +118,15 @@ def _outcomes(call: CallInFlight) -> list[tuple[int, int]]:
 
 
 def _all_states(on: SessionState) -> dict[int, Any]:
-    """Those not asked for yet too, in one order, so that the same state is the same bytes."""
+    """Including those that were never asked for, in one order: equal states give equal bytes."""
     present = {number: on.states[number] for number in on.rules}
     return dict(sorted((on.states | present).items()))
 
 
 def read(program: Program, data: bytes) -> SessionState:
-    """The state that was written. Raises EventError if the bytes are none, or of another policy."""
+    """The state that was written. Raises EventError for bytes that are not a snapshot, or that are one of another
+    policy.
+    """
     try:
         snapshot = _decoder.decode(data)
         if snapshot.format != FORMAT:

@@ -60,7 +60,7 @@ class SessionState:
         self.rebind()
 
     def rebind(self) -> None:
-        """The rules or their states are others than before: find out anew what calls do to them."""
+        """The rules or their states were replaced: work out again what calls do to them."""
         self.memory = Memory(self.returned, self.session.words, self.session.meter, self.context, self.tools)
         self._steps.clear()
         for call in self.calls.values():

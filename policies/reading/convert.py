@@ -63,7 +63,7 @@ class Converter:
         return self._settled(cls, node, values, broken)
 
     def _settled(self, cls: type[Base], node: MapNode, values: dict[str, Any], broken: set[str]) -> Any:
-        """Build the record and hear its own complaints; of a broken one, those about its sound fields."""
+        """Build the record and report its own complaints; of a broken record, only those about its sound fields."""
         for key in broken:
             field = fields_of(cls)[key]
             if field.required:

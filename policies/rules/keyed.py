@@ -48,7 +48,7 @@ class Keyed(Machine):
         self._values_at = paths.compile_path(key, loose=True)
 
     def judging(self, mask: int) -> JudgeCall | None:
-        """Where an instance refuses nothing, one more instance may still be one too many."""
+        """Judges even where an instance refuses nothing: the instance itself may be one too many."""
         inner = self.inner.judging(mask)
         if inner is None:
             return self._judge_room if mask else None

@@ -39,18 +39,18 @@ class Allowlist(Rule, tag="allowlist", frozen=True):
         return Roles(admits=(self.tools,))
 
     def words(self) -> str:
-        """What it says."""
+        """The rule in words."""
         return f"only {names(self.tools)}"
 
     def owes(self) -> None:
-        """Nothing."""
+        """It owes nothing."""
 
     def outline(self) -> tuple[Rule, ...]:
-        """Itself."""
+        """The rule itself."""
         return (self,)
 
     def drawing(self) -> Drawing:
-        """Nothing; it is said in words."""
+        """Nothing: a picture says it in words."""
         return ()
 
 
@@ -77,18 +77,18 @@ class Blocklist(Rule, tag="blocklist", frozen=True):
         return Roles(restricts=(self.tools,))
 
     def words(self) -> str:
-        """What it says."""
+        """The rule in words."""
         return f"no {names(self.tools)}"
 
     def owes(self) -> None:
-        """Nothing."""
+        """It owes nothing."""
 
     def outline(self) -> tuple[Rule, ...]:
-        """Itself."""
+        """The rule itself."""
         return (self,)
 
     def drawing(self) -> Drawing:
-        """Nothing; it is said in words."""
+        """Nothing: a picture says it in words."""
         return ()
 
 

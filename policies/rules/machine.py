@@ -57,7 +57,7 @@ class ToolReturn(Protocol):
 
     @property
     def text(self) -> str:
-        """As it came; the JSON text of what was no text."""
+        """As it came; anything but text as its JSON."""
         ...
 
 
@@ -257,7 +257,7 @@ def _frozen(value: Any) -> Hashable:
 
 
 def _shown(value: Any) -> Any:
-    """A value of a state in words; of a collection that is no short list of figures, its size."""
+    """A value of a state in words; a collection as its size, unless it is a short list of figures."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, list) and len(value) <= _SHORT and all(isinstance(item, int) for item in value):
@@ -271,7 +271,7 @@ def slots_of(scope: NameScope, *selectors: tuple[Any, bool]) -> tuple[Slot, ...]
 
 
 def counted(number: int, noun: str) -> str:
-    """So many of something."""
+    """A figure with its noun, in the singular for one."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 

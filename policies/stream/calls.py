@@ -165,7 +165,7 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def table(self) -> tuple[Tool, ...]:
-        """The tools that are known; none where nothing is."""
+        """The tools that are known; empty where none is."""
         return tuple(each if isinstance(each, Tool) else Tool(name=each) for each in self.tools or ())
 
     @property
@@ -225,7 +225,7 @@ fingerprint = msgspec.json.Encoder(order="deterministic").encode
 """The canonical JSON of a value: the same bytes for the same value, whatever the order of its keys."""
 
 UNREADABLE = (RecursionError, UnicodeError, OverflowError, ValueError, TypeError, msgspec.MsgspecError)
-"""What a value raises that cannot be written as JSON: too deep, a circle, no text, no JSON type."""
+"""What a value raises that cannot be written as JSON: it is too deep, a circle, broken text or of another type."""
 
 MOST_PARTS = 200_000
 """How many lists, objects and elements an input may hold, those it shares counted wherever they stand."""
@@ -233,7 +233,9 @@ _NESTING = (dict, list, tuple)
 
 
 def check_input(input: Any) -> None:
-    """Raises TypeError for an input that is no object, and ValueError for one that has too many parts, or no end."""
+    """Raises TypeError for an input that is not an object, and ValueError for one with too many parts, or without an
+    end.
+    """
     if not isinstance(input, dict):
         raise TypeError(wrong_type("an object as a call's input", input))
     if not is_tracked(input):

@@ -45,7 +45,7 @@ def same_input(one: Any, other: Any) -> bool:
 def _exact(text: bytes) -> bytes:
     """The same bytes for marks of the same call."""
     if not text.startswith(b"["):
-        return text  # a digest, or the mark of no call
+        return text  # a digest, or not the mark of a call
     return _short(fingerprint(exact(msgspec.json.decode(text))))
 
 

@@ -50,7 +50,7 @@ def portable(tools: Iterable[Tool]) -> list[dict[str, Any]]:
 
 
 def recorded(written: Any) -> tuple[Tool, ...]:
-    """The tools that a run's record keeps; none where that is nothing like them."""
+    """The tools that a run's record keeps; empty where the record does not hold tools."""
     try:
         return msgspec.convert(written, tuple[Tool, ...])
     except msgspec.ValidationError:

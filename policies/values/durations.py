@@ -10,7 +10,7 @@ _MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
 def duration_ms(text: str) -> int | None:
-    """A duration in milliseconds; None for text that is none."""
+    """A duration in milliseconds; None for text that is not a duration."""
     parts = re.findall(PART, text)
     units = [unit for _, unit in parts]
     if not re.fullmatch(rf"\s*(?:{PART}\s*)+", text):

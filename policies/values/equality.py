@@ -25,7 +25,7 @@ LARGEST = 10**300
 
 
 def is_number(value: Any) -> TypeGuard[int | float]:
-    """Whether a value is a JSON number: no boolean, no NaN, no infinity."""
+    """Whether a value is a JSON number: not a boolean, NaN or an infinity."""
     if type(value) is int:
         return True
     return type(value) is float and math.isfinite(value)
@@ -152,7 +152,7 @@ def texts_in(value: Any) -> list[str]:
 
 
 def unkeepable(value: Any) -> bool:
-    """Whether a value cannot be written down and read back: no JSON, nested too deep, endless, too large a number."""
+    """Whether a value cannot be written and read back: not JSON, nested too deep, endless, or too large a number."""
     stack, left = [(value, 0)], MOST_KEPT
     while stack:
         value, depth = stack.pop()

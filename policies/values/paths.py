@@ -45,7 +45,7 @@ def problems(path: str, where: Where = ()) -> Iterator[Complaint]:
 
 
 def keys_of(path: str) -> tuple[str, ...]:
-    """The keys that a path has; none if it is no path."""
+    """The keys that a path has; empty for text that is not a path."""
     try:
         return tuple(argument for kind, argument in _parse(path) if kind == "key")
     except _BadPathError:

@@ -79,7 +79,7 @@ class Regex:
             at = 0
             while at <= len(text):
                 match = self._search(text, at, at + view) if view else None  # whose last character may be cut in two
-                if match is None or match.end() + 3 >= at + view:  # not there, or it may go on
+                if match is None or match.end() + 3 >= at + view:  # none found, or one that may go on
                     if left < 0:
                         size = f"{len(text):,} bytes of text"
                         raise ValueError(f"`{self.pattern}` occurs too often in {size} to be listed")

@@ -1,6 +1,6 @@
 """Programs that run the command among their words: where it begins.
 
-It is found only where all words before it are understood; else it is not known before it runs.
+It is found only where every word before it is understood; otherwise it is known only when it runs.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ..words import UNSEEN, Word
 
 
 class Nested(msgspec.Struct, frozen=True, kw_only=True):
-    """What a command runs: words of another command, a command line, or what nobody can see (`unknown`: why)."""
+    """What a command runs: the words of another command, a command line, or something unseen (`unknown`: why)."""
 
     words: tuple[Word, ...] = ()
     line: str | None = None

@@ -12,7 +12,7 @@ from ..state import SessionState
 
 
 def narrow(on: SessionState, tools: Sequence[str]) -> list[str]:
-    """The tools that could be called in the next response. Raises ValueError for what is no list."""
+    """The tools that could be called in the next response. Raises ValueError for anything that is not a list."""
     if not isinstance(tools, Iterable):
         raise ValueError(wrong_type("a list of tools", tools))
     if isinstance(tools, str):

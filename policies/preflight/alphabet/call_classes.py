@@ -106,7 +106,7 @@ class Kinds:
         return self.meeting(self.reaches(selector, clause.scope))
 
     def within(self, kind: CallClass) -> Sequence[CallClass]:
-        """The kinds that every call of a kind is of, itself included."""
+        """The kinds to which every call of a kind belongs, itself included."""
         return [other for other in self._named[kind.name] if other.facets <= kind.facets]
 
     def named(self, name: str) -> Sequence[CallClass]:

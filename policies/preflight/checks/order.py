@@ -58,7 +58,7 @@ def _first_without_order(
 
 
 def _unproven(possible: Saturation, search: Product, settled: set[CallClass]) -> list[list[CallClass]]:
-    """The kinds for which calling just what they need does not do; together those that every clause sees alike."""
+    """The kinds that calling only what they need does not reach; those that every clause sees alike are together."""
     groups: dict[object, list[CallClass]] = {}
     for kind in possible.found:
         if search.concerned(kind):

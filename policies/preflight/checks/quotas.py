@@ -58,7 +58,7 @@ def quota_findings(policy: Policy, clauses: Sequence[Clause], possible: Saturati
 
 
 def _crowd(wants: list[Want], most: int) -> list[Want]:
-    """One want beyond the cap, or several, no call of which serves two, that are beyond it together."""
+    """One demand beyond the cap, or several that exceed it together because no call serves two of them."""
     chosen: list[Want] = []
     for want in sorted(wants, key=lambda want: -want.owed.least):
         if all(want.kinds.isdisjoint(other.kinds) for other in chosen):

@@ -139,7 +139,7 @@ class Graph:
 
     @cached_property
     def lasting(self) -> bool:
-        """Whether what is once admitted is admitted for good, and what meets no slot always."""
+        """Whether a call that was once admitted stays admitted, and a call that meets no slot is always admitted."""
         if self.moves is None or not all(self.admits(state, 0) for state in self.states):
             return False
         admitted: dict[int, set[int]] = {}
@@ -169,7 +169,9 @@ class Graph:
 
     @cached_property
     def evasion(self) -> tuple[int, ...]:
-        """Calls of which the last is refused, and is not if a call of any other tool comes before it; or none."""
+        """Calls whose last one is refused, but would not be if a call of any other tool came before it; None without
+        such.
+        """
         other = reduce(and_, self._masks, -1)  # what every call meets
         queue: deque[tuple[int, tuple[int, ...]]] = deque([(self.start, ())])
         seen = {self.start}
@@ -210,7 +212,7 @@ def _likeness(machine: Machine, masks: frozenset[int]) -> Hashable | None:
 
 
 def _copied(state: Any) -> Any:
-    """A state that may be led on without its original."""
+    """A copy of a state, which can be moved on while the original stays."""
     made = copy(state)
     for name in state.__struct_fields__:
         value = getattr(state, name)

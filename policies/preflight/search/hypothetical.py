@@ -18,7 +18,7 @@ class Nothing:
 
 
 class HypotheticalCall:
-    """A call of which nothing is known: whoever must agree to it does."""
+    """A call of which nothing is known but its slots: a person who must agree to it does."""
 
     input: Any = {}
     turn = 1
@@ -35,21 +35,21 @@ class HypotheticalCall:
         self.id = self.name = f"call {number}"
 
     def loose_fingerprint(self) -> str:
-        """Its own: no other call is the same."""
+        """The call's own id: no other call is the same."""
         return self.id
 
     def user_wrote(self, text: str) -> bool:
-        """The user did."""
+        """Always: a user may have written it."""
         return True
 
     def user_said(self, pattern: str, latest: bool) -> bool:
-        """The user did."""
+        """Always: a user may have said it."""
         return True
 
     def goes_by(self, virtual: Any) -> bool:
-        """Its mask says so already."""
+        """Never: the mask of the call has its virtual names already."""
         return False
 
     def outputs(self, ref: Any) -> Any:
-        """Its mask says so already."""
+        """Never asked: the mask of the call has settled what outputs decide."""
         raise NotImplementedError

@@ -22,7 +22,7 @@ MAX_WORK = 200_000
 MAX_WORK_IN_ALL = 600_000
 """The same for all searches of one preflight together."""
 END = CallClass("")
-"""The end of the run, looked at as one more call: only who owes nothing lets it come."""
+"""The end of the run, treated as one more call: a clause lets it come when it owes nothing."""
 
 
 class GaveUp(Exception):  # noqa: N818 - it ends a search, nothing is wrong

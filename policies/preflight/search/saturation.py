@@ -16,7 +16,7 @@ from .system import System
 
 
 class Step(NamedTuple):
-    """Calls of a kind never come, for the clause wants some of `wanted` first; None: it wants what there is not."""
+    """Why calls of a kind never come: the clause wants one of `wanted` first; None where no call would satisfy it."""
 
     kind: CallClass
     clause: Clause
@@ -43,7 +43,7 @@ class Saturation:
         self._saturate()
 
     def exclude(self, cores: dict[CallClass, list[Clause]]) -> None:
-        """Take in that some kinds can come in no order, and so what needs them neither."""
+        """Note that some kinds come in no order; whatever needs them cannot come either."""
         self.cores |= cores
         self._saturate()
 
@@ -61,7 +61,7 @@ class Saturation:
         return list(way)
 
     def why_never(self, kind: CallClass) -> list[Step]:
-        """A shortest chain from a kind to one that nothing can meet; if all go round, to one in the chain."""
+        """A shortest chain from a kind to one that no call can satisfy; if every chain is a circle, one of them."""
         chains: list[tuple[CallClass, list[Step]]] = [(kind, [])]
         seen = {kind}
         for at, chain in chains:

@@ -39,7 +39,7 @@ def _plain(limits: MapNode, report: ProblemReport) -> MapNode:
 
 
 def _in_ms(node: Node, report: ProblemReport) -> Node:
-    """A duration, or a limit whose `max` is one, in milliseconds; what is none is reported and counts as none."""
+    """A duration, or a limit whose `max` is one, in milliseconds; anything else is reported and counts as None."""
     if isinstance(node, MapNode) and "max" in node.entries:
         return replaced(node, {"max": _in_ms(node.entries["max"], report)})
     if isinstance(node, MapNode) or (isinstance(node, Scalar) and node.value is None):

@@ -75,7 +75,7 @@ class _Builder:
         self._borrowed = 0
 
     def documents(self) -> list[Node]:
-        """Every document that says something."""
+        """Every document that is not empty."""
         next(self._events)
         found: list[Node] = []
         empty = TextSpan(1, 1)

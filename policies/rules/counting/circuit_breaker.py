@@ -38,20 +38,20 @@ class CircuitBreaker(Rule, tag="circuit_breaker", frozen=True):
         return Roles()
 
     def words(self) -> str:
-        """What it says."""
+        """The rule in words."""
         limits = ((self.consecutive, "in a row"), (self.total, "in all"))
         limit_texts = " or ".join(f"{n} {word}" for n, word in limits if n is not None)
         return f"nothing more after refusals and failures: {limit_texts}"
 
     def owes(self) -> None:
-        """Nothing."""
+        """It owes nothing."""
 
     def outline(self) -> tuple[Rule, ...]:
         """A run in which all goes well never sees it."""
         return ()
 
     def drawing(self) -> Drawing:
-        """Nothing; it is said in words."""
+        """Nothing: a picture says it in words."""
         return ()
 
 

@@ -57,7 +57,7 @@ class Count(Rule, tag="count", frozen=True):
         return Roles(restricts=(self.tool,))
 
     def words(self) -> str:
-        """What it says."""
+        """The rule in words."""
         given = [(word, n) for word, n in self._figures() if n is not None]
         parts = [*(f"{word} {n}" for word, n in given[:-1]), f"{given[-1][0]} {times(given[-1][1])}"]
         return f"{names(self.tool)} {' and '.join(parts)}"
@@ -96,7 +96,7 @@ class Count(Rule, tag="count", frozen=True):
         return (Count(tool=self.tool, max=most, min=least, of=of),) if most is not None or least is not None else ()
 
     def drawing(self) -> tuple[Note, ...]:
-        """In the tool's node."""
+        """A note in the tool's node."""
         return tuple(Note(self.tool, f"{word} {n}") for word, n in self._figures() if n is not None)
 
 
@@ -132,7 +132,7 @@ class MaxCalls(Rule, tag="max_calls", frozen=True):
         return self._as_count().words()
 
     def owes(self) -> None:
-        """Nothing."""
+        """It owes nothing."""
 
     def caps(self) -> Iterator[Cap]:
         """As `count`."""

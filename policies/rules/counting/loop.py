@@ -53,20 +53,20 @@ class Loop(Rule, tag="loop", frozen=True):
         return Roles(restricts=(self.tool,))
 
     def words(self) -> str:
-        """What it says."""
+        """The rule in words."""
         return (
             f"{names(self.tool)} with one input fewer than {times(self.threshold)} in {counted(self.window, 'call')}"
         )
 
     def owes(self) -> None:
-        """Nothing."""
+        """It owes nothing."""
 
     def outline(self) -> tuple[Rule, ...]:
         """No call at all, where one is too many; else another input will do."""
         return (Count(tool=self.tool, max=0),) if self.threshold == 1 else ()
 
     def drawing(self) -> Drawing:
-        """Nothing; it is said in words."""
+        """Nothing: a picture says it in words."""
         return ()
 
 
@@ -152,18 +152,18 @@ class MaxParallel(Rule, tag="max_parallel", frozen=True):
         return Roles(restricts=(self.tool,))
 
     def words(self) -> str:
-        """What it says."""
+        """The rule in words."""
         return f"{names(self.tool)} at most {times(self.max)} in one response"
 
     def owes(self) -> None:
-        """Nothing."""
+        """It owes nothing."""
 
     def outline(self) -> tuple[Rule, ...]:
         """No call at all, where none may come; else the next response will do."""
         return (Count(tool=self.tool, max=0),) if self.max == 0 else ()
 
     def drawing(self) -> Drawing:
-        """Nothing; it is said in words."""
+        """Nothing: a picture says it in words."""
         return ()
 
 

@@ -58,18 +58,18 @@ class Check(Rule, tag="check", frozen=True):
         return Roles(restricts=(self.tool,))
 
     def words(self) -> str:
-        """What it says."""
+        """The rule in words."""
         return f"{names(self.tool)} as a function says"
 
     def owes(self) -> None:
-        """Nothing."""
+        """It owes nothing."""
 
     def outline(self) -> tuple[Rule, ...]:
         """Nobody knows what the callable will say."""
         return ()
 
     def drawing(self) -> Drawing:
-        """Nothing; it is said in words."""
+        """Nothing: a picture says it in words."""
         return ()
 
 

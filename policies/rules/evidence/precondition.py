@@ -58,11 +58,11 @@ class Precondition(Rule, tag="precondition", frozen=True):
         return ()
 
     def words(self) -> str:
-        """What it says."""
+        """The rule in words."""
         return f"{names(self.tool)} needs {', and '.join(requirement.words() for requirement in self.requires)}"
 
     def owes(self) -> None:
-        """Nothing."""
+        """It owes nothing."""
 
     def inputs(self) -> Iterator[tuple[Selector, str]]:
         """What its calls are bound by, and its key."""

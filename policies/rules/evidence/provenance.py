@@ -90,11 +90,11 @@ class Provenance(Rule, tag="provenance", frozen=True):
         return Roles(restricts=(self.tool,), evidence=tuple(s.tool for s in self.from_ if isinstance(s, Source)))
 
     def words(self) -> str:
-        """What it says."""
+        """The rule in words."""
         return f"`{self.path}` of {names(self.tool)} from known sources"
 
     def owes(self) -> None:
-        """Nothing."""
+        """It owes nothing."""
 
     def inputs(self) -> Iterator[tuple[Selector, str]]:
         """The value it follows, and its key."""
@@ -106,7 +106,7 @@ class Provenance(Rule, tag="provenance", frozen=True):
         return ()
 
     def drawing(self) -> tuple[Link, ...]:
-        """From the sources to the tool."""
+        """An arrow from the sources to the tool."""
         sources = tuple(s.tool if isinstance(s, Source) else Fact("user message") for s in self.from_)
         return (Link(f"supplies {self.path}", sources, self.tool),)
 

@@ -32,7 +32,7 @@ FORMS = (
 
 
 class BadLineError(ValueError):
-    """A line that is none of the forms; the message says which there are."""
+    """A line in none of the forms; the message lists them."""
 
 
 class NetLine(Record, frozen=True):
@@ -114,7 +114,7 @@ def _require(line: str, match: re.Match[str]) -> Net:
 
 
 def _apart(line: str, one: str, other: str) -> None:
-    """A call that were both sides of a line would be let through as the one where the other is blocked."""
+    """A call that is both sides of a line would be let through as one side where it is blocked as the other."""
     if overlap(one, other):
         same = f"`{one}` is" if one == other else f"a tool may match both `{one}` and `{other}`,"
         raise BadLineError(f"`{line}`: {same} on both sides; name tools that differ, or write a rule")

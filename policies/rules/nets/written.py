@@ -91,11 +91,11 @@ class Net(Statement, frozen=True, kw_only=True, omit_defaults=True, forbid_unkno
         return Roles(tuple(t.tools for t in named), tuple(t.tools for t in named if t.outputs), free)
 
     def words(self) -> str:
-        """What it says."""
+        """The rule in words."""
         return f"net `{self.name}`"
 
     def owes(self) -> None:
-        """Nothing."""
+        """It owes nothing."""
 
     def caps(self) -> Iterator[Cap]:
         """Tools of one transition only, each firing of which takes tokens that nothing gives back."""

@@ -45,7 +45,7 @@ class After(Rule, tag="after", frozen=True):
         return Roles(restricts=(self.trigger,), others=(self.then,))
 
     def words(self) -> str:
-        """What it says."""
+        """The rule in words."""
         when = "right after" if self.within == 1 else f"within {self.within} calls after"
         return f"{names(self.then)} {when} {names(self.trigger)}"
 
@@ -54,11 +54,11 @@ class After(Rule, tag="after", frozen=True):
         return Owed(self.then, after=self.trigger)
 
     def outline(self) -> tuple[Rule, ...]:
-        """Itself, if the answer is due soon."""
+        """The rule itself, if the answer is due soon."""
         return (self,) if self.key is None and self.within <= LARGEST else ()
 
     def drawing(self) -> tuple[Link, ...]:
-        """From the trigger to the answer."""
+        """An arrow from the trigger to the answer."""
         word = "then next" if self.within == 1 else f"then within {self.within} calls"
         return (Link(word, (self.trigger,), self.then),)
 
@@ -89,7 +89,7 @@ class Eventually(Rule, tag="eventually", frozen=True):
         return Roles(others=(self.tool,))
 
     def words(self) -> str:
-        """What it says."""
+        """The rule in words."""
         return f"{names(self.tool)} {self._when()}"
 
     def owes(self) -> Owed | None:
@@ -97,11 +97,11 @@ class Eventually(Rule, tag="eventually", frozen=True):
         return Owed(self.tool)
 
     def outline(self) -> tuple[Rule, ...]:
-        """Itself, if the call is due soon; else that it must come."""
+        """The rule itself, if the call is due soon; else that it must come."""
         return (self,) if self.within <= LARGEST else (Require(tool=self.tool),)
 
     def drawing(self) -> tuple[Note, ...]:
-        """In the tool's node."""
+        """A note in the tool's node."""
         return (Note(self.tool, self._when()),)
 
     def _when(self) -> str:

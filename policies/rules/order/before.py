@@ -46,18 +46,18 @@ class Before(Rule, tag="before", frozen=True):
         return Roles(restricts=(self.then,), evidence=(calls_in(self.first),))
 
     def words(self) -> str:
-        """What it says."""
+        """The rule in words."""
         return f"{names(self.first)} before {names(self.then)}"
 
     def owes(self) -> None:
-        """Nothing."""
+        """It owes nothing."""
 
     def outline(self) -> tuple[Rule, ...]:
-        """The same of all values of the key together."""
+        """The same rule, for all values of the key together."""
         return (self if self.key is None else msgspec.structs.replace(self, key=None),)
 
     def drawing(self) -> tuple[Link, ...]:
-        """From `first` to `then`."""
+        """An arrow from `first` to `then`."""
         return (Link("before", _drawn(self.first), self.then),)
 
 
@@ -87,18 +87,18 @@ class ImmediatelyBefore(Rule, tag="immediately_before", frozen=True):
         return Roles(restricts=(self.then,), evidence=(calls_in(self.first),))
 
     def words(self) -> str:
-        """What it says."""
+        """The rule in words."""
         return f"{names(self.first)} right before {names(self.then)}"
 
     def owes(self) -> None:
-        """Nothing."""
+        """It owes nothing."""
 
     def outline(self) -> tuple[Rule, ...]:
-        """Itself; with a key, calls of other values may stand between."""
+        """The rule itself; with a key, calls of other values may stand between."""
         return (self,) if self.key is None else (Before(first=self.first, then=self.then, first_must="started"),)
 
     def drawing(self) -> tuple[Link, ...]:
-        """From `first` to `then`."""
+        """An arrow from `first` to `then`."""
         return (Link("right before", _drawn(self.first), self.then),)
 
 

@@ -41,22 +41,22 @@ class NeverAfter(Rule, tag="never_after", frozen=True):
         return Roles(restricts=(self.forbidden,), others=(self.trigger,))
 
     def words(self) -> str:
-        """What it says."""
+        """The rule in words."""
         return f"no {names(self.forbidden)} after {names(self.trigger)}"
 
     def owes(self) -> None:
-        """Nothing."""
+        """It owes nothing."""
 
     def caps(self) -> Iterator[Cap]:
-        """What forbids itself comes once."""
+        """A call that forbids itself comes once."""
         yield Cap((self.trigger, self.forbidden), 1, "started", each=True)
 
     def outline(self) -> tuple[Rule, ...]:
-        """Itself; with a key, another value will do."""
+        """The rule itself; with a key, another value will do."""
         return (self,) if self.key is None else ()
 
     def drawing(self) -> tuple[Link, ...]:
-        """From the trigger to what is forbidden."""
+        """An arrow from the trigger to what is forbidden."""
         return (Link("never after", (self.trigger,), self.forbidden, forbidden=True),)
 
 
@@ -86,22 +86,22 @@ class ForbidsAfter(Rule, tag="forbids_after", frozen=True):
         return Roles(restricts=(self.tools,), others=(self.tool,))
 
     def words(self) -> str:
-        """What it says."""
+        """The rule in words."""
         return f"no {names(self.tools)} after {names(self.tool)}"
 
     def owes(self) -> None:
-        """Nothing."""
+        """It owes nothing."""
 
     def caps(self) -> Iterator[Cap]:
-        """What forbids itself comes once."""
+        """A call that forbids itself comes once."""
         yield Cap((self.tool, self.tools), 1, "completed", each=True)
 
     def outline(self) -> tuple[Rule, ...]:
-        """Itself; with a key, another value will do."""
+        """The rule itself; with a key, another value will do."""
         return (self,) if self.key is None else ()
 
     def drawing(self) -> tuple[Link, ...]:
-        """From the trigger to what is forbidden."""
+        """An arrow from the trigger to what is forbidden."""
         return (Link("forbids", (self.tool,), self.tools, forbidden=True),)
 
 

@@ -41,7 +41,7 @@ class Require(Rule, tag="require", frozen=True):
         return (self.tool,)
 
     def words(self) -> str:
-        """What it says."""
+        """The rule in words."""
         return f"{names(self.tool)} must be called"
 
     def owes(self) -> Owed | None:
@@ -49,11 +49,11 @@ class Require(Rule, tag="require", frozen=True):
         return Owed(self.tool)
 
     def outline(self) -> tuple[Rule, ...]:
-        """Itself."""
+        """The rule itself."""
         return (self,)
 
     def drawing(self) -> tuple[Note, ...]:
-        """In the tool's node."""
+        """A note in the tool's node."""
         return (Note(self.tool, "required"),)
 
 

@@ -46,18 +46,18 @@ class Sequence(Rule, tag="sequence", frozen=True):
         return tuple(self.tools)
 
     def words(self) -> str:
-        """What it says."""
+        """The rule in words."""
         return f"in order {chain(self.tools)}"
 
     def owes(self) -> None:
-        """Nothing, as long as none of it was begun."""
+        """It owes nothing until it has begun."""
 
     def outline(self) -> tuple[Rule, ...]:
-        """Itself; with a key, other values' calls may stand between."""
+        """The rule itself; with a key, other values' calls may stand between."""
         return (self if self.key is None else Sequence(tools=self.tools),)
 
     def drawing(self) -> Drawing:
-        """From member to member."""
+        """An arrow from member to member."""
         return _links(self.tools, "then next" if self.strict else "then", forbidden=False)
 
 
@@ -86,20 +86,20 @@ class ForbiddenSequence(Rule, tag="forbidden_sequence", frozen=True):
         return Roles(restricts=self.sequence[-1:], others=self.sequence[:-1])
 
     def words(self) -> str:
-        """What it says."""
+        """The rule in words."""
         return f"never {chain(self.sequence)}"
 
     def owes(self) -> None:
-        """Nothing."""
+        """It owes nothing."""
 
     def outline(self) -> tuple[Rule, ...]:
-        """Itself; with a key, another value will do, unless one call is the whole sequence."""
+        """The rule itself; with a key, another value will do, unless one call is the whole sequence."""
         if self.key is not None:
             return (ForbiddenSequence(sequence=self.sequence),) if len(self.sequence) == 1 else ()
         return (self,)
 
     def drawing(self) -> Drawing:
-        """From member to member; the last must not follow."""
+        """An arrow from member to member; the last must not follow."""
         return _links(self.sequence, "then next" if self.adjacency == "strict" else "then later", forbidden=True)
 
 
