@@ -142,7 +142,7 @@ ROOMS = (
     "testing",  # what tests and authors of adapters and stores use
     "api",  # what callers use: one run, many runs, a run in hand
     "control",  # what people and other processes ask of runs
-    "watch",  # those who look on
+    "watch",  # who watches runs
     "launch",  # from a request to a run that has started
     "run",  # the shell around one machine
     "machine",  # the machine of one run

@@ -10,26 +10,26 @@ from .errors import UsageError
 
 
 def check_store(store: object) -> None:
-    """Raises UsageError for what is no store."""
+    """Raises UsageError for anything that is not a store."""
     if isinstance(store, type) or not hasattr(store, "append"):
         raise UsageError(f"`store` is {_named(store)}, not a store; for example `SQLiteStore(path)`")
 
 
 def check_adapter(adapter: object) -> None:
-    """Raises UsageError for what is no adapter."""
+    """Raises UsageError for anything that is not an adapter."""
     if isinstance(adapter, type) or not hasattr(adapter, "capabilities"):
         raise UsageError(f"`adapter` is {_named(adapter)}, not an adapter; for example `ShellAdapter()`")
 
 
 def check_text(**given: object) -> None:
-    """Raises UsageError, naming the argument, for what is no text."""
+    """Raises UsageError, naming the argument, for anything that is not text."""
     for name, value in given.items():
         if not isinstance(value, str):
             raise UsageError(f"`{name}` is {_named(value)}, not text")
 
 
 def check_named(**given: object) -> None:
-    """Raises UsageError for what is no text, or text that names nothing; None stands for a name not given."""
+    """Raises UsageError for anything that is not text, and for an empty name; None stands for a name not given."""
     for name, value in given.items():
         if value is not None:
             check_text(**{name: value})
@@ -47,7 +47,9 @@ def check_observers(approver: object, publishers: object) -> None:
 
 
 def check_order(prompt: object, context: object, metadata: object = None) -> None:
-    """Raises UsageError for a prompt that is no text, a context that is none, metadata that are no mapping."""
+    """Raises UsageError for a prompt that is not text, a context that is not a RunContext, metadata that is not a
+    mapping.
+    """
     check_text(prompt=prompt)
     if metadata is not None and not isinstance(metadata, Mapping):
         raise UsageError(f"`metadata` is {_named(metadata)}, not a mapping")
@@ -56,7 +58,7 @@ def check_order(prompt: object, context: object, metadata: object = None) -> Non
 
 
 def check_cursor(after: object) -> None:
-    """Raises UsageError for what is no place in a session."""
+    """Raises UsageError for anything that is not a place in a session."""
     if isinstance(after, bool) or not isinstance(after, int) or after < 0:
         shown = f"`{after}`" if isinstance(after, int | str) else _named(after)
         raise UsageError(f"`after` is {shown}; it is the `seq` of the last event seen, a whole number from 0")

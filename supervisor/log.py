@@ -22,7 +22,7 @@ def logger(redactor: Redactor | None = None, **bound: Any) -> Any:
 
 
 class _Redacted:
-    """Another logger, told what has no secrets left in it; one that raises hurts no run."""
+    """Passes entries on to another logger without their secrets; a logger that raises hurts no run."""
 
     def __init__(self, log: Any, redactor: Redactor) -> None:
         self._log = log
@@ -42,7 +42,7 @@ class _Redacted:
 
 
 def audible(log: Any) -> Any:
-    """This logger, or one on standard error where the program has set up no log: for what must not go unheard."""
+    """This logger, or one on standard error where the program has set up no log: for what must be seen."""
     handlers = (*logging.getLogger("proctor").handlers, *logging.getLogger().handlers)
     if structlog.is_configured() or any(not isinstance(one, logging.NullHandler) for one in handlers):
         return log

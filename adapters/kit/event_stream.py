@@ -80,7 +80,7 @@ class EventStream:
             self.abandon()
 
     def abandon(self) -> None:
-        """Nobody reads any more: let everybody go who waits for the reader."""
+        """The reader has left: let all go that wait for it."""
         self.closed = True
         while self._waiting:
             self._waiting.popleft()[1].set()

@@ -42,7 +42,7 @@ def run_limits(policy: Policy) -> tuple[dict[str, float], frozenset[str]]:
 
 
 def options_for(policy: Policy, options: Mapping[str, Any], held: Collection[str]) -> LaunchOptions:
-    """`options` that hold the parts of `policy` named in `held`, whatever their case, as well as the gate would."""
+    """`options`, which hold the parts of `policy` named in `held` as well as the gate would; case does not matter."""
     folded = {part.casefold() for part in held}
     parts = policy_parts(policy)
     return LaunchOptions(

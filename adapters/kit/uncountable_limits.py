@@ -1,4 +1,4 @@
-"""What of a policy somebody who sees tool calls only cannot count, said before anything starts."""
+"""The limits that cannot be counted from tool calls alone, reported before anything starts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a client says was used: a figure that is none, or that falls, is an error that names it."""
+"""What a client says was used: a value that is not a figure, or a figure that falls, is an error that names it."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ class Statistics(msgspec.Struct, frozen=True, kw_only=True):
         refused: Runs that a policy cancelled.
         approvals: Calls that wait for a person now.
         subscribers: How many subscriptions are open.
-        publishers_dropped: How many publishers raised and are handed nothing more.
+        publishers_dropped: How many publishers raised; they get no more events.
     """
 
     running: int = 0
@@ -77,7 +77,7 @@ class Running(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ActiveRuns:
-    """Runs by id, and what became of those that are over."""
+    """Runs by id, and how those ended that are over."""
 
     def __init__(self) -> None:
         self._running: dict[str, Running] = {}

@@ -44,7 +44,7 @@ class Starting:
         max_running: how many may at once.
         ownership: claims runs for the supervisor.
         reader: reads what is ordered.
-        log: is told of each start.
+        log: logs each start.
         check_open: raises UsageError once the supervisor is not open.
     """
 
@@ -79,7 +79,7 @@ class Starting:
         except BaseException as error:
             self._admission.give_back(session_id)
             if isinstance(error, StoreError):
-                self._check_open()  # a store lets no owner claim who has left
+                self._check_open()  # a store refuses the claim of an owner that has left
             raise
 
     async def _begin(self, order: Order, services: Services, *, created: bool) -> RunHandle:

@@ -4,7 +4,7 @@ ROOMS = (
     "kill_switch",  # runs ended wherever they are, and no starts until that is lifted
     "approvals",  # approvals by way of the store
     "commands",  # instructions from other processes
-    "reaping",  # what owners who are gone have left, ended
+    "reaping",  # ends what lost owners have left
     "ownership",  # a supervisor as the owner of its runs
 )
 """Top first: each imports only those below it."""

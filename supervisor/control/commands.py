@@ -39,7 +39,7 @@ class CommandReader:
         while not self._closed:
             try:
                 await contained(self._wait)
-            except Exception as error:  # no run of this process is to end of it
+            except Exception as error:  # it must not end any run of this process
                 self._closed = isinstance(error, StoreError) and error.kind == "closed"
                 if not self._closed:
                     self._log.warning("instructions.unreadable", error=str(error))
@@ -66,7 +66,7 @@ class CommandReader:
                 gathered.append(instruction)
             try:
                 self._deliver(instruction)
-            except Exception as error:  # whoever wrote it, no run of this process is to end of it
+            except Exception as error:  # whoever wrote it, it must not end any run of this process
                 self._log.error("instruction.undeliverable", number=instruction.number, error=str(error))
 
 

@@ -27,7 +27,7 @@ _PAGE = 500
 
 
 class KillOutcome(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of one run that was to end.
+    """How one run that was ordered to end has ended.
 
     Attributes:
         run_id: The run.
@@ -73,7 +73,7 @@ class KillSwitch:
         block_starts: bool = False,
         wait_s: float = 30.0,
     ) -> list[KillOutcome]:
-        """Order runs to end, on every process, and wait up to `wait_s` seconds; gives each with what became of it.
+        """Order runs to end, on every process, and wait up to `wait_s` seconds; returns how each ended.
 
         Runs whose owner is gone, and created ones, are ended from here. `block_starts`: and none of them starts until
         `lift`. A run that was lost stands for the one that goes on with it. Raises UsageError for a scope that makes
@@ -103,7 +103,7 @@ class KillSwitch:
         label: str | None = None,
         everything: bool = False,
     ) -> None:
-        """Let no run of this scope start, on any process, until `lift`: who tries gets StartsBlockedError."""
+        """Let no run of this scope start, on any process, until `lift`: starting one raises StartsBlockedError."""
         scope, value = scope_named(None, session_id, tenant, label, everything=everything)
         await self._order(Block, scope, value, by, reason)
 
@@ -204,6 +204,6 @@ def scope_named(
 
 
 def _deserted(run: RunInfo) -> bool:
-    """Whether nobody is there who could end it."""
+    """Whether no owner is there that could end it."""
     owner = run.owner
     return run.status == "lost" or owner is None or owner.is_client or (run.status == "created" and owner.gone)

@@ -60,7 +60,7 @@ class Ownership:
             pause = RENEW_S if await self._renewed() else RETRY_S
 
     async def leave(self) -> None:
-        """Let the lease go: what is not over is lost at once. A store that fails is none of the caller's worry."""
+        """Let the lease go: what is not over is lost at once. A store that fails does not concern the caller."""
         if self._owner is None:
             return
         owner, self._owner = self._owner, None
@@ -73,7 +73,7 @@ class Ownership:
             return
         try:
             ended = await contained(lambda: end_lost_runs(self._store, remains=self.remains))
-        except Exception as error:  # none of the runs here is to end of it
+        except Exception as error:  # it must not end any run here
             self._log.warning("lost_runs.not_ended", error=str(error))
             return
         for run in ended:

@@ -1,4 +1,4 @@
-"""Ending, for somebody who only passes by, what owners who are gone have left."""
+"""Ends what lost owners have left, for a caller that owns no runs."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ async def withdraw_created(store: Store, *, older_than: timedelta, now: datetime
         now: the moment to count back from; the present one by default.
 
     Raises:
-        UsageError: `older_than` is no time.
+        UsageError: `older_than` is not a length of time.
         StoreError: the store cannot be read or written.
     """
     if not isinstance(older_than, timedelta) or older_than < timedelta(0):

@@ -47,7 +47,7 @@ async def claimed(order: Order, services: Services, *, created: bool) -> AsyncIt
     await _check_unblocked(store, order, begin)
     info = await _claim_free(order, services, created=created)
     try:
-        await _check_unblocked(store, order, begin)  # one ordered from here on finds this run among those to end
+        await _check_unblocked(store, order, begin)  # an order given from here on finds this run
         for _ in range(_TRIES):
             if await store.last_seq(info.session_id) == actor.seq:
                 break
@@ -85,7 +85,7 @@ async def _claim_free(order: Order, services: Services, *, created: bool) -> Run
 
 
 async def _freed(order: Order, store: Store) -> bool:
-    """Whether nobody keeps the session any more: a lost run of it is ended here, or by another, who is waited for."""
+    """Whether the session is free: a lost run of it is ended here, or by another owner, which is awaited."""
     session_id, token = order.info.session_id, 0
     with anyio.move_on_after(ENDED_S):
         while owners := await _keepers(store, session_id):
@@ -110,7 +110,7 @@ async def _claim(order: Order, services: Services, *, created: bool) -> RunInfo:
 
 
 async def _create(services: Services, order: Order) -> RunInfo:
-    """Cancelled, it could be stored behind our back: so it is waited for, and then given up."""
+    """A cancelled claim could still be stored: it is awaited, and then given up."""
     stored, store = None, services.store
     with anyio.move_on_after(ANSWER_S, shield=True):
         shown = services.redactor.redact(order.info, order.info.session_id)
@@ -127,6 +127,6 @@ async def _create(services: Services, order: Order) -> RunInfo:
 
 
 async def _give_up(store: Store, info: RunInfo, epoch: int) -> None:
-    """What was claimed and will not start is not left behind as if it could."""
+    """A claimed run that will not start is withdrawn, so that nobody waits for it."""
     with anyio.move_on_after(ANSWER_S, shield=True), suppress(Exception):
         await withdraw(store, info, epoch=epoch, reason="its start was given up")

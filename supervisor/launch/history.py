@@ -62,7 +62,7 @@ async def read_history(store: Store, session_id: str, judge: Judge) -> History:
                 created = created or isinstance(event, SessionCreated)
                 if event.provider_session_id:
                     provider_sessions[event.provider] = event.provider_session_id
-    judge.warnings()  # those were handed over by the runs that came near their limits
+    judge.warnings()  # the runs that came near their limits have reported those
     return History(past=past, created=created, provider_sessions=provider_sessions)
 
 

@@ -34,7 +34,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def policies_given(policies: object, policy: object) -> tuple[Policy, ...]:
-    """The policies a caller gave; `policies` beats `policy`. Raises UsageError or PolicyError for none."""
+    """The policies a caller gave; `policies` beats `policy`. Raises UsageError or PolicyError where none is given."""
     if policies is None and policy is None:
         raise UsageError("no policy was given; use `policies=[...]`")
     given: Any = policies if policies is not None else [policy]
@@ -63,7 +63,7 @@ class NetHooks(msgspec.Struct, frozen=True):
 
 
 def hooks_given(validators: object, on_results: object) -> NetHooks:
-    """The hooks a caller gave. Raises UsageError for what is no mapping from names."""
+    """The hooks a caller gave. Raises UsageError for anything that is not a mapping from names."""
     for name, given in (("validators", validators), ("on_results", on_results)):
         if given is not None and not (isinstance(given, Mapping) and all(isinstance(net, str) for net in given)):
             raise UsageError(f"`{name}` is no mapping from the names of nets to functions")

@@ -9,15 +9,15 @@ this:
    its own over the same judge (`judged_to` is the `seq` of the first);
 2. `handle(Ticked(now_ms=...))`, as no alarm rang meanwhile, then what happened. A call that wants to run is
    `Proposed`, under any key from 1. What the client reports, an outcome of a call too, is `Reported`. What a person
-   said is `Answered`. The end of a response is `Reported(event=RunCompleted(...))`, then `AdapterEnded`;
+   said is `ApprovalAnswered`. The end of a response is `Reported(event=RunCompleted(...))`, then `AdapterEnded`;
 3. append `take_record()` to the record, then `handle(Stored(count=...))` with the number of events recorded since
    the machine was made; again, until nothing more is recorded;
-4. carry out the commands, in order. `Answer` is for the call of that key. A call that got none must not run: it is
-   held, and where there is an `AskApproval` for it the client is to ask its person. After `CancelAdapter` the client
-   is told to stop, and `AdapterEnded` follows, so that the terminal event is written;
+4. carry out the commands, in order. `AnswerGate` is for the call of that key. A call that got none must not run: it
+   is held, and where there is an `AskApproval` for it the client is to ask its person. After `CancelAdapter` the
+   client is told to stop, and `AdapterEnded` follows, so that the terminal event is written;
 5. commit, and answer the client only then. What cannot be committed is refused.
 
-A call that is held stays held from one shell to the next; once `Answered` it is judged again, and recorded as
+A call that is held stays held from one shell to the next; once `ApprovalAnswered` it is judged again, and recorded as
 started or denied. A run that was being cancelled is cancelled again, as nobody knows whether the client heard of it.
 """
 

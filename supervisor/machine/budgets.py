@@ -42,7 +42,7 @@ class _Line:
         self.open: bool | None = None
 
     def see(self, used: float) -> None:
-        """So much is used by now."""
+        """So much has been used."""
         if used > self.seen:
             self.largest = max(self.largest, used - self.seen)
             self.seen = used
@@ -60,7 +60,7 @@ class _Line:
         return beyond >= self.held if self.claim.counts == "duration_ms" else beyond != self.held
 
     def draw(self, calls: int) -> Draw:
-        """What is asked of the store; so many calls wait."""
+        """The draw to ask the store for, with that many calls waiting."""
         claim = self.claim
         self.requested = self.seen
         if claim.counts == "tool_calls":
@@ -164,7 +164,7 @@ class Budgets:
         came_meanwhile, self._waiting = self._waiting, []
         if came_meanwhile and self._state.cause is None and self._asks_first():
             self._waiting = came_meanwhile
-            self._ask()  # for all of them at once
+            self._ask()  # for all that wait at once
             return
         for go_on in came_meanwhile:
             if not self.hold(go_on):
@@ -230,7 +230,7 @@ class Budgets:
                 yield line, answer
 
     def _matters(self, line: _Line, answer: Drawn, calls_wait: bool) -> bool:
-        """Whether a refusal is one now, or may still be none when something is to be used."""
+        """Whether a refusal counts now, or may be gone by the time something is used."""
         over = answer.used > line.claim.max
         return self._starting or over or calls_wait or not self._gates_all or line.claim.counts == "duration_ms"
 

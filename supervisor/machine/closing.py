@@ -1,4 +1,4 @@
-"""From the order to end a run to its last command: the end is stored, or the caller hears what is lacking."""
+"""From the order to end a run to its last command: the end is stored, or the caller learns what is missing."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class Closing:
         self._replaced = False
 
     def cancel_asked(self, input: CancelAsked) -> None:
-        """Somebody orders the run to end; of one that ends already they are not heard."""
+        """Somebody orders the run to end; the order changes nothing where the run is ending already."""
         state = self._state
         if state.ended or state.ending is not None or self._reports.end is not None or state.cause is not None:
             return
@@ -81,7 +81,7 @@ class Closing:
         state.order_cancel(Cause(kind=input.by, reason=input.reason, person=input.person))
 
     def fault(self, raised: BaseException) -> None:
-        """Judging has failed: the run does too, and the judge is asked no more."""
+        """Judging has failed, and so has the run; the judge is not called again."""
         error = as_error(raised)
         self._state.faulted = True
         self._state.order_cancel(Cause(kind="fault", reason=f"judging failed: {error}", error=error))
@@ -89,7 +89,7 @@ class Closing:
             self._conclude(self._state.ending)
 
     def store_failed(self, error: Exception) -> None:
-        """The record cannot be written: whatever waits for it waits no more, and the run is cancelled."""
+        """The record cannot be written: what waits for it is let go, and the run is cancelled."""
         self._state.outbox.broken = True
         self._error = self._error or error
         if not self._state.ended:
@@ -97,7 +97,7 @@ class Closing:
             self._state.order_cancel(Cause(kind="store", reason=reason, error=error))
 
     def stop_once(self, cause: Cause) -> None:
-        """Have the agent told to stop as soon as it is on record why, unless it was."""
+        """Tell the agent to stop, once, as soon as the reason is on record."""
         if self._stopping:
             return
         self._stopping = True

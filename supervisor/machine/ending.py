@@ -96,7 +96,7 @@ def provider_error(end: ProviderEnd | None, error: BaseException | None) -> Base
 
 
 def error_owed(cause: Cause | None, end: ProviderEnd | None, error: BaseException | None) -> BaseException | None:
-    """The error that is the caller's: none after a cancel that was requested, and the cause where something broke."""
+    """The error for the caller: None after a requested cancel, the cause where something broke."""
     if cause is None:
         return provider_error(end, error)
     if cause.kind in BROKEN:
@@ -107,7 +107,7 @@ def error_owed(cause: Cause | None, end: ProviderEnd | None, error: BaseExceptio
 
 
 def report_of(state: RunState, settled: SettledReport | None, notes: Mapping[str, Any]) -> PolicyReport:
-    """The policies' report on a run; a faulted judge has only what it found before."""
+    """The policies' report on a run; of a faulted judge, only what it found before."""
     findings = tuple(state.findings)
     action = "cancel" if state.refusal else strictest(findings)
     if settled is None:

@@ -74,7 +74,7 @@ class GateKeeper:
             self._refuse_open_id(proposal, open_call)
 
     def hold_again(self, request: ApprovalRequest) -> None:
-        """Hold a call that an earlier shell of this run held, under a key that nobody waits for."""
+        """Hold a call that an earlier shell of this run held, under a key without a waiter."""
         proposal = Proposal(-1 - len(self._by_key), request.call)
         self._by_key[proposal.key] = proposal
         self._await_outcome(proposal, request.violations)
@@ -188,7 +188,7 @@ class GateKeeper:
             self._refuse(proposal, "approval_unanswerable", decision.tell_model)
 
     def _await_outcome(self, proposal: Proposal, found: Iterable[Violation]) -> None:
-        """A held call's violations are recorded when it is decided: until then nobody knows what they come to."""
+        """A held call's violations are recorded when it is decided: until then it is open what they come to."""
         pending = {(v.policy, v.rule) for v in proposal.pending}
         proposal.pending += (v for v in found if (v.policy, v.rule) not in pending)
 
@@ -257,6 +257,6 @@ class GateKeeper:
 
 
 def _model_text(request: ApprovalRequest, sentence: str) -> str:
-    """What the model is told of a held call that nobody approved: the rule's own text, if it has one."""
+    """The text for the model about a held call that nobody approved: the rule's own, if it has one."""
     own = (violation.tell_model for violation in request.violations if violation.tell_model)
     return next(own, sentence.format(request.call.name))

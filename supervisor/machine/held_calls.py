@@ -101,8 +101,8 @@ class HeldCalls:
         held.shown = True
 
     def answered(self, approval_id: str, answer: ApprovalAnswer) -> Held | None:
-        """The call that this answers, which is held no more; an answer for another input, or a second one,
-        answers none. One to a signal is for the record.
+        """The call that this answers; it is not held any more. None for an answer to another input, and for a second
+        one. An answer to a signal is for the record.
         """
         held = self._held.get(approval_id)
         request = held.request if held is not None else self._state.signals.get(approval_id)
@@ -119,7 +119,7 @@ class HeldCalls:
         return held
 
     def expired(self) -> Iterator[Held]:
-        """The calls whose time is up, one after another, which are held no more."""
+        """The calls whose time is up, one after another; they are not held any more."""
         for held in [held for held in self._held.values() if held.expires_ms <= self._state.now_ms]:
             self._expire(held, "nobody answered in time")
             yield held

@@ -140,7 +140,7 @@ class RunMachine:
                 self._budgets.look()
             if self._warns and state.outbox.unwritten and not state.ended:
                 state.hand_over_warnings()
-        except BaseException as error:  # a judge that raises refuses: the run is cancelled, the error is the caller's
+        except BaseException as error:  # a judge that raises refuses: the run is cancelled with its error
             self._closing.fault(error)
         if state.cause is not None:
             self._closing.stop_once(state.cause)

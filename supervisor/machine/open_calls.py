@@ -1,4 +1,4 @@
-"""The calls of a run that are not over: who asked for what, how far each has got, who waits for an answer."""
+"""The calls of a run that are not over: what was asked for, how far each has got, and who waits for an answer."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Stage: TypeAlias = Literal["requested", "waiting", "started"]
 """Reported by the provider; proposed at the gate and not decided; running."""
 
 REFUSED_KEPT = 1024
-"""How many refused calls are remembered: an outcome that a provider reports of one is no news."""
+"""How many refused calls are remembered: an outcome that a provider reports for one is not news."""
 
 
 class OpenCall(msgspec.Struct, frozen=True, gc=False):

@@ -71,7 +71,7 @@ class Outbox:
         self._waiting.append((self._taken + len(self.unwritten), late))
 
     def stored(self, count: int) -> None:
-        """So many of the events recorded, from the first on, are durable."""
+        """The first `count` of the events recorded are durable."""
         self._stored = max(self._stored, count)
 
     def take(self) -> Sequence[Command]:

@@ -158,7 +158,7 @@ class RunState:
             self.follow(found, stamped)
 
     def record_if_live(self, event: Event) -> None:
-        """Record what may be told at any time; after the end of the run nothing is."""
+        """Record what may come at any time before the end of the run; nothing after it."""
         if not self.ended:
             self.record(event)
 
@@ -200,7 +200,7 @@ class RunState:
             self.cause = cause
 
     def blame_adapter(self, what: str) -> None:
-        """The adapter handed over what cannot be true, or cannot be recorded: the run fails of it."""
+        """The adapter handed over something that cannot be true, or cannot be recorded: the run fails."""
         error = EventError(f"adapter `{self.identity.provider}` {what}")
         self.order_cancel(Cause(kind="fault", reason=str(error), error=error))
 
@@ -226,7 +226,7 @@ class RunState:
         return self._seq
 
     def _signal(self, violation: Violation, event: Event | None) -> None:
-        """Tell that somebody should have approved this: the agent could not be held."""
+        """Record that somebody should have approved this, since the agent could not be held."""
         who, seen = self.identity, event if isinstance(event, ToolEvent) else None
         call = ToolCall(
             id=violation.tool_call_id or "", name=violation.tool_name or "", input=seen.tool_input if seen else {}

@@ -16,16 +16,16 @@ RunStatus: TypeAlias = Literal["created", "running", "lost", "completed", "faile
 GOING_ON: frozenset[RunStatus] = frozenset(("created", "running"))
 """What a store keeps of a run that is not over; one that was started is `created` until the first of it is stored."""
 NOT_OVER: frozenset[RunStatus] = GOING_ON | {"lost"}
-"""What a run that is not over is shown as."""
+"""The statuses that a run which is not over is shown with."""
 ApprovalState: TypeAlias = Literal["requested", "granted", "denied", "expired", "withdrawn"]
 
 
 CLIENT = "client_"
-"""What the id of an owner begins with that is a person's own client."""
+"""How the id of an owner begins that is a person's own client."""
 
 
 ENDING = "end_"
-"""What the id of an owner begins with that ends what others have left."""
+"""How the id of an owner begins that ends what others have left."""
 
 
 class Owner(msgspec.Struct, frozen=True, kw_only=True):

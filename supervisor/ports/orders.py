@@ -69,7 +69,7 @@ class Lift(_Order, frozen=True, kw_only=True, tag="lift"):
     """Somebody lifts what blocks starts: the block of its very scope and value; every block where it is for all."""
 
     def lifts(self, block: Block) -> bool:
-        """Whether it is this one that is lifted."""
+        """Whether this lifts that block."""
         return self.scope == "all" or (self.scope, self.value) == (block.scope, block.value)
 
 

@@ -45,7 +45,7 @@ def as_owner(pid: int, kind: str) -> Owner:
 
 
 def leave(owner: Owner) -> None:
-    """An owner of this process is none any more, whatever its store could be told."""
+    """An owner of this process has left, whether or not its store could be told."""
     _here.discard(owner.owner_id)
 
 
@@ -58,7 +58,7 @@ def is_gone(owner: Owner) -> bool:
     try:
         if started_at(owner.pid) != owner.started:
             return True
-    except OSError:  # it cannot be looked at now: that says nothing of it
+    except OSError:  # it cannot be looked at now, which proves nothing
         return False
     return owner.pid == os.getpid() and not owner.is_client and owner.owner_id not in _here
 

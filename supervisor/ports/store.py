@@ -78,7 +78,7 @@ class Store(Protocol):
         gone, or that is this owner's. With `lost`, to be ended, one that was started and whose owner is gone, or
         that nobody claimed. Whoever had it is fenced from then on. Raises StoreError: `no_run`; `run_over`;
         `started`, it is not one to be started any more; `claimed`, an owner that is there has it; `session_busy`,
-        another claimed run of its session is not over; `fenced`, the epoch is no owner's.
+        another claimed run of its session is not over; `fenced`, no owner has the epoch.
         """
         ...
 
@@ -206,7 +206,7 @@ class Store(Protocol):
         ...
 
     async def compact(self) -> None:
-        """Give back room that nothing takes any more, as far as that holds nobody up."""
+        """Give back unused room, as far as that delays nobody."""
         ...
 
     async def wait(self, token: int, timeout_s: float) -> int:

@@ -20,7 +20,7 @@ class Redaction(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         off: nothing is.
         patterns: regular expressions (RE2) of further secrets, by what a placeholder calls them. Where one has a
             group, the group is the secret.
-        allow: values that are no secrets, as they stand in a text.
+        allow: values that are not secrets, as they stand in a text.
         key: what placeholders are keyed with besides the session's id; who has neither cannot test a guess.
     """
 

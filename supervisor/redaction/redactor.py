@@ -69,7 +69,7 @@ class Redactor:
             return False
         try:
             return self._detector.suspects(_encode(value))
-        except _UNREADABLE:  # no store takes it, either; but what is shown of it is looked through
+        except _UNREADABLE:  # no store takes it either, but what is shown of it is searched
             return True
 
     def _placeholder_of(self, session_id: str) -> Callable[[str, bytes], bytes]:
@@ -125,4 +125,4 @@ class _Walk:
 UNREDACTED = Redactor(Redaction(off=True))
 """Leaves everything as it is."""
 _DEEPEST = 400
-"""What is nested deeper no store takes."""
+"""No store takes a value that is nested deeper."""

@@ -193,7 +193,7 @@ class RunActor:
         await self._errands.end()
 
     def _break(self, error: Exception) -> None:
-        """An error of ours must not leave an agent that nobody stops, nor a run that nobody can wait for."""
+        """An error of our own must not leave an agent unstopped, nor a run that cannot be awaited."""
         self._over_with(error)
         self._journal.give_up(error)
         self._reader.abandon()

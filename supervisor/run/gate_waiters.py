@@ -14,7 +14,7 @@ from .latch import Latch
 
 
 class _Waiter:
-    """Somebody at the gate."""
+    """One waiter at the gate."""
 
     __slots__ = ("answer", "call", "come")
 
@@ -29,7 +29,7 @@ class _Waiter:
 
 
 class GateWaiters:
-    """Proposes calls through `feed` and holds whoever asked, each under a key that is never used again."""
+    """Proposes calls through `feed` and holds their callers, each under a key that is never used again."""
 
     __slots__ = ("_by_key", "_closed", "_feed", "_key", "_now_ms")
 
@@ -41,7 +41,7 @@ class GateWaiters:
         self._closed = False
 
     async def hold(self, proposed: Any) -> GateAnswer:
-        """Propose a call and wait for its answer; whoever goes away before has withdrawn it."""
+        """Propose a call and wait for its answer; a caller that goes away first has withdrawn the call."""
         call = proposed if isinstance(proposed, ToolCall) else NO_CALL
         if self._closed:
             return _refusal(call)
@@ -60,13 +60,13 @@ class GateWaiters:
         return waiter.answer
 
     def give(self, key: int, answer: GateAnswer) -> None:
-        """Answer whoever waits under this key, if they still do."""
+        """Answer the caller under this key, if it still waits."""
         waiter = self._by_key.get(key)
         if waiter is not None:
             waiter.give(answer)
 
     def close(self) -> None:
-        """The run is over: refuse all who wait, and who comes later."""
+        """The run is over: refuse every waiter, and whoever comes later."""
         self._closed = True
         for waiter in self._by_key.values():
             waiter.give(_refusal(waiter.call))

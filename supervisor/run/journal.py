@@ -106,7 +106,7 @@ class Journal:
         return None
 
     def give_up(self, error: Exception) -> None:
-        """Nothing more is to be written: whoever waits goes on."""
+        """Nothing more will be written: let all waiters go."""
         self.failure = error
         self._wake()
 

@@ -20,7 +20,7 @@ class Latch:
         self._futures: tuple[asyncio.Future[None], ...] = ()
 
     def set(self) -> None:
-        """It has happened; whoever waits goes on."""
+        """It has happened: let all waiters go."""
         self._set = True
         if self._event is not None:
             self._event.set()

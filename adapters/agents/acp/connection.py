@@ -13,7 +13,7 @@ AUTH_REQUIRED: Final = -32000
 
 
 class AcpConnection(RpcClient):
-    """A running agent; what it refuses for want of a log-in is ProviderUnavailableError."""
+    """A running agent; a refusal because nobody is logged in is ProviderUnavailableError."""
 
     def refusal(self, method: str, error: RpcError) -> ProviderError:
         """See `RpcClient.refusal`."""

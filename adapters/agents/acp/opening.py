@@ -21,7 +21,7 @@ _LISTS: Final = {
 
 
 def server_parameters(servers: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """MCP servers as the protocol has them. Raises UsageError for one that is none.
+    """MCP servers as the protocol has them. Raises UsageError for anything else.
 
     Args:
         servers: each with a `name`, and a `command` with `args` and `env`, or a `url` with `type` and

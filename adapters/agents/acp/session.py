@@ -102,7 +102,7 @@ class AcpSession:
         await self._connection.peer.run()  # then every question of ours fails, the prompt among them
 
     async def on_garbage(self, line: bytes) -> None:
-        """A line that is no message of the protocol."""
+        """A line that is not a message of the protocol."""
         shown = line[:200].decode("utf-8", "replace")
         message = f"{self._connection.process.name} wrote `{shown}`, which is not a message"
         self._stream.post(ErrorOccurred(code="bad_line", message=message))

@@ -79,7 +79,7 @@ class AcpTranslation:
                 yield from self._words(update.get("content"))
             case "agent_thought_chunk":
                 yield from self.response_begins(speaks=True)
-                yield MessageStreamed(role="system")  # no text, but a sign of life
+                yield MessageStreamed(role="system")  # not text, but a sign of life
             case "tool_call" | "tool_call_update":
                 yield from self._call(update)
             case "usage_update":
@@ -130,7 +130,7 @@ class AcpTranslation:
             yield MessageReceived(content=self.output)
 
     def ungated(self, call: AcpCall) -> Iterator[Event]:
-        """A call that runs though nobody was asked."""
+        """A call that runs without having been put to the gate."""
         if not call.proposals and not call.reported:
             call.reported = True
             yield ToolCallStarted(

@@ -17,7 +17,7 @@ from ...kit.usage_figures import check_growth, dollars, tokens
 def prompt_usage(answer: Mapping[str, Any], model: str | None) -> Iterator[TokenUsageUpdated]:
     """The tokens of one prompt, from the agent's answer to it; nothing if it does not say.
 
-    Raises EventError for a figure that is none.
+    Raises EventError for a value that is not a figure.
     """
     usage = answer.get("usage")
     if isinstance(usage, dict):
@@ -45,8 +45,8 @@ class CostMeter:
     """What a session's running cost adds up to in this run.
 
     Args:
-        before: the cost of the session before this run; None when it has a past that nobody knows, then
-            the first report is taken for it.
+        before: the cost of the session before this run; None when its past is not known; the first report then stands
+            for it.
     """
 
     def __init__(self, before: float | None) -> None:
@@ -55,7 +55,7 @@ class CostMeter:
     def take(self, update: Mapping[str, Any]) -> TokenUsageUpdated | None:
         """What was added since the last report; costs in another currency than USD are not counted.
 
-        Raises EventError for an amount that is none, or that fell.
+        Raises EventError for a value that is not an amount, and for one that fell.
         """
         cost = update.get("cost")
         if not isinstance(cost, dict) or cost.get("currency") != "USD" or cost.get("amount") is None:

@@ -103,7 +103,7 @@ class AmpTranslation:
         return ToolCall(id=call.id, name=name, input=given, turn=call.turn, parent_tool_call_id=call.parent)
 
     def refused(self, call_id: str) -> None:
-        """The gate refused a call: what the client tells the model of it is no outcome."""
+        """The gate refused a call: what the client tells the model about it is not an outcome."""
         self._calls[call_id].refused = True
 
     def response_begins(self) -> Iterator[Event]:

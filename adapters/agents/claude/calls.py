@@ -67,11 +67,11 @@ class CallBook:
         call.allowed, call.input = True, tool_input
 
     def refused(self, call_id: str, tell_model: str) -> None:
-        """The gate refused a call: what the client tells the model of it, these words, is no outcome."""
+        """The gate refused a call: the client gives the model these words, which are not an outcome."""
         self._refusals.setdefault(call_id, []).append(tell_model)
 
     def permitted(self, call_id: str | None) -> ClaudeCall | None:
-        """The call the gate let run under an id, None if there is none."""
+        """The call that the gate let run under an id, or None."""
         call = self._calls.get(call_id or "")
         return call if call is not None and call.allowed else None
 

@@ -32,7 +32,7 @@ class Hooks:
         calls: the calls of the session.
         caught_up: returns when everything the client said before the call was reported; raises when the client
             does not say.
-        changed: is told of a call that ran with another input than was judged.
+        changed: called for a call that ran with another input than was judged.
         decision: what the client is told of an allowed call: `allow`, `ask` to be asked again for permission, or
             nothing, where its own permissions are to decide.
     """

@@ -53,7 +53,7 @@ def _bundled_client() -> str | None:
 
 
 def decision(own: Mapping[str, Any]) -> str | None:
-    """What the client is told of an allowed call; see `Hooks`.
+    """What the client is told about an allowed call; see `Hooks`.
 
     The caller's own permissions go before. Where settings bring hooks, the client is to ask once more after them.
     """
@@ -75,7 +75,7 @@ def agent_options(
     Args:
         own: the caller's options.
         launch: the run, with the compiled policy.
-        hooks: asked before each call, and told of it after.
+        hooks: called before and after each call.
         mark: environment variables that mark the client's processes.
         stderr: gets each line the client writes there.
     """

@@ -140,7 +140,7 @@ class ClaudeSession:
                     break
 
     async def _watch(self, wire: Wire) -> None:
-        """Give up a client that says nothing any more though it lives: nobody would ever hear of its end."""
+        """Give up a client that lives but is silent: its end would never be reported."""
         await wire.output_ended.wait()
         await anyio.sleep(LINGER_S)
         self._fail(self._error("closed its output and kept running; it was ended"))

@@ -134,7 +134,7 @@ class ClaudeTranslation:
             self.calls.mentioned(str(block["id"]), str(block["name"]), turn=self._turn, parent=None)
         elif kind == "content_block_delta":
             text = str(event["delta"].get("text", ""))
-            # what is no text is still a sign of life, which keeps an idle clock from running out
+            # anything else is still a sign of life, which keeps an idle clock from running out
             yield MessageStreamed(delta=text) if text else MessageStreamed(role="system")
         elif kind == "message_stop" and self._open_turn:
             self._open_turn = False

@@ -39,7 +39,7 @@ class SessionMeter:
     def take(self, model_usage: Mapping[str, Any]) -> Iterator[TokenUsageUpdated]:
         """What was added since the last look, one event a model.
 
-        Raises EventError for a figure that is none, or that fell.
+        Raises EventError for a value that is not a figure, and for one that fell.
         """
         for model, totals in model_usage.items():
             before = self._seen.setdefault(model, dict.fromkeys(_FIELDS.values(), 0))

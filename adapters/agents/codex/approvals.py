@@ -31,7 +31,7 @@ NO_PERMISSIONS: Final[dict[str, Any]] = {"permissions": {}, "scope": "turn"}
 
 
 class CodexProposal(msgspec.Struct, frozen=True, kw_only=True):
-    """A call the client holds. `escalated`: it would run outside the sandbox; None: nobody knows."""
+    """A call the client holds. `escalated`: it would run outside the sandbox; None where that is not known."""
 
     id: str
     name: str

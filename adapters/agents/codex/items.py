@@ -65,7 +65,7 @@ _AGENT_ACTIVITIES: Final = {
     "interacted": "send_message",
     "interrupted": "interrupt_agent",
 }
-"""Calls that are known by what became of them only; another activity is no call."""
+"""Calls that are reported only when they end; no other activity is a call."""
 _NAMES: Final = {
     "commandExecution": SHELL,
     "fileChange": APPLY_PATCH,

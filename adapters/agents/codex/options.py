@@ -59,7 +59,7 @@ def _names(name: str) -> tuple[str, ...]:
 
 
 def _meant(pattern: str) -> set[str]:
-    """The tools that a portable name means; one that is none means itself."""
+    """The tools that a portable name means; any other name means itself."""
     if pattern.casefold() not in PORTABLE or any(pattern.casefold() in each.acts_where for each in TOOLS):
         return {pattern.casefold()}
     return {WITH_SHELL.get(name, name) for name in meant(TOOLS, pattern)}

@@ -66,7 +66,7 @@ class Rollout:
         return None
 
     def take_outputs(self) -> dict[str, str]:
-        """What the model was told of its calls, by call, as far as it was read and not taken before."""
+        """What the model was told about its calls, by call id: what was read and not taken yet."""
         taken, self._outputs = self._outputs, {}
         return taken
 
@@ -103,7 +103,7 @@ class Rollout:
         elif kind in ("function_call_output", "custom_tool_call_output"):
             self._open.discard(call_id)
         if kind == "function_call_output":
-            self._calls.pop(call_id, None)  # nobody asks about it any more
+            self._calls.pop(call_id, None)  # it is not asked about any more
             self._outputs[call_id] = str(item.get("output"))
 
 

@@ -154,7 +154,7 @@ class CodexSession:
             self._close(self._connection.process.gone(message))
 
     async def on_garbage(self, line: bytes) -> None:
-        """A line that is no message of the protocol."""
+        """A line that is not a message of the protocol."""
         shown = line[:200].decode("utf-8", "replace")
         message = f"codex wrote `{shown}`, which is not a message"
         self._stream.post(ErrorOccurred(code="bad_line", message=message))

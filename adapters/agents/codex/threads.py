@@ -72,5 +72,5 @@ class Threads:
         return self._thread_of[call_id]
 
     def agent(self, thread_id: str) -> SubAgent | None:
-        """The sub-agent of a thread, None for one nobody mentioned."""
+        """The sub-agent of a thread; None for a thread that was never mentioned."""
         return self._agents.get(thread_id)

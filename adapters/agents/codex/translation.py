@@ -108,7 +108,7 @@ class CodexTranslation:
         Args:
             thread_id: the thread.
             usage: the newest report of its tokens.
-            outputs: what its model was told of calls that run.
+            outputs: what its model was told about calls that run.
         """
         for call_id, text in outputs.items():
             if (ended := exited(self.running[call_id], text)) is not None:

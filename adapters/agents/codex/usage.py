@@ -53,8 +53,8 @@ class UsageCount:
     def update(self, total: dict[str, Any], last: dict[str, Any], model: str | None) -> TokenUsageUpdated | None:
         """What was used since the last update; `last` is the newest response's own usage.
 
-        Raises EventError for a figure that is none, or that fell. A total that was told before, or that a newer one
-        was added to, is a message that was late: what it tells is counted.
+        Raises EventError for a value that is not a figure, and for one that fell. A total that was told before, or
+        that a newer one was added to, is a message that was late: what it tells is counted.
         """
         now, newest = _read(total), _read(last)
         if total.get("totalTokens") and not any(now.values()):

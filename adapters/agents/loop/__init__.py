@@ -15,7 +15,7 @@ ROOMS = (
     "loop_gate",  # what a loop is supervised through
     "calls",  # the outcomes of calls, and which call a sub-agent's is inside
     "tools",  # functions that ask the gate before each call
-    "errors",  # what a loop is told of a refused call
+    "errors",  # the error of a refused call
     "inputs",  # a Python call as a tool's input, and back
 )
 """Top first: each imports only those below it."""

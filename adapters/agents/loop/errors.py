@@ -1,4 +1,4 @@
-"""What a loop is told of a refused call, below ProctorError.
+"""The error of a refused call, below ProctorError.
 
 ProctorError
 └── ToolRefused   tool_refused   the call did not run; .call, .tell_model

@@ -91,7 +91,7 @@ class ShellAgent:
         return calls
 
     async def _ask(self, calls: list[ToolCall]) -> GateAnswer | None:
-        """Ask for one call after the other, up to the first that is refused: nobody is asked in vain."""
+        """Ask for one call after the other, up to the first that is refused: no person is asked in vain."""
         for call in calls:
             answer = await self._gate(call)
             if not answer.allowed:
@@ -117,7 +117,7 @@ class ShellAgent:
         await self._stream.emit(RunCompleted(output=output))
 
     def _known_outcomes(self, calls: list[ToolCall]) -> list[ToolCall]:
-        """The line, and its only part if it has one: of several parts nobody knows which of them ran."""
+        """The line, and its only part if it has one: of several parts it is not known which ran."""
         return calls if len(calls) == 2 else calls[:1]
 
     async def _outcome(self, call: ToolCall, result: CommandResult, output: dict[str, Any]) -> None:

@@ -7,7 +7,7 @@ ROOMS = (
     "commands",  # shell commands that really run, bounded
     "tree",  # ends whole process trees; the last rungs of the cancel ladder
     "signals",  # one process: whether it runs, what it is, and the signals it is sent
-    "trace_context",  # the trace a run's processes are told of
+    "trace_context",  # the trace context given to a run's processes
     "guarded",  # commands below a guardian, so that nothing they start can leave
     "guardian",  # the program that adopts orphans and ends them
     "surroundings",  # where a client works

@@ -88,7 +88,7 @@ class ClientProcess:
         await self.tree.kill()
 
     def gone(self, message: str) -> ProviderError:
-        """What to raise of a client that is no more, with its last words."""
+        """The error for a client that has ended, with its last words."""
         words = "\n".join(self._last_words)
         return ProviderError(message, details={"exit_code": self.exit_code, "stderr": words})
 

@@ -133,13 +133,13 @@ class _Status:
             os.close(self.writer)
 
     def keep(self) -> int:
-        """The end that is read, left open for whoever takes it."""
+        """The reading end, left open for its new owner."""
         self._kept = True
         return self._reader
 
 
 class _Started:
-    """A command with its guardian, or alone where there is none."""
+    """A command with its guardian, if it has one."""
 
     def __init__(self, process: anyio.abc.Process, status: int) -> None:
         self.process = process

@@ -19,7 +19,7 @@ class RpcClient:
         process: the client.
         on_request: answers its requests; see `Peer`.
         on_notification: handles its notifications.
-        on_garbage: is told of a line that is no message.
+        on_garbage: gets each line that is not a message.
         tagged: whether messages carry `"jsonrpc": "2.0"`.
     """
 
@@ -59,7 +59,7 @@ class RpcClient:
         return result if isinstance(result, dict) else {}
 
     def refusal(self, method: str, error: RpcError) -> ProviderError:
-        """What to raise when the client refuses; `said` in its details is the client's whole answer in words."""
+        """The error for a client that refuses; `said` in its details is the client's whole answer in words."""
         more = error.data.get("details") if isinstance(error.data, dict) else error.data
         answer = f"{error.message}: {more}" if more else error.message
         details = {"method": method, "code": error.code, "data": error.data, "said": answer}

@@ -33,7 +33,7 @@ def ourselves() -> set[int]:
 
 
 def runs(process: psutil.Process) -> bool:
-    """Whether a process runs: a zombie does not, one that may not be asked does."""
+    """Whether a process runs: a zombie does not; one that may not be inspected does."""
     try:
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     except _GONE:

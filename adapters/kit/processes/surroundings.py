@@ -8,9 +8,7 @@ from collections.abc import Mapping
 
 
 def bash_for_commands(env: Mapping[str, str]) -> dict[str, str]:
-    """What of an environment tells a client to run commands with bash, as which `runs` reads them; empty where there
-    is no bash.
-    """
+    """The variables that make a client run commands with bash, as `runs` reads them; empty where there is no bash."""
     bash = shutil.which("bash", path=env.get("PATH"))
     return {} if bash is None else {"SHELL": bash}
 

@@ -11,7 +11,7 @@ _carried: dict[str, dict[str, str]] = {}
 
 
 def carry_trace(run_id: str, carrier: Mapping[str, str]) -> None:
-    """From now on the processes of a run are told of this trace context; an empty one ends that."""
+    """Give this trace context to the processes of a run from now on; an empty one ends that."""
     if carrier:
         _carried[run_id] = {name.upper(): value for name, value in carrier.items()}
     else:

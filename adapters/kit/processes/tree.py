@@ -80,7 +80,7 @@ class ProcessTree:
             self.add(pid)
 
     def add(self, pid: int) -> None:
-        """Take one more root in. A pid that is gone is no error: its mark may still find what it left."""
+        """Take one more root in. A pid that is gone is not an error: its mark may still find what it left."""
         try:
             root = psutil.Process(pid)
         except psutil.NoSuchProcess:

@@ -37,7 +37,7 @@ KNOWN = frozenset(
 
 
 def tools_of(provider: str) -> tuple[Tool, ...]:
-    """The tools of a client; none where it is not known, and a tool is what it is called."""
+    """The tools of a client; empty where the client is not known: each tool then goes by its own name only."""
     return CLIENTS.get(provider.casefold(), ())
 
 
@@ -72,7 +72,7 @@ def _with_others(tools: tuple[Tool, ...], events: Sequence[Event], provider: str
 
 
 def _called(events: Sequence[Event], tools: Iterable[Tool]) -> tuple[Tool, ...]:
-    """Those of the tools that are called; the others nobody needs to look up."""
+    """Those of the tools that are called; the others need not be looked up."""
     names = {event.tool_name.casefold() for event in events if isinstance(event, ToolCallRequested | ToolCallStarted)}
     return tuple(each for each in tools if each.name.casefold() in names)
 

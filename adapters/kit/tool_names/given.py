@@ -21,8 +21,7 @@ def tools_given(tools: Iterable[Any]) -> tuple[Tool, ...]:
 
     One of which no more than the name is known goes by what each call of it has as its input.
 
-    Raises:
-        UsageError: one of them is none, or the list is a text.
+    Raises: UsageError: one of them is not a tool, or the list is a text.
     """
     if isinstance(tools, str):
         raise UsageError(f"`tools` is a list, not the text `{tools[:80]}`")

@@ -13,7 +13,7 @@ from proctor.supervisor.errors import UsageError
 
 
 class Server(uvicorn.Server):
-    """Leaves signals to whoever runs it."""
+    """Leaves signals to its caller."""
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -27,7 +27,7 @@ def url_of(listener: socket.socket) -> str:
 
 
 def listening(address: str, *, why: str, anywhere: bool = False) -> socket.socket:
-    """A socket that listens: a client who is told of it can connect at once.
+    """A socket that listens: a client that learns of it can connect at once.
 
     Args:
         address: `HOST:PORT`; port 0 takes a free one.
@@ -35,7 +35,7 @@ def listening(address: str, *, why: str, anywhere: bool = False) -> socket.socke
         anywhere: whether the address may be one that other machines reach.
 
     Raises:
-        UsageError: the address is none, not loopback, or taken.
+        UsageError: the address is malformed, not loopback, or taken.
     """
     host, _, port = address.rpartition(":")
     host = host.strip("[]") or "127.0.0.1"

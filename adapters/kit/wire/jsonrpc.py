@@ -63,7 +63,7 @@ class Peer:
         writer: where ours go.
         on_request: answers a request; an exception other than RpcError is answered as an internal error.
         on_notification: handles a notification; the next line is read when it returns.
-        on_garbage: is told of a line that is no message, or one nobody asked for.
+        on_garbage: gets each line that is not a message, and each answer to nothing.
         tagged: whether messages carry `"jsonrpc": "2.0"`.
     """
 

@@ -46,7 +46,7 @@ class AskApproval(_Command, frozen=True, kw_only=True):
 
 
 class DropApproval(_Command, frozen=True, kw_only=True):
-    """The held call was decided; nobody needs to answer any more."""
+    """The held call was decided; no answer is needed any more."""
 
     approval_id: str
 
@@ -58,7 +58,7 @@ class Reserve(_Command, frozen=True, kw_only=True):
 
 
 class Settle(_Command, frozen=True, kw_only=True):
-    """The run draws on nothing any more: it has `used` this much of each thing that budgets count."""
+    """The run draws on no budget any more: it has `used` this much of each thing that budgets count."""
 
     used: dict[str, float]
 

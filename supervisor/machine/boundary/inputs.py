@@ -55,14 +55,14 @@ class Checked(_Input, frozen=True, kw_only=True):
 
 
 class Withdrawn(_Input, frozen=True, kw_only=True):
-    """Whoever waited for the gate's answer went away; the call will not run."""
+    """The caller that waited for the gate's answer went away; the call will not run."""
 
     key: int
     call_id: str
 
 
 class ApprovalAnswered(_Input, frozen=True, kw_only=True):
-    """Somebody answered a held call; `tool_input` is its exact input, from who has it besides the record."""
+    """Somebody answered a held call; `tool_input` is its exact input, where a shell has it besides the record."""
 
     approval_id: str
     answer: ApprovalAnswer
@@ -87,7 +87,7 @@ class CancelAsked(_Input, frozen=True, kw_only=True):
 
 
 class OwnerLost(_Input, frozen=True, kw_only=True):
-    """The supervisor that ran this is gone; whoever sees it ends the run."""
+    """The supervisor that ran this is gone; the one that notices ends the run."""
 
     error: Exception
 
@@ -106,7 +106,7 @@ class AdapterEnded(_Input, frozen=True, kw_only=True):
 
 
 class Stored(_Input, frozen=True, kw_only=True):
-    """So many of the events recorded, from the first on, are durable."""
+    """The first `count` of the events recorded are durable."""
 
     count: int
 

@@ -95,7 +95,7 @@ def log_line(outcome: Outcome) -> tuple[str, dict[str, Any]]:
 def conclude(
     outcome: Outcome, *, run_id: str, session_id: str, events: tuple[Event, ...], events_before: int = 0
 ) -> RunResult:
-    """Give the result, or raise what the caller is owed instead of one.
+    """Give the result, or raise the error that stands in its place.
 
     Raises PolicyViolationError for a run a policy cancelled, else the store's error, else the provider's
     own error, unchanged but for its `policy`. Each has the result so far as its `partial`.

@@ -40,7 +40,7 @@ def request_for(
         at: now.
         timeout_s: how long it is held; None for one that cannot be held.
         rules: who may answer, and how far.
-        started_by: who started the run, if anybody knows.
+        started_by: who started the run, where that is known.
     """
     rules = rules or Approval()
     asks = tuple(v for v in violations if v.action == "request_approval")
@@ -85,7 +85,7 @@ def granted(request: ApprovalRequest, *, by: str, reason: str | None) -> ToolApp
 
 
 def covered(request: ApprovalRequest, grant: ToolApprovalGranted, *, reason: str | None) -> ToolApprovalGranted:
-    """The record that an earlier yes counts for this call, which nobody is asked about."""
+    """The record that an earlier yes counts for this call, so that no person is asked."""
     asking = tuple((violation.policy, violation.rule) for violation in request.violations)
     yes = granted(request, by=grant.by or "", reason=reason)
     return msgspec.structs.replace(yes, covered_by=grant.approval_id, asking=asking)
@@ -104,7 +104,9 @@ def answered(request: ApprovalRequest, answer: ApprovalAnswer) -> ToolApprovalGr
 
 
 def covered_by(violations: Iterable[Violation]) -> tuple[str, ...]:
-    """What a yes to these covers: the rules that ask, each with its keys; nothing where a key is not told whole."""
+    """What a yes to these covers: the rules that ask, each with its keys; empty where a key is too long to be told
+    whole.
+    """
     asks = [v for v in violations if v.action == "request_approval"]
     keys = {(v.policy, v.rule): tuple(v.details.get("keys", ())) for v in asks}
     if any(len(key) >= KEY_SHOWN for given in keys.values() for key in given):

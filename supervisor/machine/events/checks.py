@@ -15,7 +15,7 @@ from proctor.policies.stream.events import Event, TokenUsageUpdated
 from proctor.policies.values.canonical import json_words
 
 NO_CALL = ToolCall(id="", name="")
-"""Stands for what was proposed and is no call."""
+"""Stands for a proposal that is not a call."""
 
 _PLAIN: frozenset[type] = frozenset((str, int, float, bool, NoneType, dict, list))
 _STAMPED = frozenset(Event.__struct_fields__) - {"event_id", "omitted_chars"}
@@ -37,7 +37,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 def flaw_in(given: msgspec.Struct) -> str | None:
-    """What is wrong with the first field of an event or a call that no record could give back, or None.
+    """What is wrong with the first field of an event or a call that a record could not give back; None if nothing.
 
     What is nested in an `Any` is left to the store, which refuses what it cannot encode.
     """

@@ -21,7 +21,7 @@ REFUSES_LATER = LIMITS | {"budget", "circuit_breaker"}
 """Kinds whose violation refuses every later call: with a gate, a deny needs no cancel."""
 
 SUPERVISION = "supervision"
-"""Stands for a policy in what no policy has to ask for: that what is judged is what runs."""
+"""Stands for a policy in a rule that holds without one: what was judged is what runs."""
 
 EnforcementReach = Literal["record", "signal", "cancel", "escalate"]
 

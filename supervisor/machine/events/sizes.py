@@ -63,7 +63,7 @@ def within_bounds(event: Event) -> Event:
 
 
 def _cut(event: Event, name: str, too_much: int) -> tuple[Any, int]:
-    """A content without so many characters of its end, and how many were left out."""
+    """A content with its last characters cut off, and how many those are."""
     value = getattr(event, name)
     if isinstance(value, dict) and name in ("metadata", "raw"):  # these are read back as mappings
         return ({"type": event.type} if name == "raw" else {}), _encoded_size(value)
@@ -74,7 +74,7 @@ def _cut(event: Event, name: str, too_much: int) -> tuple[Any, int]:
 
 @cache
 def _content_of(kind: type[Event]) -> Callable[[Event], tuple[Any, ...]]:
-    """What gives the fields that an agent fills with what it likes."""
+    """Reads the fields that an agent fills as it likes."""
     fields = (field for field in msgspec.structs.fields(kind) if field.name not in _BASE)
     names = [field.name for field in fields if field.type in (Any, str, str | None, dict[str, Any])]
     if len(names) < 2:

@@ -5,7 +5,7 @@ ROOMS = (
     "reserving",  # the store, asked about shared budgets
     "callouts",  # checks and approvers, asked
     "stored",  # whether a store gave back what it was given
-    "apart",  # code of others that may be left behind
-    "isolation",  # code of others, whose cancels end only itself
+    "apart",  # code of others, in a task that may be left behind
+    "isolation",  # code of others, called so that its own cancels end only it
 )
 """Top first: each imports only those below it."""

@@ -1,7 +1,7 @@
-"""Code of others in a task of its own, which can be left behind: no cancel makes it end that will not.
+"""Code of others in a task of its own, which can be left behind: no cancel ends code that refuses to end.
 
-The one place with tasks outside a task group. A group waits for each of its tasks, and who waits for code that
-swallows every cancel waits for good.
+The one place with tasks outside a task group. A group waits for each of its tasks, and waiting for code that swallows
+every cancel would never end.
 """
 
 from __future__ import annotations

@@ -64,7 +64,7 @@ class Approvals:
         return answer
 
     def drop(self, approval_id: str) -> None:
-        """Its answer is not wanted any more."""
+        """The answer is not needed any more."""
         scope = self._open.pop(approval_id, None)
         if scope is not None:
             scope.cancel()

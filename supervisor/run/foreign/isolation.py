@@ -14,14 +14,14 @@ T = TypeVar("T")
 
 
 class SelfCancelledError(RuntimeError):
-    """Code of others ended with a cancel that nobody had ordered."""
+    """Code of others ended itself with a cancel."""
 
 
 async def contained(call: Callable[[], Awaitable[T]]) -> T:
     """Call code of others and give what it gives.
 
     Raises what it raises, as an Exception whatever it was: a cancel of its own making (SelfCancelledError),
-    KeyboardInterrupt and SystemExit are errors of that code. Only a cancel of whoever waits here goes through.
+    KeyboardInterrupt and SystemExit are errors of that code. Only a cancel of the waiting task goes through.
     """
     given: list[T] = []
     raised: list[Exception] = []
@@ -43,7 +43,7 @@ async def contained(call: Callable[[], Awaitable[T]]) -> T:
 
 
 def own_error(raised: BaseException) -> Exception:
-    """What code of others raised in this very task, as an error of its own. Raises a cancel of whoever waits here."""
+    """What code of others raised in this very task, as an error of its own. Raises a cancel of the waiting task."""
     if not _is_cancel(raised):
         return as_error(raised)
     if anyio.current_effective_deadline() == -math.inf:
@@ -58,5 +58,5 @@ def _is_cancel(error: BaseException) -> bool:
 
 
 def silence(seconds: float) -> StoreError:
-    """What a store has done that does not answer."""
+    """The error of a store that does not answer."""
     return StoreError(f"the store has not answered for {seconds:g} seconds")

@@ -15,7 +15,7 @@ from .callouts import Approvals, ask_checks
 from .reserving import Reserving
 
 Question: TypeAlias = Reserve | Settle | RunChecks | AskApproval | DropApproval
-"""The commands that somebody else is to answer, or need not any more."""
+"""The commands that somebody else answers, or is asked no more."""
 
 
 class Questions:
