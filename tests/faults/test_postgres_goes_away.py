@@ -194,6 +194,29 @@ async def test_a_server_that_answers_no_more_is_lost_after_a_while(
 
 
 @pytest.mark.anyio
+async def test_a_commit_that_waits_for_too_long_is_refused_with_the_time_and_not_stored(
+    server: OwnServer, schema: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody keeps the order of the store; what was waited for is said, and the next append goes its way."""
+    import psycopg
+
+    from proctor.adapters.stores.postgres.schema import TAKE_TURN
+
+    monkeypatch.setattr("proctor.adapters.stores.postgres.store._ANSWER_S", 0.3)
+    async with PostgresStore(server.url(), schema=schema, patience_s=0.3) as store:
+        await store.append([message("a")])
+        with psycopg.connect(server.url()) as others:
+            others.execute(f"SET search_path = {schema}")
+            others.execute(TAKE_TURN)
+            with pytest.raises(StoreError, match=r"no answer within 0\.3 s") as refused:
+                await store.append([message("b")])
+        await store.append([message("c")])
+
+        assert refused.value.kind == "unwritable"
+        assert await _texts(store) == ["a", "c"]
+
+
+@pytest.mark.anyio
 async def test_whoever_follows_misses_nothing_when_its_connections_are_lost(
     server: OwnServer, proxy: CuttingProxy, schema: str
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
@@ -44,8 +45,8 @@ _PAGE = f"""SELECT {{columns}} FROM (SELECT *, sum(octet_length(data)) OVER (ORD
 
 
 class Connection(psycopg.Connection[Any]):
-    """A connection on which the server's answer is waited for so long; then it is cut, as nobody knows what is on its
-    way.
+    """A connection on which the server's answer is waited for so long; then it is closed, as nobody knows what is on
+    its way.
     """
 
     dialect = POSTGRES
@@ -63,12 +64,17 @@ class Connection(psycopg.Connection[Any]):
 
     def wait(self, gen: Any, interval: float = 0.1, timeout: float | None = None) -> Any:
         """Wait for an answer. Raises OperationalError when there is none in time."""
+        most_s = self.answer_s if timeout is None else timeout
+        asked = time.monotonic()
         try:
-            return super().wait(gen, interval, self.answer_s if timeout is None else timeout)
+            return super().wait(gen, interval, most_s)
         except psycopg.OperationalError as error:
-            if error.sqlstate is None:
-                cut(self)
-            raise
+            if error.sqlstate is not None:
+                raise
+            self.close()  # a pipeline that was not answered cannot be left, and would say only that
+            if most_s is None or time.monotonic() - asked < most_s:
+                raise
+            raise psycopg.OperationalError(f"no answer within {most_s:g} s") from error
 
 
 class Address:

@@ -1,0 +1,27 @@
+"""A process that opens a PostgreSQL store, when it is told to, and appends to it.
+
+    starting_process.py URL SCHEMA NAME
+
+Lines written: `ready`; then, after a line was read, the id of the store.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import anyio
+
+from proctor.adapters.stores import PostgresStore
+from proctor.policies.stream.events import MessageReceived
+
+
+async def start(url: str, schema: str, name: str) -> str:
+    async with PostgresStore(url, schema=schema) as store:
+        await store.append([MessageReceived(session_id=name, content=name)])
+        return (await store.place()).store_id
+
+
+if __name__ == "__main__":
+    print("ready", flush=True)
+    sys.stdin.readline()
+    print(anyio.run(start, *sys.argv[1:]), flush=True)
