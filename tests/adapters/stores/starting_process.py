@@ -24,4 +24,5 @@ async def start(url: str, schema: str, name: str) -> str:
 if __name__ == "__main__":
     print("ready", flush=True)
     sys.stdin.readline()
-    print(anyio.run(start, *sys.argv[1:]), flush=True)
+    url, schema, name = sys.argv[1:]
+    print(anyio.run(start, url, schema, name), flush=True)

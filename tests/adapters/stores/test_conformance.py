@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterator
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 import pytest
-from postgres_server import needs_postgres, new_schema
+from postgres_server import DEBIANS, OwnServer, needs_debians_server, needs_postgres, new_schema
 
 from proctor.adapters.stores import MemoryStore, PostgresStore, SQLiteStore
 from proctor.supervisor.ports.adapters import Store
@@ -44,6 +45,31 @@ class TestPostgresStore(StoreConformance):
     def place(self) -> Iterator[None]:
         with new_schema() as (self.url, self.schema):
             yield
+
+    def open_store(self) -> AbstractAsyncContextManager[Store]:
+        return PostgresStore(self.url, schema=self.schema)
+
+
+@pytest.fixture(scope="module")
+def debians() -> Iterator[OwnServer]:
+    server = OwnServer(DEBIANS)
+    server.start()
+    yield server
+    server.close()
+
+
+@needs_debians_server
+@pytest.mark.anyio
+class TestOldestPostgresStore(StoreConformance):
+    """Of the oldest version of PostgreSQL that is tested."""
+
+    durable = True
+    url: str
+    schema: str
+
+    @pytest.fixture(autouse=True)
+    def place(self, debians: OwnServer) -> None:
+        self.url, self.schema = debians.url(), f"test_{uuid.uuid4().hex}"
 
     def open_store(self) -> AbstractAsyncContextManager[Store]:
         return PostgresStore(self.url, schema=self.schema)

@@ -65,14 +65,14 @@ class Connection(psycopg.Connection[Any]):
     def wait(self, gen: Any, interval: float = 0.1, timeout: float | None = None) -> Any:
         """Wait for an answer. Raises OperationalError when there is none in time."""
         most_s = self.answer_s if timeout is None else timeout
-        asked = time.monotonic()
+        begun = time.monotonic()
         try:
             return super().wait(gen, interval, most_s)
         except psycopg.OperationalError as error:
             if error.sqlstate is not None:
                 raise
             self.close()  # a pipeline that was not answered cannot be left, and would say only that
-            if most_s is None or time.monotonic() - asked < most_s:
+            if most_s is None or time.monotonic() - begun < most_s:
                 raise
             raise psycopg.OperationalError(f"no answer within {most_s:g} s") from error
 

@@ -25,6 +25,13 @@ _REFUSED: tuple[tuple[str, str], ...] = (
     ("permission denied", "does not let this role in"),
 )
 """What a server says to whoever may not connect; libpq gives no code with it."""
+_NOT_TRUSTED: tuple[tuple[str, str], ...] = (
+    ("does not match host name", "shows the certificate of another host than the URL names"),
+    ("certificate verify failed", "shows a certificate that `sslrootcert` does not vouch for"),
+    ("root certificate file", "cannot be told from another: `sslrootcert` names no file that is there"),
+    ("server does not support SSL", "speaks no TLS, as the URL demands"),
+)
+"""What libpq says of a server that it does not speak to."""
 _PASSING: tuple[type[Error], ...] = (
     errors.AdminShutdown,
     errors.CannotConnectNow,
@@ -57,9 +64,10 @@ def passes(error: BaseException) -> bool:
 
 def _why_refused(error: BaseException) -> str | None:
     text = str(error)
-    if not isinstance(error, OperationalError) or "FATAL:" not in text:
+    if not isinstance(error, OperationalError) or error.sqlstate is not None:
         return None
-    return next((hint for words, hint in _REFUSED if words in text), None)
+    refusals = _REFUSED if "FATAL:" in text else _NOT_TRUSTED
+    return next((hint for words, hint in refusals if words in text), None)
 
 
 def _first_line(error: BaseException) -> str:
