@@ -38,5 +38,7 @@ RUNS: Final = {
     "proxy": Run("what a client writes to the MCP proxy, byte by byte, and what reaches its server", proxy_wire),
     "races": Run("four processes that execute one created run, or the runs of one session", races),
     "sessions": Run("supervised sessions of generated policies, on the monitor and on a second reading", sessions),
-    "signals": Run("`proctor run` signalled at any moment of its start, its agent's work and its end", signals),
+    "signals": Run(
+        "`proctor run` signalled or killed at any moment of its start, its agent's work and its end", signals
+    ),
 }

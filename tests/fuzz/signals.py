@@ -1,4 +1,4 @@
-"""`proctor run` is signalled at any moment of its start, its agent's work and its end: a share is some moments."""
+"""`proctor run` signalled or killed at any moment of its start, its work and its end: a share is some moments."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import sys
 import tempfile
 import time
 import uuid
+from functools import cache
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -22,12 +23,11 @@ from .ledger import Share
 
 MOMENTS: Final = 24
 """Of one share."""
-LATEST: Final = 6400
-IMPORTED: Final = 5700
-"""About how much the interpreter tells its audit hooks of until such a run is over, and until all is read in."""
-SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+AFTER_IMPORTS: Final = 700
+"""Of a run's moments, those after everything is read in, about."""
+SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL)
 PROGRAM: Final = """
-import os, signal, sys, threading
+import atexit, os, signal, sys, threading
 from proctor.adapters.cli import main
 moment, number, main_thread = int(sys.argv.pop(1)), int(sys.argv.pop(1)), threading.main_thread()
 seen = 0
@@ -46,54 +46,62 @@ def at_work(*_):
         os.kill(os.getpid(), number)
 
 signal.signal(signal.SIGUSR1, at_work)
+if moment == 0:
+    atexit.register(lambda: print(seen, file=sys.stderr))
 sys.addaudithook(look)
 main()
 """
 """Signals itself, once: at the n-th thing that the interpreter tells its audit hooks of (an import, a file, ...), or
 when it is told that the agent is at work, if that comes first.
 """
+PROCTOR: Final = (sys.executable, "-m", "proctor.adapters.cli")
 POLICY: Final = "{name: open, limits: {max_tool_calls: 9}}"
 
 
 class Ran(NamedTuple):
-    """How the program ended: its exit code, what it wrote, and whether its run had begun."""
+    """How the program ended: its exit code, and what it wrote."""
 
     code: int
     out: str
     err: str
 
-    @property
-    def began(self) -> bool:
-        return "run_started" in self.out
-
 
 def signals(seed: int, number: int) -> Share:
     """One share."""
     chance = random.Random(f"{seed}:{number}")
-    seen: dict[str, int] = {"starts signalled": 0, "before their run": 0}
+    seen = {"starts signalled": MOMENTS, "of them with a run": 0}
     found = []
+    latest = _latest()
     for _ in range(MOMENTS):
-        moment, sent = (
-            chance.randint(chance.choice((1, IMPORTED, IMPORTED, IMPORTED)), LATEST),
-            chance.choice(SIGNALS),
-        )
-        ran, wrong = signalled(moment, sent, ends=chance.random() < 0.5)
-        seen["starts signalled"] += 1
-        seen["before their run"] += not ran.began
-        found += [f"share {number}: {sent.name} at {moment}: {one}" for one in wrong]
+        moment = chance.randint(chance.choice((1, *[latest - AFTER_IMPORTS] * 3)), latest)
+        sent, ends = chance.choice(SIGNALS), chance.random() < 0.5
+        statuses, wrong = signalled(moment, sent, ends=ends)
+        seen["of them with a run"] += bool(statuses)
+        found += [f"share {number}: {sent.name} at {moment} of {latest}: {one}" for one in wrong]
     return Share(seen, found)
 
 
-def signalled(moment: int, sent: signal.Signals, *, ends: bool) -> tuple[Ran, list[str]]:
-    """A run that is signalled at that moment, and what is wrong afterwards. Its agent `ends` at once, or else never,
-    and is then signalled once it is at work, if it was not before.
+def signalled(moment: int, sent: signal.Signals, *, ends: bool) -> tuple[list[str], list[str]]:
+    """How a run that is signalled at that moment has ended, if there is one, and what is wrong afterwards.
+
+    Its agent `ends` at once, or else never, and is then signalled once it is at work, if it was not before. What
+    SIGKILL leaves behind is ended by `proctor reap`.
     """
     with tempfile.TemporaryDirectory() as folder:
         store, agent = Path(folder, "s.db"), f"{'true' if ends else 'sleep 86400'} && echo {uuid.uuid4().hex}"
         ran = _run(moment, sent, store, agent)
+        if sent is signal.SIGKILL and store.exists():
+            subprocess.run([*PROCTOR, "reap", "--store", store], check=True, capture_output=True)
         statuses = anyio.run(_statuses, store) if store.exists() else []
     found = [f"the agent is alive: {process.pid}" for process in _alive(agent)]
-    return ran, [*_wrong(ran, sent, statuses, ends=ends), *found]
+    return statuses, [*_wrong(ran, sent, statuses, ends=ends), *found]
+
+
+@cache
+def _latest() -> int:
+    """How many moments a run has whose agent ends at once."""
+    with tempfile.TemporaryDirectory() as folder:
+        return int(_run(0, signal.SIGINT, Path(folder, "s.db"), "true").err.split()[-1])
 
 
 def _run(moment: int, sent: signal.Signals, store: Path, agent: str) -> Ran:
@@ -125,12 +133,18 @@ async def _statuses(store: Path) -> list[str]:
 
 
 def _wrong(ran: Ran, sent: signal.Signals, statuses: list[str], *, ends: bool) -> list[str]:
-    """A signal before there is a run may end the program as it ends any; afterwards the run's end says the code."""
+    """A signal before there is a run may end the program as it ends any; afterwards the run's end says the code. Who
+    kills it may come too late.
+    """
+    codes = {"failed": -sent} if sent is signal.SIGKILL else {"cancelled": 3}
+    if ends:
+        codes["completed"] = 0
     found = []
-    codes = {"cancelled": 3, "completed": 0} if ends else {"cancelled": 3}
     if len(statuses) > 1 or not set(statuses) <= set(codes):
         found.append(f"runs are {statuses}")
-    wanted = [codes.get(status, 3) for status in statuses] or ([3] if sent is signal.SIGINT else [3, -sent])
+    wanted = {codes.get(status, 3) for status in statuses} or ({3} if sent is signal.SIGINT else {3, -sent})
+    if sent is signal.SIGKILL and ends:
+        wanted |= {0, -sent}
     if ran.code not in wanted:
         found.append(f"exit code {ran.code}, runs {statuses}, {ran.err}")
     if "Traceback" in ran.err:
