@@ -16,11 +16,12 @@ VARIABLE = "PROCTOR_STORE"
 
 
 def store_named(given: str | None) -> Path | str:
-    """The file of the store, or the URL of its database."""
-    from proctor.adapters.stores.naming import is_url
+    """The file of the store, or the URL of its database. Raises UsageError for what can be neither."""
+    from proctor.adapters.stores.naming import check_name, is_url
 
     named = given or os.environ.get(VARIABLE)
     if named:
+        check_name(named)
         return named if is_url(named) else Path(named)
     return _state() / "runs.db"
 
@@ -29,6 +30,16 @@ def is_there(given: str | None) -> bool:
     """Whether there may be a store: without one there are no runs and no approvals."""
     named = store_named(given)
     return isinstance(named, str) or named.exists()
+
+
+def is_there_or_said(given: str | None) -> bool:
+    """The same; says where there is none although somebody named it, which may be a slip of the pen."""
+    there = is_there(given)
+    if not there and (given or os.environ.get(VARIABLE)):
+        from .terminal.output import note
+
+        note(f"there is no store at `{store_named(given)}`")
+    return there
 
 
 def beside(given: str | None) -> Path:
@@ -57,7 +68,12 @@ def existing_file(given: str | None) -> Path:
 
 def _state() -> Path:
     """The state directory is that of the XDG rules, on every platform."""
-    return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "proctor"
+    from proctor.supervisor.errors import UsageError
+
+    try:
+        return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "proctor"
+    except RuntimeError:
+        raise UsageError("you have no home directory; set XDG_STATE_HOME, or name the store: `--store`") from None
 
 
 @asynccontextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
@@ -10,8 +11,19 @@ if TYPE_CHECKING:
     from .postgres import PostgresStore
     from .sqlite import SQLiteStore
 
+_SCHEME = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 _SCHEMES = ("postgresql://", "postgres://")
 _SECRETS = ("password", "sslpassword", "passfile", "sslkey")
+
+
+def check_name(named: str | os.PathLike[str]) -> None:
+    """Raises UsageError for a URL of something else than a store; it may hold a password, so it is not shown."""
+    from proctor.supervisor.errors import UsageError
+
+    scheme = _SCHEME.match(os.fspath(named))
+    if scheme is not None and not is_url(named):
+        hint = "name the file itself" if scheme[0].startswith("sqlite") else "a store is a file or postgresql://..."
+        raise UsageError(f"no store is kept at `{scheme[0]}...`; {hint}")
 
 
 def is_url(named: str | os.PathLike[str]) -> bool:
@@ -50,6 +62,7 @@ def open_store(named: str | os.PathLike[str], *, make: bool = True) -> SQLiteSto
         StoreError: it cannot be used; `kind` says why.
         UsageError: nothing can be there, there is none, or the extra `postgres` is not installed.
     """
+    check_name(named)
     if is_url(named):
         from .postgres import PostgresStore
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import hashlib
 import hmac
 import os
@@ -15,6 +14,8 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from proctor.supervisor.errors import UsageError
+
+from ..kit.values.login_name import login_name
 
 Role: TypeAlias = Literal["see", "answer", "stop"]
 ROLES: tuple[Role, ...] = ("see", "answer", "stop")
@@ -77,7 +78,7 @@ def one_token(token: str | None = None) -> tuple[AccessTokens, str]:
     """
     made = token or secrets.token_urlsafe(32)
     _check(made, "the token")
-    return AccessTokens([(_digest(made), Identity(name=getpass.getuser()))]), made
+    return AccessTokens([(_digest(made), Identity(name=login_name()))]), made
 
 
 def from_environment() -> str | None:

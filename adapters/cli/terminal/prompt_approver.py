@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import getpass
 import sys
 
 import anyio
 
+from proctor.adapters.kit.values.login_name import login_name
 from proctor.adapters.kit.values.printable import encoded, printable
 from proctor.supervisor.ports.adapters import ApprovalAnswer, ApprovalRequest
 
@@ -39,7 +39,7 @@ async def _answered(request: ApprovalRequest) -> ApprovalAnswer | None:
             return None
         answer = line.strip().lower()
         if answer in ("y", "yes", "n", "no"):
-            return ApprovalAnswer(granted=answer[0] == "y", by=getpass.getuser(), input_digest=request.input_digest)
+            return ApprovalAnswer(granted=answer[0] == "y", by=login_name(), input_digest=request.input_digest)
 
 
 def _show(request: ApprovalRequest) -> None:

@@ -72,7 +72,7 @@ def deny(
 
 
 def _answer(approval_id: str, fields: dict[str, Any], *, store: str | None, as_json: bool) -> None:
-    import getpass
+    from proctor.adapters.kit.values.login_name import login_name
 
     from ...own_tree import check_outside_runs
 
@@ -84,7 +84,7 @@ def _answer(approval_id: str, fields: dict[str, Any], *, store: str | None, as_j
     from ...places import opened
     from ...stored import approval_named
 
-    given = ApprovalAnswer(**{**fields, "by": fields["by"] or getpass.getuser()})
+    given = ApprovalAnswer(**{**fields, "by": fields["by"] or login_name()})
 
     async def answered() -> StoredApproval:
         async with opened(store, must_exist=True) as opened_store:

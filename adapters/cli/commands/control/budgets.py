@@ -31,13 +31,13 @@ def budgets(name: str | None, key: str | None, store: str | None, as_json: bool)
     """List the budgets that runs share: whose each is, what is used of it in this window, what is set aside for runs
     that go on (`+`), what is left, and when it starts again.
     """
-    from ...places import is_there, opened
+    from ...places import is_there_or_said, opened
 
     async def listed() -> list[BudgetInfo]:
         async with opened(store, must_exist=True) as opened_store:
             return await opened_store.budgets()
 
-    all_of_them = run_async(listed) if is_there(store) else []
+    all_of_them = run_async(listed) if is_there_or_said(store) else []
     found = [b for b in all_of_them if (name or "") in b.budget and (key or "") in b.key]
     if as_json:
         for budget in found:

@@ -35,7 +35,7 @@ def approvals(limit: int, watch: bool, store: str | None, output: str | None, as
 
 
 def _listed(limit: int, watch: bool, store: str | None, as_json: bool) -> None:
-    from ...places import is_there, opened
+    from ...places import is_there_or_said, opened
 
     inbox = _Inbox(as_json=as_json)
 
@@ -47,7 +47,7 @@ def _listed(limit: int, watch: bool, store: str | None, as_json: bool) -> None:
                 await inbox.follow(opened_store, cursor)
 
     try:
-        if watch or is_there(store):
+        if watch or is_there_or_said(store):
             run_async(listed)
     except KeyboardInterrupt:
         sys.stdout.flush()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 from collections.abc import Awaitable, Callable, Sequence
 from math import isnan
 from typing import TYPE_CHECKING, Any
@@ -64,7 +63,9 @@ def kill(
     check_outside_runs("kill")
     if isnan(wait):
         raise click.UsageError("`--wait SECONDS`: `nan` is not a number")
-    who = by or getpass.getuser()
+    from proctor.adapters.kit.values.login_name import login_name
+
+    who = by or login_name()
     scope: dict[str, Any] = {"session_id": session, "tenant": tenant, "label": label, "everything": everything}
     named = sum(bool(value) for value in (run, *scope.values()))
     if lift:

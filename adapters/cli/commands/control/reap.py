@@ -36,7 +36,7 @@ def reap(age: timedelta | None, store: str | None, as_json: bool) -> None:
     from proctor.supervisor.control.reaping import withdraw_created
     from proctor.supervisor.run.orphans import whose
 
-    from ...places import is_there, opened
+    from ...places import is_there_or_said, opened
 
     async def ended() -> tuple[list[RunInfo], list[RunInfo]]:
         async with opened(store, must_exist=True) as opened_store:
@@ -44,7 +44,7 @@ def reap(age: timedelta | None, store: str | None, as_json: bool) -> None:
             created = [] if age is None else await withdraw_created(opened_store, older_than=age)
         return lost, created
 
-    lost, created = run_async(ended) if is_there(store) else ([], [])
+    lost, created = run_async(ended) if is_there_or_said(store) else ([], [])
     for info in [*lost, *created]:
         if as_json:
             status = "failed" if info in lost else "cancelled"

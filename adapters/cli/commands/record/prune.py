@@ -30,15 +30,14 @@ def prune(
 
     One event stays for each, `record_pruned`, so that its numbers go on and its digests can be checked.
     """
-    import getpass
-
+    from proctor.adapters.kit.values.login_name import login_name
     from proctor.supervisor.store.retention import prune
 
     from ...own_tree import check_outside_runs
-    from ...places import is_there, opened
+    from ...places import is_there_or_said, opened
 
     check_outside_runs("prune")
-    if not is_there(store):
+    if not is_there_or_said(store):
         note("no runs")
         return
 
@@ -49,7 +48,7 @@ def prune(
                 opened_store,
                 older_than=older_than,
                 keep_violations=keep_violations,
-                by=by or getpass.getuser(),
+                by=by or login_name(),
                 dry_run=dry_run,
             )
             return report, before, (await opened_store.size()).bytes

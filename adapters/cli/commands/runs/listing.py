@@ -91,7 +91,7 @@ def _found(
     store: str | None, where: RunFilter, session: str | None, before: str | None, limit: int
 ) -> tuple[list[RunInfo], bool]:
     """The runs, and whether there are more."""
-    from ...places import is_there, opened
+    from ...places import is_there_or_said, opened
     from ...stored import run_named
 
     async def listed() -> list[RunInfo]:
@@ -99,7 +99,7 @@ def _found(
             than = (await run_named(opened_store, before)).run_id if before else None
             return await opened_store.runs(limit=limit + 1, session_id=session, before=than, where=where)
 
-    found = run_async(listed) if is_there(store) else []
+    found = run_async(listed) if is_there_or_said(store) else []
     return found[:limit], len(found) > limit
 
 

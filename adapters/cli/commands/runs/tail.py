@@ -32,11 +32,11 @@ if TYPE_CHECKING:
 @json_option
 def tail(follow: bool, run: str | None, lines: int, store: str | None, as_json: bool) -> None:
     """Show the latest events of all runs, whatever process they are in, under the run they are of."""
-    from ...places import is_there, opened
+    from ...places import is_there_or_said, opened
     from ...terminal.live import Live
 
     live = Live(as_json=as_json, clock=True, named=run is None)
-    if not is_there(store) and not follow and not run:
+    if not is_there_or_said(store) and not follow and not run:
         note("no runs")
         return
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import sys
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -31,9 +30,11 @@ def watch(by: str | None, groups: tuple[str, ...], store: str | None, as_json: b
     Keys select a row, approve or deny a call, end a run, find one; `?` lists them. `q` or Ctrl-C leaves; the runs go
     on. Where the output is no terminal, and with --json, it shows what is now and ends.
     """
+    from proctor.adapters.kit.values.login_name import login_name
+
     from ...terminal.board.live import Person
 
-    person = Person(name=by or getpass.getuser(), groups=groups)
+    person = Person(name=by or login_name(), groups=groups)
     run_async(lambda: _watched(store, person, as_json=as_json))
 
 

@@ -39,9 +39,10 @@ def open_for_writing(path: Path, *, synchronous: str, busy_timeout_s: float, max
     except sqlite3.Error as error:
         raise (_truncated(path) if is_cut_short(path) else store_error(error, path)) from error
     except OSError as error:
+        hint = "write to" if isinstance(error, PermissionError) else "make a file at"
+        reason = (error.strerror or str(error)).lower()
         raise StoreError(
-            f"store `{path}` cannot be opened: {error.strerror}; choose a path in a directory that exists",
-            kind="unwritable",
+            f"store `{path}` cannot be opened: {reason}; choose a path that you can {hint}", kind="unwritable"
         ) from error
     return connection
 

@@ -1,0 +1,73 @@
+"""Where the store is, told wrongly; and who somebody is whom the system has no name for."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from proctor.adapters.kit.values.login_name import login_name
+from proctor.adapters.stores import open_store
+from proctor.supervisor.errors import UsageError
+
+Cli = Any
+NOBODY = 10_001
+"""A user that the system has no name for, as containers run under."""
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("mysql://ana:secret-word@db/x", "no store is kept at `mysql://...`; a store is a file or postgresql://..."),
+        ("https://ops.example/runs.db", "no store is kept at `https://...`"),
+        ("postgresql+psycopg://db/x", "no store is kept at `postgresql+psycopg://...`"),
+        ("sqlite:///runs.db", "no store is kept at `sqlite://...`; name the file itself"),
+    ],
+)
+@pytest.mark.parametrize(
+    "command", [("runs",), ("approvals",), ("tail", "--follow"), ("serve",), ("audit", "verify")]
+)
+def test_a_url_of_something_else_is_no_store(cli: Cli, place: Path, command: Any, url: str, said: str) -> None:
+    """It is neither taken for a file that is not there yet nor shown with its password."""
+    answer = cli(*command, "--store", url)
+
+    assert (answer.code, said in answer.err) == (2, True), answer
+    assert "secret-word" not in answer.err
+    assert list(place.glob("*:*")) == []
+    with pytest.raises(UsageError, match="no store is kept at"):
+        open_store(url)
+
+
+@pytest.mark.parametrize(
+    "command", [("runs",), ("approvals",), ("tail",), ("budgets",), ("reap",), ("prune", "--older-than", "1d")]
+)
+def test_a_store_that_somebody_named_and_is_not_there_is_told(cli: Cli, place: Path, command: Any) -> None:
+    """It may be a slip of the pen; where nobody named one, nothing ran yet."""
+    named, unnamed = cli(*command, "--store", "rums.db"), cli(*command)
+
+    assert (named.code, named.out) == (0, "")
+    assert named.err.startswith("there is no store at `rums.db`\n")
+    assert (unnamed.code, "there is no store" in unnamed.err) == (0, False)
+
+
+@pytest.fixture
+def nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A user without a name and a home, as of a container that was given any number."""
+    for variable in ("HOME", "LOGNAME", "USER", "LNAME", "USERNAME", "XDG_STATE_HOME", "PROCTOR_STORE"):
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setattr(os, "getuid", lambda: NOBODY)
+
+
+def test_somebody_without_a_name_is_called_by_their_number(nobody: None) -> None:
+    """What they do is recorded under it."""
+    assert login_name() == f"uid {NOBODY}"
+
+
+def test_whoever_has_no_home_is_told_what_to_set(cli: Cli, nobody: None) -> None:
+    """In place of an error of Python's."""
+    answer = cli("runs")
+
+    assert (answer.code, answer.out) == (2, "")
+    assert answer.err == "error: you have no home directory; set XDG_STATE_HOME, or name the store: `--store`\n"
