@@ -6,6 +6,7 @@ Generated tests have no deadline, as a busy machine is no fault; with CI set the
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -17,6 +18,10 @@ from proctor.supervisor.testing.adapters.evidence import Evidence
 
 WRITE = os.environ.get("PROCTOR_MATRIX") == "write"
 DIFFERS = "the record differs: PROCTOR_MATRIX=write pytest tests/adapters"
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # As under `nohup ... &`, and what the tests start would inherit it: they send Ctrl-C to such processes.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 settings.register_profile("proctor", deadline=None, derandomize="CI" in os.environ)
 settings.load_profile("proctor")

@@ -64,6 +64,11 @@ def _code_and_text(error: BaseException) -> tuple[int, str]:
         return BAD_INPUT, f"error: `{error.filename}`: {(error.strerror or str(error)).lower()}"
     if isinstance(error, OSError) and error.errno in _FULL:
         return FAILED, f"error: the output cannot be written: {(error.strerror or str(error)).lower()}"
+    if isinstance(error, ModuleNotFoundError) and (error.name or "").startswith("proctor."):
+        return (
+            FAILED,
+            f"error: the installation has no `{error.name}`; after a `git pull`, run `pip install -e .` again",
+        )
     first = (str(error).splitlines() or [""])[0]
     kind = type(error).__name__
     return FAILED, f"error: this should not have happened: {kind}: {first}\nrun `proctor --debug ...` for details"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
@@ -36,9 +37,9 @@ def is_there_or_said(given: str | None) -> bool:
     """The same; says where there is none although somebody named it, which may be a slip of the pen."""
     there = is_there(given)
     if not there and (given or os.environ.get(VARIABLE)):
-        from .terminal.output import note
+        from proctor.adapters.kit.values.printable import printable_lines
 
-        note(f"there is no store at `{store_named(given)}`")
+        print(printable_lines(f"there is no store at `{store_named(given)}`"), file=sys.stderr)
     return there
 
 

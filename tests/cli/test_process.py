@@ -234,6 +234,15 @@ def test_an_error_nobody_expected_is_one_message(monkeypatch: pytest.MonkeyPatch
     assert "Traceback" in debugged.err
 
 
+def test_an_installation_that_is_older_than_its_files_is_told(monkeypatch: pytest.MonkeyPatch, cli: Cli) -> None:
+    """As an editable one is after a `git pull` that brought a new file."""
+    monkeypatch.setitem(sys.modules, "proctor.policies.reading.schema", None)
+    answer = cli("schema")
+
+    assert (answer.code, "`pip install -e .` again" in answer.err) == (3, True), answer
+    assert "proctor.policies.reading.schema" in answer.err
+
+
 def test_output_that_is_no_terminal_has_no_colour() -> None:
     """Nor cursor movements: plain lines."""
     assert "\033" not in call("demo").stdout
