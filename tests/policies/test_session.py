@@ -130,3 +130,57 @@ def test_rules_with_different_keys_read_each_its_own() -> None:
     ]
 
     assert found == [[], ["a", "c"], ["a", "c"], ["b"], [], ["a", "b", "c"]]
+
+
+def test_a_step_of_long_ago_is_no_step_right_before(ruled: Any) -> None:
+    """Nor is one that never was."""
+    session = ruled({"type": "immediately_before", "first": "plan", "then": "act"})
+    session.ok("other")
+    never = session.ask("act")
+    session.ok("plan")
+    session.ok("other")
+
+    assert (never, session.ask("act")) == ("deny", "deny")
+
+
+def test_a_forbidden_call_that_failed_lifts_no_ban(ruled: Any) -> None:
+    """Only what the ban is about does: here the agent could not be held."""
+    session = ruled({"type": "forbids_after", "tool": "leak", "tools": ["send"]})
+    session.ok("leak")
+    session.saw("send", id="s")
+    session.see(ev.ToolCallFailed(tool_call_id="s", tool_name="send", error="no"))
+
+    assert session.ask("send") == "deny"
+
+
+def test_a_window_over_responses_still_counts_the_calls_in_all(ruled: Any) -> None:
+    """`min` is of the whole run."""
+    session = ruled({"type": "count", "id": "r", "tool": "x", "max": 3, "min": 3, "within_turns": 1})
+    for _ in range(3):
+        session.ok("x")
+
+    assert session.end().rules["r"].status == "held"
+
+
+def test_a_report_that_goes_on_after_deltas_goes_on_from_the_threads_figure(drive: Any) -> None:
+    """The first cumulative one of a run says so by being no lower than the thread was."""
+    session = drive({"limits": {"max_total_tokens": 35}})
+    session.see(ev.RunStarted(run_id="a"))
+    session.see(ev.TokenUsageUpdated(scope="cumulative", input_tokens=30))
+    session.see(ev.RunStarted(run_id="b"))
+    session.see(ev.TokenUsageUpdated(scope="delta", input_tokens=30))
+    found = session.see(ev.TokenUsageUpdated(scope="cumulative", input_tokens=60))
+
+    assert (found, session.monitor.usage.total_tokens) == ([], 30)
+
+
+def test_what_is_remembered_of_reports_does_not_grow(drive: Any) -> None:
+    """A run may report for days."""
+    session = drive({"limits": {"max_total_tokens": 10**9}})
+    sizes = []
+    for n in range(4_000):
+        session.see(ev.TokenUsageUpdated(event_id=f"report-{n:06}", input_tokens=1))
+        if n in (1_500, 3_999):
+            sizes.append(len(session.monitor.snapshot()))
+
+    assert sizes[1] - sizes[0] < 100

@@ -524,3 +524,37 @@ def test_an_explanation_counts_what_a_rule_remembers_of_calls(ruled: Any) -> Non
     told = explained(session, *[{"text": "hidden"}] * 3)
 
     assert "r: agrees [recent: 2 -> recent: 3]" in told
+
+
+def test_an_explanation_names_a_limit_that_refuses(drive: Any) -> None:
+    """Beside the rules, which have states."""
+    session = drive(
+        {
+            "limits": {"max_tool_calls": {"max": 1, "action": "deny"}},
+            "rules": [{"type": "before", "id": "r", "first": "x", "then": "y"}],
+        }
+    )
+    monitor = session.compiled.monitor(explain=True)
+    first, second = (monitor.propose(ToolCall(id=str(n), name="x")).explain() for n in range(2))
+
+    assert "max_tool_calls" not in first
+    assert second.count("max_tool_calls: deny") == 1
+    assert second.count("r: agrees") == 1
+    assert "satisfied: no" in second
+
+
+def test_a_deferred_transition_without_tools_is_an_error() -> None:
+    """It would wait for nothing."""
+    net = {"name": "n", "places": ["a"], "transitions": [{"name": "t", "outputs": ["a"], "deferred": True}]}
+
+    with pytest.raises(PolicyError, match="names the tools it waits for"):
+        parse_policies({"version": 1, "name": "p", "nets": [net]})
+
+
+def test_an_unknown_price_that_is_rejected_is_named(drive: Any) -> None:
+    """With what is lacking as data."""
+    session = drive({"limits": {"max_cost_usd": 1}, "unpriced": "reject"})
+    (violation,) = session.see(ev.TokenUsageUpdated(model="nobody-knows", input_tokens=1))
+
+    assert violation.details["unpriced"] == ["nobody-knows"]
+    assert "there is no price for nobody-knows" in violation.message

@@ -223,3 +223,28 @@ def test_what_is_granted_is_counted_from_then_on() -> None:
 
     assert uncounted == ["org/money"]
     assert "uncounted_budgets" not in run.monitor.metadata
+
+
+def test_a_run_whose_agent_is_gone_is_not_cancelled_while_it_settles() -> None:
+    """It has ended as it has."""
+    run = Run(MONEY)
+    run.gets(0.1)
+    run.tell(inputs.AdapterEnded(now_ms=3))
+    run.tell(inputs.CancelAsked(now_ms=4, by="user", reason="no"))
+    run.tell(inputs.Settled(now_ms=5, drawn=()))
+
+    assert run.record[-1].type == "run_failed"
+
+
+def test_what_the_last_response_used_up_is_on_record() -> None:
+    """Though no call comes after it."""
+    run = Run(MONEY)
+    run.gets(0.1)
+    run.tell(inputs.AdapterEnded(now_ms=3))
+    refused = Drawn(claim=run.draws[0].claim, granted=False, held=0, used=11, before=0, reserved=0)
+    run.tell(inputs.Settled(now_ms=4, drawn=(refused,)))
+
+    assert [(event.granted, event.asked_for) for event in run.of(BudgetReserved)] == [
+        (True, "start"),
+        (False, "usage"),
+    ]

@@ -303,3 +303,22 @@ async def test_a_store_that_has_all_of_it_and_more_is_given_nothing(
     await run.journal.settle()
 
     assert (len(store.asked), run.journal.owes, run.types()) == (1, False, BEGUN)
+
+
+async def test_what_nobody_writes_yet_is_waited_for() -> None:
+    """Though the writer is idle."""
+    run = Written(Told())
+    went_on = False
+
+    async def wait() -> None:
+        nonlocal went_on
+        await run.journal.drained()
+        went_on = True
+
+    async with trio.open_nursery() as tasks:
+        tasks.start_soon(wait)
+        await trio.testing.wait_all_tasks_blocked()
+        waited = not went_on
+        await run.journal.flush()
+
+    assert (waited, went_on) == (True, True)

@@ -19,6 +19,7 @@ from proctor.policies.stream.events import (
     TERMINAL,
     Event,
     MessageReceived,
+    MessageStreamed,
     PolicyViolated,
     RunCompleted,
     SessionStarted,
@@ -300,3 +301,16 @@ def test_a_held_call_whose_record_has_a_placeholder_is_judged_exactly_or_refused
     else:
         assert isinstance(record[-1], ToolCallDenied)
         assert record[-1].decision == "input_unknown"
+
+
+def test_a_run_taken_up_gives_its_last_message() -> None:
+    """And not what was streamed before it."""
+    record: list[Event] = []
+    Shell(resumed(record), record).happens(inputs.Begin(now_ms=1, prompt="go"))
+    for event in (MessageStreamed(delta="I th"), MessageReceived(content="done")):
+        Shell(resumed(record), record).happens(inputs.Reported(now_ms=2, event=event))
+    shell = Shell(resumed(record), record)
+    shell.happens(inputs.Reported(now_ms=4, event=RunCompleted()))
+    (finish,) = (command for command in shell.happens(inputs.AdapterEnded(now_ms=5)) if isinstance(command, Finish))
+
+    assert finish.outcome.output == "done"

@@ -10,6 +10,7 @@ import pytest
 from proctor.policies import decode_event, encode_event
 from proctor.policies.policy import Policy
 from proctor.policies.stream.events import (
+    ErrorOccurred,
     Event,
     MessageReceived,
     MessageStreamed,
@@ -171,3 +172,25 @@ async def test_a_conversation_is_replayed_as_far_as_there_is_room(
     assert told == list(result.events)[-len(told) :]
     assert 5 < len(told) < 15
     assert later.events[0].seq == len(result.events) + 1
+
+
+@pytest.mark.parametrize(
+    "event",
+    [ErrorOccurred(code="c", message=HUGE), ErrorOccurred(code="c", message="m", provider_error={"body": HUGE})],
+    ids=["message", "provider_error"],
+)
+def test_an_error_is_cut_too(event: Event) -> None:
+    """Its code stays."""
+    cut = within_bounds(event)
+
+    assert weight(cut) <= MOST_BYTES
+    assert (cut.omitted_chars > 0, cut.code) == (True, "c")  # type: ignore[attr-defined]
+
+
+def test_of_what_a_tool_returned_the_beginning_is_kept_as_text() -> None:
+    """Keys weigh as values do."""
+    values = within_bounds(ToolCallCompleted(tool_call_id="c", tool_output={"head": "begins", "rest": HUGE}))
+    keys = within_bounds(ToolCallCompleted(tool_call_id="c", tool_output={HUGE: 1}))
+
+    assert str(values.tool_output).startswith('{"head":"begins","rest":"')  # type: ignore[attr-defined]
+    assert keys.omitted_chars > 0

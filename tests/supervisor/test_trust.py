@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import anyio
 import pytest
 
 from proctor.policies.policy import Policy
-from proctor.policies.stream.calls import ToolCall
+from proctor.policies.stream.calls import MOST_PARTS, ToolCall
 from proctor.policies.stream.events import (
     BudgetWarned,
     ErrorOccurred,
     Event,
     PolicyViolated,
+    RunCompleted,
     RunStarted,
     SessionStarted,
     ToolApprovalGranted,
@@ -25,7 +27,9 @@ from proctor.policies.stream.events import (
     Unrecognized,
 )
 from proctor.supervisor import EventError, MemoryStore, StoreError, run_once
-from proctor.supervisor.testing import Ask, FakeAdapter, FakeApprover
+from proctor.supervisor.machine.events.checks import flaw_in
+from proctor.supervisor.testing import Ask, FakeAdapter, FakeApprover, Pause
+from proctor.supervisor.testing.patience import PATIENCE_S
 
 pytestmark = pytest.mark.anyio
 
@@ -209,3 +213,23 @@ async def test_what_is_nested_in_free_data_is_left_to_the_store(permissive: Poli
 
     with pytest.raises(StoreError, match="session_started"):
         await run_once(adapter, "go", policies=[permissive])
+
+
+async def test_what_an_agent_says_after_its_end_is_not_waited_for(permissive: Policy) -> None:
+    """It may never fall silent."""
+    adapter = FakeAdapter([RunCompleted(output="done"), Pause()])
+    with anyio.fail_after(PATIENCE_S):
+        result = await run_once(adapter, "go", policies=[permissive])
+
+    assert (result.status, result.output, adapter.closed) == ("completed", "done", 1)
+
+
+def test_an_input_of_more_than_policies_read_is_a_flaw() -> None:
+    """Of a call that was not asked about, too."""
+    flaws = [
+        flaw_in(ToolCallStarted(tool_call_id="c", tool_name="t", tool_input={"a": [["x"]] * count}))
+        for count in (1, MOST_PARTS)
+    ]
+
+    assert flaws[0] is None
+    assert "parts" in (flaws[1] or "")
