@@ -32,7 +32,7 @@ from proctor.policies.stream.events import (
     TurnCompleted,
 )
 from proctor.supervisor.machine.boundary import inputs
-from proctor.supervisor.machine.boundary.commands import AnswerGate, AskApproval, CancelAdapter, Command
+from proctor.supervisor.machine.boundary.commands import AnswerGate, AskApproval, CancelAdapter, Command, Finish
 from proctor.supervisor.machine.machine import RunMachine
 from proctor.supervisor.machine.run_state import RunIdentity
 from proctor.supervisor.ports.adapters import ApprovalAnswer
