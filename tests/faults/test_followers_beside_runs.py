@@ -1,0 +1,66 @@
+"""Whoever follows runs takes nothing from them: what a supervisor runs itself is handed on from memory."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import anyio
+import pytest
+
+from proctor.policies import parse_policies
+from proctor.policies.stream.events import MessageReceived, RunCompleted
+from proctor.supervisor import MemoryStore, Supervisor
+from proctor.supervisor.testing import FakeAdapter
+from proctor.supervisor.testing.patience import PATIENCE_S
+
+pytestmark = pytest.mark.anyio
+POLICIES = parse_policies("{name: open, limits: {max_tool_calls: 9}}")
+RUNS = 60
+EVENTS = 30
+READING = ("read", "log", "place", "run", "runs", "session")
+
+
+class Counting(MemoryStore):
+    """Counts what is read of it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: Counter[str] = Counter()
+
+    def __getattribute__(self, name: str) -> Any:
+        if name in READING:
+            super().__getattribute__("calls")[name] += 1
+        return super().__getattribute__(name)
+
+
+async def ran(followers: int) -> tuple[Counter[str], list[int]]:
+    """So many of the runs are followed from their start: what was read, and how many events each follower saw."""
+    store, seen = Counting(), [0] * followers
+    agent = FakeAdapter([MessageReceived(content=f"{n}") for n in range(EVENTS)])
+
+    async def follow(number: int, run_id: str) -> None:
+        async with supervisor.subscribe(run_id=run_id) as events:
+            async for event in events:
+                seen[number] += 1
+                if isinstance(event, RunCompleted):
+                    return
+
+    with anyio.fail_after(PATIENCE_S):
+        async with Supervisor(store) as supervisor, anyio.create_task_group() as tasks:
+            for number in range(RUNS):
+                handle = await supervisor.start(agent, "go", policies=POLICIES)
+                if number < followers:
+                    tasks.start_soon(follow, number, handle.run_id)
+    return store.calls, seen
+
+
+async def test_followers_read_the_store_a_few_times_each_and_not_for_each_event() -> None:
+    """So a start costs what it costs beside nobody."""
+    alone, _ = await ran(0)
+    beside, seen = await ran(RUNS)
+
+    assert len(set(seen)) == 1
+    assert seen[0] > EVENTS
+    assert sum(beside[name] - alone[name] for name in READING if name != "log") <= 4 * RUNS
+    assert beside["log"] <= RUNS * EVENTS / 2  # once for many events and all followers, not for each
