@@ -117,8 +117,8 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def _open_streams() -> None:
-    """A stream that whoever started us closed reads as empty, and takes what is written. Files and pipes get UTF-8
-    whatever the locale; what a terminal cannot show, or is no text, is escaped.
+    """A stream that our starter closed reads as empty, and takes what is written. Files and pipes get UTF-8 whatever
+    the locale; what a terminal cannot show, or is not text, is escaped.
     """
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
@@ -137,7 +137,7 @@ def _finished(given: list[str]) -> int:
     except click.ClickException as error:
         note(f"error: {usage_text(error)}")
         return BAD_INPUT
-    except (BrokenPipeError, SystemExit):  # the latter is click's answer to a pipe that nobody reads
+    except (BrokenPipeError, SystemExit):  # the latter is click's answer to a pipe without a reader
         return _nobody_reads(0)
     except click.Abort:
         return report(KeyboardInterrupt(), debug=False)
@@ -154,6 +154,6 @@ def _finished(given: list[str]) -> int:
 
 
 def _nobody_reads(code: int) -> int:
-    """Whoever read our output has had enough, which is fine; nothing more is written on exit."""
+    """The reader of our output has left, which is fine; nothing more is written on exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return code

@@ -71,7 +71,7 @@ class EndingSignals:
 
 
 def handlers() -> Handlers:
-    """What becomes of the signals that end a run."""
+    """What the signals that end a run are to do."""
     meant = (signal.SIGINT, signal.SIGTERM, _HANGUP)
     return {number: signal.getsignal(number) for number in meant if number is not None}
 

@@ -38,7 +38,7 @@ def read_compiled(files: Sequence[str]) -> CompiledPolicy:
 
 
 def read_text(file: str) -> tuple[str, str]:
-    """A file's text and the name problems are reported under. Raises PolicyError when it is no text."""
+    """A file's text and the name problems are reported under. Raises PolicyError when it is not text."""
     from pathlib import Path
 
     from proctor.policies.errors import PolicyError, Problem
@@ -56,7 +56,7 @@ def read_text(file: str) -> tuple[str, str]:
 
 
 def read_prompt(given: str) -> str:
-    """The prompt as text. Raises UsageError when there is nothing in it, or no text."""
+    """The prompt as text. Raises UsageError when it is empty, or not text."""
     try:
         text = _standard_input().decode("utf-8") if given == "-" else given
         text.encode("utf-8")

@@ -67,7 +67,7 @@ def replaced(path: str | Path) -> Iterator[IO[bytes]]:
 
 
 class _Printed(io.TextIOWrapper):
-    """What is printed into a file. An error stays, also where whoever printed takes none amiss."""
+    """What is printed into a file. An error is kept, even if the code that printed ignores it."""
 
     error: OSError | None = None
 

@@ -30,5 +30,5 @@ def _environments() -> Iterator[Mapping[str, str]]:
     for parent in parents:
         try:
             yield parent.environ()
-        except psutil.Error:  # another user's: it is none of ours
+        except psutil.Error:  # another user's, and so not ours
             continue

@@ -69,7 +69,7 @@ def _endpoints(records: WebRecords) -> dict[str, dict[str, Endpoint]]:
 
 
 def _by_method(found: dict[str, Endpoint]) -> Endpoint:
-    """One endpoint for all methods of a path, so that who asks by another is told all there are."""
+    """One endpoint for all methods of a path, so that a request by another method learns which there are."""
 
     async def answer(request: Request) -> Response:
         return await found["GET" if request.method == "HEAD" else request.method](request)
@@ -103,6 +103,6 @@ async def _unknown(request: Request, error: Any) -> Response:
 
 
 async def _failed(request: Request, error: Exception) -> Response:
-    """What went wrong is logged, with the path and nothing of the request else; whoever asked is told no more."""
+    """What went wrong is logged, with the path and nothing of the request else; the answer says no more."""
     logger().error("web.failed", path=request.url.path, **failure(error))
     return refused(500, "error", "this should not have happened; the server's log says more")

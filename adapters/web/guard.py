@@ -1,4 +1,4 @@
-"""Who may ask from where, and what browsers are told: everything passes here before anything else looks at it.
+"""Who may ask, and from where, and what browsers are told: every request passes here first.
 
 The token travels in a header that no browser adds of its own accord, so another site cannot act in somebody's name;
 the Host and Origin checks stop a page that reaches this server under another name (DNS rebinding).

@@ -21,7 +21,7 @@ Role: TypeAlias = Literal["see", "answer", "stop"]
 ROLES: tuple[Role, ...] = ("see", "answer", "stop")
 VARIABLE = "PROCTOR_WEB_TOKEN"
 SHORTEST = 16
-"""Characters of a token that can be guessed no more."""
+"""Characters a token needs, so that it cannot be guessed."""
 
 
 class Identity(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,7 +62,9 @@ class AccessTokens:
         self._holders = tuple(holders)
 
     def holder(self, token: str) -> Identity | None:
-        """Whose token this is, found in a time that does not tell how much of it is right; None if nobody's."""
+        """Whose token this is, found in a time that does not tell how much of it is right; None if it is not
+        anybody's.
+        """
         given = _digest(token)
         found = None
         for digest, identity in self._holders:
@@ -72,7 +74,7 @@ class AccessTokens:
 
 
 def one_token(token: str | None = None) -> tuple[AccessTokens, str]:
-    """One token that allows everything, in the name of who runs this; a new one when none is given.
+    """One token that allows everything, in the name of the user who runs this; a new one when none is given.
 
     Raises UsageError for one that could be guessed.
     """
@@ -82,7 +84,7 @@ def one_token(token: str | None = None) -> tuple[AccessTokens, str]:
 
 
 def from_environment() -> str | None:
-    """The token in the environment, taken out of it: nothing that is started from here is to find it."""
+    """The token in the environment, taken out of it, so that nothing started from here finds it."""
     return os.environ.pop(VARIABLE, None) or None
 
 
@@ -113,7 +115,7 @@ def read_tokens(file: str) -> AccessTokens:
 
 def _is_open(found: os.stat_result) -> bool:
     """Whether others could read or write a file. A group may read one of root's: so do service managers and
-    orchestrators hand a secret to who is not root.
+    orchestrators hand a secret to a user that is not root.
     """
     others = stat.S_IRWXO | stat.S_IRWXG
     if found.st_uid == 0 and os.geteuid() != 0:

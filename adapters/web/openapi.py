@@ -79,7 +79,7 @@ def _in_query(operation: Operation) -> list[dict[str, Any]]:
 
 
 def _given(schema: dict[str, Any]) -> dict[str, Any]:
-    """A default of None says only that a parameter need not be given."""
+    """A default of None only means that the parameter is optional."""
     return {key: value for key, value in schema.items() if (key, value) != ("default", None)}
 
 

@@ -27,7 +27,7 @@ class Certificate(msgspec.Struct, frozen=True, kw_only=True):
     key: str
 
     def check(self) -> None:
-        """Raises UsageError for files that are no certificate and its key."""
+        """Raises UsageError for files that are not a certificate and its key."""
         try:
             ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(self.file, self.key, _no_password)
         except ssl.SSLError as error:

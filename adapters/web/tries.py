@@ -1,4 +1,4 @@
-"""Wrong tokens are counted: whoever tries many is answered no more for a while."""
+"""Wrong tokens are counted: an address that tries many gets no answers for a while."""
 
 from __future__ import annotations
 
@@ -46,7 +46,9 @@ class Tries:
         self._seen: OrderedDict[str, _Address] = OrderedDict()
 
     def holder(self, token: str, client: str) -> Identity | None:
-        """Whose token this is; None if nobody's. Raises TooManyTriesError, whoever's it is, unless it is known."""
+        """Whose token this is; None if it is not anybody's. Raises TooManyTriesError for any token that was not good
+        from this address before.
+        """
         seen = self._of(_network(client))
         now = self._now()
         while seen.wrong and seen.wrong[0] <= now - WINDOW_S:

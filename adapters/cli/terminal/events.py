@@ -17,7 +17,7 @@ from proctor.policies.stream.calls import rule_name
 
 _LONGEST = 300
 _CALLS_KNOWN = 4096
-"""So many of the latest calls are known by what they asked for."""
+"""Of so many of the latest calls it is remembered what they asked for."""
 
 
 class EventLine(msgspec.Struct, frozen=True):
@@ -34,7 +34,7 @@ def names_its_run(event: ev.Event) -> bool:
 
 
 class EventLines:
-    """Turns events into lines; those that tell people nothing give none.
+    """Turns events into lines; an event that says nothing to people gives none.
 
     A line begins with the seconds since the first event; `numbered`: with the event's number; `clock`: with
     the time of day.

@@ -40,7 +40,7 @@ class Live:
         try:
             self._show(event)
         except OSError:  # the reader, or the terminal, is gone
-            self.unread = True  # a run is no less supervised for it
+            self.unread = True  # the run stays supervised all the same
 
     def shows(self, event: Event) -> bool:
         """Whether an event is among those that are shown."""

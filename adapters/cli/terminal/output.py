@@ -1,4 +1,4 @@
-"""Text for people and JSON for programs; neither is ever colour where nobody can see it."""
+"""Text for people and JSON for programs; colour only where it can be seen."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def say_hanging(out: Console, line: Text, indent: int) -> None:
 
 
 def say_json(value: Any) -> None:
-    """One value as a line of JSON, written at once so that who reads along sees it."""
+    """One value as a line of JSON, written at once for a reader that follows."""
     from proctor.adapters.kit.values.printable import encoded
 
     sys.stdout.write(encoded(value) + "\n")

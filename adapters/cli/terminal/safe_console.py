@@ -1,4 +1,4 @@
-"""A console that shows no text raw: its own colours reach the terminal, nobody else's escapes do."""
+"""A console that shows no text raw: its own colours reach the terminal, escapes of others do not."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class SafeConsole(Console):
     """Cleans every piece of text that is about to be shown, whoever rendered it."""
 
     def on_broken_pipe(self) -> None:
-        """Whoever read has gone: that is for the command to settle, not the end of the program."""
+        """The reader has gone: the command deals with that; the program does not end."""
         raise BrokenPipeError
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:

@@ -21,7 +21,7 @@ _GONE = 410
 
 
 class _AgainError(Exception):
-    """It did not arrive; `refused`: the receiver will not have it."""
+    """It did not arrive; `refused`: the receiver rejected it."""
 
     def __init__(self, why: str, *, refused: bool = False) -> None:
         super().__init__(why)
@@ -29,7 +29,7 @@ class _AgainError(Exception):
 
 
 class _GoneError(Exception):
-    """The receiver wants nothing more, ever."""
+    """The receiver wants no more events at all."""
 
 
 class Courier:

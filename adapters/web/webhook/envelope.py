@@ -36,7 +36,7 @@ _encode = msgspec.json.Encoder(enc_hook=str).encode
 
 
 def message_id(event: Event) -> str:
-    """What tells a receiver that it had an event before."""
+    """The id by which a receiver recognises an event it already has."""
     return f"{event.session_id}.{event.seq}"
 
 

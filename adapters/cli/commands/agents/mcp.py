@@ -80,7 +80,7 @@ def _check_installed() -> None:
 
 
 def _hush(library: str) -> None:
-    """Whatever goes wrong is said by the proxy in a line; the library would log it with a traceback."""
+    """The proxy reports an error in one line; the library would log it with a traceback."""
     import logging
 
     logger = logging.getLogger(library)

@@ -134,7 +134,7 @@ def _agent(
 
 @contextmanager
 def _observed(otel: bool) -> Iterator[list[Publisher]]:
-    """Who looks on besides the person here."""
+    """Who watches the run besides the person here."""
     if not otel:
         yield []
         return
@@ -145,7 +145,7 @@ def _observed(otel: bool) -> Iterator[list[Publisher]]:
 
 
 def _nothing_refused() -> Policy:
-    """What a run is under when no file is named: everything is recorded."""
+    """The policy of a run when no file is named: everything is recorded, nothing refused."""
     from proctor.policies import Policy
 
     note("no `--policy` is given: everything is recorded, nothing is refused")

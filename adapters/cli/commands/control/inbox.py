@@ -1,4 +1,4 @@
-"""`approvals`: the calls that wait for a person, and what becomes of them."""
+"""`approvals`: the calls that wait for a person, and how they are closed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.option(
-    "--limit", type=click.IntRange(min=1), default=100, show_default=True, metavar="N", help="At most so many."
+    "--limit", type=click.IntRange(min=1), default=100, show_default=True, metavar="N", help="Show at most this many."
 )
 @click.option("--watch", "-w", is_flag=True, help="Follow new requests and their answers, until Ctrl-C.")
 @store_option

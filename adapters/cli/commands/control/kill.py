@@ -50,8 +50,8 @@ def kill(
 ) -> int:
     """End runs, on every process of the store, and wait until they have ended.
 
-    Each is told with how it ended. Exit code 3 when one has not in time. With --no-new-starts, whoever starts a run
-    of them is refused and told who stopped it, when and why.
+    The list says how each has ended. Exit code 3 when one has not ended in time. With --no-new-starts, starting such
+    a run is refused; the error says who stopped it, when and why.
 
     \b
     proctor kill --tenant acme --reason "wrong prices"

@@ -22,10 +22,10 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 @click.group("audit")
 def audit() -> None:
-    """Hold a store to what was written into it.
+    """Check a store against what was written into it.
 
     Each record has a digest over the one before in its session. `head` prints where each session ends, to be
-    kept elsewhere; `verify` reads every record, and holds the store to heads that were kept.
+    kept elsewhere; `verify` reads every record, and checks the store against heads that were kept.
     """
 
 
@@ -35,7 +35,7 @@ def audit() -> None:
 @output_parameter
 @click.option("--json", is_flag=True, expose_value=False, help="What is printed is JSON in any case.")
 def head(store: str | None, key: Path | None, output: str | None) -> int:
-    """Print where each session's record ends, as one line of JSON, to be kept where nobody of here can write."""
+    """Print where each session's record ends, as one line of JSON, to be kept where nobody here can write."""
     from proctor.adapters.stores.audit.auditing import audited
     from proctor.adapters.stores.audit.heads import encode
     from proctor.adapters.stores.audit.signing import signed
@@ -59,9 +59,9 @@ def head(store: str | None, key: Path | None, output: str | None) -> int:
 @output_option
 @json_option
 def verify(store: str | None, anchor: Path | None, key: Path | None, as_json: bool) -> int:
-    """Read every record: is each what was written, and is each that was written there? The store is not changed.
+    """Read every record: check that it is what was written, and that none is missing. The store is not changed.
 
-    Exit codes: 0 both, 1 not, 2 no store or no anchor there, 3 the store cannot be read.
+    Exit codes: 0 both hold, 1 one does not, 2 no store or no anchor there, 3 the store cannot be read.
     """
     from proctor.adapters.stores.audit.auditing import audited
     from proctor.adapters.stores.audit.heads import read_heads

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 def prune(
     older_than: timedelta, keep_violations: bool, dry_run: bool, by: str | None, store: str | None, as_json: bool
 ) -> None:
-    """Remove sessions that ended long ago, and give their room back. Never one that a run goes on in.
+    """Remove sessions that ended long ago, and give their room back. A session with a run that goes on is never
+    removed.
 
     One event stays for each, `record_pruned`, so that its numbers go on and its digests can be checked.
     """

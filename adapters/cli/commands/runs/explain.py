@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from proctor.policies import CompiledPolicy, Event
 
 _FILES = (".jsonl", ".ndjson", ".json", ".gz")
-"""What ends so is no run, even where there is no such file."""
+"""A name that ends so is a file and not a run, whether or not the file is there."""
 
 
 @click.command()
@@ -102,7 +102,7 @@ def _compiled(was: Recorded) -> CompiledPolicy:
 
 
 def _stopped(item: Explained) -> bool:
-    """Whether more than a warning came of it."""
+    """Whether its action is more than a warning."""
     if item.decision is None:
         return any(found.action != "warn" for found in item.violations)
     return item.decision.action not in ("allow", "warn")

@@ -36,7 +36,7 @@ _PROMPT_ROOM = 20
 @click.option("--until", type=Moment(), metavar="WHEN", help="Those that began before.")
 @click.option("--before", metavar="RUN", help="Those older than this one: the next page.")
 @click.option(
-    "--limit", type=click.IntRange(min=1), default=20, show_default=True, metavar="N", help="At most so many."
+    "--limit", type=click.IntRange(min=1), default=20, show_default=True, metavar="N", help="Show at most this many."
 )
 @store_option
 @output_option
@@ -121,7 +121,7 @@ _COLUMNS: dict[str, Callable[[RunInfo], str]] = {
     "tokens": lambda info: amount(info.usage.total_tokens) if info.usage.total_tokens else "",
     "cost": lambda info: dollars(info.usage.cost_usd) if info.usage.cost_usd else "",
 }
-"""Each with what it says of a run; one that says nothing of any run is left out."""
+"""Each column with its text for every run; a column that is empty for all is left out."""
 _LESS = ("calls", "tokens", "violations", "tenant", "cost", "took")
 """What is left to `--json` and to wider terminals where a line has no room, the first of these first."""
 _RIGHT = frozenset(("took", "calls", "violations", "tokens", "cost"))

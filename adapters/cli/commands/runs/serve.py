@@ -148,7 +148,7 @@ def _sending(
 
 
 def _say_warnings() -> None:
-    """What cannot be read or sent is said on standard error."""
+    """An event that cannot be read or sent is reported on standard error."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setLevel(logging.WARNING)
     logging.getLogger("proctor").addHandler(handler)

@@ -5,7 +5,7 @@ ROOMS = (
     "drawn",  # the board as lines of a terminal
     "details",  # one row in full
     "rows",  # a waiting call, a run, a block as lines
-    "screen",  # what is selected, asked and told, as keys change it
+    "screen",  # what is selected, asked and noted, as keys change it
     "keys",  # keys of a terminal, as they are pressed
     "board",  # what is shown, read from the store
 )

@@ -41,7 +41,7 @@ _HINTS = {
 
 
 def plain(board: Board) -> Text:
-    """The board where nobody sees it change."""
+    """The board as it is once, for an output that does not change."""
     lines = [*_head(board, ""), *chain.from_iterable((Text(), *lines) for _, lines in _rows(board))]
     return Text("\n").join([*lines, Text()])
 

@@ -25,7 +25,7 @@ _NAMES = {
     "\x1b[5~": "page up",
     "\x1b[6~": "page down",
 }
-"""What a terminal sends for a key that is no letter, and what the key is called here."""
+"""What a terminal sends for a key that is not a letter, and the name of that key here."""
 
 
 @contextmanager

@@ -72,7 +72,7 @@ class _LiveBoard:
         """Show what the store has now."""
         wanted = self.screen.wanted
         board = await read_board(self._store, self._folds, wanted)
-        if wanted == self.screen.wanted:  # else somebody asked for something else meanwhile
+        if wanted == self.screen.wanted:  # otherwise other words were typed meanwhile
             self.screen.show(board)
             self.draw()
 

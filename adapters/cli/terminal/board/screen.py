@@ -1,4 +1,4 @@
-"""What is selected, asked and told, as keys change it. It reads no terminal and no store."""
+"""What is selected, asked and noted, as keys change it. It reads no terminal and no store."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 HERE = Path(__file__).parent
 POLICIES = ("org.yaml", "team.yaml")
 _WIDEST = 42
-"""What is beside a command of so many letters fits on a terminal's line."""
+"""Up to this length of the command, its note fits beside it on a terminal's line."""
 PAUSE_S = 0.25
 """Between two steps on a terminal, for reading along."""
 
