@@ -40,7 +40,7 @@ class Scenario:
         **identity: Any,
     ) -> None:
         self.name = name
-        self.standing = standing
+        self.earlier_grants = standing
         self.steps = steps
         self.policy = {"version": 1, "name": "p", "on_violation": "deny", **(RULES if policy is None else policy)}
         self.identity = {"gates_all": True, "user": "kim", **identity}
@@ -316,7 +316,7 @@ SCENARIOS = [
         asked(2, "pay", n=1),
         asked(3, "publish"),
         ENDED,
-        standing=[
+        earlier_grants=[
             ev.ToolApprovalGranted(
                 approval_id="r0.1", tool_name="pay", input_digest=input_digest({"n": 1}), by="ana", reason="said so"
             ),

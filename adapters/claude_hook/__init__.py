@@ -7,7 +7,7 @@ ROOMS = (
     "__main__",  # the process that judges, as it is started
     "resident",  # answers hooks on a private socket
     "client",  # the process that started a hook, as the owner of its run
-    "judging",  # hooks one after another, their sessions kept in between
+    "hook_judge",  # hooks one after another, their sessions kept in between
     "hook",  # what one hook tells its run's machine, and what the client is told
     "session",  # the machine of a session's latest run, and what carries out its commands
     "judge",  # a monitor for a client that asks its person itself

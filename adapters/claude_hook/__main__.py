@@ -7,7 +7,7 @@ from pathlib import Path
 
 from proctor.supervisor.errors import UsageError
 
-from .judging import HookJudge, HookLine, read_context
+from .hook_judge import HookJudge, HookLine, read_context
 from .resident import serve
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from proctor.supervisor.ports.facts import Owner
 
 from .client import client_of
-from .judging import HookJudge
+from .hook_judge import HookJudge
 from .knock import SOCKET
 from .messages.answers import output_of
 

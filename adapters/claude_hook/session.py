@@ -30,7 +30,7 @@ from proctor.supervisor.ports.processes import is_gone
 from proctor.supervisor.redaction import Redactor
 from proctor.supervisor.run.orphans import lost_error
 
-from ..kit.processes.surroundings import home_of
+from ..kit.processes.environment import home_of
 from .judge import AskingJudge
 from .record import HookRecord
 from .rules import Rules
@@ -110,7 +110,7 @@ class HookedSession:
         spec = {"asks": ASKS, **({"prompt": prompt} if prompt else {})}
         record.begin_run(identity.run_id, PROVIDER, at, self._redactor.redact(spec, self.session_id))
         run_metadata = {**metadata, **self.rules.metadata, "context": msgspec.to_builtins(self.context)}
-        self.machine = RunMachine(identity, self._judge, standing=self._past.grants, **self._settings())
+        self.machine = RunMachine(identity, self._judge, earlier_grants=self._past.grants, **self._settings())
         self._stored = 0
         now = round(at.timestamp() * 1000)
         begin = inputs.Begin(now_ms=now, prompt=prompt, first=identity.events_before == 0, metadata=run_metadata)

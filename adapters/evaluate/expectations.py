@@ -13,9 +13,9 @@ from proctor.policies import CompiledPolicy, Policy, PolicyError, RunContext, co
 from proctor.policies.errors import Problem
 from proctor.policies.language.record import Amount, Name, Natural, Record
 from proctor.policies.reading.convert import Converter
-from proctor.policies.reading.fitting import INVALID
 from proctor.policies.reading.folders import load_policies
 from proctor.policies.reading.formats.source import read_source
+from proctor.policies.reading.node_checks import INVALID
 from proctor.policies.reading.reader import policies_of
 from proctor.policies.reading.shapes import Open
 from proctor.policies.reading.suggestions import did_you_mean

@@ -26,14 +26,14 @@ def draw(policy: Policy, monitor: Monitor | None = None) -> Picture:
     """
     stack = checked_stack(policy)
     clauses = clauses_of(stack)
-    standing = Marking(monitor)
-    order = order_section(clauses, standing)
-    nets = (net_section(clause, standing) for clause in clauses if isinstance(clause.record, Net))
+    marking = Marking(monitor)
+    order = order_section(clauses, marking)
+    nets = (net_section(clause, marking) for clause in clauses if isinstance(clause.record, Net))
     return Picture(
         title=stack.name,
         sections=(*((order,) if order is not None else ()), *nets),
         lines=tuple(_lines(stack, clauses)),
-        standing=bool(standing),
+        standing=bool(marking),
     )
 
 

@@ -12,11 +12,11 @@ from .marking import Marking
 from .picture import Edge, GraphNode, NodeState, Section
 
 
-def net_section(clause: Clause, standing: Marking) -> Section:
+def net_section(clause: Clause, shown: Marking) -> Section:
     """The graph of one net, marked as it is now, or as it begins."""
     net = clause.record
     assert isinstance(net, Net)
-    now = standing.marking(clause.id)
+    now = shown.marking(clause.id)
     marking = net.initial_marking if now is None else now
     places = {name: f"p{n}" for n, name in enumerate(net.places)}
     nodes = [_place(net, name, id, marking) for name, id in places.items()]

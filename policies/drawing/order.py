@@ -12,9 +12,9 @@ from .marking import Marking
 from .picture import Edge, GraphNode, Section
 
 
-def order_section(clauses: Iterable[Clause], standing: Marking) -> Section | None:
+def order_section(clauses: Iterable[Clause], marking: Marking) -> Section | None:
     """The graph of all rules about order; None if there are none."""
-    graph = _Graph(standing)
+    graph = _Graph(marking)
     for clause in clauses:
         if isinstance(clause.record, Rule):
             graph.add(clause, clause.record)
@@ -24,8 +24,8 @@ def order_section(clauses: Iterable[Clause], standing: Marking) -> Section | Non
 class _Graph:
     """Tools by what is written, and the rules between them."""
 
-    def __init__(self, standing: Marking) -> None:
-        self._standing = standing
+    def __init__(self, marking: Marking) -> None:
+        self._marking = marking
         self._tools: dict[str, str] = {}
         self._plain: dict[str, str] = {}
         self._notes: dict[str, list[str]] = {}
@@ -40,7 +40,7 @@ class _Graph:
                 text=text,
                 shape="tool",
                 notes=tuple(dict.fromkeys(self._notes.get(id, ()))),
-                state=self._standing.of_tool(self._plain[id]) if id in self._plain else "",
+                state=self._marking.of_tool(self._plain[id]) if id in self._plain else "",
             )
             for text, id in self._tools.items()
         ]
@@ -74,7 +74,7 @@ class _Graph:
                 text=word,
                 shape="rule",
                 notes=(clause.id,) if named else (),
-                state=self._standing.of_rule(clause.id, clause.patterns(*clause.roles.restricts)),
+                state=self._marking.of_rule(clause.id, clause.patterns(*clause.roles.restricts)),
                 action=clause.action,
             )
         )

@@ -43,7 +43,7 @@ class Facts(Protocol):
     input: Any
 
     @property
-    def surroundings(self) -> Directories: ...
+    def directories(self) -> Directories: ...
 
     def outputs(self, ref: OutputRef) -> Remembered:
         """What earlier successful calls returned."""
@@ -74,7 +74,7 @@ class NoCall:
     input: Any = None
 
     def __init__(self, context: RunContext) -> None:
-        self.surroundings = surroundings_of(context)
+        self.directories = surroundings_of(context)
 
     def outputs(self, ref: OutputRef) -> Remembered:
         """Nothing."""

@@ -103,7 +103,7 @@ class UserWords(msgspec.Struct, kw_only=True, omit_defaults=True):
 class Memory:
     """What rules may look up of a session besides their own state."""
 
-    __slots__ = ("context", "meter", "returned", "surroundings", "tools", "words")
+    __slots__ = ("context", "directories", "meter", "returned", "tools", "words")
 
     def __init__(
         self,
@@ -117,7 +117,7 @@ class Memory:
         self.words = words
         self.meter = meter
         self.context = context
-        self.surroundings = surroundings_of(context)
+        self.directories = surroundings_of(context)
         self.tools = tools
 
 

@@ -120,9 +120,9 @@ class CallInFlight(msgspec.Struct, gc=False):
         return self.memory.context
 
     @property
-    def surroundings(self) -> Directories:
+    def directories(self) -> Directories:
         """Where the run works."""
-        return self.memory.surroundings
+        return self.memory.directories
 
     def outputs(self, ref: OutputRef) -> Returned:
         """What earlier successful calls returned."""

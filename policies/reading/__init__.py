@@ -13,7 +13,7 @@ ROOMS = (
     "convert",  # A tree of nodes to a record, generic over the records' types, collecting every problem
     "cross_checks",  # checks on a policy as a whole, which no single record of it can make
     "dialects",  # other spellings of policies in use, rewritten as this one
-    "fitting",  # small questions about nodes, shapes and records that converting asks
+    "node_checks",  # small questions about nodes, shapes and records that converting asks
     "formats",  # YAML, JSON and TOML: a text to the same tree, each value with its place
     "records_tree",  # values made in Python - dicts, lists, records - to the same tree a text gives, without places
     "shapes",  # the types of the records' fields, in the few kinds that a reader and a JSON Schema tell apart

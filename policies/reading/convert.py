@@ -7,7 +7,7 @@ from typing import Any
 
 from ..language.record import Base
 from ..rules.record import Rule
-from .fitting import INVALID, complaints_of, fits, number_complaint, own_keys, place_of, quotes_hint, stand_in
+from .node_checks import INVALID, complaints_of, fits, number_complaint, own_keys, place_of, quotes_hint, stand_in
 from .shapes import (
     AnyRule,
     Choice,

@@ -8,7 +8,7 @@ from ..language.selectors import NameScope, selector_problems
 from ..language.tools import person_problems
 from ..rules.nets.shorthand import line_problems
 from ..values.complaints import Complaint
-from .fitting import place_of
+from .node_checks import place_of
 from .tree import ListNode, MapNode, Node, ProblemReport
 
 _NAMED = (

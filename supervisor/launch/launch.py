@@ -92,7 +92,7 @@ async def launched(order: Order, services: Services) -> tuple[RunActor, Begin]:
         _identity(info, adapter, can_do, history, context),
         judge,
         approval=plan.compiled.approval,
-        standing=history.past.grants,
+        earlier_grants=history.past.grants,
         model=can_do.model,
         notes=_notes(plan, can_do),
         answerable=services.answerable,

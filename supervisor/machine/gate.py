@@ -33,13 +33,13 @@ class GateKeeper:
     # permitted once the run is being cancelled.
     """
 
-    __slots__ = ("_answerable", "_budgets", "_by_key", "_on_timeout", "calls", "holding", "state")
+    __slots__ = ("_answerable", "_budgets", "_by_key", "_on_timeout", "calls", "held_calls", "state")
 
     def __init__(
         self,
         state: RunState,
         approval: Approval,
-        standing: Iterable[ToolApprovalGranted] = (),
+        earlier_grants: Iterable[ToolApprovalGranted] = (),
         *,
         answerable: bool = True,
         budgets: Budgets | None = None,
@@ -48,7 +48,7 @@ class GateKeeper:
         self._answerable = answerable
         self._budgets = budgets
         self.calls = OpenCalls()
-        self.holding = HeldCalls(state, standing, approval)
+        self.held_calls = HeldCalls(state, earlier_grants, approval)
         self._on_timeout = approval.on_timeout
         self._by_key: dict[int, Proposal] = {}
 
@@ -78,7 +78,7 @@ class GateKeeper:
         proposal = Proposal(-1 - len(self._by_key), request.call)
         self._by_key[proposal.key] = proposal
         self._await_outcome(proposal, request.violations)
-        self.holding.hold_again(request, proposal)
+        self.held_calls.hold_again(request, proposal)
 
     def checked(self, key: int, answers: Mapping[str, Any]) -> None:
         """The asynchronous checks of a proposal have answered."""
@@ -88,7 +88,7 @@ class GateKeeper:
 
     def answered(self, approval_id: str, answer: ApprovalAnswer, tool_input: dict[str, Any] | None = None) -> None:
         """Somebody answered a held call."""
-        held = self.holding.answered(approval_id, answer)
+        held = self.held_calls.answered(approval_id, answer)
         if held is None:
             return
         if not answer.granted:
@@ -100,7 +100,7 @@ class GateKeeper:
 
     def expire(self) -> None:
         """Let the held calls expire whose time is up."""
-        for held in self.holding.expired():
+        for held in self.held_calls.expired():
             self._unapproved(held.request.violations, "nobody answered the request for approval in time")
             self._refuse(held.proposal, "approval_expired", _model_text(held.request, EXPIRED))
 
@@ -108,7 +108,7 @@ class GateKeeper:
         """The provider no longer waits: the call will not run."""
         proposal = self._by_key.get(key)
         if proposal is not None and proposal.answer is None:
-            self.holding.drop(proposal, "the provider withdrew the call")
+            self.held_calls.drop(proposal, "the provider withdrew the call")
             self._refuse(proposal, "withdrawn", None)
             return
         self._by_key.pop(key, None)
@@ -118,7 +118,7 @@ class GateKeeper:
         """Refuse every proposal that has no answer yet, and take back permissions not yet given."""
         for proposal in [*self._by_key.values()]:
             if proposal.answer is None:
-                self.holding.drop(proposal, why)
+                self.held_calls.drop(proposal, why)
                 self._refuse(proposal, decision, None)
             elif proposal.answer.allowed:
                 self._fail(proposal.key, proposal.call.id, f"refused: {why}")
@@ -179,10 +179,10 @@ class GateKeeper:
 
     def _await_approval(self, proposal: Proposal, decision: Decision) -> None:
         self._await_outcome(proposal, decision.violations)
-        if self.holding.use_grant(proposal, decision):
+        if self.held_calls.use_grant(proposal, decision):
             self._judge(proposal)
         elif self._answerable:
-            self.holding.hold(proposal, decision)
+            self.held_calls.hold(proposal, decision)
         else:
             self._unapproved(decision.violations, "nobody can answer a request for approval")
             self._refuse(proposal, "approval_unanswerable", decision.tell_model)

@@ -45,26 +45,26 @@ class Held:
 
 
 class HeldCalls:
-    """Held calls by approval id; `standing` are the grants an earlier run of the session left behind.
+    """Held calls by approval id; `earlier_grants` are the grants an earlier run of the session left behind.
 
     # INVARIANT: whatever ends the waiting takes its call out, so it is answered once.
     """
 
-    __slots__ = ("_covering", "_held", "_rules", "_standing", "_state")
+    __slots__ = ("_covering", "_earlier_grants", "_held", "_rules", "_state")
 
-    def __init__(self, state: RunState, standing: Iterable[ToolApprovalGranted], rules: Approval) -> None:
+    def __init__(self, state: RunState, earlier_grants: Iterable[ToolApprovalGranted], rules: Approval) -> None:
         self._state = state
         self._held: dict[str, Held] = {}
-        self._standing: dict[tuple[str, str | None], ToolApprovalGranted] = {}
+        self._earlier_grants: dict[tuple[str, str | None], ToolApprovalGranted] = {}
         self._covering: dict[tuple[str, tuple[str, ...]], ToolApprovalGranted] = {}
         self._rules = rules
-        for grant in standing:
+        for grant in earlier_grants:
             self.take_grant(grant)
 
     def take_grant(self, grant: ToolApprovalGranted) -> None:
         """A grant that holds for later calls: one with this input, or all that it covers."""
         if grant.scope == "once":
-            self._standing[grant.tool_name, grant.input_digest] = grant
+            self._earlier_grants[grant.tool_name, grant.input_digest] = grant
         elif grant.covers:
             self._covering[grant.tool_name, grant.covers] = grant
 
@@ -73,7 +73,7 @@ class HeldCalls:
         that covers all that asks now.
         """
         tool = proposal.call.name
-        once = self._standing.pop((tool, decision.input_digest), None) if self._standing else None
+        once = self._earlier_grants.pop((tool, decision.input_digest), None) if self._earlier_grants else None
         grant = once or self._covering_grant(tool, decision)
         if grant is None:
             return False

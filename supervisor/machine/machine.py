@@ -51,7 +51,7 @@ class RunMachine:
         identity: who runs.
         judge: judges it.
         approval: how long a held call waits and what then.
-        standing: the grants an earlier run of the session left (see `events.past`).
+        earlier_grants: the grants an earlier run of the session left (see `events.past`).
         model: the provider's, where it is known.
         notes: what else goes into the report's metadata.
         answerable: whether anybody can answer a request for approval; where nobody can, its call is refused.
@@ -78,7 +78,7 @@ class RunMachine:
         judge: Judge,
         *,
         approval: Approval | None = None,
-        standing: Iterable[ToolApprovalGranted] = (),
+        earlier_grants: Iterable[ToolApprovalGranted] = (),
         model: str | None = None,
         notes: Mapping[str, Any] | None = None,
         answerable: bool = True,
@@ -89,7 +89,9 @@ class RunMachine:
     ) -> None:
         self._state = RunState(identity, judge, redactor)
         self._budgets = shared = Budgets(self._state, budgets) if budgets else None
-        self._gate = GateKeeper(self._state, approval or Approval(), standing, answerable=answerable, budgets=shared)
+        self._gate = GateKeeper(
+            self._state, approval or Approval(), earlier_grants, answerable=answerable, budgets=shared
+        )
         self._reports = ProviderEvents(self._state, self._gate.calls, model=model)
         self._warns = warns
         self._clocked = clocked
@@ -109,7 +111,7 @@ class RunMachine:
         """
         past = past_of(identity, history)
         identity = msgspec.structs.replace(identity, turns_before=past.turns, events_before=past.last_seq)
-        machine = cls(identity, judge, standing=past.grants, **settings)
+        machine = cls(identity, judge, earlier_grants=past.grants, **settings)
         for event in history:
             if event.seq > judged_to:
                 judge.observe(event)
@@ -210,7 +212,7 @@ class RunMachine:
     @property
     def requests(self) -> list[ApprovalRequest]:
         """What waits for a person."""
-        return self._gate.holding.requests()
+        return self._gate.held_calls.requests()
 
     def torn_down(self, error: Exception) -> Outcome:
         """What is known of a run whose shell is left before the machine could end it; nothing is recorded."""
@@ -227,7 +229,7 @@ class RunMachine:
         if self._state.ended or self._state.cause is not None:
             return None
         due = self._state.judge.deadline()
-        expiry = self._gate.holding.next_expiry()
+        expiry = self._gate.held_calls.next_expiry()
         if self._budgets is not None:
             moments = (due, expiry, self._budgets.deadline())
             return min((moment for moment in moments if moment is not None), default=None)

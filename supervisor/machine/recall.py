@@ -126,7 +126,7 @@ class _Recollection:
 
     def _approval(self, event: ApprovalEvent) -> None:
         if isinstance(event, ToolApprovalGranted) and event.scope != "once":
-            self._gate.holding.take_grant(event)
+            self._gate.held_calls.take_grant(event)
         self._state.recall_approval(event.approval_id)
         if not isinstance(event, ToolApprovalRequested):
             self._waiting.pop(event.approval_id, None)

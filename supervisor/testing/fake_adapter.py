@@ -187,7 +187,7 @@ class FakeProvider:
             await ask.first()
         self._calls += 1
         call = ToolCall(id=ask.id or f"call-{self._calls}", name=ask.name, input=ask.input, turn=ask.turn)
-        if self._adapter.gated and not ask.unasked:
+        if self._adapter.gated and not ask.ungated:
             answer = await self._launch.gate(call)
             self._adapter.answers[call.id] = answer
             if not answer.allowed:

@@ -13,7 +13,7 @@ from proctor.policies.stream.events import Event
 class Ask(msgspec.Struct, frozen=True, kw_only=True):
     """Ask for one call. If it may run it gives `output`, or fails with `error`.
 
-    `unasked`: run it without asking the gate, as a client does that cannot hold this call. `first` is
+    `ungated`: run it without asking the gate, as a client does that cannot hold this call. `first` is
     awaited before it asks, `meanwhile` while the call runs.
     """
 
@@ -23,7 +23,7 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
     turn: int = 0
     output: Any = "done"
     error: str | None = None
-    unasked: bool = False
+    ungated: bool = False
     first: Callable[[], Awaitable[object]] | None = None
     meanwhile: Callable[[], Awaitable[object]] | None = None
 

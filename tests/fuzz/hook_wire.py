@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from proctor.adapters.claude_hook import knock
-from proctor.adapters.claude_hook.judging import HookJudge, HookLine
+from proctor.adapters.claude_hook.hook_judge import HookJudge, HookLine
 from proctor.adapters.claude_hook.messages.answers import output_of
 from proctor.adapters.claude_hook.record import store_id
 

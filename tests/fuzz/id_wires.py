@@ -14,7 +14,7 @@ import msgspec
 from mcp.shared.message import SessionMessage
 from mcp.types import jsonrpc_message_adapter
 
-from proctor.adapters.claude_hook.judging import HookJudge, HookLine
+from proctor.adapters.claude_hook.hook_judge import HookJudge, HookLine
 from proctor.adapters.claude_hook.messages.answers import output_of
 from proctor.adapters.claude_hook.record import store_id
 from proctor.adapters.mcp_proxy.adapter import McpProxyAdapter

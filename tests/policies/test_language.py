@@ -36,7 +36,7 @@ class About:
     def __init__(self, input: Any = None, returned: Returned | None = None) -> None:
         self.input = input
         self.returned = returned or Returned()
-        self.surroundings = Directories()
+        self.directories = Directories()
 
     def outputs(self, ref: OutputRef) -> Returned:
         return self.returned

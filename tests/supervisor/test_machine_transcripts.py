@@ -35,7 +35,7 @@ class Told:
         self.judge = self.compiled.monitor(RunContext())
         self.identity = identity = RunIdentity(**STAMPS, **scenario.identity)
         self.settings: dict[str, Any] = {"approval": policy.approval, "notes": {"noted": True}}
-        self.machine = RunMachine(identity, self.judge, standing=scenario.standing, **self.settings)
+        self.machine = RunMachine(identity, self.judge, earlier_grants=scenario.earlier_grants, **self.settings)
         self.events: list[Event] = []
         self.stores = True
 

@@ -18,8 +18,8 @@ from proctor.supervisor.ports.adapters import Launch, LaunchOptions
 
 from ...kit.launch_options import policy_parts
 from ...kit.processes.client import start_client
+from ...kit.processes.environment import home_of
 from ...kit.processes.remains import end_remains
-from ...kit.processes.surroundings import home_of
 from ...kit.tasks import helpers
 from ...kit.tool_names import offering
 from ...kit.tool_names.acp import TOOLS

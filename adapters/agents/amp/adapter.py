@@ -17,8 +17,8 @@ from proctor.supervisor.errors import ProviderUnavailableError, UsageError
 from proctor.supervisor.ports.adapters import Launch, LaunchOptions
 
 from ...kit.processes.client import start_client
+from ...kit.processes.environment import home_of
 from ...kit.processes.remains import end_remains
-from ...kit.processes.surroundings import home_of
 from ...kit.tasks import helpers
 from ...kit.tool_names import offering
 from ...kit.tool_names.amp import TOOLS

@@ -15,8 +15,8 @@ from proctor.policies.stream.calls import Capabilities
 from proctor.supervisor.errors import ProviderUnavailableError
 from proctor.supervisor.ports.adapters import Launch, LaunchOptions, Provider
 
+from ...kit.processes.environment import home_of
 from ...kit.processes.remains import end_remains
-from ...kit.processes.surroundings import home_of
 from ...kit.tasks import helpers
 from ...kit.tool_names import offering
 from ...kit.tool_names.claude import TOOLS

@@ -22,8 +22,8 @@ from proctor.supervisor.ports.adapters import Launch, Rung
 from ...kit.event_stream import EventStream
 from ...kit.gate import GateLink
 from ...kit.log import run_logger
+from ...kit.processes.environment import bash_for_commands
 from ...kit.processes.guarded import GUARDS
-from ...kit.processes.surroundings import bash_for_commands
 from ...kit.processes.trace_context import trace_environment
 from ...kit.processes.tree import RUN_MARK, ProcessTree, process_rungs
 from ...kit.tasks import helpers
@@ -93,7 +93,7 @@ class ClaudeSession:
             await self._shut_down()
             raise
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self._pump, wire)
+            tasks.start_soon(self._read_records, wire)
             task_status.started()
             try:
                 await self._release.wait()
@@ -112,7 +112,7 @@ class ClaudeSession:
             raise provider_error(error, self._stderr) from error
         return wire
 
-    async def _pump(self, wire: Wire) -> None:
+    async def _read_records(self, wire: Wire) -> None:
         error: ProviderError | None = None
         async with helpers() as beside:
             beside.start_soon(self._measure, wire)

@@ -15,8 +15,8 @@ from proctor.policies.stream.calls import Capabilities
 from proctor.supervisor.errors import ProviderError, UsageError
 from proctor.supervisor.ports.adapters import Launch, LaunchOptions
 
+from ...kit.processes.environment import home_of
 from ...kit.processes.remains import end_remains
-from ...kit.processes.surroundings import home_of
 from ...kit.tasks import helpers
 from ...kit.tool_names import offering
 from ...kit.tool_names.codex import TOOLS
@@ -150,7 +150,7 @@ class CodexAdapter:
 
     def _thread(self, launch: Launch, config: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
         denied = launch.options.options.get("denied", ())
-        sandbox, permissions = sandboxing.terms(
+        sandbox, permissions = sandboxing.sandbox_settings(
             self._sandbox,
             escalation=self._allow_escalation,
             settings=config.get("sandbox_workspace_write") or {},

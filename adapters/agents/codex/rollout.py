@@ -157,7 +157,7 @@ class RunningCalls:
 
     def ids(self) -> list[str]:
         """Which they are; a call that is held or was refused does not run."""
-        run = self._translation.let_run | self._translation.unasked
+        run = self._translation.let_run | self._translation.ungated
         return [call_id for call_id in self._translation.running if call_id in run]
 
     async def catch_up(self, thread: str) -> None:

@@ -60,7 +60,9 @@ def holds(sandbox: str, *, escalation: bool) -> bool:
     return sandbox in _BASES and not escalation and sys.platform in _DENIED
 
 
-def terms(sandbox: str, *, escalation: bool, settings: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+def sandbox_settings(
+    sandbox: str, *, escalation: bool, settings: Mapping[str, Any]
+) -> tuple[dict[str, Any], dict[str, Any]]:
     """The parameters and the configuration of a thread in a sandbox.
 
     Args:

@@ -55,7 +55,7 @@ class CodexTranslation:
         self.over: set[str] = set()
         self.open: dict[str, dict[str, Any]] = {}
         self.let_run: set[str] = set()
-        self.unasked: set[str] = set()
+        self.ungated: set[str] = set()
         self._in_turn = False
         self._retrying: str | None = None
         self._usage: dict[str, UsageCount] = {}
@@ -142,7 +142,7 @@ class CodexTranslation:
             return
         call_id = self.threads.take(item, thread, self.place(thread)[0])
         if call_id not in self.running:  # an id that comes again is another call's
-            for past in (self.over, self.proposed, self.unasked, self.let_run):
+            for past in (self.over, self.proposed, self.ungated, self.let_run):
                 past.discard(call_id)
         self.running[call_id] = item
         runs_already = kind == "commandExecution" and item.get("processId") is not None
@@ -166,7 +166,7 @@ class CodexTranslation:
         self.over.add(call_id)
         if call_id not in self.proposed and item.get("status") == "declined":
             return
-        if call_id not in self.proposed and call_id not in self.unasked:
+        if call_id not in self.proposed and call_id not in self.ungated:
             if self.threads.is_own(thread):
                 yield from self.response_begins()
             yield self._start_unasked(item)
@@ -174,7 +174,7 @@ class CodexTranslation:
 
     def _start_unasked(self, item: CodexItem) -> ToolCallStarted:
         call_id = str(item.get("id"))
-        self.unasked.add(call_id)
+        self.ungated.add(call_id)
         turn, parent = self.place(self.threads.of(call_id))
         return ToolCallStarted(
             tool_call_id=call_id,

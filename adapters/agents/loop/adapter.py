@@ -14,7 +14,7 @@ from proctor.supervisor.errors import UsageError
 from proctor.supervisor.ports.adapters import Launch, LaunchOptions, Provider
 
 from ...kit.launch_options import policy_parts
-from ...kit.processes.surroundings import home_of
+from ...kit.processes.environment import home_of
 from ...kit.tool_names import KNOWN
 from ...kit.tool_names.frameworks import MOSTLY
 from ...kit.tool_names.given import tools_given

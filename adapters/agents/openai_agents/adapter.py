@@ -14,7 +14,7 @@ from proctor.policies.stream.tools import Tool
 from proctor.supervisor.errors import ProviderUnavailableError, UsageError
 from proctor.supervisor.ports.adapters import Launch, LaunchOptions, Provider
 
-from ...kit.processes.surroundings import home_of
+from ...kit.processes.environment import home_of
 from ...kit.tool_names import offering
 from ...kit.tool_names.frameworks import MOSTLY, OPENAI_AGENTS
 from ...kit.values.named_object import named_object

@@ -24,7 +24,7 @@ GuardOf = Callable[[FunctionTool | None], ToolInputGuardrail[Any]]
 """Makes the guardrail that asks the gate for one tool; None is any tool of an MCP server."""
 
 
-class Copies:
+class GatedAgents:
     """One copy of each agent a run meets, with everything it can hand over to.
 
     # INVARIANT: a copy's function tools ask the gate last, when every guardrail of the caller has passed.
@@ -116,12 +116,12 @@ class Copies:
         return tell
 
 
-def _asking(kind: type[Agent[Any]], copies: Copies) -> type[Agent[Any]]:
+def _asking(kind: type[Agent[Any]], gated: GatedAgents) -> type[Agent[Any]]:
     """The agent's class, of which the tools that it finds when it runs ask first, too: those of a sandbox do."""
 
     class Asking(kind):  # type: ignore[misc, valid-type]
         async def get_all_tools(self, run_context: RunContextWrapper[Any]) -> list[Tool]:
-            return [copies.gated(tool) for tool in await super().get_all_tools(run_context)]
+            return [gated.gated(tool) for tool in await super().get_all_tools(run_context)]
 
     Asking.__name__ = Asking.__qualname__ = kind.__name__
     return Asking

@@ -15,7 +15,7 @@ from agents import Agent, RunConfig
 from agents.run import AgentRunner, get_default_agent_runner, set_default_agent_runner
 
 from ..loop import LoopGate
-from .gated_agents import Copies
+from .gated_agents import GatedAgents
 from .guard import ToolGuard
 from .reporting import Reporting, TellingFormatter
 
@@ -33,7 +33,7 @@ class SupervisedRun:
         self._gate = gate
         self._model_of = model_of
         self._guard = ToolGuard(gate)
-        self._copies = Copies(
+        self._gated_agents = GatedAgents(
             self._guard.of, self._guard.hold, self._guard.failed, self._offered if narrows else None
         )
 
@@ -43,7 +43,7 @@ class SupervisedRun:
         if not isinstance(options.get("hooks"), Reporting):
             options["hooks"] = Reporting(self._gate, self._guard, self._model_of, options.get("hooks"))
         options["run_config"] = self._config(options.get("run_config"))
-        return self._copies.of(agent)
+        return self._gated_agents.of(agent)
 
     def _config(self, given: Any) -> RunConfig:
         """A run's configuration: not traced, and telling of calls that fail."""

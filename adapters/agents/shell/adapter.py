@@ -18,8 +18,8 @@ from proctor.supervisor.ports.adapters import Launch, LaunchOptions, Provider
 from ...kit.event_stream import EventStream
 from ...kit.launch_options import options_for
 from ...kit.processes.commands import Subprocesses
+from ...kit.processes.environment import home_of
 from ...kit.processes.remains import end_remains
-from ...kit.processes.surroundings import home_of
 from ...kit.task_provider import TaskProvider, at_work
 from .agent import ShellAgent
 

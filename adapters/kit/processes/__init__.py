@@ -10,6 +10,6 @@ ROOMS = (
     "trace_context",  # the trace context given to a run's processes
     "guarded",  # commands below a guardian, so that nothing they start can leave
     "guardian",  # the program that adopts orphans and ends them
-    "surroundings",  # where a client works
+    "environment",  # the home directory and the shell of a client
 )
 """Top first: each imports only those below it."""

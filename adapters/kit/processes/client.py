@@ -17,8 +17,8 @@ from proctor.supervisor.errors import ProviderError, ProviderUnavailableError
 
 from ..wire.byte_lines import BROKEN
 from ..wire.output_pipe import OutputPipe
+from .environment import bash_for_commands
 from .guarded import guarded
-from .surroundings import bash_for_commands
 from .tree import ProcessTree, marked_environment
 
 LEAVE_S: Final = 1.0

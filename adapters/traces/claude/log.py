@@ -97,7 +97,7 @@ class _Reader:
         self._starters = dict(link for record in found for link in _agent_links(record))
         self._refusals: dict[str, list[bool]] = {}
         for record in found:
-            for call, refused in _verdicts(record):
+            for call, refused in _decisions(record):
                 self._refusals.setdefault(call, []).append(refused)
 
     def take(self, record: LogRecord) -> None:
@@ -214,7 +214,7 @@ def _agent_links(record: LogRecord) -> Iterator[tuple[str, str]]:
         yield from ((outcome["agentId"], call) for call in _answered(record.message))
 
 
-def _verdicts(record: LogRecord) -> Iterator[tuple[str, bool]]:
+def _decisions(record: LogRecord) -> Iterator[tuple[str, bool]]:
     """The calls that a line has results of, and whether they were not permitted.
 
     The client says so beside the result, where no tool can write.

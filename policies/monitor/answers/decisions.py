@@ -40,11 +40,11 @@ def explained(
     before: Mapping[str, str], after: Mapping[str, str], violations: Sequence[Violation]
 ) -> tuple[str, ...]:
     """The state of each rule before and after, and what it answered."""
-    objections = {violation.rule: violation for violation in violations}
-    steps = [f"{v.rule}: {v.action}, {v.message}" for id, v in objections.items() if id not in before]
+    found = {violation.rule: violation for violation in violations}
+    steps = [f"{v.rule}: {v.action}, {v.message}" for id, v in found.items() if id not in before]
     for id, state in before.items():
-        objection = objections.get(id)
-        answer = f"{objection.action}, {objection.message}" if objection else "agrees"
+        objecting = found.get(id)
+        answer = f"{objecting.action}, {objecting.message}" if objecting else "agrees"
         change = f" -> {after[id]}" if after[id] != state else ""
         steps.append(f"{id}: {answer} [{state}{change}]" if state else f"{id}: {answer}")
     return tuple(steps)

@@ -26,7 +26,7 @@ class HypotheticalCall:
     answers: Mapping[str, Any] = {}
     keys: dict[str, list[str]] | None = None
     observed = False
-    surroundings = Directories()
+    directories = Directories()
     names = CallNames(())
     usage = Usage()
     context = RunContext()

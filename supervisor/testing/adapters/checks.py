@@ -173,7 +173,7 @@ def completed(done: Driven) -> list[str]:
     return [event.tool_call_id for event in done.events if isinstance(event, ToolCallCompleted)]
 
 
-def unasked(done: Driven) -> list[ToolCallStarted]:
+def ungated(done: Driven) -> list[ToolCallStarted]:
     """The calls that began without having been put to the gate."""
     return [event for event in done.events if isinstance(event, ToolCallStarted)]
 

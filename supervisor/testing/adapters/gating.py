@@ -15,7 +15,7 @@ from proctor.policies.stream.events import (
 )
 from proctor.supervisor.ports.adapters import GateAnswer
 
-from .checks import AdapterChecks, ends_once, has_failed, mentions, terminals, unasked
+from .checks import AdapterChecks, ends_once, has_failed, mentions, terminals, ungated
 from .driving import Driven
 
 _OURS = (ApprovalEvent, PolicyViolated, BudgetReserved, BudgetWarned, ToolCallDenied)
@@ -46,7 +46,7 @@ class GatingChecks(AdapterChecks):
         assert not any(isinstance(event, _OURS) for event in done.events)
         self._assert_in_order(done, files)
         gate = agent.adapter.capabilities.gate
-        assert (not done.proposed) if gate == "none" else (not unasked(done)), f"the gate is `{gate}`"
+        assert (not done.proposed) if gate == "none" else (not ungated(done)), f"the gate is `{gate}`"
         if gate != "some":
             self.saw(agent.adapter.capabilities, gate=gate)
 
@@ -61,7 +61,7 @@ class GatingChecks(AdapterChecks):
         done = await self.run(agent)
 
         assert self.made() == self.effects("alpha")
-        began = unasked(done)
+        began = ungated(done)
         assert began
         assert not {call.tool_call_id for call in began} & {call.id for call in done.proposed}
         assert [len(done.outcomes(call.tool_call_id)) for call in began] == [1] * len(began)
@@ -82,7 +82,7 @@ class GatingChecks(AdapterChecks):
             return self.lacking("erring")
         done = await self.run(agent)
 
-        begun = [call.id for call in done.proposed] or [call.tool_call_id for call in unasked(done)]
+        begun = [call.id for call in done.proposed] or [call.tool_call_id for call in ungated(done)]
         assert begun
         assert [[each.type for each in done.outcomes(call_id)] for call_id in begun] == [["tool_call_failed"]] * len(
             begun
@@ -91,7 +91,7 @@ class GatingChecks(AdapterChecks):
 
     def _assert_in_order(self, done: Driven, files: list[str]) -> None:
         """A call for each file, in their order, with unique ids and rising turns; each outcome after its call."""
-        begun: list[ToolCall | ToolCallStarted] = [*(done.proposed or unasked(done))]
+        begun: list[ToolCall | ToolCallStarted] = [*(done.proposed or ungated(done))]
         ids = [call.id if isinstance(call, ToolCall) else call.tool_call_id for call in begun]
         assert len(set(ids)) == len(ids)
         turns = [call.turn for call in begun]

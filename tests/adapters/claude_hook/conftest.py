@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from hook_processes import HookProcesses, end_residents
 
-from proctor.adapters.claude_hook.judging import HookJudge, HookLine
+from proctor.adapters.claude_hook.hook_judge import HookJudge, HookLine
 from proctor.adapters.claude_hook.messages import usage
 from proctor.adapters.claude_hook.messages.answers import HookAnswer
 from proctor.adapters.claude_hook.record import store_id

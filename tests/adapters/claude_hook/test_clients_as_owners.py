@@ -12,7 +12,7 @@ from typing import Any, cast
 
 import pytest
 
-from proctor.adapters.claude_hook import judging, resident
+from proctor.adapters.claude_hook import hook_judge, resident
 from proctor.adapters.stores import SQLiteStore
 from proctor.policies.stream.events import TERMINAL, Event, RunCancelled, RunFailed
 from proctor.supervisor import KillSwitch, Owner, RunInfo, StoreError
@@ -241,7 +241,7 @@ async def test_a_client_that_nobody_can_see_is_gone_with_its_lease(
     with sqlite3.connect(session.store) as connection:
         connection.execute("UPDATE owners SET machine = machine || '0', until = 0")
     left = [run.status for run in await runs(session)]
-    monkeypatch.setattr(judging, "LEASE_S", -1.0)
+    monkeypatch.setattr(hook_judge, "LEASE_S", -1.0)
     session.look()
 
     assert left == ["lost"]

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from proctor.adapters.claude_hook.judging import HookJudge
+from proctor.adapters.claude_hook.hook_judge import HookJudge
 from proctor.adapters.claude_hook.messages.answers import HookAnswer
 from proctor.adapters.claude_hook.settings import KNOCK, TIMEOUT_S
 from proctor.policies import EventError

@@ -60,7 +60,7 @@ async def _watched(path: str | None, person: Person, *, as_json: bool) -> None:
 
 
 def _show(board: Board, *, as_json: bool) -> None:
-    from ...terminal.board.drawn import plain
+    from ...terminal.board.layout import plain
 
     say_json(_as_data(board)) if as_json else console().print(plain(board))
 

@@ -2,7 +2,7 @@
 
 ROOMS = (
     "live",  # the board on a terminal, with its keys, until somebody leaves it
-    "drawn",  # the board as lines of a terminal
+    "layout",  # the board as lines of a terminal
     "details",  # one row in full
     "rows",  # a waiting call, a run, a block as lines
     "screen",  # what is selected, asked and noted, as keys change it

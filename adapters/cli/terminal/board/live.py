@@ -16,8 +16,8 @@ from proctor.supervisor.ports.adapters import Store
 from ...own_tree import check_outside_runs
 from ..output import console
 from .board import read_board
-from .drawn import drawn
 from .keys import key_by_key, pressed
+from .layout import drawn
 from .screen import Question, Screen
 
 _LOOK_AGAIN_S = 1.0

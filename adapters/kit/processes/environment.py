@@ -1,4 +1,4 @@
-"""Where a client works."""
+"""What a client gets from its environment: a home directory, and the shell its commands run in."""
 
 from __future__ import annotations
 
