@@ -13,7 +13,9 @@ ROOT = Path(__file__).parents[1]
 ROWS = ("policies", "supervisor", "adapters")
 TWINS = ("adapters/stores/postgres", "adapters/stores/sqlite", "adapters/stores/tables")
 """Where one name stands for the same thing in either database, and for what their common part asks of it."""
-RETIRED = frozenset(["asked", "holding", "known", "objections", "pump", "said", "surroundings", "terms", "told", "verdicts"])
+RETIRED = frozenset(
+    ["asked", "holding", "known", "objections", "pump", "said", "surroundings", "terms", "told", "verdicts"]
+)
 """Words that say how a value came, not what it is: it has a name of its own (`input`, `request`, `answer`)."""
 PROMISED = {
     ("adapters/agents/acp/probe.py", "asked"): "a field of the report that `adapters probe --json` writes",

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from proctor.adapters.kit.processes.surroundings import home_of
+from proctor.adapters.kit.processes.environment import home_of
 from proctor.adapters.kit.whole_file import whole_file
 from proctor.policies import RunContext
 from proctor.supervisor.errors import UsageError

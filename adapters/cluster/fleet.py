@@ -127,8 +127,8 @@ class Fleet:
         for one in there:
             if left[one.name].state != "drained" or one.state == "drained":
                 left[one.name] = one
-            told = self._placing.remove if left[one.name].state == "drained" else self._placing.drain
-            await _in_thread(partial(told, one.name))
+            order = self._placing.remove if left[one.name].state == "drained" else self._placing.drain
+            await _in_thread(partial(order, one.name))
         return not there
 
     async def start(self, spec: RunSpec, *, run_id: str | None = None, session_id: str | None = None) -> FleetHandle:

@@ -107,9 +107,9 @@ class Placing:
         """Every worker of the fleet, by number."""
         ray = self.connect()
         names = self._names()
-        asked = {name: actor.status.remote() for name in names if (actor := self._actor(name)) is not None}
-        ray.wait(list(asked.values()), num_returns=len(asked), timeout=ANSWER_S) if asked else None
-        return [self._said(name, asked.get(name)) for name in names]
+        pending = {name: actor.status.remote() for name in names if (actor := self._actor(name)) is not None}
+        ray.wait(list(pending.values()), num_returns=len(pending), timeout=ANSWER_S) if pending else None
+        return [self._worker_status(name, pending.get(name)) for name in names]
 
     def drain(self, name: str) -> None:
         """Tell a worker to take no more, where it can be told."""
@@ -138,13 +138,13 @@ class Placing:
         except ValueError:  # it has gone
             return None
 
-    def _said(self, name: str, answer: Any) -> WorkerStatus:
+    def _worker_status(self, name: str, answer: Any) -> WorkerStatus:
         ray = _ray()
         try:
-            said = {} if answer is None else ray.get(answer, timeout=0)
+            fields = {} if answer is None else ray.get(answer, timeout=0)
         except ray.exceptions.RayError:
-            said = {}
-        return WorkerStatus(name=name, **{"state": "away", **said})
+            fields = {}
+        return WorkerStatus(name=name, **{"state": "away", **fields})
 
 
 def _check_reached(address: str) -> None:
