@@ -36,11 +36,11 @@ class Scenario:
         name: str,
         *steps: Any,
         policy: dict[str, Any] | None = None,
-        standing: Sequence[ev.ToolApprovalGranted] = (),
+        earlier_grants: Sequence[ev.ToolApprovalGranted] = (),
         **identity: Any,
     ) -> None:
         self.name = name
-        self.earlier_grants = standing
+        self.earlier_grants = earlier_grants
         self.steps = steps
         self.policy = {"version": 1, "name": "p", "on_violation": "deny", **(RULES if policy is None else policy)}
         self.identity = {"gates_all": True, "user": "kim", **identity}
