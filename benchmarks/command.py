@@ -19,6 +19,7 @@ NAMES = (
     "history",
     "engines",
     "stream",
+    "postgres",
     "memory",
     "gate",
     "deadline",

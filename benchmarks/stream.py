@@ -35,10 +35,10 @@ def run(size: Size) -> list[Row]:
     best = dict.fromkeys(("bare", "alone", "memory", "supervised"), 0.0)
     for _ in range(size.of(5, 1)):
         with tempfile.TemporaryDirectory() as folder:
-            records = _supervised(policy, session, SQLiteStore(Path(folder, "supervised.db")), best, "supervised")
-            _supervised(policy, session, MemoryStore(), best, "memory")
+            records = supervised(policy, session, SQLiteStore(Path(folder, "supervised.db")), best, "supervised")
+            supervised(policy, session, MemoryStore(), best, "memory")
             _bare(records, Path(folder, "bare.db"), best)
-            _alone(records, Path(folder, "alone.db"), best)
+            alone(records, SQLiteStore(Path(folder, "alone.db")), best, "alone")
     return [
         Row("bare loop: encode, insert in batches of 512, commit", best["bare"], "ev/s"),
         Row("SQLite store alone, appended to in batches of 512", best["alone"], "ev/s"),
@@ -48,7 +48,7 @@ def run(size: Size) -> list[Row]:
     ]
 
 
-def _supervised(policy: Policy, session: list[Event], store: Store, best: dict[str, float], name: str) -> list[Event]:
+def supervised(policy: Policy, session: list[Event], store: Store, best: dict[str, float], name: str) -> list[Event]:
     """Judge, record and publish the session in many runs at once, from the moment all have started; returns
     what was published.
     """
@@ -112,12 +112,16 @@ def _schema_of_a_store(path: Path) -> sqlite3.Connection:
     return connection
 
 
-def _alone(records: list[Event], path: Path, best: dict[str, float]) -> None:
+def alone(records: list[Event], store: Store, best: dict[str, float], name: str) -> None:
+    """Append the events in batches, one after another."""
+
     async def main() -> float:
-        async with SQLiteStore(path) as store:
+        try:
             begun = time.perf_counter()
             for first in range(0, len(records), BATCH):
                 await store.append(records[first : first + BATCH])
             return time.perf_counter() - begun
+        finally:
+            await store.aclose()
 
-    best["alone"] = max(best["alone"], len(records) / anyio.run(main))
+    best[name] = max(best[name], len(records) / anyio.run(main))

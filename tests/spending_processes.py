@@ -38,7 +38,7 @@ def shared(**more: Any) -> list[Policy]:
 def opened(where: str) -> Any:
     if where.startswith("postgresql://"):
         url, _, schema = where.partition(" ")
-        return PostgresStore(url, schema=schema)
+        return PostgresStore(url, schema=schema, patience_s=600)
     return SQLiteStore(where, busy_timeout_s=600)
 
 

@@ -34,7 +34,8 @@ class PostgresStore(TableStore):
     Args:
         url: `postgresql://USER@HOST:PORT/DATABASE?...`, as libpq has it.
         schema: the schema of its tables; several stores may be in one database.
-        patience_s: seconds for which a server that cannot be reached is tried again before that is an error.
+        patience_s: seconds for which a server that cannot be reached, or what others keep locked, is tried
+            again before that is an error.
         make: make the tables where there are none.
 
     Raises:

@@ -109,6 +109,31 @@ def test_install_refuses_what_no_hook_could_judge_by(
     assert not Path(".claude").exists()
 
 
+@pytest.mark.parametrize("by_variable", [False, True])
+@pytest.mark.parametrize("command", ["install", "settings"])
+def test_no_url_of_a_database_gets_into_settings(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    command: str,
+    by_variable: bool,
+) -> None:
+    """A repository would have its password; a file beside it is taken, whatever the variable says."""
+    monkeypatch.chdir(tmp_path)
+    Path("policy.yaml").write_text("{name: p, limits: {max_tool_calls: 3}}")
+    url = "postgresql://ana:s3cret@127.0.0.1:1/x"
+    if by_variable:
+        monkeypatch.setenv("PROCTOR_STORE", url)
+    code, out, err = run(capsys, command, "--policy", "policy.yaml", *(() if by_variable else ("--store", url)))
+    written = Path(".claude").exists()
+    beside = run(capsys, command, "--policy", "policy.yaml", "--store", "runs.db")
+
+    assert (code, written) == (2, False)
+    assert "hooks keep their record in a SQLite file" in err
+    assert "s3cret" not in out + err
+    assert (beside[0], "postgres" in beside[1]) == (0, False)
+
+
 def test_the_settings_can_be_written_to_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same as are printed, for a program that installs managed settings."""
     monkeypatch.chdir(tmp_path)

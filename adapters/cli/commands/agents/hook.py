@@ -115,6 +115,9 @@ def _wanted(policies: tuple[str, ...], store: str | None, context: tuple[str, ..
     preflight(merge_policies(read), Capabilities(gate="all", usage="per_turn")).check()
     path = store_named(store)
     if isinstance(path, str):
-        raise UsageError("hooks keep their record in a SQLite file; name one with `--store`")
+        raise UsageError(
+            "hooks keep their record in a SQLite file, as each call waits for it, and settings are no place for a "
+            "database's password; name a file with `--store`"
+        )
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     return hooks([Path(file) for file in policies], path, store_id(path), read_context(context))

@@ -10,7 +10,7 @@ _HINTS: tuple[tuple[type[Error], str, str], ...] = (
     (errors.InsufficientPrivilege, "unwritable", "does not allow this to the role of the URL"),
     (errors.ReadOnlySqlTransaction, "unwritable", "is read-only: name the primary server"),
     (errors.UndefinedTable, "gone", "has lost its tables while it was in use"),
-    (errors.LockNotAvailable, "unwritable", "is kept locked by another session: end that one, or try again"),
+    (errors.LockNotAvailable, "unwritable", "is kept locked by others: see pg_stat_activity, or try again"),
     (errors.DiskFull, "unwritable", "is full: free space"),
     (errors.DataCorrupted, "corrupt", "is damaged: restore a copy"),
     (errors.IndexCorrupted, "corrupt", "is damaged: REINDEX it, or restore a copy"),
