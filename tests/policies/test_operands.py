@@ -67,3 +67,27 @@ def test_what_every_rule_may_carry_is_checked_on_each(rule: dict[str, Any], fiel
         parse_policies({"name": "p", "rules": [rule | {field: wrong}]})
 
     assert any(problem.path.startswith(f"rules[0].{field}") for problem in raised.value.problems)
+
+
+NO_TOOLS: dict[str, tuple[dict[str, Any], str]] = {
+    "count": ({"rules": [{"type": "count", "tool": [], "max": 1}]}, "rules[0].tool"),
+    "loop": ({"rules": [{"type": "loop", "tool": [], "window": 2, "threshold": 2}]}, "rules[0].tool"),
+    "max_calls": ({"rules": [{"type": "max_calls", "tool": [], "max": 1}]}, "rules[0].tool"),
+    "any_of": (
+        {"rules": [{"type": "precondition", "tool": "x", "requires": [{"any_of": []}]}]},
+        "rules[0].requires[0].any_of",
+    ),
+    "a transition": (
+        {"nets": [{"name": "n", "places": ["a"], "transitions": [{"name": "t", "tools": [{"tool": []}]}]}]},
+        "nets[0].transitions[0].tools",
+    ),
+}
+
+
+@pytest.mark.parametrize(("document", "where"), NO_TOOLS.values(), ids=NO_TOOLS)
+def test_what_names_no_tool_is_an_error_where_it_stands(document: dict[str, Any], where: str) -> None:
+    """By the field, not by the rule."""
+    with pytest.raises(PolicyError) as raised:
+        parse_policies({"name": "p", **document})
+
+    assert [problem.path for problem in raised.value.problems if problem.path.startswith(where)] != []

@@ -248,3 +248,25 @@ def test_what_the_last_response_used_up_is_on_record() -> None:
         (True, "start"),
         (False, "usage"),
     ]
+
+
+def test_a_call_asks_the_store_only_where_there_is_something_to_ask() -> None:
+    """What was set aside covers it, and nothing was used since."""
+    run = Run(MONEY)
+    run.gets(0.1)
+    asked = len([command for command in run.commands if isinstance(command, Reserve)])
+    run.asks("a", "b")
+
+    assert len([command for command in run.commands if isinstance(command, Reserve)]) == asked == 1
+    assert [event.tool_name for event in run.of(ToolCallStarted)] == ["a", "b"]
+
+
+def test_what_is_settled_within_the_budget_is_no_refusal() -> None:
+    """The record ends as it was."""
+    run = Run(MONEY)
+    run.gets(0.1)
+    run.tell(inputs.AdapterEnded(now_ms=3))
+    within = Drawn(claim=run.draws[0].claim, granted=True, held=0, used=1, before=0, reserved=0)
+    run.tell(inputs.Settled(now_ms=4, drawn=(within,)))
+
+    assert [event.granted for event in run.of(BudgetReserved)] == [True]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import trio
 import trio.testing
 
 from proctor.supervisor.run.clock import Clock
-from proctor.supervisor.run.timers import Timers
+from proctor.supervisor.run.timers import RightOfWay, Timers
 
 pytestmark = pytest.mark.trio
 
@@ -78,3 +80,28 @@ async def test_an_alarm_of_the_past_rings_at_once_and_can_be_set_again(
     assert len(rings) == 3
     assert rings[0] >= began  # it is told what time it is, not what time it was set to
     assert alarm.at_ms is None
+
+
+async def test_nothing_is_due_before_the_soonest_alarm() -> None:
+    """Whoever never lets others have their turn looks there."""
+    timers, rings = Timers(Clock()), []
+    for at_ms in (6_000, 3_000):
+        timers.alarm(rings.append).set(at_ms)
+    due = [timers.due_ms]
+    for now_ms in (2_999, 3_000, 7_000):
+        timers.ring(now_ms)
+        due.append(timers.due_ms)
+
+    assert due == [3_000, 3_000, 6_000, math.inf]
+    assert rings == [3_000, 7_000]
+
+
+async def test_the_right_of_way_is_held_until_all_have_given_it_back() -> None:
+    """Then nobody is held up."""
+    way = RightOfWay(Clock())
+    held = []
+    for step in (way.take, way.take, way.give_back, way.give_back, way.take, way.give_back):
+        step()
+        held.append(bool(way.until_ms))
+
+    assert held == [True, True, True, False, True, False]

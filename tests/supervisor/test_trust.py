@@ -18,6 +18,7 @@ from proctor.policies.stream.events import (
     RunCompleted,
     RunStarted,
     SessionStarted,
+    TokenUsageUpdated,
     ToolApprovalGranted,
     ToolCallCompleted,
     ToolCallDenied,
@@ -27,7 +28,7 @@ from proctor.policies.stream.events import (
     Unrecognized,
 )
 from proctor.supervisor import EventError, MemoryStore, StoreError, run_once
-from proctor.supervisor.machine.events.checks import flaw_in
+from proctor.supervisor.machine.events.checks import flaw_in, flaw_in_usage
 from proctor.supervisor.testing import Ask, FakeAdapter, FakeApprover, Pause
 from proctor.supervisor.testing.patience import PATIENCE_S
 
@@ -233,3 +234,13 @@ def test_an_input_of_more_than_policies_read_is_a_flaw() -> None:
 
     assert flaws[0] is None
     assert "parts" in (flaws[1] or "")
+
+
+def test_a_report_that_comes_again_has_not_fallen() -> None:
+    """A late copy of the latest report is that report; another one may not be lower."""
+    before = TokenUsageUpdated(scope="cumulative", event_id="a", input_tokens=20)
+    again = TokenUsageUpdated(scope="cumulative", event_id="a", input_tokens=10)
+    other = TokenUsageUpdated(scope="cumulative", event_id="b", input_tokens=10)
+
+    assert flaw_in_usage(again, before) is None
+    assert "fell from 20 to 10" in (flaw_in_usage(other, before) or "")

@@ -91,10 +91,11 @@ async def test_a_gate_that_fails_permits_nothing_and_ends_the_run_with_why(capfd
     stream, seen = EventStream(), []  # type: ignore[var-annotated]
     link = GateLink(launch(gate), stream)
     answers = [await link.ask(ToolCall(id=id, name="x", input={"password": SECRET})) for id in ("a", "b")]
-    with pytest.raises(ProviderError, match="the gate failed: no answer for 7 letters"):
+    with pytest.raises(ProviderError, match="the gate failed: no answer for 7 letters") as raised:
         await read(stream, seen)
 
     assert seen == []
+    assert isinstance(raised.value.__cause__, RuntimeError)
     assert [(answer.allowed, answer.stop) for answer in answers] == [(False, True), (False, True)]
     assert "no answer" not in repr(answers)
     assert capfd.readouterr() == ("", "")
@@ -130,17 +131,17 @@ async def test_after_a_stop_nothing_is_permitted_and_no_run_is_completed() -> No
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize(("rewrites", "allowed"), [(True, True), (False, False)])
-async def test_another_input_than_was_asked_for_needs_a_client_that_takes_it(rewrites: bool, allowed: bool) -> None:
+@pytest.mark.parametrize(("says", "allowed"), [({"rewrites": True}, True), ({"rewrites": False}, False), ({}, False)])
+async def test_another_input_than_was_asked_for_needs_a_client_that_takes_it(
+    says: dict[str, bool], allowed: bool
+) -> None:
     """Else the call is refused, and reported as one that did not run."""
 
     async def gate(call: ToolCall) -> GateAnswer:
         return GateAnswer(allowed=True, input={"line": 2})
 
     stream, seen = EventStream(), []  # type: ignore[var-annotated]
-    answer = await GateLink(launch(gate), stream, rewrites=rewrites).ask(
-        ToolCall(id="a", name="x", input={"line": 1})
-    )
+    answer = await GateLink(launch(gate), stream, **says).ask(ToolCall(id="a", name="x", input={"line": 1}))
     stream.close()
     await read(stream, seen)
 
