@@ -132,3 +132,13 @@ def test_a_call_of_a_response_within_the_bound_counts_from_that_response() -> No
 
     assert (first, later) == ("allow", ["allow", "allow"])
     assert [ask(monitor, "x", 11), ask(monitor, "x", 11)] == ["allow", "deny"]
+
+
+def test_a_window_of_which_the_beginning_is_forgotten_is_not_taken_for_empty() -> None:
+    """However much the maximum leaves for what is known since."""
+    monitor = ruled({"type": "count", "tool": "x", "max": 40, "within_turns": 2})
+    first = [ask(monitor, "x", 2) for _ in range(40)]
+    later = [ask(monitor, "x", turn) for turn in range(4, 60, 4)]
+
+    assert set(first) == set(later) == {"allow"}
+    assert ask(monitor, "x", 2) == "deny"

@@ -84,7 +84,7 @@ async def test_an_alarm_of_the_past_rings_at_once_and_can_be_set_again(
 
 async def test_nothing_is_due_before_the_soonest_alarm() -> None:
     """Whoever never lets others have their turn looks there."""
-    timers, rings = Timers(Clock()), []
+    timers, rings = Timers(Clock()), list[int]()
     for at_ms in (6_000, 3_000):
         timers.alarm(rings.append).set(at_ms)
     due = [timers.due_ms]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import anyio
 import pytest
@@ -133,7 +134,7 @@ async def test_after_a_stop_nothing_is_permitted_and_no_run_is_completed() -> No
 @pytest.mark.anyio
 @pytest.mark.parametrize(("says", "allowed"), [({"rewrites": True}, True), ({"rewrites": False}, False), ({}, False)])
 async def test_another_input_than_was_asked_for_needs_a_client_that_takes_it(
-    says: dict[str, bool], allowed: bool
+    says: dict[str, Any], allowed: bool
 ) -> None:
     """Else the call is refused, and reported as one that did not run."""
 
