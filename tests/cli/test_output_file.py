@@ -49,7 +49,8 @@ WITHOUT = {
     "watch": "the same",
     "serve": "it serves",
     "mcp": "the same",
-    "fleet": "its workers do",
+    "fleet up": "it acts, and says what it did",
+    "fleet drain": "the same",
     "init": "it writes files, and says which",
     "import": "it acts, and says what it did",
     "approve": "the same",
@@ -103,7 +104,8 @@ def test_every_command_with_something_to_keep_has_the_option_and_is_tried() -> N
     assert having & WITHOUT.keys() == set()
     assert commands.keys() - having - WITHOUT.keys() == set()
     assert having - {" ".join(words[:2]) for words in WORDS.values()} - {words[0] for words in WORDS.values()} == {
-        "adapters probe"  # needs an agent
+        "adapters probe",  # needs an agent
+        "fleet status",  # needs a cluster
     }
 
 

@@ -9,6 +9,7 @@ import click
 
 from ...common import json_option, run_async, store_option
 from ...exits import FAILED, FINE
+from ...output_file import output_option
 from ...terminal.output import note, say, say_json
 
 if TYPE_CHECKING:
@@ -89,6 +90,7 @@ def up(
 @fleet.command("status", short_help="Where the workers are and what they do.")
 @name_option
 @address_option
+@output_option
 @json_option
 def status(name: str, address: str | None, as_json: bool) -> None:
     """Where each worker is, how many runs it has, and whether it works."""
