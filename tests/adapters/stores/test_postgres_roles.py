@@ -11,6 +11,7 @@ from postgres_server import OwnServer, needs_own_server
 
 from proctor.adapters.stores import PostgresStore
 from proctor.adapters.stores.audit.auditing import audited
+from proctor.adapters.stores.postgres.schema import SCHEMA_VERSION
 from proctor.policies.policy import Limits, Policy
 from proctor.policies.stream.events import RecordPruned
 from proctor.supervisor import StoreError, run_once
@@ -20,6 +21,7 @@ from proctor.supervisor.testing import Ask, FakeAdapter
 pytestmark = needs_own_server
 
 OPEN = Policy(name="open", limits=Limits(max_tool_calls=9))
+VERSION = "UPDATE proctor.store SET version ="
 PAGE = ROOT / "docs" / "how-to" / "postgresql.md"
 HISTORY = (
     "UPDATE proctor.events SET data = '{}'",
@@ -116,3 +118,26 @@ async def test_who_only_looks_sees_everything_and_writes_nothing(server: OwnServ
         for attempt in (store.instruct(Block(scope="all")), store.release(1)):
             with pytest.raises(StoreError, match="does not allow this to the role"):
                 await attempt
+
+
+@pytest.mark.parametrize("role", ["worker", "reader"])
+def test_a_role_that_may_not_make_tables_is_told_who_does(server: OwnServer, role: str) -> None:
+    """Of a store that another version has left, and of one that is not there; neither is touched."""
+    import psycopg
+
+    for statement, back, which in (
+        (f"{VERSION} {SCHEMA_VERSION - 1}", f"{VERSION} {SCHEMA_VERSION}", "is of an older version"),
+        ("ALTER SCHEMA proctor RENAME TO elsewhere", "ALTER SCHEMA elsewhere RENAME TO proctor", "has no tables yet"),
+    ):
+        with psycopg.connect(server.url(), autocommit=True) as owner:
+            owner.execute(statement)
+            try:
+                with pytest.raises(
+                    StoreError, match=f"{which}.*run `proctor store --make` as their owner"
+                ) as refused:
+                    PostgresStore(as_role(server, role))
+            finally:
+                owner.execute(back)
+
+        assert refused.value.kind == "unwritable"
+    assert audited(as_role(server, "reader")).findings == ()

@@ -57,6 +57,10 @@ def as_data(budget: BudgetInfo) -> dict[str, Any]:
     return {**msgspec.structs.asdict(budget), "left": budget.left}
 
 
+_WORDS = {"total_tokens": " tokens", "tool_calls": " calls", "running": " runs at once"}
+"""Units that are words: money and time carry their own."""
+
+
 def _line(budget: BudgetInfo) -> Text:
     from rich.text import Text
 
@@ -68,10 +72,10 @@ def _line(budget: BudgetInfo) -> Text:
     whose = f" {budget.key}" if budget.key else ""
     window = f" {_window(budget.window)}" if budget.window else ""
     line = Text(f"{budget.budget}{whose}{window}\n", "bold")
-    amounts = f"{_figure(budget, budget.used)} used"
+    amounts = f"{_figure(budget, budget.used)} of {_figure(budget, budget.max)}{_WORDS.get(budget.counts, '')} used"
     if budget.reserved:
         amounts += f", {_figure(budget, budget.reserved)} reserved by {budget.runs} run{'s' * (budget.runs != 1)}"
-    amounts += f", {_figure(budget, budget.left)} left of {_figure(budget, budget.max)}"
+    amounts += f", {_figure(budget, budget.left)} left"
     again = f"; again {budget.resets_at:%Y-%m-%d %H:%M} UTC" if budget.resets_at is not None else ""
     return line.append(f"  {bar} {amounts}{again}", style)
 
@@ -86,5 +90,4 @@ def _figure(budget: BudgetInfo, figure: float) -> str:
         return f"${figure:,.2f}"
     if budget.counts == "duration_ms":
         return took(round(figure))
-    words = {"total_tokens": " tokens", "tool_calls": " calls", "running": " runs"}
-    return f"{figure:,g}{words[budget.counts]}"
+    return f"{figure:,g}"
