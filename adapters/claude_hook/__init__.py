@@ -8,7 +8,7 @@ ROOMS = (
     "resident",  # answers hooks on a private socket
     "client",  # the process that started a hook, as the owner of its run
     "hook_judge",  # hooks one after another, their sessions kept in between
-    "hook",  # what one hook tells its run's machine, and what the client is told
+    "hook",  # what one hook reports to its run's machine, and its answer to the client
     "session",  # the machine of a session's latest run, and what carries out its commands
     "judge",  # a monitor for a client that asks its person itself
     "rules",  # policy files, read again when they change

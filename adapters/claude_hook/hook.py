@@ -1,4 +1,4 @@
-"""One hook: what it tells the machine of its session's run, and what the client is told."""
+"""One hook: what it reports to the machine of its session's run, and its answer to the client."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Hook:
         self._blocked = False
 
     def answer(self) -> HookAnswer:
-        """Record what follows from the hook and say what the client is told."""
+        """Record what follows from the hook, and give the answer to the client."""
         handler = _HANDLERS.get(self._input.hook_event_name)
         if handler is None:
             return HookAnswer()
@@ -82,7 +82,7 @@ class Hook:
         return self._session.goes_on
 
     def _tell(self, input: inputs.Input) -> None:
-        """Tell the machine; a run that it cancels is over, as the client is told so."""
+        """Hand an input to the machine; a run that it cancels is over, since the client is told to stop."""
         self._follow(self._session.tell(input, self._record))
 
     def _follow(self, outcome: Outcome) -> None:

@@ -31,11 +31,11 @@ HOME = "HOME"
 
 
 class UnansweredError(Exception):
-    """Nobody judged."""
+    """No process judged the hook."""
 
 
 class GoneError(UnansweredError):
-    """Whoever was to judge went away."""
+    """The process that was to judge went away."""
 
 
 def main(arguments: list[str]) -> int:

@@ -50,7 +50,7 @@ class Facts(Protocol):
         ...
 
 
-def surroundings_of(context: RunContext) -> Directories:
+def directories_of(context: RunContext) -> Directories:
     """Where a run works, as far as its context says."""
     return Directories(context.workspace or None, context.home or None)
 
@@ -74,7 +74,7 @@ class NoCall:
     input: Any = None
 
     def __init__(self, context: RunContext) -> None:
-        self.directories = surroundings_of(context)
+        self.directories = directories_of(context)
 
     def outputs(self, ref: OutputRef) -> Remembered:
         """Nothing."""

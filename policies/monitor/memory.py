@@ -8,7 +8,7 @@ from unicodedata import category
 
 import msgspec
 
-from ..language.facts import surroundings_of
+from ..language.facts import directories_of
 from ..language.naming import ToolTable
 from ..language.operands import OutputRef
 from ..language.operators import flat
@@ -117,7 +117,7 @@ class Memory:
         self.words = words
         self.meter = meter
         self.context = context
-        self.directories = surroundings_of(context)
+        self.directories = directories_of(context)
         self.tools = tools
 
 

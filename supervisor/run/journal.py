@@ -35,7 +35,7 @@ class Journal:
     what was stored.
 
     `stored(count)` is called after each write with the number of events that are durable, `failed(error)` when a
-    write failed, before anybody goes on who waits, `publish(events, size)` gets what was stored and about how many
+    write failed, before any waiter is let go, `publish(events, size)` gets what was stored and about how many
     bytes it takes. `idle` says that somebody has to call `flush` before anything
     that waits is written.
     """
@@ -84,7 +84,7 @@ class Journal:
 
     @property
     def crowded(self) -> bool:
-        """Whether so many bytes wait that no more should come."""
+        """Whether too many bytes wait for more to be taken in."""
         return self._machine.unwritten_bytes + self._writing_bytes >= ROOM_BYTES
 
     async def room(self) -> None:
@@ -159,7 +159,7 @@ class Journal:
 
     @property
     def owes(self) -> bool:
-        """Whether the store lacks something that it was asked to store, and answered that it did not."""
+        """Whether the store lacks something that it refused to store."""
         return bool(self._unstored) and not self._writing
 
     async def settle(self) -> None:
@@ -211,7 +211,7 @@ class Journal:
         check_stored(batch, stored)
         self._unstored = ()
         size, self._writing_bytes = self._writing_bytes, 0
-        self.failure = None  # it was slow to answer, no more
+        self.failure = None  # it was only slow to answer
         self._durable += len(batch)
         self._stored(self._durable)
         self._hand_over(stored, size)  # now, as observers may look at the run

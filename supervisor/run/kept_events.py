@@ -25,7 +25,7 @@ class KeptEvents:
         self.before = 0
 
     def add(self, events: Sequence[Event], size: int) -> None:
-        """Keep what was just stored, so many bytes, and let go of what is too much."""
+        """Keep a batch that was just stored, of that many bytes, and drop the oldest beyond the bounds."""
         self._batches.append((events, size))
         self._count += len(events)
         self._bytes += size

@@ -1,4 +1,4 @@
-"""Runs without a shell, ended by whoever owns them now: one that never started, or whose owner is gone."""
+"""Ends runs without a shell: those that never started, and those whose owner is gone."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def lost_error(owner: Owner | None, evidence: dict[str, Any] | None = None) -> O
 
 
 def whose(owner: Owner | None) -> str:
-    """Who is not there any more to go on with a run, for people."""
+    """The owner that is gone, in words."""
     if owner is None:
         return "no supervisor owns it"
     return f"its {'client' if owner.is_client else 'supervisor'}, {owner}, is gone"

@@ -120,7 +120,7 @@ class ProviderReader:
     def _ladder(self) -> Sequence[Rung]:
         try:
             return () if self._provider is None else tuple(self._provider.ladder())
-        except BaseException as raised:  # of the provider's own making: nothing here waits
+        except BaseException as raised:  # the provider's own cancel: nothing here waits
             error = as_error(raised)
             self.rungs.append({"rung": "ladder", "error": f"{type(error).__name__}: {error}"})
             return ()

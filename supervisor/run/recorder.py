@@ -76,7 +76,7 @@ class RunRecorder:
         self._feed(inputs.Retried(now_ms=self._now_ms(), refused=refused, error=failed))
 
     def close(self) -> None:
-        """No answer of the store is awaited."""
+        """The store has answered everything."""
         if self._silence is not None:
             self._silence.set(None)
 
@@ -89,7 +89,7 @@ class RunRecorder:
         self._feed(inputs.StoreFailed(now_ms=self._now_ms(), error=error))
 
     def _expect_answer(self) -> None:
-        """An agent that cannot be held acts on while the store is silent: it is not to be so for long."""
+        """An agent that cannot be held goes on acting while the store is silent: that is bounded."""
         if self._silence is not None:
             self._silence.set(self._now_ms() + SILENCE_MS)
 

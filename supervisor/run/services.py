@@ -16,9 +16,8 @@ from .timers import RightOfWay, Timers
 
 
 class Services(msgspec.Struct, frozen=True, kw_only=True):
-    """What is around a run: where it is recorded, what time it is, who is told and who is asked.
-
-    `answerable` is false where nobody can answer a request for approval.
+    """What is around a run: where it is recorded, what time it is, who gets its events and who approves. `answerable`
+    is false where nobody can answer a request for approval.
     """
 
     store: Store

@@ -68,7 +68,7 @@ class Timers:
             self._sooner.set()
 
     def ring(self, now_ms: int) -> None:
-        """Ring what is due. Whoever never lets another task have its turn is to call it from `due_ms` on."""
+        """Ring what is due. A task that never yields must call this itself from `due_ms` on."""
         queue = self._queue
         while queue and queue[0][0] <= now_ms:
             at_ms, _, alarm = heapq.heappop(queue)
@@ -91,7 +91,7 @@ class Timers:
 
 
 HOLD_MS = 50
-"""So long at most is an agent that never waits held up by runs that end."""
+"""The longest time that ending runs hold up an agent that never waits."""
 
 
 class RightOfWay:
@@ -119,6 +119,6 @@ class RightOfWay:
             self._free = anyio.Event()
 
     async def wait(self) -> None:
-        """Wait until nobody has the right, and no longer than it holds."""
+        """Wait until no run has the right of way, and at most as long as it holds."""
         with anyio.move_on_after(self._clock.until(self.until_ms)):
             await self._free.wait()

@@ -55,7 +55,7 @@ def outlives(approval: StoredApproval, end: Event) -> bool:
 
 
 def objection(request: ApprovalRequest, given: ApprovalAnswer) -> str | None:
-    """Why an answer does not count, for who gives it or for how much it would cover; None where it does."""
+    """Why an answer does not count: who gives it, or how much it would cover; None where it counts."""
     allowed = request.approvers
     if allowed is not None and given.by not in allowed and not any(f"@{group}" in allowed for group in given.groups):
         return f"`{given.by}` may not answer; these may: {', '.join(allowed) or 'nobody'}"

@@ -26,7 +26,7 @@ def head_below(event: Event, before: bytes) -> bytes:
 
 
 def link(before: bytes, record: bytes) -> bytes:
-    """The digest of a record: whoever knows it knows the session up to there, byte for byte."""
+    """The digest of a record: it stands for the session up to there, byte for byte."""
     return sha256(before + record).digest()
 
 

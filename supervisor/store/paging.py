@@ -14,7 +14,9 @@ _PAGE = 500
 
 @asynccontextmanager
 async def closing(found: AsyncIterator[T]) -> AsyncGenerator[AsyncIterator[T]]:
-    """What a store's `read` or `log` gives, closed when its reader leaves early: trio complains of what is not."""
+    """What a store's `read` or `log` gives, closed when its reader leaves early: trio complains about a generator
+    that is left open.
+    """
     try:
         yield found
     finally:

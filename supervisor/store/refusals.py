@@ -36,7 +36,7 @@ def started(run_id: str) -> StoreError:
 
 
 def claimed(run_id: str, owner: Owner) -> StoreError:
-    """A run that an owner has who is there."""
+    """A run with an owner that is there."""
     return StoreError(f"run `{run_id}` has an owner that is alive: {owner}", kind="claimed")
 
 
@@ -67,7 +67,7 @@ def check_answerable(approval: StoredApproval, given: ApprovalAnswer) -> None:
 
 
 def how_closed(approval: StoredApproval) -> str:
-    """What became of an approval: by whom and when."""
+    """How an approval was closed: by whom and when."""
     by = f" by `{approval.answer.by}`" if approval.answer is not None else ""
     at = f" at {approval.answered_at:%Y-%m-%d %H:%M:%S} UTC" if approval.answered_at is not None else ""
     return f"{approval.state}{by}{at}"

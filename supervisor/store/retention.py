@@ -58,7 +58,7 @@ async def prune(
         now: the moment to count back from; the present one by default.
 
     Raises:
-        UsageError: `older_than` is no time.
+        UsageError: `older_than` is not a length of time.
         StoreError: the store cannot be read or written.
     """
     check_store(store)

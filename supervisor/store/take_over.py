@@ -1,4 +1,4 @@
-"""The run that goes on where a lost one stopped: whoever ends the lost one creates it."""
+"""The run that goes on where a lost one stopped; it is created when the lost one is ended."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ agent is told then where it had begun (`prompt`).
 
 
 def next_of(run: RunInfo) -> RunInfo | None:
-    """The run that goes on where this one was lost; None where its spec says of none, or of no more."""
+    """The run that goes on where this one was lost; None where its spec asks for none, or for no more."""
     again = run.spec.get(AGAIN, {})
     if again.get("times", 0) < 1:
         return None
@@ -52,7 +52,7 @@ async def create_next(store: Store, run: RunInfo) -> None:
             raise
         stored = await _stored_next(store, run)
         if stored is None:
-            return  # somebody else's run has the name
+            return  # another run has the name
         created = stored
     order = await _ordered_to_end(store, run)
     if order is not None and order.number <= created.after:  # it came too early to concern the new run

@@ -118,7 +118,7 @@ def owners(spec: Mapping[str, Any]) -> tuple[str | None, dict[str, Any]]:
 
 
 def ms_of(event: Event) -> int | None:
-    """When it happened, in milliseconds since the epoch; None where nobody said."""
+    """When it happened, in milliseconds since the epoch; None where that was not said."""
     return at_ms(event.at) if event.at is not None else None
 
 

@@ -1,4 +1,4 @@
-"""An agent in memory that does as it is told, and keeps what happened to it."""
+"""An agent in memory that follows its steps, and keeps what happened to it."""
 
 from __future__ import annotations
 

@@ -69,14 +69,14 @@ class Feed:
             self._own.clear()
 
     def publish(self, events: Sequence[Event]) -> None:
-        """Keep events that this process has just stored for whoever is offered them at the next look."""
+        """Keep events that this process has just stored, for those that get them at the next look."""
         if self._of_all or not self._of_session.keys().isdisjoint(event.session_id for event in events):
             if len(self._own) + len(events) > KEPT:
                 self._own.clear()
             self._own |= {(event.session_id, event.seq): event for event in events}
 
     def close(self) -> None:
-        """Nobody waits any more."""
+        """No follower waits any more."""
         self.closed = True
         if self._leading is not None:
             self._leading.cancel()

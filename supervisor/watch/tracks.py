@@ -167,7 +167,7 @@ class LogTrack:
 
 
 def _position(after: object, now: Place) -> int:
-    """Where a cursor stands. Raises UsageError for what is none of this store."""
+    """Where a cursor stands. Raises UsageError for a cursor of another store."""
     if after == 0 and not isinstance(after, bool):
         return now.position
     if after == START:

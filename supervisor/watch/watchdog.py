@@ -20,7 +20,7 @@ from ..log import audible
 BLOCKED_S = 10.0
 """A loop that has not turned for so long is blocked; it is looked at twice in that time."""
 FRAMES = 16
-"""So many of the innermost frames are told."""
+"""How many of the innermost frames are reported."""
 
 _watched: set[Watchdog] = set()
 _thread: threading.Thread | None = None

@@ -1,4 +1,4 @@
-"""What the client is told, in its words. No answer at all leaves the client to its own permissions."""
+"""The answers to the client, in its own format. No answer at all leaves the client to its own permissions."""
 
 from __future__ import annotations
 

@@ -6,6 +6,6 @@ ROOMS = (
     "desk",  # what people answer and order
     "records",  # events, and the lines of sessions and runs that follow from them
     "claims",  # who owns what
-    "wakeups",  # from whoever stores to whoever waits
+    "wakeups",  # wakes waiters when something is stored
 )
 """Top first: each imports only those below it."""

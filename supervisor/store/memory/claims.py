@@ -76,7 +76,7 @@ class Claims:
             raise refusals.session_busy(run.session_id, other, owner)
 
     def claim(self, run: RunInfo, epoch: int) -> None:
-        """What another had claimed of the session and never started is claimed by nobody from now on."""
+        """Release what another owner had claimed of the session and never started."""
         other = self._open.get(run.session_id)
         if other is not None:
             self._epochs.pop(other, None)

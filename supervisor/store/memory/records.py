@@ -18,7 +18,7 @@ from ..tally import COUNTED, RunTally
 
 
 def places(kept: Sequence[object], after: int, newest_first: bool) -> Iterator[int]:
-    """Where what comes after so many stands; what is kept meanwhile comes too, unless the newest come first."""
+    """The indexes after the first `after`; what is stored meanwhile comes too, unless the newest come first."""
     if newest_first:
         yield from range(len(kept) - 1, max(after, 0) - 1, -1)
         return

@@ -274,7 +274,7 @@ class MemoryStore:
         return await self._wakeups.wait(token, timeout_s)
 
     async def aclose(self) -> None:
-        """Refuse everything from now on; whoever waits is released."""
+        """Refuse everything from now on; all waiters are released."""
         self._closed = True
         self._wakeups.ring()
 

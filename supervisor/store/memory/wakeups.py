@@ -1,4 +1,4 @@
-"""From whoever stores something back to whoever waits for it."""
+"""Wakes those that wait when something is stored."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@ ROOMS = (
     "conformance",  # all of them: the suite to run against an Adapter
     "cancelling",  # tests of ending an agent, whatever it is doing
     "compiling",  # tests of policies as launch options
-    "crashing",  # tests of a client that is killed, or writes what is no message
+    "crashing",  # tests of a client that is killed, or writes something that is not a message
     "gating",  # tests of order, completeness, the gate before the effect
     "refusing",  # tests of refusal, pairing, another input
     "showing",  # tests of usage, resuming, narrowing

@@ -113,7 +113,7 @@ class CancellingChecks(AdapterChecks):
         assert self.processes() == []
 
     async def test_leaving_the_context_by_a_cancel_releases_everything(self) -> None:
-        """Clean-up goes on though whoever opened the session is cancelled himself."""
+        """Clean-up goes on although the task that opened the session is cancelled."""
         agent = self.staying()
         if agent is None:
             return self.lacking("staying")

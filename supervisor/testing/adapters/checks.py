@@ -22,7 +22,7 @@ from .driving import Drive, Driven
 from .evidence import Evidence
 
 POLL_S = 0.005
-"""Another process makes the file that is waited for; nothing tells of it."""
+"""Another process makes the awaited file; nothing announces it."""
 TOKENS = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "reasoning_tokens")
 
 
@@ -51,11 +51,11 @@ class AdapterChecks(Evidence):
     without: frozenset[str] = frozenset()
 
     def lacking(self, agent: str, *, declares: bool = False) -> None:
-        """Leave a test out for want of an agent; one that shows what an adapter declares cannot be left out.
+        """Leave a test out that has no agent; one that shows what an adapter declares cannot be left out.
 
         Raises:
             AssertionError: `declares`: the adapter says that it can do what only this agent shows.
-            unittest.SkipTest: nobody has said that there can be no such agent.
+            unittest.SkipTest: `without` does not name the agent.
         """
         assert not declares, f"declared, and nothing shows it: provide `{agent}`"
         if agent not in self.without:
@@ -90,7 +90,7 @@ class AdapterChecks(Evidence):
         return None
 
     def silent(self) -> Agent | None:
-        """An agent that says something and then nothing for ever; None if there is no such."""
+        """An agent that says something and then nothing for ever; None if there is none."""
         return None
 
     def using(self) -> tuple[Agent, Usage] | None:
@@ -104,7 +104,7 @@ class AdapterChecks(Evidence):
         return None
 
     def garbling(self, *files: str) -> Agent | None:
-        """As `making`, by a client that also writes lines that are no messages; None if there is no wire."""
+        """As `making`, by a client that also writes lines that are not messages; None if there is no wire."""
         return None
 
     def truncating(self, *, lives: bool = False) -> Agent | None:

@@ -1,4 +1,6 @@
-"""What every Adapter must do when its client dies or writes what is no message: say so, and leave nothing."""
+"""What every Adapter must do when its client dies or writes something that is not a message: say so, and leave
+nothing.
+"""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ class Driven(msgspec.Struct, kw_only=True):
         return [event.type for event in self.events]
 
     def outcomes(self, call_id: str) -> list[ToolOutcome]:
-        """What became of a call."""
+        """The outcomes of a call."""
         return [e for e in self.events if isinstance(e, ToolOutcome) and e.tool_call_id == call_id]
 
 

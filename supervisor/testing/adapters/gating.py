@@ -1,4 +1,4 @@
-"""What every Adapter must do with its calls: ask first, run what is allowed, and report what became of it."""
+"""What every Adapter must do with its calls: ask first, run what is allowed, and report the outcome."""
 
 from __future__ import annotations
 
