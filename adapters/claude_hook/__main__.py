@@ -32,12 +32,12 @@ def options(arguments: list[str]) -> dict[str, list[str]]:
         **{"--context": ["{}"], "--home": [""]},  # `knock` has seen to the home
     }
     if len(arguments) % 2 or not given.keys() >= set(arguments[::2]):
-        raise UsageError("the hook's command line is not as `proctor hook install` writes it; install it anew")
+        raise UsageError("the hook's command line is not as `proctor hook install` writes it; install it again")
     for name, value in zip(arguments[::2], arguments[1::2], strict=True):
         given[name].append(value)
     for name, values in given.items():
         if not values:
-            raise UsageError(f"the hook's command line has no `{name}`; install it anew with `proctor hook install`")
+            raise UsageError(f"the hook's command line has no `{name}`; install it again with `proctor hook install`")
     return given
 
 

@@ -30,7 +30,7 @@ def read_context(text: str) -> RunContext:
     try:
         return msgspec.json.decode(text, type=RunContext)
     except (msgspec.MsgspecError, RecursionError) as error:
-        raise UsageError(f"the hook's `--context` cannot be read: {error}; install it anew") from None
+        raise UsageError(f"the hook's `--context` cannot be read: {error}; install it again") from None
 
 
 class HookLine(msgspec.Struct, frozen=True, kw_only=True):

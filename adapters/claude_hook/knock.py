@@ -77,7 +77,7 @@ def check_home(arguments: list[str]) -> None:
     """Raises UnansweredError where `~` stands for another home than a rule about `~/.ssh` means."""
     meant = arguments[arguments.index("--home") + 1] if "--home" in arguments else os.environ.get(HOME)
     if os.environ.get(HOME) != meant:
-        raise UnansweredError(f"HOME is not `{meant}` here, as it was when the hook was installed; install it anew")
+        raise UnansweredError(f"HOME is not `{meant}` here, as it was when the hook was installed; install it again")
 
 
 def check_private(folder: str) -> None:
@@ -105,7 +105,7 @@ def connected(arguments: list[str]) -> socket.socket:
         if started is None or (started.poll() is not None and started.returncode == 0):
             started = start(arguments)  # one that ended well found another there, which may have ended since
         elif started.poll() is not None or time.monotonic() > deadline:
-            raise UnansweredError("the process that judges does not start; install the hook anew")
+            raise UnansweredError("the process that judges does not start; install the hook again")
         time.sleep(0.005)
 
 

@@ -187,7 +187,7 @@ class HookStore:
                 connection.close()
                 raise StoreError(
                     f"`{self._path}` is not the store the hooks were installed with, so what was used is not known; "
-                    "put it back, or install the hooks anew",
+                    "put it back, or install the hooks again",
                     kind="not_a_store",
                 )
             self._open = connection, Recorder(connection), file
@@ -201,7 +201,7 @@ def _identity(path: Path) -> tuple[int, int]:
     except OSError:
         raise StoreError(
             f"there is no store at `{path}` any more, so what was used is not known; "
-            "put it back, or install the hooks anew",
+            "put it back, or install the hooks again",
             kind="unwritable",
         ) from None
     return found.st_dev, found.st_ino

@@ -164,7 +164,7 @@ def _read(path: Path) -> dict[str, Any]:
         place = f"{path}:{error.lineno}:{error.colno}"
         raise UsageError(f"{place}: not JSON: {error.msg.lower()}; mend the file first") from error
     if not isinstance(found, dict):
-        raise UsageError(f"`{path}` is no settings file: it holds no object")
+        raise UsageError(f"`{path}` is not a settings file: it does not hold an object")
     return found
 
 

@@ -68,4 +68,4 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, for
             plain = {"adapter": adapter, "prompt": prompt, "policies": written(given), **more}
             return msgspec.convert(msgspec.to_builtins(plain), RunSpec)
         except (msgspec.ValidationError, TypeError) as error:
-            raise UsageError(f"this is no run that workers can execute: {error}") from None
+            raise UsageError(f"this is not a run that workers can execute: {error}") from None

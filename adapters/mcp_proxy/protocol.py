@@ -88,7 +88,7 @@ def call_problem(params: Mapping[str, Any], keys: Collection[str] = ()) -> str |
     if not isinstance(params.get("name"), str) or not isinstance(arguments, dict | None):
         return "a tool call needs a `name` and, in `arguments`, an object"
     if _looks_otherwise(params["name"]):
-        return "the tool's name is none: it is empty, too long, or not spelt as it is compared"
+        return "the tool's name cannot be used: it is empty, too long, or not spelt as it is compared"
     return _ambiguous(arguments or {}, {key.casefold(): key for key in keys}, frozenset(keys))
 
 

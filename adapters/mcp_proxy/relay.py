@@ -125,7 +125,7 @@ class Relay:
             await self._pass_on(message)
         else:  # also a request whose id is none: null, a float, a boolean, an object, a list
             self._desk.warn(f"the client sent `{wire.printable(message.method)}` without a usable id; it is dropped")
-            why = f"`{message.method}` is no notification; a request needs an id that is a string or an integer"
+            why = f"`{message.method}` is not a notification; a request needs an id that is a string or an integer"
             await self._tell(wire.failure(None, wire.INVALID_REQUEST, why))
 
     async def _take_request(self, message: JSONRPCRequest, tasks: TaskGroup) -> None:
@@ -227,7 +227,7 @@ class Relay:
     async def _serve_server(self, tasks: TaskGroup) -> None:
         async for item in self._from_server:
             if isinstance(item, Exception):
-                self._desk.warn(f"the MCP server wrote what is no message: {wire.unread(item)}")
+                self._desk.warn(f"the MCP server wrote something that is not a message: {wire.unread(item)}")
                 continue
             answer = await self._take_answer(item)
             if answer is not None:

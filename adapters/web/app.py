@@ -97,7 +97,7 @@ async def _page(request: Request) -> Response:
 
 async def _unknown(request: Request, error: Any) -> Response:
     code = "not_found" if error.status_code == 404 else "bad_method"
-    answer = refused(error.status_code, code, "there is no such thing here; see /openapi.json")
+    answer = refused(error.status_code, code, "nothing is here; see /openapi.json")
     answer.headers.update(error.headers or {})  # which methods there are
     return answer
 

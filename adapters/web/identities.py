@@ -131,7 +131,7 @@ def _parsed(data: bytes, file: str) -> TokenFile:
         return msgspec.convert(read, TokenFile)
     except yaml.YAMLError as error:
         line = getattr(getattr(error, "problem_mark", None), "line", None)
-        raise UsageError(f"`{file}` is no YAML" + (f", in line {line + 1}" if line is not None else "")) from None
+        raise UsageError(f"`{file}` is not YAML" + (f", in line {line + 1}" if line is not None else "")) from None
     except (msgspec.ValidationError, UnicodeError) as error:
         raise UsageError(f"`{file}`: {str(error).lower()}") from None
 
@@ -149,7 +149,7 @@ def _digest_of(line: TokenLine, file: str) -> bytes:
     except ValueError:
         digest = b""
     if len(digest) != hashlib.sha256().digest_size:
-        raise UsageError(f"`{file}`: `sha256` of `{line.name}` is no SHA-256 digest in hex")
+        raise UsageError(f"`{file}`: `sha256` of `{line.name}` is not a SHA-256 digest in hex")
     return digest
 
 

@@ -82,7 +82,7 @@ class WebRecords:
         than there are further on.
         """
         if before is not None and await self.store.run(before) is None:
-            raise UsageError(f"`before` is no run: `{before}`")
+            raise UsageError(f"`before` is not a run: `{before}`")
         if not words:
             found = await self.store.runs(limit=limit + 1, session_id=session_id, before=before, where=where)
             return [*map(self._shown, found[:limit])], found[limit - 1].run_id if len(found) > limit else None

@@ -32,7 +32,7 @@ class Certificate(msgspec.Struct, frozen=True, kw_only=True):
             ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(self.file, self.key, _no_password)
         except ssl.SSLError as error:
             why = error.reason or str(error)
-            raise UsageError(f"`{self.file}` and `{self.key}` are no certificate and its key: {why}") from None
+            raise UsageError(f"`{self.file}` and `{self.key}` are not a certificate and its key: {why}") from None
         except OSError as error:
             raise UsageError(f"the certificate or its key cannot be read: {error.strerror}") from None
 

@@ -66,7 +66,7 @@ def hooks_given(validators: object, on_results: object) -> NetHooks:
     """The hooks a caller gave. Raises UsageError for anything that is not a mapping from names."""
     for name, given in (("validators", validators), ("on_results", on_results)):
         if given is not None and not (isinstance(given, Mapping) and all(isinstance(net, str) for net in given)):
-            raise UsageError(f"`{name}` is no mapping from the names of nets to functions")
+            raise UsageError(f"`{name}` is not a mapping from the names of nets to functions")
     return NetHooks(dict(validators or {}), dict(on_results or {}))  # type: ignore[call-overload]
 
 

@@ -55,7 +55,7 @@ class GateKeeper:
     def proposed(self, key: int, call: object) -> None:
         """A call wants to run."""
         if not isinstance(call, ToolCall):
-            self._refuse_flawed(key, NO_CALL, f"a `{type(call).__name__}`, which is no call")
+            self._refuse_flawed(key, NO_CALL, f"a `{type(call).__name__}`, which is not a call")
         elif (flaw := flaw_in(call)) is not None:
             self._refuse_flawed(key, call, f"a call whose {flaw}")
         else:

@@ -62,7 +62,7 @@ class ProviderEvents:
         if self.end is not None:
             return
         if not isinstance(event, Event):
-            self._state.blame_adapter(f"reported a `{type(event).__name__}`, which is no event")
+            self._state.blame_adapter(f"reported a `{type(event).__name__}`, which is not an event")
         elif (flaw := flaw_in(event)) is not None:
             self._state.blame_adapter(f"reported a `{event.type}` event whose {flaw}")
         elif (handler := _HANDLERS.get(type(event))) is not None:

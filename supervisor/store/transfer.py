@@ -110,7 +110,7 @@ async def import_lines(store: Store, lines: Iterable[bytes]) -> ImportReport:
             try:
                 if number == 1:
                     if _head(line).format != FORMAT:
-                        raise UsageError(f"line 1: this is no `{FORMAT}`; `proctor export` writes one")
+                        raise UsageError(f"line 1: this is not `{FORMAT}`; `proctor export` writes one")
                 elif line.strip():
                     await importing.take(_line(line))
             except (msgspec.DecodeError, EventError, UnicodeDecodeError, RecursionError) as error:

@@ -125,7 +125,7 @@ def test_an_approved_call_passes_a_check_that_asked_for_a_person() -> None:
 
 def test_no_action_of_another_name_can_be_refused_with() -> None:
     """Where it is written it is an error; in a check the call is denied."""
-    with pytest.raises(ValueError, match="`allow` is no action"):
+    with pytest.raises(ValueError, match="`allow` is not an action"):
         Refuse(action="allow")  # type: ignore[arg-type]
     decision = ask(started(lambda call: Refuse(action="no")), "x")  # type: ignore[arg-type]
 

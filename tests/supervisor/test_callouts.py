@@ -91,8 +91,8 @@ async def test_a_run_that_was_created_takes_them_too() -> None:
     [
         ({"validators": {"nowhere": covered}}, PolicyError, "no net is called `nowhere`"),
         ({"validators": {NET: 3}}, PolicyError, "not a plain function"),
-        ({"on_results": [remembers]}, UsageError, "`on_results` is no mapping"),
-        ({"validators": {3: covered}}, UsageError, "`validators` is no mapping"),
+        ({"on_results": [remembers]}, UsageError, "`on_results` is not a mapping"),
+        ({"validators": {3: covered}}, UsageError, "`validators` is not a mapping"),
     ],
 )
 async def test_what_cannot_be_attached_starts_nothing(given: Any, error: type[Exception], says: str) -> None:

@@ -97,8 +97,8 @@ async def test_a_field_of_the_wrong_type_fails_the_run_and_the_rest_can_be_read(
         (ToolCall(id="c", name="read", input=WORD), "call whose `input` .* expected an object"),
         (ToolCall(id="c", name="read", input={"x": endless()}), "call whose `input` .* a value in a circle, or of"),
         (ToolCall(id="c", name="read", turn=WORD), "call whose `turn` .* expected a whole number"),
-        (None, "`NoneType`, which is no call"),
-        ({"name": "read"}, "`dict`, which is no call"),
+        (None, "`NoneType`, which is not a call"),
+        ({"name": "read"}, "`dict`, which is not a call"),
     ],
 )
 async def test_a_call_of_the_wrong_types_is_refused_and_fails_the_run(

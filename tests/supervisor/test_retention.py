@@ -175,7 +175,7 @@ async def test_another_record_under_the_same_name_is_a_conflict() -> None:
     ("lines", "message"),
     [
         ([b'{"type":"run_started"}'], "line 1"),
-        ([b'{"format":"other"}'], "line 1: this is no `proctor record 1`"),
+        ([b'{"format":"other"}'], "line 1: this is not `proctor record 1`"),
         ([b'{"format":"proctor record 1"}', b"{"], "line 2"),
         ([b'{"format":"proctor record 1"}', b'{"event":{"type":"run_started","seq":"x"}}'], "line 2"),
     ],

@@ -62,7 +62,7 @@ def read_input(data: bytes) -> HookInput:
         data.decode()  # all of it is text, also what is not looked at
         hook_input = _decoder.decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise EventError(f"standard input is no hook of Claude Code: {json_words(error)}") from None
+        raise EventError(f"standard input is not a hook of Claude Code: {json_words(error)}") from None
     if not hook_input.session_id:
         raise EventError("the hook names no session")
     if hook_input.hook_event_name.endswith("ToolUse") and not (hook_input.tool_use_id and hook_input.tool_name):

@@ -116,7 +116,7 @@ class UsageLog:
         try:
             found = path.stat()
             if not stat.S_ISREG(found.st_mode):
-                raise EventError(f"the session's log `{path}` is no file")
+                raise EventError(f"the session's log `{path}` is not a file")
             log = before if found.st_size >= before.offset else OneLog()
             with path.open("rb") as file:
                 for line in _whole_lines(file, log):

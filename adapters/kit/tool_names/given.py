@@ -41,12 +41,12 @@ def _given(tool: Any) -> Tool:
     if callable(tool) and isinstance(called := getattr(tool, "__name__", None), str):
         parameters = inspect.signature(tool).parameters.values()
         return own_tool(called, [each.name for each in parameters if each.kind is not each.VAR_KEYWORD])
-    raise UsageError(f"`{str(tool)[:80]}` is no tool: it has no name")
+    raise UsageError(f"`{str(tool)[:80]}` is not a tool: it has no name")
 
 
 def _of(name: Any, schemas: Iterable[Any], tool: Any) -> Tool:
     if not isinstance(name, str) or not name:
-        raise UsageError(f"`{str(tool)[:80]}` is no tool: it has no name")
+        raise UsageError(f"`{str(tool)[:80]}` is not a tool: it has no name")
     schema = next((each for each in schemas if isinstance(each, Mapping)), None)
     if schema is None:
         return _named(name)

@@ -139,7 +139,7 @@ class Verifier:
         try:
             written = _decode(record.data)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-            self.find("integrity", "unreadable", "the record is no event", **place)
+            self.find("integrity", "unreadable", "the record is not an event", **place)
             return None
         pairs = {
             "session": (written.session_id, record.session_id),

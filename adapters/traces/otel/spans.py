@@ -130,10 +130,10 @@ def _nanoseconds(value: Any) -> int:
         try:
             moment = datetime.fromisoformat(value)
         except ValueError:
-            raise SpanError(f"`{value}` is no time") from None
+            raise SpanError(f"`{value}` is not a time") from None
         value = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1e9
     if not 0 <= (nanoseconds := int(value)) < _TOO_LATE:
-        raise SpanError(f"`{value}` is no time in nanoseconds")
+        raise SpanError(f"`{value}` is not a time in nanoseconds")
     return nanoseconds
 
 

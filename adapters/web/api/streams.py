@@ -72,7 +72,7 @@ def _cursor(request: ApiRequest) -> int:
     if given is None:
         return int(request.query.after)
     if not (given.isascii() and given.isdigit() and len(given) < 16):
-        raise UsageError("`Last-Event-ID` is no cursor of this stream")
+        raise UsageError("`Last-Event-ID` is not a cursor of this stream")
     return int(given)
 
 

@@ -66,4 +66,4 @@ def _key(secret: str | None) -> bytes:
     try:
         return base64.b64decode(secret.removeprefix(_PREFIX), validate=True)
     except binascii.Error:
-        raise UsageError("the webhook's secret begins with `whsec_`, but what follows is no base64") from None
+        raise UsageError("the webhook's secret begins with `whsec_`, but what follows is not base64") from None

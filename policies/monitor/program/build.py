@@ -125,7 +125,7 @@ class Program:
         made = net_of(net)
         _check_hooks([(net_name(net), hook) for hook in attached.values() if hook is not None])
         if not isinstance(made, Net):
-            raise ValueError("a `map` line names tools, it is no net: add it to the policy")
+            raise ValueError("a `map` line names tools and is not a net: add it to the policy")
         scope = scope_of(members_of(self.policy))
         action = effective_action(self.policy, made.action, self.policy)
         number = 1 + max((rule.number for rule in self.rules), default=-1)

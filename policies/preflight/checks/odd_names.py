@@ -22,8 +22,8 @@ def odd_names(clauses: Iterable[Clause]) -> Iterator[PreflightFinding]:
             yield finding(
                 "odd_name",
                 clause,
-                f"{', '.join(ascii(name) for name in odd)} is no name that a tool has: it is compared as a whole, "
-                "with `*`, `?` and `[abc]`",
+                f"{', '.join(ascii(name) for name in odd)} is not a name that a tool can have: it is compared as a"
+                " whole, with `*`, `?` and `[abc]`",
                 witness=tuple(odd),
                 suggestion="list several names; look into an input with `{tool: ..., where: [...]}`",
             )

@@ -64,7 +64,7 @@ class Refuse(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         if self.action is not None and self.action not in get_args(RuleAction):
-            raise ValueError(f"`{self.action}` is no action: {', '.join(get_args(RuleAction))}")
+            raise ValueError(f"`{self.action}` is not an action: {', '.join(get_args(RuleAction))}")
 
 
 CheckAnswer: TypeAlias = bool | str | Refuse | None

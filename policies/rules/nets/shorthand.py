@@ -86,7 +86,7 @@ def read_line(line: str) -> Net | VirtualTool:
     for pattern, make in _FORMS:
         if match := pattern.fullmatch(text):
             return make(line.strip(), match)
-    raise BadLineError(f"`{line}` is no net: write {FORMS}")
+    raise BadLineError(f"`{line}` is not a net: write {FORMS}")
 
 
 def net_of(item: str | NetLine | Net) -> Net | VirtualTool:

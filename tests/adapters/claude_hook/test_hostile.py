@@ -105,8 +105,8 @@ def test_a_call_of_many_megabytes_is_judged_like_any_other(hooked: Any) -> None:
         ("no folder", "there is no store at"),
         ("folder", "is a directory"),
         ("no store", "is not a proctor store"),
-        ("context", "install the hook anew"),
-        ("option", "install the hook anew"),
+        ("context", "install the hook again"),
+        ("option", "install the hook again"),
     ],
 )
 def test_surroundings_that_are_broken_refuse_calls_and_prompts(hooked: Any, broken: str, why: str) -> None:

@@ -132,7 +132,7 @@ async def test_what_is_no_message_is_reported_and_passed_over(bench: Any) -> Non
         answered = await proxied.said("babble")
 
     assert answered == (False, "babbled")
-    assert proxied.warnings == ["the MCP server wrote what is no message: this is no message"]
+    assert proxied.warnings == ["the MCP server wrote something that is not a message: this is no message"]
     assert bench.error is None
 
 

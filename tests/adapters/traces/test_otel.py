@@ -256,7 +256,7 @@ def test_usage_of_the_whole_agent_counts_only_where_responses_state_none(
         ),
         ({"resourceSpans": 3}, "its layout is a different one; `--format` names other formats"),
         (b"3", "neither an object nor a list"),
-        ({**ROOT, "startTimeUnixNano": "soon"}, "not an OpenTelemetry span: `soon` is no time"),
+        ({**ROOT, "startTimeUnixNano": "soon"}, "not an OpenTelemetry span: `soon` is not a time"),
         ({**ROOT, "attributes": {}}, "no GenAI spans"),
         (b'{"a": ', "not JSON"),
     ],

@@ -46,7 +46,7 @@ def fleet() -> None:
     """
 
 
-@fleet.command("up", short_help="Have so many workers on the cluster.")
+@fleet.command("up", short_help="How many workers the cluster is to have.")
 @click.option("--workers", type=click.IntRange(min=1), default=2, show_default=True, help="How many in all.")
 @click.option(
     "--max-running", type=click.IntRange(min=1), default=100, show_default=True, help="Runs at once at each new one."
