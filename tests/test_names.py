@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -142,3 +143,38 @@ def test_the_long_functions_are_long_for_what_they_take() -> None:
                 bodies[f"{path}:{node.name}"] = (node.end_lineno or 0) - body[0].lineno + 1
 
     assert {name: lines for name, lines in bodies.items() if lines > BODY} == {}
+
+
+def misnamed(files: dict[str, ast.Module]) -> set[str]:
+    """The entries under `Args:` of docstrings that are no parameter of what they stand in."""
+    found = set()
+    for path, tree in files.items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+                section = re.split(r"\n\n|\n\w+:\n", (ast.get_docstring(node) or "").partition("Args:\n")[2])[0]
+                described = set(re.findall(r"^    (\w+): ", section, re.MULTILINE))
+                found |= {f"{path}:{node.name}:{name}" for name in described - taken(node)}
+    return found
+
+
+def taken(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> set[str]:
+    """The names of what a function takes, or of what a class is made of."""
+    if isinstance(node, ast.ClassDef):
+        makers = [part for part in node.body if isinstance(part, ast.FunctionDef) and part.name == "__init__"]
+        fields = {ast.unparse(part.target) for part in node.body if isinstance(part, ast.AnnAssign)}
+        return fields.union(*map(taken, makers))
+    return {part.arg for part in ast.walk(node.args) if isinstance(part, ast.arg)}
+
+
+def test_docstrings_describe_parameters_by_their_names() -> None:
+    """A parameter that was renamed is renamed where it is described."""
+    assert misnamed(FILES) == set()
+
+
+def test_a_parameter_described_by_another_name_is_found() -> None:
+    """The guard above can fail: in a function's docstring, and in a class's."""
+    source = 'def f(b, **c):\n    """Does.\n\n    Args:\n        a: it.\n        c: more.\n    """'
+    kind = 'class K:\n    """Is.\n\n    Args:\n        d: it.\n    """\n\n    def __init__(self, e): ...'
+
+    assert misnamed({"x.py": ast.parse(source)}) == {"x.py:f:a"}
+    assert misnamed({"x.py": ast.parse(kind)}) == {"x.py:K:d"}

@@ -14,7 +14,7 @@ from ..ports.adapters import ApprovalAnswer, ApprovalRequest
 class FakeApprover:
     """Gives one answer to every request: yes, no, or (None) none; keeps what it was asked.
 
-    `error` is raised instead. `asked` is called with each request before it is answered.
+    `error` is raised instead. `on_request` is called with each request before it is answered.
     """
 
     def __init__(

@@ -17,7 +17,7 @@ class UngatedCalls:
     """Watches calls that are in progress; `over` once the prompt is.
 
     Args:
-        said: what the agent said so far.
+        translation: what the agent said so far.
         stream: where such a call is reported.
         patience_s: seconds after which a call counts as running unasked; agents ask one at a time, so those in
             which another question is open do not count.

@@ -125,7 +125,7 @@ class ClientRequests:
 
     Args:
         launch: what is run, with the gate that holds its calls.
-        said: what the client reported.
+        translation: what the client reported.
         stream: where events go.
         rollouts: the client's own records.
         calls: the calls that run.

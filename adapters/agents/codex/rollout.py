@@ -144,7 +144,7 @@ class RunningCalls:
     """The calls that run.
 
     Args:
-        said: what the client reported.
+        translation: what the client reported.
         stream: where events go.
         rollouts: the client's own records.
     """

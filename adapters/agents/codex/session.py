@@ -31,7 +31,7 @@ class Turn:
     """The turn; `interrupted_by` is `ladder`, or `answer` for an answer to the client that ends it.
 
     Args:
-        said: what the client reported.
+        translation: what the client reported.
     """
 
     def __init__(self, translation: CodexTranslation) -> None:

@@ -60,7 +60,7 @@ class _Asks:
 
     Args:
         act: the code.
-        asked: of what the code is given: the tool, the input that is judged, the call's id.
+        call_of: of what the code is given: the tool, the input that is judged, the call's id.
         refusal: what the code gives back in the words of a refusal.
         hold: asks.
     """
