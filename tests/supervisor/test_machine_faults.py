@@ -10,12 +10,20 @@ from proctor.policies import compile_policy, merge_policies, parse_policies
 from proctor.policies.policy import Deny, Limit, Limits, Policy
 from proctor.policies.rules import Check
 from proctor.policies.stream.calls import RunContext, ToolCall
-from proctor.policies.stream.events import ErrorOccurred, Event, MessageReceived, RunCompleted
+from proctor.policies.stream.events import ErrorOccurred, Event, MessageReceived, RunCompleted, ToolCallStarted
 from proctor.supervisor.machine.boundary import inputs
-from proctor.supervisor.machine.boundary.commands import AskApproval, CancelAdapter, Command, Finish
+from proctor.supervisor.machine.boundary.commands import (
+    AnswerGate,
+    AskApproval,
+    CancelAdapter,
+    Command,
+    Finish,
+    RunChecks,
+)
 from proctor.supervisor.machine.machine import RunMachine
 from proctor.supervisor.machine.run_state import RunIdentity
 
+STOP = inputs.CancelAsked(now_ms=2, by="user", reason="no")
 OF_THE_JUDGE = ("observe", "propose", "tick", "warnings", "finish")
 
 
@@ -105,9 +113,7 @@ def test_a_rule_that_raises_is_on_record_by_its_name() -> None:
     assert run.of(CancelAdapter) == []
 
 
-@pytest.mark.parametrize(
-    "gone", [inputs.Withdrawn(now_ms=2, key=1, call_id="c"), inputs.CancelAsked(now_ms=2, by="user", reason="no")]
-)
+@pytest.mark.parametrize("gone", [inputs.Withdrawn(now_ms=2, key=1, call_id="c"), STOP])
 def test_nobody_is_asked_about_a_call_that_waits_no_more_when_it_is_on_record(gone: inputs.Input) -> None:
     """The store was slow; meanwhile the call was given up, or the run was cancelled."""
     run = Run(Policy(name="p", on_violation="request_approval", tool_rules=(Deny(("read",)),)))
@@ -130,3 +136,23 @@ def test_nothing_is_recorded_after_the_end() -> None:
     run.tell(inputs.AdapterEnded(now_ms=9_000))
 
     assert [event.type for event in run.events][-1].startswith("run_")
+
+
+@pytest.mark.parametrize("gone", [inputs.Withdrawn(now_ms=2, key=1, call_id="c"), STOP])
+def test_a_check_that_answers_too_late_lets_nothing_run(gone: inputs.Input) -> None:
+    """Its call was given up, or refused as the run was cancelled, and the store has not said so yet."""
+
+    async def check(call: ToolCall) -> bool:
+        return True
+
+    run = Run(Policy(name="p", on_violation="deny", rules=(Check(check=check, tool="*", id="mine"),)))
+    proposed = inputs.Proposed(now_ms=2, key=1, call=ToolCall(id="c", name="read"))
+    commands = [*run.machine.handle(proposed)]
+    (asked,) = (command for command in commands if isinstance(command, RunChecks))
+    commands += run.machine.handle(gone)
+    commands += run.machine.handle(inputs.Checked(now_ms=3, key=1, answers={name: True for name, _ in asked.checks}))
+    run.events += run.machine.take_record()
+    commands += run.machine.handle(inputs.Stored(now_ms=3, count=len(run.events)))
+
+    assert not any(isinstance(event, ToolCallStarted) for event in run.events)
+    assert [c.answer.allowed for c in commands if isinstance(c, AnswerGate)] in ([], [False])
