@@ -16,6 +16,7 @@ from proctor.policies.stream.events import TERMINAL, Event, ToolCallStarted
 from proctor.supervisor import all_runs
 from proctor.supervisor.control.reaping import reap
 from proctor.supervisor.ports.adapters import Store
+from proctor.supervisor.testing.patience import PATIENCE_S
 
 PROGRAM = Path(__file__).parent / "adapters" / "stores" / "owning_process.py"
 SESSIONS = 6
@@ -39,14 +40,14 @@ class Process:
 
     def until(self, start: str) -> str:
         """The next line that begins so."""
-        while (line := self._fresh.get(timeout=60)) is not None:
+        while (line := self._fresh.get(timeout=PATIENCE_S)) is not None:
             if line.startswith(start):
                 return line
         raise AssertionError(f"it ended before it said `{start}`: {self.lines}")
 
     def rest(self) -> list[str]:
         """All lines, once it has ended."""
-        while self._fresh.get(timeout=60) is not None:
+        while self._fresh.get(timeout=PATIENCE_S) is not None:
             pass
         return self.lines
 

@@ -28,6 +28,7 @@ ENVIRONMENT = {
     "RAY_AUTH_MODE": "token",
     "RAY_AUTH_TOKEN": "a-token-of-this-test-that-is-long-enough",
     "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_gcs_server_port_wait_time_s": str(PATIENCE_S),
 }
 
 

@@ -13,6 +13,8 @@ from typing import Any
 import anyio
 import msgspec
 
+from proctor.supervisor.testing.patience import PATIENCE_S
+
 ADDRESS = "127.0.0.2"
 """A loopback address that Ray does not take for another name of the machine, as it does with 127.0.0.1."""
 NODE: dict[str, Any] = {"num_cpus": 1, "object_store_memory": 80_000_000, "node_ip_address": ADDRESS}
@@ -30,29 +32,32 @@ async def main(folder: str) -> None:
 
     from proctor.adapters.cluster import Fleet
 
-    head = {**NODE, "include_dashboard": False, "temp_dir": folder, "_system_config": HEALTH}
-    cluster = Cluster(initialize_head=True, head_node_args=head)
-    cluster.add_node(**NODE)
+    cluster = Cluster()
+    add_node(cluster, include_dashboard=False, temp_dir=folder, _system_config=HEALTH)
+    add_node(cluster)
     tell({"address": cluster.address, "token": os.environ["RAY_AUTH_TOKEN"]})
     for line in sys.stdin:
         do, store, name, more = json.loads(line)
         try:
             if do == "add_node":
-                cluster.add_node(**NODE)
+                add_node(cluster)
                 tell(None)
             elif do == "lose_node":
                 (other,) = cluster.worker_nodes
                 lost = other.node_id
                 cluster.remove_node(other, allow_graceful=False)
                 tell(lost)
-            elif do == "nodes":
-                tell([node.node_id for node in (cluster.head_node, *cluster.worker_nodes)])
             else:
                 async with Fleet(store, name=name, address=cluster.address) as fleet:
                     tell(msgspec.to_builtins(await getattr(fleet, do)(**more)))
         except Exception as error:  # told to the test
             tell({"error": f"{type(error).__name__}: {error}"})
     cluster.shutdown()  # type: ignore[no-untyped-call]  # of Ray
+
+
+def add_node(cluster: Any, **more: Any) -> None:
+    """One more, once it is there: Ray itself waits for half a minute, which a busy machine may take."""
+    cluster._wait_for_node(cluster.add_node(wait=False, **NODE, **more), timeout=PATIENCE_S)
 
 
 def tell(answer: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import anyio
 import pytest
 from cluster_processes import ASKING, ECHO, asked, over, spec, working
+from stopping import stop_between_writes
 
 from proctor.adapters.agents.scripted.adapter import ScriptedAdapter
 from proctor.adapters.cluster import Fleet, RunSpec, Worker
@@ -16,8 +18,16 @@ from proctor.adapters.cluster.queue import enqueue
 from proctor.adapters.stores import SQLiteStore
 from proctor.policies import Check, Policy
 from proctor.policies.stream.calls import RunContext
-from proctor.policies.stream.events import RunStarted, ToolCallStarted
-from proctor.supervisor import ApprovalAnswer, KillSwitch, PolicyViolationError, StoreError, UsageError, answer
+from proctor.policies.stream.events import TERMINAL, RunStarted, ToolCallStarted
+from proctor.supervisor import (
+    ApprovalAnswer,
+    ApprovalError,
+    KillSwitch,
+    PolicyViolationError,
+    StoreError,
+    UsageError,
+    answer,
+)
 from proctor.supervisor.control.reaping import reap
 from proctor.supervisor.errors import OwnerLostError
 from proctor.supervisor.store.take_over import next_of
@@ -307,6 +317,32 @@ async def test_who_cancels_a_run_that_was_lost_ends_the_one_that_goes_on_with_it
 
         assert [(one.run_id, one.status) for one in outcomes] == [(f"{handle.run_id}.2", "cancelled")]
         assert (await handle.wait()).status == "cancelled"
+
+
+async def test_a_worker_that_stood_still_longer_than_its_lease_permits_nothing_when_it_comes_back(
+    tmp_path: Path,
+) -> None:
+    """Its run goes on elsewhere by then. It works on with others, as before."""
+    path = tmp_path / "runs.db"
+    async with SQLiteStore(path) as store, Fleet(store) as fleet:
+        handle = await fleet.start(spec(policy=ASKING))
+        with working(path, lease_s=8) as stopped:
+            before = await asked(store, handle.run_id)
+            stop_between_writes(stopped, path)
+            with working(path):
+                after = await asked(store, f"{handle.run_id}.2")
+                await fleet.approve(after.request.approval_id, by="ana")
+                assert (await handle.wait()).status == "completed"
+            stopped.send_signal(signal.SIGCONT)
+            with pytest.raises(ApprovalError):
+                await fleet.approve(before.request.approval_id, by="ana")
+            assert (await (await fleet.start(spec())).wait()).status == "completed"  # nobody else is there
+
+        events = [event async for event in store.read(handle.session_id)]
+    assert [event.seq for event in events] == list(range(1, len(events) + 1))
+    assert [event.run_id for event in events if isinstance(event, ToolCallStarted)] == [f"{handle.run_id}.2"]
+    ends = [event.run_id for event in events if isinstance(event, TERMINAL)]
+    assert ends == [handle.run_id, f"{handle.run_id}.2"]
 
 
 @pytest.mark.parametrize("more", [{"adapter": "shell", "options": {}}, {"continuation": "none"}])

@@ -1,20 +1,30 @@
-"""A worker as a process of its own: `working.py STORE [MAX_RUNNING]`; says `working`, and works until killed."""
+"""A worker as a process of its own: `working.py STORE [LEASE_S]`; says `working`, and works until killed.
+
+With a lease it is on a machine of its own, as far as others can tell: only its lease says that it is gone.
+"""
 
 from __future__ import annotations
 
 import sys
+from functools import cache
 
 import anyio
 
 from proctor.adapters.cluster import Worker
 from proctor.adapters.stores.naming import open_store
+from proctor.supervisor.control import ownership
+from proctor.supervisor.ports import processes
 
 
-async def main() -> None:
+async def main(named: str, lease_s: str) -> None:
     """Work."""
-    store = open_store(sys.argv[1])
+    if lease_s:
+        ownership.LEASE_S, ownership.RENEW_S = float(lease_s), float(lease_s) / 4
+        processes.machine = cache(lambda: "elsewhere")
+    store = open_store(named)
     print("working", flush=True)
-    await Worker(store, max_running=int(sys.argv[2]) if len(sys.argv) > 2 else 100).run()
+    await Worker(store).run()
 
 
-anyio.run(main)
+if __name__ == "__main__":
+    anyio.run(main, sys.argv[1], "".join(sys.argv[2:]))
