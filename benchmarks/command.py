@@ -28,6 +28,7 @@ NAMES = (
     "hook",
     "telemetry",
     "disk",
+    "fleet",
 )
 PAGE = Path(__file__).parents[1] / "docs" / "benchmarks.md"
 

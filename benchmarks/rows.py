@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
-Unit = Literal["us", "ms", "x", "KiB", "MiB", "ev/s", "share"]
+Unit = Literal["us", "ms", "x", "KiB", "MiB", "ev/s", "/s", "s", "share"]
 
 
 class Row(NamedTuple):

@@ -5,6 +5,7 @@ Its calls block; whoever calls these from an event loop does so from a thread.
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
 from typing import Any, Final
@@ -72,11 +73,16 @@ class Placing:
             return ray
         address = self._address or os.environ.get("RAY_ADDRESS") or "auto"
         _check_reached(address)
+        log = logging.getLogger("ray")
+        level = log.level
+        log.setLevel(logging.ERROR)  # it warns of being in a thread
         try:
             ray.init(address=address, namespace=NAMESPACE, log_to_driver=False, configure_logging=False)
         except (ConnectionError, ValueError, RuntimeError, ray.exceptions.RayError) as error:
             cause = error.__cause__ or error  # a wrong token is what did not let it connect
             raise UsageError(f"the Ray cluster at `{address}` cannot be used: {cause}") from error
+        finally:
+            log.setLevel(level)
         self._own = True
         return ray
 

