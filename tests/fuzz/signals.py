@@ -11,6 +11,7 @@ import time
 import uuid
 from functools import cache
 from pathlib import Path
+from threading import Timer
 from typing import Final, NamedTuple
 
 import anyio
@@ -46,6 +47,8 @@ def at_work(*_):
         os.kill(os.getpid(), number)
 
 signal.signal(signal.SIGUSR1, at_work)
+signal.signal(signal.SIGINT, signal.default_int_handler)  # in the background it would be ignored,
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # and this under nohup
 if moment == 0:
     atexit.register(lambda: print(seen, file=sys.stderr))
 sys.addaudithook(look)
@@ -113,6 +116,8 @@ def _run(moment: int, sent: signal.Signals, store: Path, agent: str) -> Ran:
         Path(store.with_name("err")).open("w+") as err,
         subprocess.Popen([*program, *given], stdout=subprocess.PIPE, stderr=err, text=True) as process,
     ):
+        late = Timer(PATIENCE_S, process.kill)
+        late.start()
         try:
             out = ""
             assert process.stdout is not None
@@ -120,8 +125,9 @@ def _run(moment: int, sent: signal.Signals, store: Path, agent: str) -> Ran:
                 out += line
                 if '"type":"tool_call_started"' in line and "sleep" in agent:
                     process.send_signal(signal.SIGUSR1)
-            code = process.wait(PATIENCE_S)
+            code = process.wait()
         finally:
+            late.cancel()
             process.kill()
         err.seek(0)
         return Ran(code, out, err.read())
