@@ -24,7 +24,7 @@ from .ledger import Share
 
 MOMENTS: Final = 24
 """Of one share."""
-AFTER_IMPORTS: Final = 700
+AFTER_IMPORTS: Final = 350
 """Of a run's moments, those after everything is read in, about."""
 SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL)
 PROGRAM: Final = """
