@@ -16,7 +16,7 @@ from proctor.policies.stream.events import MessageReceived
 
 
 async def start(url: str, schema: str, name: str) -> str:
-    async with PostgresStore(url, schema=schema) as store:
+    async with PostgresStore(url, schema=schema, patience_s=60) as store:
         await store.append([MessageReceived(session_id=name, content=name)])
         return (await store.place()).store_id
 
