@@ -21,6 +21,10 @@ _ROW = re.compile(r"^\| (?P<work>.+?) \| (?P<figure>[\d,.]+ \S+) \|", re.M)
 
 
 def sizing(_: str) -> str:
-    """What a machine carries, as it was last measured. Raises KeyError for a figure that is not measured any more."""
-    measured = {row["work"]: row["figure"] for row in _ROW.finditer(_PAGE.read_text(encoding="utf-8"))}
+    """What a machine carries, as it was last measured. Raises KeyError for a figure that is not measured any more.
+
+    The first row of a name counts: a later table repeats it for comparison with another store.
+    """
+    rows = list(_ROW.finditer(_PAGE.read_text(encoding="utf-8")))
+    measured = {row["work"]: row["figure"] for row in reversed(rows)}
     return table(["what", "figure"], [(what, measured[work]) for what, work in _SIZING])
