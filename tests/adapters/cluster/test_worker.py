@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -373,3 +374,33 @@ async def test_what_is_wrong_is_said(store: SQLiteStore) -> None:
     assert taken.value.kind == "run_exists"
     with pytest.raises(UsageError, match="max_waiting is 0"):
         Fleet(store, max_waiting=0)
+
+
+async def test_who_asks_for_no_cluster_pays_for_none() -> None:
+    """Runs are put down and executed without Ray being read in; where it is missing, who needs it is told."""
+    program = """
+import sys
+sys.modules["ray"] = None  # as if it were not installed
+import anyio
+from proctor.adapters.cluster import Fleet, RunSpec, Worker
+from proctor.policies import parse_policies
+from proctor.supervisor import MemoryStore, UsageError
+
+async def main():
+    store = MemoryStore()
+    script = {"steps": [{"output": "done"}]}
+    spec = RunSpec.of("scripted", "Go", policies=parse_policies("name: p"), options={"script": script})
+    async with Fleet(store) as fleet, anyio.create_task_group() as tasks:
+        worker = Worker(store)
+        tasks.start_soon(worker.run)
+        print((await (await fleet.start(spec)).wait()).status)
+        worker.drain()
+        try:
+            await fleet.status()
+        except UsageError as error:
+            print(error)
+
+anyio.run(main)
+"""
+    done = await anyio.run_process([sys.executable, "-c", program], check=True)
+    assert done.stdout.decode() == "completed\nfleets on a cluster need Ray: pip install 'proctor[ray]'\n"
