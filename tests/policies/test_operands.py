@@ -69,9 +69,16 @@ def test_what_every_rule_may_carry_is_checked_on_each(rule: dict[str, Any], fiel
     assert any(problem.path.startswith(f"rules[0].{field}") for problem in raised.value.problems)
 
 
+BAD: dict[str, Any] = {"tool": "x", "where": [{"path": "$.a[", "exists": True}]}
 NO_TOOLS: dict[str, tuple[dict[str, Any], str]] = {
     "count": ({"rules": [{"type": "count", "tool": [], "max": 1}]}, "rules[0].tool"),
     "loop": ({"rules": [{"type": "loop", "tool": [], "window": 2, "threshold": 2}]}, "rules[0].tool"),
+    "count's path": ({"rules": [{"type": "count", "tool": BAD, "max": 1}]}, "rules[0].tool"),
+    "blocklist's path": ({"rules": [{"type": "blocklist", "tools": [BAD]}]}, "rules[0].tools"),
+    "a transition's path": (
+        {"nets": [{"name": "n", "places": ["a"], "transitions": [{"name": "t", "tools": [BAD]}]}]},
+        "nets[0].transitions[0].tools",
+    ),
     "max_calls": ({"rules": [{"type": "max_calls", "tool": [], "max": 1}]}, "rules[0].tool"),
     "any_of": (
         {"rules": [{"type": "precondition", "tool": "x", "requires": [{"any_of": []}]}]},
@@ -85,7 +92,7 @@ NO_TOOLS: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize(("document", "where"), NO_TOOLS.values(), ids=NO_TOOLS)
-def test_what_names_no_tool_is_an_error_where_it_stands(document: dict[str, Any], where: str) -> None:
+def test_what_names_no_tool_or_no_path_is_an_error_where_it_stands(document: dict[str, Any], where: str) -> None:
     """By the field, not by the rule."""
     with pytest.raises(PolicyError) as raised:
         parse_policies({"name": "p", **document})
