@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 
 from proctor.adapters.stores import MemoryStore, SQLiteStore
@@ -42,7 +43,8 @@ class Interrupted:
         async def call(*given: Any, **named: Any) -> Any:
             self.calls += 1
             if self.calls == self._at:
-                await self._happens()
+                with anyio.CancelScope(shield=True):  # whatever becomes of who calls, it happens whole
+                    await self._happens()
             return await found(*given, **named)
 
         return call
