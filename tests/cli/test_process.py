@@ -91,7 +91,7 @@ def test_every_command_has_help_and_json() -> None:
 
     context: Any = None
     commands: Any = {name: app.get_command(context, name) for name in COMMANDS}
-    for group in ("hook", "audit"):
+    for group in ("hook", "audit", "fleet"):
         commands |= {f"{group} {name}": command for name, command in commands.pop(group).commands.items()}
 
     assert [name for name, command in commands.items() if not (command and command.help)] == []

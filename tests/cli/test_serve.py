@@ -131,7 +131,7 @@ def test_what_is_no_certificate_and_its_key_is_told(cli: Cli, place: Path, certi
 
     assert "go together" in cli("serve", "--cert", cert).err
     assert "cannot be read: no such file" in cli("serve", "--cert", cert, "--key", "missing.pem").err.lower()
-    assert "are no certificate and its key" in cli("serve", "--cert", cert, "--key", "other.pem").err
+    assert "are not a certificate and its key" in cli("serve", "--cert", cert, "--key", "other.pem").err
     assert "is not an address" in cli("serve", "--proxy", "ops.example").err
 
 
