@@ -53,9 +53,9 @@ async def asked(store: Store, run_id: str) -> StoredApproval:
 
 
 @contextmanager
-def working(path: Path, *, lease_s: float | None = None) -> Iterator[subprocess.Popen[bytes]]:
+def working(place: str | Path, *, lease_s: float | None = None) -> Iterator[subprocess.Popen[bytes]]:
     """A worker in a process of its own; with a lease, as if on another machine: its process is not to be seen."""
-    program = [sys.executable, str(PROGRAM), str(path), *([] if lease_s is None else [str(lease_s)])]
+    program = [sys.executable, str(PROGRAM), str(place), *([] if lease_s is None else [str(lease_s)])]
     with subprocess.Popen(program, stdout=subprocess.PIPE) as process:
         try:
             assert process.stdout is not None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -10,8 +9,7 @@ from typing import Any
 
 import anyio
 import pytest
-from cluster_processes import ASKING, ECHO, asked, over, spec, working
-from stopping import stop_between_writes
+from cluster_processes import ASKING, ECHO, asked, over, spec
 
 from proctor.adapters.agents.scripted.adapter import ScriptedAdapter
 from proctor.adapters.cluster import Fleet, RunSpec, Worker
@@ -19,18 +17,15 @@ from proctor.adapters.cluster.queue import enqueue
 from proctor.adapters.stores import SQLiteStore
 from proctor.policies import Check, Policy
 from proctor.policies.stream.calls import RunContext
-from proctor.policies.stream.events import TERMINAL, RunStarted, ToolCallStarted
+from proctor.policies.stream.events import RunStarted, ToolCallStarted
 from proctor.supervisor import (
     ApprovalAnswer,
-    ApprovalError,
     KillSwitch,
     PolicyViolationError,
     StoreError,
     UsageError,
     answer,
 )
-from proctor.supervisor.control.reaping import reap
-from proctor.supervisor.errors import OwnerLostError
 from proctor.supervisor.store.take_over import next_of
 
 pytestmark = pytest.mark.anyio
@@ -238,112 +233,6 @@ async def test_who_puts_runs_down_waits_while_too_many_wait(store: SQLiteStore) 
             handles.append(await fleet.start(spec()))
             assert [(await handle.wait()).status for handle in handles] == ["completed"] * 3
             worker.drain()
-
-
-async def test_a_killed_worker_s_run_is_gone_on_with_and_its_held_call_asked_again(tmp_path: Path) -> None:
-    """The call runs once, after a yes to the question of the run that goes on."""
-    path = tmp_path / "runs.db"
-    async with SQLiteStore(path) as store, Fleet(store) as fleet:
-        handle = await fleet.start(spec(policy=ASKING))
-        with working(path) as process:
-            before = await asked(store, handle.run_id)
-            process.kill()
-            process.wait()
-        with working(path):
-            after = await asked(store, f"{handle.run_id}.2")
-            await fleet.approve(after.request.approval_id, by="ana")
-            result = await handle.wait()
-
-        lost = await store.run(handle.run_id)
-        asked_first = await store.approval(before.request.approval_id)
-        calls = [event async for event in store.read(handle.session_id) if isinstance(event, ToolCallStarted)]
-        started = [event async for event in store.read(handle.session_id) if isinstance(event, RunStarted)]
-
-    assert lost is not None
-    assert (lost.status, result.status) == ("failed", "completed")
-    assert (result.run_id, result.session_id) == (f"{handle.run_id}.2", handle.session_id)
-    assert asked_first is not None
-    assert asked_first.state == "withdrawn"
-    assert [call.run_id for call in calls] == [result.run_id]
-    assert [event.metadata.get("continuation") for event in started] == [None, "replay"]
-
-
-async def test_a_run_is_gone_on_with_as_often_as_its_spec_says(tmp_path: Path) -> None:
-    """Then it stays failed, with the reason."""
-    path = tmp_path / "runs.db"
-    async with SQLiteStore(path) as store, Fleet(store) as fleet:
-        handle = await fleet.start(spec(policy=ASKING, take_overs=1))
-        for run_id in (handle.run_id, f"{handle.run_id}.2"):
-            with working(path) as process:
-                await asked(store, run_id)
-                process.kill()
-                process.wait()
-            assert [one.run_id for one in await reap(store)] == [run_id]
-        last = await over(store, f"{handle.run_id}.2")
-        with pytest.raises(OwnerLostError, match="the run was lost"):
-            await handle.wait()
-        third = await store.run(f"{handle.run_id}.3")
-
-    assert last.status == "failed"
-    assert next_of(last) is None
-    assert third is None
-
-
-async def test_a_lost_run_that_somebody_ends_is_not_gone_on_with(tmp_path: Path) -> None:
-    """The order counts, though nobody was there to hear it."""
-    path = tmp_path / "runs.db"
-    async with SQLiteStore(path) as store, Fleet(store) as fleet:
-        handle = await fleet.start(spec(policy=ASKING))
-        with working(path) as process:
-            await asked(store, handle.run_id)
-            process.kill()
-            process.wait()
-        await handle.cancel(by="ana")
-
-        assert (await over(store, handle.run_id)).status == "failed"
-        assert await store.run(f"{handle.run_id}.2") is None
-
-
-async def test_who_cancels_a_run_that_was_lost_ends_the_one_that_goes_on_with_it(tmp_path: Path) -> None:
-    """Whoever put it down knows no other name of it."""
-    path = tmp_path / "runs.db"
-    async with SQLiteStore(path) as store, Fleet(store) as fleet:
-        handle = await fleet.start(spec(policy=ASKING))
-        with working(path) as process:
-            await asked(store, handle.run_id)
-            process.kill()
-            process.wait()
-        await reap(store)
-        outcomes = await KillSwitch(store).kill(by="ana", run_id=handle.run_id)
-
-        assert [(one.run_id, one.status) for one in outcomes] == [(f"{handle.run_id}.2", "cancelled")]
-        assert (await handle.wait()).status == "cancelled"
-
-
-async def test_a_worker_that_stood_still_longer_than_its_lease_permits_nothing_when_it_comes_back(
-    tmp_path: Path,
-) -> None:
-    """Its run goes on elsewhere by then. It works on with others, as before."""
-    path = tmp_path / "runs.db"
-    async with SQLiteStore(path) as store, Fleet(store) as fleet:
-        handle = await fleet.start(spec(policy=ASKING))
-        with working(path, lease_s=8) as stopped:
-            before = await asked(store, handle.run_id)
-            stop_between_writes(stopped, path)
-            with working(path):
-                after = await asked(store, f"{handle.run_id}.2")
-                await fleet.approve(after.request.approval_id, by="ana")
-                assert (await handle.wait()).status == "completed"
-            stopped.send_signal(signal.SIGCONT)
-            with pytest.raises(ApprovalError):
-                await fleet.approve(before.request.approval_id, by="ana")
-            assert (await (await fleet.start(spec())).wait()).status == "completed"  # nobody else is there
-
-        events = [event async for event in store.read(handle.session_id)]
-    assert [event.seq for event in events] == list(range(1, len(events) + 1))
-    assert [event.run_id for event in events if isinstance(event, ToolCallStarted)] == [f"{handle.run_id}.2"]
-    ends = [event.run_id for event in events if isinstance(event, TERMINAL)]
-    assert ends == [handle.run_id, f"{handle.run_id}.2"]
 
 
 @pytest.mark.parametrize("more", [{"adapter": "shell", "options": {}}, {"continuation": "none"}])
