@@ -53,10 +53,12 @@ async def asked(store: Store, run_id: str) -> StoredApproval:
 
 
 @contextmanager
-def working(place: str | Path, *, lease_s: float | None = None) -> Iterator[subprocess.Popen[bytes]]:
-    """A worker in a process of its own; with a lease, as if on another machine: its process is not to be seen."""
+def working(place: str | Path, *, lease_s: float | None = None, **how: Any) -> Iterator[subprocess.Popen[bytes]]:
+    """A worker in a process of its own; with a lease, as if on another machine: its process is not to be seen. `how`
+    it is started is Popen's.
+    """
     program = [sys.executable, str(PROGRAM), str(place), *([] if lease_s is None else [str(lease_s)])]
-    with subprocess.Popen(program, stdout=subprocess.PIPE) as process:
+    with subprocess.Popen(program, stdout=subprocess.PIPE, **how) as process:
         try:
             assert process.stdout is not None
             assert process.stdout.readline() == b"working\n"

@@ -103,7 +103,7 @@ async def test_what_is_no_event_is_the_adapters_error(permissive: Policy) -> Non
     original = fake_adapter.FakeProvider._step
     try:
         fake_adapter.FakeProvider._step = say  # type: ignore[method-assign]
-        with pytest.raises(EventError, match="no event"):
+        with pytest.raises(EventError, match="not an event"):
             await run_once(adapter, "go", policies=[permissive])
     finally:
         fake_adapter.FakeProvider._step = original  # type: ignore[method-assign]

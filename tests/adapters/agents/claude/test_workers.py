@@ -1,0 +1,57 @@
+"""The real client as a fleet's: its worker is killed while a call waits, another resumes the client's own session."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import anyio
+import psutil
+import pytest
+from claude_house import House
+from cluster_processes import ASKING, asked, working
+
+from proctor.adapters.cluster import Fleet, RunSpec
+from proctor.adapters.stores import SQLiteStore
+from proctor.policies import parse_policies
+from proctor.policies.stream.events import TERMINAL, Event, RunStarted, ToolCallStarted
+from proctor.supervisor.testing.patience import PATIENCE_S
+
+CHANGES = {"tool": "bash", "where": [{"path": "$.command", "runs": ["echo"]}]}
+
+pytestmark = [pytest.mark.claude, pytest.mark.anyio]
+
+
+async def test_a_killed_worker_s_client_is_resumed_by_another(house: House) -> None:
+    """What it was told stays told; the call runs once, after a yes to the question of the run that goes on."""
+    api, place = house.bench.api, str(house.path)
+    where: dict[str, Any] = {"env": {**os.environ, **house.bench.env}, "cwd": house.bench.cwd}
+    call = api.bash("echo ran >> effect.txt")
+    api.say(api.reply(api.text("I look first"), api.bash("true")), api.reply(call))
+    policies = parse_policies({**ASKING, "rules": [{**ASKING["rules"][0], "tools": [CHANGES]}]})
+    spec = RunSpec.of("claude", "Write the file", policies=policies, options={"tools": ["Bash"], "model": "sonnet"})
+    async with SQLiteStore(house.path) as store, Fleet(store) as fleet:
+        handle = await fleet.start(spec)
+        with working(place, **where) as first:
+            await asked(store, handle.run_id)
+            clients = psutil.Process(first.pid).children(recursive=True)
+            first.kill()
+            assert not psutil.wait_procs(clients, PATIENCE_S)[1]  # else one of them asks the API once more
+        api.say(api.reply(call), api.reply(api.text("done")))
+        with working(place, **where), anyio.fail_after(PATIENCE_S):
+            again = await asked(store, f"{handle.run_id}.2")
+            assert not house.exists("effect.txt")
+            await fleet.approve(again.request.approval_id, by="ana")
+            result = await handle.wait()
+        events: list[Event] = [event async for event in store.read(handle.session_id)]
+
+    started = [event for event in events if isinstance(event, RunStarted)]
+    calls = [event.tool_input["command"] for event in events if isinstance(event, ToolCallStarted)]
+    assert (result.run_id, result.status, result.output) == (f"{handle.run_id}.2", "completed", "done")
+    assert [event.metadata.get("continuation") for event in started] == [None, "native"]
+    assert calls == ["true", "echo ran >> effect.txt"]
+    assert (house.bench.cwd / "effect.txt").read_text() == "ran\n"
+    assert "Write the file" in str(api.requests[-1]["messages"])
+    assert "I look first" in str(api.requests[-1]["messages"])
+    assert [event.run_id for event in events if isinstance(event, TERMINAL)] == [handle.run_id, result.run_id]
+    assert house.bench.marked(handle.run_id) == []
