@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 
 from proctor.policies import Monitor, ToolCall, compile_policy, parse_policies
 from proctor.policies.rules.counting.count import BEHIND
-from proctor.policies.rules.evidence.prior import COMBINATIONS
+from proctor.policies.rules.evidence.prior import COMBINATIONS, PER_KEY
 from proctor.policies.rules.machine import BOUND
 from proctor.policies.stream import events as ev
 
@@ -28,6 +29,12 @@ def done(monitor: Monitor, tool: str, output: Any = None, **input: Any) -> None:
     monitor.observe(ev.TokenUsageUpdated(output_tokens=1))
     monitor.observe(ev.ToolCallStarted(**told, tool_input=input))
     monitor.observe(ev.ToolCallCompleted(**told, tool_output=output))
+
+
+def state_of(monitor: Monitor) -> dict[str, Any]:
+    """What is stored of the one rule."""
+    (state,) = json.loads(monitor.snapshot())["states"].values()
+    return dict(state)
 
 
 OK = [{"path": "$.ok", "equals": True}]
@@ -92,6 +99,18 @@ def test_any_earlier_call_still_serves_where_any_is_asked_for() -> None:
     assert [ask(monitor, "deploy", of="x"), ask(monitor, "deploy", of="o1")] == ["allow", "deny"]
 
 
+def test_an_earlier_call_that_serves_keeps_the_tool_in_sight_where_any_is_asked_for() -> None:
+    """Whatever the later ones returned."""
+    output = [*OK, {"path": "$.of", "equals": {"arg": "$.of"}}]
+    monitor = ruled(
+        {"type": "precondition", "tool": "deploy", "requires": [{"prior": "test", "output": output, "pick": "any"}]}
+    )
+    done(monitor, "test", {"ok": True, "of": "x"})
+    done(monitor, "test", {"ok": False, "of": "x"})
+
+    assert (monitor.narrow(["deploy"]), ask(monitor, "deploy", of="x")) == (["deploy"], "allow")
+
+
 def test_calls_of_a_response_that_is_long_over_are_not_counted_anew() -> None:
     """After 65 other responses its calls are forgotten, so one more of it is refused."""
     monitor = ruled({"type": "max_parallel", "max": 1})
@@ -142,3 +161,33 @@ def test_a_window_of_which_the_beginning_is_forgotten_is_not_taken_for_empty() -
 
     assert set(first) == set(later) == {"allow"}
     assert ask(monitor, "x", 2) == "deny"
+
+
+def test_calls_of_a_response_are_counted_while_it_is_one_of_the_last() -> None:
+    """So many responses are remembered, itself among them."""
+    monitor = ruled({"type": "max_parallel", "max": 2})
+    answers = {ask(monitor, "x", turn) for turn in range(1, 65)}
+
+    assert (answers, ask(monitor, "x", 1), ask(monitor, "x", 1)) == ({"allow"}, "allow", "deny")
+
+
+def test_what_is_kept_of_earlier_calls_about_one_thing_does_not_grow() -> None:
+    """However often a model repeats the call that serves."""
+    requires = [{"prior": "test", "output": OK, "same": [{"path": "$.of"}]}]
+    monitor = ruled({"type": "precondition", "tool": "deploy", "requires": requires})
+    kept = []
+    for _ in range(2 * PER_KEY):
+        done(monitor, "test", {"ok": True}, of="x")
+        kept.append(len(state_of(monitor)["priors"]["0"]["items"]))
+
+    assert max(kept) == PER_KEY
+
+
+def test_the_order_of_calls_is_kept_for_no_more_values_than_have_an_instance(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Calls that a client reports as started come without being judged."""
+    monkeypatch.setattr("proctor.policies.rules.keyed.BOUND", 3)
+    monitor = ruled({"type": "after", "trigger": "x", "then": "y", "key": "$.of", "id": "r"})
+    for n in range(6):
+        done(monitor, "x", of=f"v{n}")
+
+    assert {name: len(kept) for name, kept in state_of(monitor).items()} == {"rows": 3, "counts": 3}

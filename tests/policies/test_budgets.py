@@ -19,7 +19,7 @@ from proctor.policies import (
     preflight,
 )
 from proctor.policies.stack.budgets import effective_budgets
-from proctor.policies.stream.events import BudgetReserved, RunStarted
+from proctor.policies.stream.events import BudgetReserved, RunStarted, TokenUsageUpdated
 
 WHOLE = """
 name: org
@@ -174,3 +174,14 @@ def test_what_cannot_be_reserved_refuses_calls_until_it_can(
     assert monitor.propose(ToolCall(id="3", name="a")).action == "allow"
     restored.observe(RunStarted(run_id="next"))
     assert restored.propose(ToolCall(id="4", name="a")).action == "allow"
+
+
+def test_a_budget_of_money_names_the_models_that_nobody_can_price() -> None:
+    """In words and as data."""
+    policy = Policy(name="o", budgets=[Budget(name="b", max_cost_usd=2)], unpriced="reject")
+    monitor = compile_policy(policy).monitor(RunContext())
+    monitor.observe(RunStarted(run_id="r"))
+    (violation,) = monitor.observe(TokenUsageUpdated(model="nobody-knows", input_tokens=1))
+
+    assert (violation.details["budget"], violation.details["unpriced"]) == ("o/b", ["nobody-knows"])
+    assert "there is no price for nobody-knows" in violation.message

@@ -187,3 +187,17 @@ def test_mermaid_folds_what_is_said_in_words() -> None:
     (said,) = re.findall(r'lines\["(.*)"\]', text)
     assert max(map(len, said.split("<br/>"))) <= 120
     assert re.findall(r"tool_\d+", said) == tools
+
+
+def test_a_sequence_of_one_tool_is_a_note_at_it() -> None:
+    """There is nothing to draw an arrow to."""
+    picture = draw(policy({"type": "sequence", "tools": ["a"]}, {"type": "forbidden_sequence", "sequence": ["b"]}))
+
+    assert (node(picture, "a").notes, node(picture, "b").notes) == (("in order",), ("never",))
+
+
+def test_a_line_of_shorthand_is_drawn_with_the_names_of_its_transitions() -> None:
+    """As a net that is written out is."""
+    picture = draw(policy(nets=["block c", "limit d to 2 per session"]))
+
+    assert (node(picture, "c").notes, node(picture, "d", 1).notes) == (("never",), ("spend",))

@@ -396,3 +396,12 @@ def test_an_argument_where_no_call_is_judged_is_an_error(rule: dict[str, Any], w
 
     with pytest.raises(PolicyError, match="no call is being judged there"):
         parse_policies({"version": 1, "name": "p", "rules": [written]})
+
+
+def test_a_source_is_read_as_what_a_tool_returned(ruled: Any) -> None:
+    """In an output a number is no text, as in conditions on it."""
+    source = {"tool": "look", "path": "$.people[?@.id == 7].to"}
+    session = ruled({"type": "provenance", "tool": "send", "path": "$.to", "from": [source]})
+    session.ok("look", {"people": [{"id": 7, "to": "a@x"}, {"id": "7", "to": "b@x"}]})
+
+    assert [session.ask("send", to=to) for to in ("a@x", "b@x")] == ["allow", "deny"]

@@ -78,6 +78,18 @@ def test_a_call_is_denied_under_its_own_name_and_its_portable_one(way: str) -> N
     assert ApiRequest({"tool_rules": [{"deny": ["bash"]}]}, tools=())("Shell", cmd="ls") == "allow"
 
 
+def test_a_net_that_blocks_a_calls_own_name_is_not_passed_by_its_portable_one(way: str) -> None:
+    """Each name must be acceptable by itself."""
+    net = {
+        "name": "n",
+        "places": ["never"],
+        "transitions": [{"name": "own", "inputs": ["never"], "tools": ["Shell"]}, {"name": "act", "tools": ["bash"]}],
+    }
+    asked = ApiRequest({"nets": [net]}, way)
+
+    assert [asked("Shell", cmd="ls"), asked("Bash", command="ls")] == ["deny", "allow"]
+
+
 def test_an_allow_list_admits_by_either_name(way: str) -> None:
     """Both are exact names."""
     assert ApiRequest({"tool_rules": [{"allow": ["bash"]}]}, way)("Shell", cmd="ls") == "allow"

@@ -350,6 +350,12 @@ def test_a_circle_is_told_wherever_the_ways_into_it_branch(
             initial_marking={"p": 1},
         ),
         net({"inputs": ["p"], "tools": ["a"]}, {"outputs": ["p"], "tools": ["a"]}),
+        rules(
+            {"type": "after", "trigger": "a", "then": "b", "key": "$.x"},
+            {"type": "immediately_before", "first": "a", "then": "c"},
+        ),
+        net({"inputs": ["p"], "tools": ["a"]}, initial_marking={"p": 1}, free_tools=[{"tool": "a", "where": [WHERE]}])
+        | rules({"type": "count", "tool": "a", "min": 2}),
     ],
 )
 def test_what_some_order_or_some_input_lets_through_is_not_refused(document: dict[str, Any]) -> None:
@@ -539,6 +545,14 @@ def test_a_net_with_too_many_markings_is_reported() -> None:
             [rules({"type": "max_calls", "tool": "x", "max": 5}, {"type": "count", "tool": "X", "max": 3})],
             "shadowed",
             ("`max_calls-1`: `x` at most 5 times", "`count-1`: `X` at most 3 times"),
+        ),
+        (
+            [
+                net({"inputs": ["p", "p"], "tools": ["x"]}, initial_marking={"p": 4})
+                | rules({"type": "max_calls", "tool": "x", "max": 2})
+            ],
+            "shadowed",
+            ("`max_calls-1`: `x` at most 2 times", "`n`: net `n`"),
         ),
         (
             [rules(before("x", "y")), rules(before("x", "y"))],

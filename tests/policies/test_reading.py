@@ -273,3 +273,27 @@ def test_a_rule_that_holds_nothing_is_an_error(rule: dict[str, Any], says: str) 
     """It says what it lacks."""
     with pytest.raises(PolicyError, match=says):
         parse_policies({"name": "p", "rules": [rule]})
+
+
+HUMAN = "human-approval"
+
+
+@pytest.mark.parametrize(
+    ("document", "path"),
+    [
+        ({"rules": [{"type": "count", "tool": HUMAN, "max": 1}]}, "rules[0].tool"),
+        ({"rules": [{"type": "blocklist", "tools": ["x", HUMAN]}]}, "rules[0].tools[1]"),
+        (
+            {"rules": [{"type": "precondition", "tool": "x", "requires": [{"any_of": []}]}]},
+            "rules[0].requires[0].any_of",
+        ),
+        (
+            {"nets": [{"name": "n", "places": [], "transitions": [{"name": "t", "tools": ["x", HUMAN]}]}]},
+            "nets[0].transitions[0].tools[1]",
+        ),
+    ],
+    ids=str,
+)
+def test_a_name_or_a_list_that_will_not_do_is_told_at_its_place(document: dict[str, Any], path: str) -> None:
+    """The reader of the message finds the line that is wrong."""
+    assert [problem.path for problem in problems_of({"name": "p", **document})] == [path]

@@ -556,5 +556,30 @@ def test_an_unknown_price_that_is_rejected_is_named(drive: Any) -> None:
     session = drive({"limits": {"max_cost_usd": 1}, "unpriced": "reject"})
     (violation,) = session.see(ev.TokenUsageUpdated(model="nobody-knows", input_tokens=1))
 
+    assert (violation.details["limit"], violation.details["max"]) == ("max_cost_usd", 1)
     assert violation.details["unpriced"] == ["nobody-knows"]
     assert "there is no price for nobody-knows" in violation.message
+
+
+@pytest.mark.parametrize(
+    ("document", "shown"),
+    [
+        (
+            {"rules": [{"type": "forbidden_sequence", "id": "r", "sequence": ["x", "y"]}]},
+            "[prefixes: 0, at: 0 -> prefixes: 1, at: 1]",
+        ),
+        ({"nets": ["limit x to 1 per session"]}, "[budget: 1 -> no token]"),
+    ],
+)
+def test_an_explanation_shows_where_a_rule_stood_and_stands(drive: Any, document: Any, shown: str) -> None:
+    """Before any call, and after it."""
+    assert shown in explained(drive(document), {})
+
+
+def test_what_a_stored_record_says_of_the_end_of_a_run_is_open_again(ruled: Any) -> None:
+    """A rule that only an end violates is met by what comes later."""
+    session = ruled({"type": "require", "id": "r", "tool": "x"})
+    session.see(ev.PolicyViolated(policy="p", rule="r", kind="require", action="deny", message="x was not called"))
+    session.ok("x")
+
+    assert session.end().rules["r"].status == "held"

@@ -200,3 +200,29 @@ def test_large_amounts_are_told_in_full() -> None:
 def test_amounts_are_told_as_they_are_read(amount: float, shown: str) -> None:
     """Whole numbers in full, and no amount as none."""
     assert figure(amount) == shown
+
+
+def test_a_call_that_one_of_its_transitions_may_come_to_let_through_is_told_as_not_yet() -> None:
+    """What the other one takes never comes."""
+    net = {
+        "name": "n",
+        "places": ["given", "never"],
+        "transitions": [
+            {"name": "some", "inputs": ["given"], "tools": ["bash"]},
+            {"name": "none", "inputs": ["never"], "tools": ["bash"]},
+            {"name": "give", "outputs": ["given"], "tools": ["ls"]},
+        ],
+    }
+    monitor = compile_policy(parse_policies({"name": "p", "on_violation": "deny", "nets": [net]})[0]).monitor()
+
+    assert monitor.propose(ToolCall(id="1", name="bash")).tell_model == NOT_YET
+
+
+def test_of_a_value_without_a_call_it_is_said_that_no_call_came_before() -> None:
+    """Calls about other values are none."""
+    rule = {"type": "immediately_before", "first": "x", "then": "z", "key": "$.of"}
+    monitor = compile_policy(parse_policies({"name": "p", "on_violation": "deny", "rules": [rule]})[0]).monitor()
+    monitor.propose(ToolCall(id="1", name="x", input={"of": "a"}, turn=1))
+    (violation,) = monitor.propose(ToolCall(id="2", name="z", input={"of": "b"}, turn=2)).violations
+
+    assert violation.message.startswith("no call came before")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Iterator
 
 from ...language.record import Positive
 from ...language.selectors import NameScope
@@ -105,10 +105,6 @@ class CircuitBreakerMachine(Machine):
             suggestion="stop and look at what keeps failing",
             cause="budget",
         )
-
-    def seen_from(self, state: BreakerState, now: int) -> Hashable:
-        """The figures up to where it trips."""
-        return (min(state.consecutive, self.consecutive or 0), min(state.total, self.total or 0), state.open)
 
     def closed(self, state: BreakerState, sure: int, maybe: int, now: int, ahead: Ahead) -> bool:
         """It has tripped."""

@@ -257,11 +257,8 @@ class CountMachine(Machine):
             state.forgotten = max(state.forgotten, old)
 
     def seen_from(self, state: CountState, now: int) -> Hashable:
-        """The figures up to where they make no difference, those of responses by their distance from the last."""
-        enough = max(self.max or 0, self.min or 0)
-        last = max(state.turns, default=0)
-        turns = sorted((last - turn, min(n, enough)) for turn, n in state.turns.items())
-        return (min(state.total, enough), min(state.attempts, enough), tuple(turns))
+        """The total up to where it makes no difference; the rule's outline counts no attempts and has no window."""
+        return min(state.total, max(self.max or 0, self.min or 0))
 
     def settle(self, state: CountState) -> Finding | None:
         """Violated if there were too few; `exact` also if there were others than so many."""

@@ -213,10 +213,6 @@ class MaxParallelMachine(Machine):
             del state.turns[oldest]
             state.forgotten = max(state.forgotten, oldest)
 
-    def seen_from(self, state: ParallelState, now: int) -> Hashable:
-        """The last response's calls: those of others are done with, or as good as."""
-        return min(state.turns[max(state.turns)], self.max) if state.turns else 0
-
     def closed(self, state: ParallelState, sure: int, maybe: int, now: int, ahead: Ahead) -> bool:
         """Not even one call is allowed."""
         return bool(sure) and self.max == 0
