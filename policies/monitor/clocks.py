@@ -38,9 +38,7 @@ def tick(on: SessionState, now_ms: int) -> list[Violation]:
     if not is_number(now_ms):
         raise EventError(wrong_type("milliseconds since the epoch", now_ms))
     _passed(on, int(now_ms))
-    found = _newly_exceeded(on, on.program.limits.clocks)
-    on.mark_violated(found)
-    return found
+    return _newly_exceeded(on, on.program.limits.clocks)
 
 
 def deadline(on: SessionState) -> int | None:

@@ -173,7 +173,7 @@ def _answers(event: ev.ApprovalEvent, call: CallInFlight) -> bool:
 def violated(on: SessionState, event: ev.PolicyViolated) -> list[Violation]:
     """What the live session found is known when its record is folded; what an end settled is open again."""
     rule = on.program.named(event.policy, event.rule)
-    if rule is not None and not event.at_end and not rule.machine.refuses_none:
+    if rule is not None and rule.kind == event.kind and not event.at_end and not rule.machine.refuses_none:
         on.session.violated |= {rule.id}
     if event.action == "request_approval":
         _held(on, event)

@@ -217,7 +217,8 @@ class SessionState:
         session = self.session
         for violation in violations:
             rule = self.program.named(violation.policy, violation.rule)
-            if rule is not None and rule.id not in session.violated:
+            # A limit or a budget may be called what a rule is.
+            if rule is not None and rule.kind == violation.kind and rule.id not in session.violated:
                 session.violated |= {rule.id}
 
     def start(self, call: CallInFlight) -> None:

@@ -364,3 +364,20 @@ def test_a_report_of_nothing_needs_no_price(drive: Any) -> None:
 
     assert session.see(usage(model="nobody-knows")) == []
     assert [v.kind for v in session.see(usage(model="nobody-knows", input_tokens=1))] == ["max_cost_usd"]
+
+
+@pytest.mark.parametrize("folded", [False, True])
+def test_a_limit_that_is_exceeded_violates_no_rule_that_is_called_like_it(drive: Any, folded: bool) -> None:
+    """A rule may have any id; live, and where the record is folded."""
+    names = ("max_total_tokens", "max_duration_ms")
+    rules = [{"type": "before", "id": name, "first": "a", "then": "b"} for name in names]
+    session = drive({"on_violation": "cancel", "limits": dict.fromkeys(names, 1), "rules": rules})
+    session.see(ev.RunStarted(run_id="r", at=START))
+    if folded:
+        for name in names:
+            session.see(ev.PolicyViolated(policy="p", rule=name, kind=name, action="cancel", message="too many"))
+    else:
+        session.see(usage(input_tokens=9))
+        session.monitor.tick(ev.at_ms(START) + 2)
+
+    assert {report.status for report in session.end().rules.values()} == {"not_exercised"}

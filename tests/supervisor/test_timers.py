@@ -42,6 +42,15 @@ async def test_a_silent_provider_is_cancelled_within_50_ms_of_its_deadline(
     assert isinstance(error.partial.events[-1], RunCancelled)
 
 
+async def test_a_run_that_ends_just_before_its_deadline_is_not_cancelled(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """The last second is its own, too."""
+    result = await run_once(FakeAdapter([Pause(0.4)]), "go", policies=[limited(max_duration_ms=500)])
+
+    assert (result.status, result.policy.violations) == ("completed", ())
+
+
 async def test_idleness_starts_again_with_every_event(autojump_clock: trio.testing.MockClock) -> None:
     """Three pauses below the limit, then one above it."""
     said = MessageReceived(content="still here")

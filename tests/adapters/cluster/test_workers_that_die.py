@@ -28,6 +28,7 @@ from proctor.supervisor.store.take_over import next_of
 from proctor.supervisor.testing.patience import PATIENCE_S
 
 pytestmark = pytest.mark.anyio
+with_own_server: pytest.MarkDecorator = needs_own_server
 
 SLOW = {"steps": [{"call": "bash", "input": {"command": "sleep 1; echo hi"}}, {"output": "done"}]}
 
@@ -185,7 +186,7 @@ async def check(place: str, handles: list[FleetHandle]) -> None:
     assert audited(place).findings == ()
 
 
-@needs_own_server
+@with_own_server
 async def test_a_database_that_is_killed_and_comes_back_costs_no_run() -> None:
     """In every phase: what is held is answered afterwards, what ran ends, what waits is taken."""
     server = OwnServer()
@@ -209,7 +210,7 @@ async def test_a_database_that_is_killed_and_comes_back_costs_no_run() -> None:
         await anyio.to_thread.run_sync(server.close)
 
 
-@needs_own_server
+@with_own_server
 async def test_workers_that_are_cut_off_from_the_database_again_and_again_lose_no_run() -> None:
     """At any moment of what they say to it."""
     server = OwnServer()
