@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
 import pytest
 
 from proctor.policies import Budget, Limit, Limits, Policy, RunContext, compile_policy, merge_policies
@@ -270,3 +271,17 @@ def test_what_is_settled_within_the_budget_is_no_refusal() -> None:
     run.tell(inputs.Settled(now_ms=4, drawn=(within,)))
 
     assert [event.granted for event in run.of(BudgetReserved)] == [True]
+
+
+def test_a_run_taken_up_from_its_record_knows_which_budget_was_used_up() -> None:
+    """That there is something of it again is news; of the other it is none."""
+    before = Run(MONEY, Budget(name="other", max_total_tokens=1_000))
+    before.gets(0.1, 10)
+    (money,) = (event for event in before.of(BudgetReserved) if event.budget == "org/money")
+    record = [*before.record, msgspec.structs.replace(money, granted=False, asked_for="usage")]
+    run = Run(MONEY, Budget(name="other", max_total_tokens=1_000), record=record)
+    run.spends(2)
+    run.gets(2, 10)
+    news = run.of(BudgetReserved)[3:]
+
+    assert [(event.budget, event.granted) for event in news] == [("org/money", True)]

@@ -203,3 +203,15 @@ async def test_a_check_is_told_of_the_run_it_judges() -> None:
     assert (told[0].usage, told[0].run.user) == (Usage(input_tokens=5), "ana")
     assert adapter.answers["2"].tell_model == "Not a third time."
     assert violation.reason == "loop"
+
+
+async def test_what_an_asynchronous_check_raised_is_told_to_who_reads_the_record() -> None:
+    """The call is refused, and the reason is the check's own."""
+
+    async def check(call: ToolCall) -> bool:
+        raise RuntimeError("no database")
+
+    policy = Policy(name="p", on_violation="deny", rules=[Check(id="asked", check=check)])
+    result = await run_once(FakeAdapter([Ask(name="x")]), "go", policies=[policy])
+
+    assert ["no database" in violation.message for violation in result.policy.violations] == [True]

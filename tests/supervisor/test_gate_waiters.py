@@ -128,6 +128,23 @@ async def test_whoever_comes_to_a_gate_that_is_closed_is_told_to_stop() -> None:
     assert answer.tell_model
 
 
+async def test_whoever_waits_at_a_gate_that_closes_is_told_to_stop() -> None:
+    """The answer that they wait for never comes."""
+    answers: list[GateAnswer] = []
+
+    async def ask() -> None:
+        answers.append(await waiters.hold(ToolCall(id="c", name="read")))
+
+    waiters = GateWaiters(lambda input: None, lambda: 1)
+    with anyio.fail_after(PATIENCE_S):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(ask)
+            await anyio.wait_all_tasks_blocked()
+            waiters.close()
+
+    assert [(answer.allowed, answer.stop) for answer in answers] == [(False, True)]
+
+
 async def test_a_gate_keeps_nothing_of_a_call_that_was_answered() -> None:
     """A run may last for millions of calls."""
 

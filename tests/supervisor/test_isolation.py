@@ -17,6 +17,7 @@ from proctor.policies.stream.events import TERMINAL, Event, MessageReceived, Run
 from proctor.supervisor import MemoryStore, RunHandle, StoreError, Supervisor
 from proctor.supervisor.machine.boundary.inputs import Ticked
 from proctor.supervisor.ports.adapters import ApprovalRequest, Launch, Provider, Rung
+from proctor.supervisor.run.foreign.isolation import SelfCancelledError, contained
 from proctor.supervisor.testing import Ask, FakeAdapter, Pause
 from proctor.supervisor.testing.patience import PATIENCE_S
 
@@ -324,3 +325,14 @@ async def test_only_the_hosts_own_cancel_goes_through(permissive: Policy) -> Non
 
     assert host.cancelled_caught
     assert [end.type for end in ends] == ["run_cancelled"] * 2
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_a_cancel_among_the_errors_of_a_group_is_one_of_its_own_making() -> None:
+    """It does not reach the waiting task."""
+
+    async def call() -> None:
+        raise BaseExceptionGroup("of its tasks", [ValueError("one"), asyncio.CancelledError()])
+
+    with pytest.raises(SelfCancelledError):
+        await contained(call)

@@ -23,7 +23,7 @@ FULL = StoreError("the disk is full", kind="unwritable")
 
 
 class Told(MemoryStore):
-    """A store that does with each append what it is told next: fails, stays silent, or stores it."""
+    """A store that does with each append what it is told next: fails, is slow or silent, or stores it."""
 
     def __init__(self, *does: Exception | str) -> None:
         super().__init__()
@@ -37,6 +37,8 @@ class Told(MemoryStore):
         does = self.does.pop(0) if self.does else "stores"
         if isinstance(does, Exception):
             raise does
+        if does == "is slow":
+            await trio.sleep(30)
         if does == "is silent":
             await trio.sleep_forever()
         if any(isinstance(event, self.refuses) for event in events):
@@ -322,3 +324,17 @@ async def test_what_nobody_writes_yet_is_waited_for() -> None:
         await run.journal.flush()
 
     assert (waited, went_on) == (True, True)
+
+
+async def test_a_store_that_answers_late_has_failed_no_longer(autojump_clock: trio.testing.MockClock) -> None:
+    """What is recorded afterwards is written as ever."""
+    store = Told("is slow")
+    run = Written(store)
+    async with trio.open_nursery() as tasks:
+        tasks.start_soon(run.journal.flush)
+        await trio.testing.wait_all_tasks_blocked()
+        error = await run.journal.drained(2)
+        later = await run.journal.drained(60)
+
+    assert str(error) == "the store has not answered for 2 seconds"
+    assert (later, run.journal.failure, run.journal.idle) == (None, None, True)

@@ -9,9 +9,18 @@ import pytest
 import structlog
 from structlog.testing import capture_logs
 
-from proctor.policies import parse_policies
+from proctor.adapters.kit import EventStream, GateLink
+from proctor.policies import ToolCall, parse_policies
 from proctor.policies.policy import Deny, Limits, Policy
-from proctor.supervisor import MemoryStore, PolicyViolationError, create_run, execute_run, run_once
+from proctor.supervisor import (
+    GateAnswer,
+    Launch,
+    MemoryStore,
+    PolicyViolationError,
+    create_run,
+    execute_run,
+    run_once,
+)
 from proctor.supervisor.testing import Ask, Crash, FakeAdapter
 
 pytestmark = pytest.mark.anyio
@@ -96,3 +105,17 @@ async def test_a_context_that_leaves_out_what_a_rule_asks_for_is_told_too(lines:
     (line,) = told(lines, "run.refused")
 
     assert (line["log_level"], [rule.partition("/")[0] for rule in line["rules"]]) == ("error", ["roles"])
+
+
+async def test_a_gate_that_fails_is_an_error_of_its_call(lines: list[Any]) -> None:
+    """With the tool and the id, and what was raised."""
+
+    async def gate(call: ToolCall) -> GateAnswer:
+        raise RuntimeError("no answer")
+
+    link = GateLink(Launch(run_id="r", session_id="s", prompt="go", gate=gate), EventStream())
+    await link.ask(ToolCall(id="c1", name="rm"))
+    (line,) = told(lines, "gate.failed")
+
+    assert (line["log_level"], line["tool_name"], line["tool_call_id"]) == ("error", "rm", "c1")
+    assert "no answer" in str(line["error"])

@@ -34,6 +34,7 @@ from proctor.policies.stream.events import (
 from proctor.supervisor.machine.boundary import inputs
 from proctor.supervisor.machine.boundary.commands import AnswerGate, AskApproval, CancelAdapter, Command, Finish
 from proctor.supervisor.machine.machine import RunMachine
+from proctor.supervisor.machine.open_calls import OpenCall
 from proctor.supervisor.machine.run_state import RunIdentity
 from proctor.supervisor.ports.adapters import ApprovalAnswer
 from proctor.supervisor.redaction import Redaction, Redactor
@@ -314,3 +315,15 @@ def test_a_run_taken_up_gives_its_last_message() -> None:
     (finish,) = (command for command in shell.happens(inputs.AdapterEnded(now_ms=5)) if isinstance(command, Finish))
 
     assert finish.outcome.output == "done"
+
+
+def test_a_call_of_which_only_the_record_is_known_is_the_same_as_the_exact_one() -> None:
+    """The record has a placeholder where the secret was."""
+    redacted = {"to": "[redacted]"}
+    known = OpenCall("x", redacted, "started", redact=lambda exact: redacted if exact == {"to": TOKEN} else exact)
+
+    assert [known.same("x", {"to": TOKEN}), known.same("x", {"to": "y"}), known.same("z", {"to": TOKEN})] == [
+        True,
+        False,
+        False,
+    ]

@@ -227,6 +227,32 @@ async def test_a_policy_that_is_none_is_an_error_before_anything_is_started(perm
     assert adapter.launches == []
 
 
+class ClosedError(Exception):
+    """An error that takes no attributes."""
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(name)
+
+
+class OwnPolicyError(Exception):
+    """An error that has a policy of its own."""
+
+    policy = property(lambda self: "mine")
+
+
+@pytest.mark.parametrize(
+    ("kind", "notes"), [(OwnPolicyError, ["policy: warn, 1 violations"]), (ClosedError, None)], ids=str
+)
+async def test_an_error_that_takes_no_report_is_raised_all_the_same(
+    kind: type[Exception], notes: list[str] | None, denying: Callable[..., Policy]
+) -> None:
+    """With a note of what the policy found, where it takes one."""
+    _, raised, _ = await supervise(FakeAdapter([BASH, Crash(kind("broken"))]), denying("warn"))
+
+    assert isinstance(raised, kind)
+    assert getattr(raised, "__notes__", None) == notes
+
+
 async def test_policies_beats_policy(denying: Callable[..., Policy], permissive: Policy) -> None:
     """When both are given, only `policies` holds."""
     adapter = FakeAdapter([BASH])

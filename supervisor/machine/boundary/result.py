@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -146,5 +147,6 @@ def _attach(error: BaseException, result: RunResult) -> None:
     try:
         error.policy = result.policy  # type: ignore[attr-defined]
         error.partial = result  # type: ignore[attr-defined]
-    except AttributeError:  # an exception class with slots takes no report, but is raised all the same
-        error.add_note(f"policy: {result.policy.action}, {len(result.policy.violations)} violations")
+    except AttributeError:  # an error that takes no report, or no note either, is raised all the same
+        with suppress(AttributeError):
+            error.add_note(f"policy: {result.policy.action}, {len(result.policy.violations)} violations")
