@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import sqlite3
 import subprocess
@@ -224,7 +225,8 @@ def test_the_printed_settings_hold_as_the_client_takes_them(claude: Any, tmp_pat
     policy.write_text("{name: p, tool_rules: [{deny: [Bash], action: deny}]}")
     command = [sys.executable, "-m", "proctor.adapters.cli", "hook", "settings"]
     command += ["--policy", str(policy), "--store", str(tmp_path / "store.db"), "--context", "tenant=a b's"]
-    printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    env = {**os.environ, "HOME": claude.env["HOME"]}
+    printed = subprocess.run(command, capture_output=True, text=True, check=True, env=env).stdout
     api = claude.api
     api.say(api.reply(api.bash(f"touch {never}")), api.reply(api.text("done")))
 

@@ -266,7 +266,7 @@ async def test_one_process_sends_at_a_time(tmp_path: Path) -> None:
         ("http://ops.example/hook", SECRET, (), "in clear"),
         ("https://ops.example/hook", None, (), "needs a secret"),
         ("https://ops.example/hook", "short", (), "at least 16"),
-        ("https://ops.example/hook", "whsec_not base64 at all", (), "no base64"),
+        ("https://ops.example/hook", "whsec_not base64 at all", (), "not base64"),
         ("https://ops.example/hook", SECRET, ("run_finished",), "no event type `run_finished`"),
     ],
 )
