@@ -35,6 +35,8 @@ HELD = {"tools": ["deploy"], "steps": [{"call": "deploy"}]}
 OPEN = parse_policies("name: open")
 ASKING = parse_policies("{name: asks, rules: [{type: blocklist, tools: [deploy], action: request_approval}]}")
 WORKERS = 2
+RESOLUTION_S = 0.001
+"""Of the times in a record."""
 
 
 def run(size: Size) -> list[Row]:
@@ -128,7 +130,7 @@ async def _held(workers: _Workers, runs: int) -> list[Row]:
             if info.started_at is not None and info.labels == {"phase": "held"}
         )
     part = runs // 10
-    early, late = started[part] - started[0], started[-1] - started[-1 - part]
+    early, late = (max(took, RESOLUTION_S) for took in (started[part] - started[0], started[-1] - started[-1 - part]))
     return [
         Row("a worker without runs, resident", sum(before) / len(before) / 1024 / 1024, "MiB"),
         Row(f"a held run, {runs:,} at once", (sum(after) - sum(before)) / runs / 1024, "KiB"),
@@ -148,7 +150,7 @@ def _rate(runs: list[RunInfo]) -> float:
     """Runs a second, from the first start to the last end."""
     begun = min(info.started_at for info in runs if info.started_at is not None)
     ended = max(info.ended_at for info in runs if info.ended_at is not None)
-    return len(runs) / (ended - begun).total_seconds()
+    return len(runs) / max((ended - begun).total_seconds(), RESOLUTION_S)
 
 
 def _about(phase: str) -> Any:
