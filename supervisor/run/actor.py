@@ -105,6 +105,7 @@ class RunActor:
         """Supervise to the end, whatever happens, and call `over`; never raises, and is ended by `cancel` only."""
         try:
             await self._begin(begin)
+            del begin  # an idle run need not keep it
             await self._end(None if self._machine.cancelling else await self._reader.run(self._launch))
         except Exception as raised:
             self._break(raised)
