@@ -117,8 +117,10 @@ class Closing:
     def reserved(self, input: Reserved) -> None:
         """The store has answered a draw on shared budgets."""
         assert self._budgets is not None
+        if self._state.ended:
+            return
         self._budgets.reserved(input.drawn, input.error)
-        if self._state.ending is not None and not self._state.ended:
+        if self._state.ending is not None:
             self._budgets.settle()
 
     def settled(self, input: Settled) -> None:

@@ -64,7 +64,7 @@ class GateKeeper:
     def _take_up(self, proposal: Proposal) -> None:
         key, call = proposal.key, proposal.call
         self._by_key[key] = proposal
-        if self.state.ended:
+        if self.state.ending is not None:
             self._answer(proposal, self._refusal(call))
             return
         open_call = self.calls.get(call.id)

@@ -245,6 +245,8 @@ class RunMachine:
             self._reports.ran_otherwise(input.event)
 
     def _answered(self, input: inputs.ApprovalAnswered) -> None:
+        if self._state.ended:
+            return
         self._gate.expire()
         self._gate.answered(input.approval_id, input.answer, input.tool_input)
 

@@ -10,9 +10,16 @@ import pytest
 
 from proctor.policies import Budget, Limit, Limits, Policy, RunContext, compile_policy, merge_policies
 from proctor.policies.stream.calls import ToolCall
-from proctor.policies.stream.events import BudgetReserved, Event, PolicyViolated, TokenUsageUpdated, ToolCallStarted
+from proctor.policies.stream.events import (
+    TERMINAL,
+    BudgetReserved,
+    Event,
+    PolicyViolated,
+    TokenUsageUpdated,
+    ToolCallStarted,
+)
 from proctor.supervisor.machine.boundary import inputs
-from proctor.supervisor.machine.boundary.commands import ArmDeadline, Command, Finish, Reserve, Settle
+from proctor.supervisor.machine.boundary.commands import AnswerGate, ArmDeadline, Command, Finish, Reserve, Settle
 from proctor.supervisor.machine.budgets import SLICE_MS
 from proctor.supervisor.machine.machine import RunMachine
 from proctor.supervisor.machine.run_state import RunIdentity
@@ -66,6 +73,11 @@ class Run:
             for draw, much in answers
         ]
         self.tell(inputs.Reserved(now_ms=now_ms, drawn=tuple(drawn)))
+
+    @property
+    def allowed(self) -> list[bool]:
+        """The gate's answers."""
+        return [command.answer.allowed for command in self.commands if isinstance(command, AnswerGate)]
 
     def of(self, kind: type[Any]) -> list[Any]:
         return [event for event in self.record if isinstance(event, kind)]
@@ -285,3 +297,59 @@ def test_a_run_taken_up_from_its_record_knows_which_budget_was_used_up() -> None
     news = run.of(BudgetReserved)[3:]
 
     assert [(event.budget, event.granted) for event in news] == [("org/money", True)]
+
+
+@pytest.mark.parametrize(
+    "gone", [inputs.AdapterEnded(now_ms=3), inputs.Withdrawn(now_ms=3, key=1, call_id="c1")], ids=["agent", "call"]
+)
+def test_a_call_that_is_gone_before_the_store_answers_does_not_run(gone: inputs.Input) -> None:
+    """It was refused meanwhile; what was set aside for it permits nothing."""
+    run = Run(Budget(name="calls", max_tool_calls=2))
+    run.gets(0)
+    run.asks("a")
+    run.tell(gone)
+    run.gets(1, now_ms=4)
+
+    assert run.of(ToolCallStarted) == []
+    assert run.allowed == [False]
+
+
+def test_a_call_that_comes_while_the_store_settles_does_not_run() -> None:
+    """The agent has ended, and what it used is told already."""
+    run = Run(MONEY)
+    run.gets(0.1)
+    run.tell(inputs.AdapterEnded(now_ms=3))
+    run.asks("late", now_ms=4)
+    run.tell(inputs.Settled(now_ms=5))
+
+    assert run.allowed == [False]
+    assert run.of(ToolCallStarted) == []
+
+
+def test_a_run_that_has_settled_draws_on_nothing_more() -> None:
+    """Though its time went on until it was told to have ended, and no alarm is set for it."""
+    run = Run(TIME)
+    run.gets(SLICE_MS)
+    run.tell(inputs.AdapterEnded(now_ms=2 + SLICE_MS))
+    run.tell(inputs.Ticked(now_ms=3 + SLICE_MS))
+    asked = [command for command in run.commands if isinstance(command, Reserve | Settle)]
+
+    assert [type(command) for command in asked] == [Reserve, Settle]
+
+
+def test_a_draw_that_is_answered_after_the_end_changes_nothing() -> None:
+    """Judging failed while the store was asked, so the run has ended without its answer."""
+    run = Run(MONEY)
+    run.tell(inputs.AdapterEnded(now_ms=3))
+
+    def broken(now_ms: int) -> Any:
+        raise ValueError("boom")
+
+    run.monitor.tick = broken  # type: ignore[method-assign]
+    run.tell(inputs.Ticked(now_ms=4))
+    done = len(run.commands)
+    run.gets(0.1, now_ms=5)
+
+    assert isinstance(run.record[-1], TERMINAL)
+    assert isinstance(run.commands[done - 1], Finish)
+    assert run.commands[done:] == []

@@ -18,6 +18,7 @@ from proctor.policies.stream.events import (
     ToolCallCompleted,
     ToolCallFailed,
     ToolCallRequested,
+    ToolCallStarted,
 )
 from proctor.supervisor.machine.boundary import inputs
 from proctor.supervisor.machine.boundary.commands import AnswerGate, Command, RunChecks
@@ -175,3 +176,16 @@ def test_a_cancel_refuses_who_asks_again_and_does_not_fail_the_call_that_runs() 
 
     assert run.answers() == [(1, True), (2, False)]
     assert run.failed() == []
+
+
+def test_whoever_is_gone_ends_no_call_that_runs_without_having_been_asked_for() -> None:
+    """The first was over when the provider began another under its id by itself."""
+    run = Run()
+    run.propose(1)
+    run.store()
+    run.tell(inputs.Reported(now_ms=1, event=ToolCallCompleted(tool_call_id="c")))
+    run.tell(inputs.Reported(now_ms=1, event=ToolCallStarted(tool_call_id="c", tool_name="read")))
+    run.withdraw(1)
+
+    assert run.failed() == []
+    assert run.machine.open_call(CALL.id) is not None

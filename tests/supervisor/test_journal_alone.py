@@ -338,3 +338,13 @@ async def test_a_store_that_answers_late_has_failed_no_longer(autojump_clock: tr
 
     assert str(error) == "the store has not answered for 2 seconds"
     assert (later, run.journal.failure, run.journal.idle) == (None, None, True)
+
+
+async def test_a_writer_that_is_cancelled_says_so(autojump_clock: trio.testing.MockClock) -> None:
+    """Whoever cancelled it learns that it did not end by itself."""
+    run = Written(Told("is silent"))
+    with trio.move_on_after(1) as waiting:
+        await run.journal.flush()
+
+    assert waiting.cancelled_caught
+    assert isinstance(run.journal.failure, StoreError)

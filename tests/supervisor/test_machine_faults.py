@@ -9,8 +9,18 @@ import pytest
 from proctor.policies import compile_policy, merge_policies, parse_policies
 from proctor.policies.policy import Deny, Limit, Limits, Policy
 from proctor.policies.rules import Check
-from proctor.policies.stream.calls import RunContext, ToolCall
-from proctor.policies.stream.events import ErrorOccurred, Event, MessageReceived, RunCompleted, ToolCallStarted
+from proctor.policies.stream.calls import RunContext, ToolCall, input_digest
+from proctor.policies.stream.events import (
+    TERMINAL,
+    ErrorOccurred,
+    Event,
+    MessageReceived,
+    PolicyViolated,
+    RunCompleted,
+    ToolApprovalGranted,
+    ToolApprovalRequested,
+    ToolCallStarted,
+)
 from proctor.supervisor.machine.boundary import inputs
 from proctor.supervisor.machine.boundary.commands import (
     AnswerGate,
@@ -18,10 +28,12 @@ from proctor.supervisor.machine.boundary.commands import (
     CancelAdapter,
     Command,
     Finish,
+    RetryRecord,
     RunChecks,
 )
 from proctor.supervisor.machine.machine import RunMachine
 from proctor.supervisor.machine.run_state import RunIdentity
+from proctor.supervisor.ports.adapters import ApprovalAnswer
 
 STOP = inputs.CancelAsked(now_ms=2, by="user", reason="no")
 OF_THE_JUDGE = ("observe", "propose", "tick", "warnings", "finish")
@@ -156,3 +168,62 @@ def test_a_check_that_answers_too_late_lets_nothing_run(gone: inputs.Input) -> N
 
     assert not any(isinstance(event, ToolCallStarted) for event in run.events)
     assert [c.answer.allowed for c in commands if isinstance(c, AnswerGate)] in ([], [False])
+
+
+def test_an_answer_that_comes_after_the_end_is_not_recorded_behind_it() -> None:
+    """Of a call that ran before anybody could be asked."""
+    run = Run(Policy(name="p", on_violation="request_approval", tool_rules=(Deny(("read",)),)))
+    run.tell(inputs.Reported(now_ms=2, event=ToolCallStarted(tool_call_id="c", tool_name="read")))
+    (asked,) = [event for event in run.events if isinstance(event, ToolApprovalRequested)]
+    run.tell(inputs.AdapterEnded(now_ms=3))
+    yes = ApprovalAnswer(granted=True, by="ana")
+    run.tell(inputs.ApprovalAnswered(now_ms=4, approval_id=asked.approval_id, answer=yes))
+
+    assert isinstance(run.events[-1], TERMINAL)
+
+
+def test_a_limit_that_only_the_end_exceeds_refuses_the_result() -> None:
+    """No later call is there to be refused in its place."""
+    run = Run(Policy(name="p", on_violation="deny", limits=Limits(max_duration_ms=Limit(max=1_000, action="deny"))))
+    run.tell(inputs.Reported(now_ms=2, event=RunCompleted(output="done")))
+    run.tell(inputs.AdapterEnded(now_ms=5_000))
+    (finish,) = run.of(Finish)
+    (violated,) = [event for event in run.events if isinstance(event, PolicyViolated)]
+
+    assert (violated.kind, violated.escalated) == ("max_duration_ms", True)
+    assert (finish.outcome.status, finish.outcome.refused) == ("completed", True)
+    assert run.of(CancelAdapter) == []
+
+
+def test_an_end_in_place_of_another_is_written_once() -> None:
+    """A store that refuses that one, too, is asked no more."""
+    run = Run()
+    run.tell(inputs.Reported(now_ms=2, event=RunCompleted(output="done")))
+    refused = inputs.Retried(now_ms=5, refused=ValueError("no such record"))
+    for told in (
+        inputs.AdapterEnded(now_ms=3),
+        inputs.StoreFailed(now_ms=4, error=ValueError("full")),
+        refused,
+        refused,
+    ):
+        run.commands += run.machine.handle(told)
+    (finish,) = run.of(Finish)
+
+    assert [command.end.type for command in run.of(RetryRecord)] == ["run_completed", "run_failed"]
+    assert (finish.outcome.status, str(finish.outcome.store_error)) == ("failed", "no such record")
+
+
+def test_a_yes_without_a_name_is_recorded_as_nobody_s() -> None:
+    """Not as one of which it is not known whether anybody said it."""
+    call = ToolCall(id="c", name="read")
+    policy = Policy(name="p", on_violation="request_approval", tool_rules=(Deny(("read",)),))
+    yes = ToolApprovalGranted(approval_id="q.1", tool_name="read", input_digest=input_digest(call.input))
+    judge = compile_policy(merge_policies([policy])).monitor(RunContext())
+    machine = RunMachine(
+        RunIdentity(run_id="r", session_id="s", provider="x", gates_all=True), judge, earlier_grants=[yes]
+    )
+    machine.handle(inputs.Begin(now_ms=1, prompt="go"))
+    machine.handle(inputs.Proposed(now_ms=2, key=1, call=call))
+    (used,) = [event for event in machine.take_record() if isinstance(event, ToolApprovalGranted)]
+
+    assert (used.by, used.covered_by) == ("", "q.1")

@@ -327,3 +327,25 @@ def test_a_call_of_which_only_the_record_is_known_is_the_same_as_the_exact_one()
         False,
         False,
     ]
+
+
+def test_a_yes_for_the_run_holds_under_the_next_shell() -> None:
+    """Nobody is asked twice for what was said to cover the run."""
+    record: list[Event] = []
+    wide = compile_policy(merge_policies([msgspec.structs.replace(POLICY, approval=Approval(scope="run"))]))
+
+    def shell() -> Shell:
+        machine = RunMachine.resume(identity(), wide.monitor(RunContext()), record, approval=wide.approval)
+        return Shell(machine, record)
+
+    shell().happens(inputs.Begin(now_ms=1, prompt="go"))
+    shell().happens(inputs.Proposed(now_ms=2, key=1, call=ToolCall(id="c", name="asked")))
+    answering = shell()
+    (request,) = answering.machine.requests
+    yes = ApprovalAnswer(granted=True, by="ana", scope="run")
+    answering.happens(inputs.ApprovalAnswered(now_ms=3, approval_id=request.approval_id, answer=yes))
+    following = shell()
+    following.happens(inputs.Proposed(now_ms=4, key=2, call=ToolCall(id="d", name="asked", input={"n": 1})))
+
+    assert following.machine.requests == []
+    assert [event.tool_call_id for event in record if isinstance(event, ToolCallStarted)] == ["c", "d"]
