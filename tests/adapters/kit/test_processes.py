@@ -11,11 +11,13 @@ from contextlib import asynccontextmanager
 
 import anyio
 import anyio.abc
+import anyio.lowlevel
 import psutil
 import pytest
 
 from proctor.adapters.kit.processes import tree as processes
 from proctor.adapters.kit.processes.tree import ProcessTree, marked_environment, process_rungs
+from proctor.supervisor.testing.patience import PATIENCE_S
 
 DEAF = "trap '' TERM HUP INT; "
 
@@ -51,6 +53,14 @@ def sleepers(seconds: int) -> list[int]:
     ends = ([str(seconds)], [f"echo up; exec sleep {seconds}"])
     processes = psutil.process_iter(["cmdline"])
     return [process.pid for process in processes if (process.info["cmdline"] or [])[-1:] in ends]
+
+
+async def those_up(seconds: int, many: int) -> list[int]:
+    """So many of them, once they are to be seen: a process has no command for a moment while it becomes another."""
+    with anyio.fail_after(PATIENCE_S):
+        while len(found := sleepers(seconds)) < many:
+            await anyio.lowlevel.checkpoint()
+    return found
 
 
 @pytest.mark.anyio
@@ -105,7 +115,7 @@ async def test_a_double_forked_orphan_is_found_by_its_mark() -> None:
     script = f"{DEAF} (setsid bash -c '{sleeper(70004)} & {sleeper(70004)} &' ) ; true"
     async with started(script, run_id) as process:
         unmarked = ProcessTree(process.pid).snapshot()
-        orphans = sleepers(70004)
+        orphans = await those_up(70004, 2)
         tree = ProcessTree(process.pid, run_id=run_id)
 
         await tree.kill()
@@ -119,7 +129,7 @@ async def test_a_double_forked_orphan_is_found_by_its_mark() -> None:
 async def test_an_orphan_that_cleared_its_environment_is_found_by_the_session_of_the_root() -> None:
     """An orphan in the root's session is of the tree even when it carries no mark."""
     async with started(f"(env -i bash -c '{sleeper(70005)} &') ; true") as process:
-        orphans = sleepers(70005)
+        orphans = await those_up(70005, 1)
         tree = ProcessTree(process.pid)
 
         await tree.kill()
@@ -147,7 +157,7 @@ async def test_a_stranger_and_another_run_are_left_alone() -> None:
         await ProcessTree(process.pid, run_id="mine").kill()
 
         assert other.returncode is None
-        assert len(sleepers(70007)) == 1
+        assert len(await those_up(70007, 1)) == 1
 
 
 @pytest.mark.anyio
