@@ -71,6 +71,8 @@ class ProviderReader:
 
     async def run(self, launch: Launch) -> Exception | None:
         """Start the client and read it to its end; returns what the client raised, or that it does not let go."""
+        if self._abandoned:
+            return None
         self._launch = launch
         self._ended = ended = Latch()
         self._client = client = Apart(self._live)
@@ -111,9 +113,9 @@ class ProviderReader:
             self._walking.set()
 
     def abandon(self) -> None:
-        """Cancel the client and wait no longer than that takes."""
+        """Cancel the client and wait no longer than that takes; one that is not started will not be."""
+        self._abandoned = True
         if self._ended is not None and self._client is not None:
-            self._abandoned = True
             self._client.cancel()
             self._ended.set()
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import warnings
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
@@ -336,3 +338,26 @@ async def test_a_cancel_among_the_errors_of_a_group_is_one_of_its_own_making() -
 
     with pytest.raises(SelfCancelledError):
         await contained(call)
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_a_cancel_of_what_was_not_even_begun_is_not_one_of_the_waiting_task() -> None:
+    """As by a program that cancels every task of its event loop but one."""
+    begun, known = [], asyncio.all_tasks()
+
+    async def call() -> None:
+        begun.append(True)
+
+    def cancel_the_rest() -> None:
+        for task in asyncio.all_tasks() - known:
+            task.cancel()
+
+    asyncio.get_running_loop().call_soon(cancel_the_rest)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # Python tells of a coroutine that was never begun
+        with pytest.raises(SelfCancelledError):
+            await contained(call)
+        await anyio.lowlevel.checkpoint()
+        gc.collect()
+
+    assert begun == []

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -12,8 +13,9 @@ import trio.testing
 from proctor.policies.errors import PolicyViolationError
 from proctor.policies.policy import Approval, Deny, Limit, Limits, Policy
 from proctor.policies.rules import Check
-from proctor.policies.stream.events import MessageReceived, RunCancelled, RunCompleted
+from proctor.policies.stream.events import Event, MessageReceived, RunCancelled, RunCompleted
 from proctor.supervisor import MemoryStore, Supervisor, run_once
+from proctor.supervisor.ports.adapters import Launch, Provider, Rung
 from proctor.supervisor.testing import Ask, FakeAdapter, FakeApprover, Pause, Step
 
 pytestmark = pytest.mark.trio
@@ -182,6 +184,29 @@ async def test_a_client_that_never_starts_is_cancelled_too(autojump_clock: trio.
 
     assert took < 2.05
     assert error.partial.events[-1].evidence["rungs"] == [{"rung": "abandon"}]
+
+
+async def test_a_run_ends_with_the_end_that_its_agent_tells(
+    autojump_clock: trio.testing.MockClock, permissive: Policy
+) -> None:
+    """Though its stream stays open."""
+
+    class Lingers(FakeAdapter):
+        @asynccontextmanager
+        async def _opened(self, launch: Launch) -> AsyncIterator[Provider]:
+            yield self
+
+        async def events(self) -> AsyncIterator[Event]:
+            yield RunCompleted(output="done")
+            await trio.sleep_forever()
+
+        def ladder(self) -> Sequence[Rung]:
+            return ()
+
+    with trio.fail_after(60):
+        result = await run_once(Lingers(), "go", policies=[permissive])
+
+    assert result.output == "done"
 
 
 async def test_an_approver_whose_time_is_up_is_asked_no_more(autojump_clock: trio.testing.MockClock) -> None:

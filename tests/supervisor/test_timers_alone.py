@@ -9,7 +9,7 @@ import trio
 import trio.testing
 
 from proctor.supervisor.run.clock import Clock
-from proctor.supervisor.run.timers import RightOfWay, Timers
+from proctor.supervisor.run.timers import Alarm, RightOfWay, Timers
 
 pytestmark = pytest.mark.trio
 
@@ -80,6 +80,49 @@ async def test_an_alarm_of_the_past_rings_at_once_and_can_be_set_again(
     assert len(rings) == 3
     assert rings[0] >= began  # it is told what time it is, not what time it was set to
     assert alarm.at_ms is None
+
+
+async def test_an_alarm_that_is_set_later_again_and_again_takes_one_place_in_the_queue() -> None:
+    """An idle limit is set anew with every event."""
+    pushed: list[int] = []
+
+    class Noting(Timers):
+        def push(self, at_ms: int, alarm: Alarm) -> None:
+            pushed.append(at_ms)
+            super().push(at_ms, alarm)
+
+    alarm = Noting(Clock()).alarm(lambda now_ms: None)
+    for at_ms in (5_000, 6_000, 7_000, 4_000, 8_000):
+        alarm.set(at_ms)
+
+    assert pushed == [5_000, 4_000]
+
+
+async def test_between_two_alarms_that_are_both_late_others_have_their_turn(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """Also where each takes longer than the next is away."""
+    timers, most = Timers(Clock()), 100
+    rings: list[int] = []
+
+    def ring(now_ms: int) -> None:
+        rings.append(now_ms)
+        if len(rings) < most:
+            alarm.set(now_ms + 5)
+            autojump_clock.jump(0.01)
+
+    async def other() -> None:
+        while not rings:
+            await trio.lowlevel.checkpoint()
+        tasks.cancel_scope.cancel()
+
+    alarm = timers.alarm(ring)
+    alarm.set(0)
+    async with trio.open_nursery() as tasks:
+        tasks.start_soon(timers.run)
+        tasks.start_soon(other)
+
+    assert 0 < len(rings) < most
 
 
 async def test_nothing_is_due_before_the_soonest_alarm() -> None:

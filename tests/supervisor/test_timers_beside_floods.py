@@ -102,3 +102,32 @@ async def test_an_agent_that_never_waits_is_held_up_for_a_bounded_time(
             await slow.wait()
 
     assert flood.reported == MOST
+
+
+async def test_an_agent_that_never_waits_is_not_held_up_once_the_other_is_told_to_stop(
+    autojump_clock: trio.testing.MockClock, permissive: Policy
+) -> None:
+    """However long the end of that run takes to be recorded: no time passes."""
+    answers = trio.Event()
+
+    class Slow(MemoryStore):
+        async def append(self, events: Sequence[Event], **owned: Any) -> list[Event]:
+            if any(event.type == "run_cancelled" for event in events):
+                await answers.wait()
+            return await super().append(events, **owned)
+
+    silent, flood = FakeAdapter([Pause()]), Flood(lambda reported: False)
+    async with Supervisor(Slow()) as supervisor:
+        slow = await supervisor.start(silent, "go", policies=[permissive])
+        await trio.testing.wait_all_tasks_blocked()
+        async with trio.open_nursery() as tasks:
+            tasks.start_soon(slow.cancel)
+            await trio.testing.wait_all_tasks_blocked()
+            began = trio.current_time()
+            handle = await supervisor.start(flood, "go", policies=[permissive])
+            await handle.wait()
+            took = trio.current_time() - began
+            answers.set()
+
+    assert (silent.closed, flood.reported) == (1, MOST)
+    assert took == 0

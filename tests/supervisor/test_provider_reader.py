@@ -1,0 +1,124 @@
+"""The reading of one provider by itself: how far it is read, when it rests, and how long it may take to leave."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+import trio
+import trio.testing
+
+from proctor.policies.stream.events import Event, MessageReceived, RunCompleted
+from proctor.supervisor.ports.adapters import Launch, Provider, Rung
+from proctor.supervisor.run.clock import Clock
+from proctor.supervisor.run.provider_reader import TURN, Next, ProviderReader
+from proctor.supervisor.testing import FakeAdapter
+
+pytestmark = pytest.mark.trio
+
+
+class Agent(FakeAdapter):
+    """Reports so many events, its end, and then nothing until it hears a rung; takes its time over leaving."""
+
+    def __init__(self, events: int = 0, *, ends: bool = True, leaves_s: float = 0.0, rung_s: float = 0.0) -> None:
+        super().__init__()
+        self._events = events
+        self._ends = ends
+        self._leaves_s = leaves_s
+        self._act_s = rung_s
+        self._over = trio.Event()
+        self.left = False
+
+    @asynccontextmanager
+    async def _opened(self, launch: Launch) -> AsyncIterator[Provider]:
+        yield self
+        await trio.sleep(self._leaves_s)
+        self.left = True
+
+    async def events(self) -> AsyncIterator[Event]:
+        for _ in range(self._events):
+            yield MessageReceived(content="x")
+        if self._ends:
+            yield RunCompleted(output="done")
+        await self._over.wait()
+
+    def ladder(self) -> Sequence[Rung]:
+        return [Rung(name="hang up", act=self._hang_up, bound_s=60)]
+
+    async def _hang_up(self) -> dict[str, Any]:
+        self._over.set()
+        await trio.sleep(self._act_s)
+        return {"told": True}
+
+
+class Reading:
+    """What a reader has handed over, and after how many events it rested."""
+
+    def __init__(self, agent: Agent) -> None:
+        self.taken: list[Event] = []
+        self.rests: list[int] = []
+        self.reader = ProviderReader(agent, self._take, self._rest)
+
+    def _take(self, event: Event) -> Next:
+        self.taken.append(event)
+        return Next.END if isinstance(event, RunCompleted) else Next.READ
+
+    async def _rest(self) -> None:
+        self.rests.append(len(self.taken))
+
+    async def run(self) -> Exception | None:
+        async def gate(call: Any) -> Any:
+            raise NotImplementedError
+
+        with trio.fail_after(600):
+            return await self.reader.run(Launch(run_id="r", session_id="s", prompt="go", gate=gate))
+
+
+async def test_an_agent_is_read_no_further_than_its_end(autojump_clock: trio.testing.MockClock) -> None:
+    """Its stream may stay open, or go on."""
+    reading = Reading(Agent(2))
+
+    assert await reading.run() is None
+    assert [event.type for event in reading.taken] == ["message_received"] * 2 + ["run_completed"]
+
+
+async def test_after_a_turn_of_events_an_agent_that_never_waits_is_given_a_rest(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """Also where whoever takes them would read on at once."""
+    reading = Reading(Agent(3 * TURN))
+    await reading.run()
+
+    assert reading.rests == [TURN, 2 * TURN, 3 * TURN]
+
+
+async def test_an_agent_may_take_its_time_to_leave_once_its_stream_has_ended(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """It has files to write."""
+    agent = Agent(leaves_s=10)
+    reading = Reading(agent)
+
+    assert await reading.run() is None
+    assert agent.left
+    assert reading.reader.released
+
+
+async def test_what_a_rung_found_is_told_though_the_agent_has_left_before_it(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """The run ends with everything that was tried."""
+    reading = Reading(Agent(ends=False, rung_s=5))
+
+    async def cancel() -> None:
+        await trio.testing.wait_all_tasks_blocked()
+        await reading.reader.cancel(Clock(), lambda: None)
+
+    async with trio.open_nursery() as tasks:
+        tasks.start_soon(cancel)
+        await reading.run()
+        told = [*reading.reader.rungs]
+
+    assert [(rung["rung"], rung["evidence"]) for rung in told] == [("hang up", {"told": True})]
