@@ -10,15 +10,15 @@ import shutil
 import socket
 import ssl
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 import web_server
-from web_server import ANA, BEN, EVE, PROCTOR, TOKENS
+from web_server import ANA, BEN, EVE, PROCTOR, TOKENS, Answer
 
 from proctor.adapters.web.tries import AT_MOST
 from proctor.supervisor.testing.patience import PATIENCE_S
@@ -48,18 +48,6 @@ http {{
 """
 """What a test needs around the page's configuration: places that are its own."""
 POLICY = "{name: open, limits: {max_tool_calls: 9}}"
-
-
-class Answer(NamedTuple):
-    """What came back through the proxy."""
-
-    status: int
-    body: bytes
-    headers: Mapping[str, str]
-
-    @property
-    def data(self) -> Any:
-        return json.loads(self.body)
 
 
 class Proxied:

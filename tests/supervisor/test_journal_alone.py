@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import pytest
@@ -84,6 +84,22 @@ class Written:
 
 
 BEGUN = ["session_created", "run_started", "message_sent"]
+
+
+async def waits_until_flushed(run: Written, wait: Callable[[], Awaitable[object]]) -> tuple[bool, bool]:
+    """Whether who waits does so before a flush, and goes on after it."""
+    went_on = trio.Event()
+
+    async def go_on() -> None:
+        await wait()
+        went_on.set()
+
+    async with trio.open_nursery() as tasks:
+        tasks.start_soon(go_on)
+        await trio.testing.wait_all_tasks_blocked()
+        waited = not went_on.is_set()
+        await run.journal.flush()
+    return waited, went_on.is_set()
 
 
 async def test_what_is_stored_is_told_once_with_its_size() -> None:
@@ -236,20 +252,8 @@ async def test_a_provider_waits_while_so_much_is_unwritten(count: int, size: int
     run.says(*[said] * (count - 1))
     await run.journal.room()
     run.says(said)
-    went_on = False
 
-    async def wait() -> None:
-        nonlocal went_on
-        await run.journal.room()
-        went_on = True
-
-    async with trio.open_nursery() as tasks:
-        tasks.start_soon(wait)
-        await trio.testing.wait_all_tasks_blocked()
-        waited = not went_on
-        await run.journal.flush()
-
-    assert (waited, went_on) == (True, True)
+    assert await waits_until_flushed(run, run.journal.room) == (True, True)
 
 
 async def test_a_provider_does_not_wait_for_a_record_that_cannot_be_written() -> None:
@@ -310,20 +314,8 @@ async def test_a_store_that_has_all_of_it_and_more_is_given_nothing(
 async def test_what_nobody_writes_yet_is_waited_for() -> None:
     """Though the writer is idle."""
     run = Written(Told())
-    went_on = False
 
-    async def wait() -> None:
-        nonlocal went_on
-        await run.journal.drained()
-        went_on = True
-
-    async with trio.open_nursery() as tasks:
-        tasks.start_soon(wait)
-        await trio.testing.wait_all_tasks_blocked()
-        waited = not went_on
-        await run.journal.flush()
-
-    assert (waited, went_on) == (True, True)
+    assert await waits_until_flushed(run, run.journal.drained) == (True, True)
 
 
 async def test_a_store_that_answers_late_has_failed_no_longer(autojump_clock: trio.testing.MockClock) -> None:

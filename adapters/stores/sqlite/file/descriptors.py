@@ -52,8 +52,8 @@ class Connection(sqlite3.Connection):
 
     def close(self) -> None:
         """Close it; the descriptor of its file goes with the last one."""
+        super().close()  # it may write the log into the file: nobody else waits for that
         with _lock:
-            super().close()
             file, self.file = self.file, None
             if file is not None:
                 _kept[file].leave()
@@ -84,13 +84,14 @@ def connect(path: Path, mode: str, *, busy_timeout_s: float) -> Connection:
     settings: dict[str, Any] = {"timeout": busy_timeout_s, "isolation_level": None, "check_same_thread": False}
     with _lock:
         kept = _keep(path)
-        try:
-            connection = sqlite3.connect(uri, uri=True, factory=Connection, **settings)
-        except BaseException:
-            if kept is not None:
+    try:
+        connection = sqlite3.connect(uri, uri=True, factory=Connection, **settings)
+    except BaseException:
+        if kept is not None:
+            with _lock:
                 kept.leave()
-            raise
-        connection.file = None if kept is None else kept.file
+        raise
+    connection.file = None if kept is None else kept.file
     return connection
 
 
