@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextvars import ContextVar
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 from agents import ApplyPatchTool, CustomTool, LocalShellTool, ShellTool
 from agents.editor import ApplyPatchOperation, ApplyPatchResult
@@ -15,6 +15,7 @@ from agents.tool import ShellCallOutcome, ShellCommandOutput, ShellResult, Tool
 from ...kit.values.jsonable import plain
 from ..loop import ToolRefused
 
+T = TypeVar("T", bound=Tool)
 Hold: TypeAlias = Callable[[str, dict[str, Any], Callable[[], Any], str | None], Awaitable[Any]]
 """Asks the gate for a call - its tool, its input, what does it, its id - and does it; raises ToolRefused."""
 
@@ -46,13 +47,18 @@ def held(tool: Tool, hold: Hold) -> Tool:
     return tool
 
 
-def _with(tool: Tool, **changes: Any) -> Tool:
-    if any(isinstance(getattr(tool, name), _Asks | _Editor) for name in changes):
-        return tool
-    made = copy.copy(tool)  # subclasses need not take what the class takes
+def changed(tool: T, changes: Mapping[str, Any]) -> T:
+    """A copy of a tool with other fields; its class may be a subclass that does not take what the class takes."""
+    made = copy.copy(tool)
     for name, value in changes.items():
         setattr(made, name, value)
     return made
+
+
+def _with(tool: Tool, **changes: Any) -> Tool:
+    if any(isinstance(getattr(tool, name), _Asks | _Editor) for name in changes):
+        return tool
+    return changed(tool, changes)
 
 
 class _Asks:

@@ -15,7 +15,7 @@ from proctor.policies.stream import tools as portable
 
 from ...kit.tool_names.frameworks import OPENAI_AGENTS, own_tools
 from ...kit.values.jsonable import plain
-from .executors import Hold, held, is_held
+from .executors import Hold, changed, held, is_held
 
 NAME: Final = "proctor"
 """What the guardrails that ask are called."""
@@ -73,10 +73,7 @@ class GatedAgents:
             changes["_failure_error_function"] = self._telling(own)
         if self._offered is not None:
             changes["is_enabled"] = _also(tool.is_enabled, self._offered, tool.name)
-        made = copy.copy(tool)  # subclasses need not take what the class takes
-        for name, value in changes.items():
-            setattr(made, name, value)
-        return made
+        return changed(tool, changes)
 
     def _handoff(self, target: Any) -> Any:
         if isinstance(target, Agent):
