@@ -155,16 +155,19 @@ class Supervised(Twins):
         return made
 
     def _saw(self, step: Step) -> None:
+        before = self.turn
         call, told = self._called(step)
         last = self._last(call)
         if last is not None and not self._is_new(call, last) and not last.lost and _same(last, call):
             self.world.calls.remove(call)
+            told["turn"] = last.turn - self.offset  # a call is of the response that proposed it, and begins no other
+            if self.begun[0] <= before:
+                self.turn = before
             if last.denied is None or last.started is not None:
                 self.seen["a start told again"] += 1
                 self._observe(ev.ToolCallStarted(**told), [])
                 return
             self.seen["ran though refused"] += 1
-            last.turn = call.turn
             self._observe(ev.ToolCallStarted(**told), [id for id, _ in self.engine.judge(self.world, last)])
             last.started = self.world.tick()
             self._end_of(last, step)
