@@ -8,7 +8,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from proctor.supervisor.lazily import lazily
 
 if TYPE_CHECKING:
     from proctor.supervisor.store.memory.store import MemoryStore
@@ -19,30 +21,15 @@ if TYPE_CHECKING:
 
 __all__ = ["MemoryStore", "PostgresStore", "SQLiteStore", "open_store"]
 
-
-def __getattr__(name: str) -> Any:
-    if name == "MemoryStore":
-        from proctor.supervisor.store.memory.store import MemoryStore
-
-        return MemoryStore
-    if name == "PostgresStore":
-        from .postgres import PostgresStore
-
-        return PostgresStore
-    if name == "SQLiteStore":
-        from .sqlite import SQLiteStore
-
-        return SQLiteStore
-    if name == "open_store":
-        from .naming import open_store
-
-        return open_store
-    raise AttributeError(f"module `{__name__}` has no attribute `{name}`")
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
-
+__getattr__, __dir__ = lazily(
+    __name__,
+    {
+        "..supervisor.store.memory.store": "MemoryStore",
+        "naming": "open_store",
+        "postgres": "PostgresStore",
+        "sqlite": "SQLiteStore",
+    },
+)
 
 ROOMS = (
     "audit",  # whether a record is what was written, and all of it
@@ -50,7 +37,6 @@ ROOMS = (
     "postgres",  # a PostgreSQL database, any number of machines
     "sqlite",  # one file, any number of processes on one machine
     "tables",  # what stores do alike in the tables of every database
-    "row_changes",  # what events change in rows, in every database alike
     "wakeups",  # from a writer's thread back to the tasks that wait
 )
 """Top first: each imports only those below it."""

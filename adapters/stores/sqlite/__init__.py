@@ -5,25 +5,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from proctor.supervisor.lazily import lazily
 
 if TYPE_CHECKING:
     from .store import SQLiteStore
 
 __all__ = ["SQLiteStore"]
 
-
-def __getattr__(name: str) -> Any:
-    if name == "SQLiteStore":
-        from .store import SQLiteStore
-
-        return SQLiteStore
-    raise AttributeError(f"module `{__name__}` has no attribute `{name}`")
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
-
+__getattr__, __dir__ = lazily(__name__, {"store": "SQLiteStore"})
 
 ROOMS = (
     "store",  # the Store itself

@@ -8,6 +8,8 @@ ROOMS = (
     "claiming",  # who owns a run
     "desk",  # what people answer and order
     "queries",  # what is asked of a store
+    "recording",  # what one transaction writes
+    "row_state",  # what a transaction knows of sessions and runs
     "owners",  # owners as rows, and whether each is still there
     "asking",  # how statements reach a database, and what each says in its own way
     "run_changes",  # what events change in the row of their run

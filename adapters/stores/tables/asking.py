@@ -8,13 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
-from proctor.policies.stream.events import Event
-from proctor.supervisor.ports.facts import RunInfo
-from proctor.supervisor.ports.orders import Instruction
-
-from ..row_changes import KnownSession
-from .batch import Batch
-
 Condition: TypeAlias = tuple[Any, ...]
 """A condition on rows, and the values of its places."""
 
@@ -69,47 +62,3 @@ class Pages(Tables, Protocol):
 
     def page(self, columns: str, source: str, values: Sequence[Any], *, by: str, newest_first: bool) -> list[Any]:
         """The first rows by a column, `data` among their columns, as many as make a page."""
-
-
-class Transaction(Tables, Protocol):
-    """What is written as one unit."""
-
-    def hold(self, session_ids: Iterable[str] = (), run_ids: Iterable[str] = (), *, make: bool = True) -> None:
-        """Have these sessions and runs to itself, as they are now; with `make`, sessions that are not there are
-        made.
-        """
-
-    def hold_budgets(self) -> None:
-        """Have all budgets to itself, as they are now."""
-
-    def session(self, session_id: str) -> KnownSession | None:
-        """A session that it has, None where it is not there."""
-
-    def change(self, sql: str, values: Sequence[Any] = ()) -> list[Any]:
-        """Write something now; the rows that this gives."""
-
-    def write(
-        self, sql: str, values: Sequence[Any] = (), *, in_order: bool = False, runs: Sequence[str] = ()
-    ) -> None:
-        """Have something written by the end; `in_order`, after the events and by nobody else at the same time. `runs`
-        are those whose rows it changes.
-        """
-
-    def append(self, batch: Batch, *, look_up: bool, epoch: int = 0) -> list[Event]:
-        """Have events written; returns them as they will be stored."""
-
-    def check_new(self, run: RunInfo) -> None:
-        """Raises StoreError for a run that has no ids, or whose id is taken."""
-
-    def insert_run(self, run: RunInfo, epoch: int = 0) -> None:
-        """Have a new run written, claimed by that epoch. Raises StoreError for what cannot be stored."""
-
-    def instruct(self, instruction: Instruction) -> None:
-        """Have an instruction written."""
-
-    def instructed(self) -> int:
-        """The number of the instruction that it writes; it writes nothing more."""
-
-    @property
-    def last_instruction(self) -> int:
-        """The number of the latest instruction when it began."""

@@ -11,8 +11,9 @@ from proctor.supervisor.ports.ledger import BudgetInfo, Draw, Drawn
 from proctor.supervisor.ports.windows import DIGITS, PARTS_KEPT, Window, grown, set_aside, window_at
 from proctor.supervisor.store import refusals
 
-from .asking import Tables, Transaction
+from .asking import Tables
 from .owners import find_owner, owner_columns, owner_of
+from .recording import Transaction
 
 Clock: TypeAlias = Callable[[Tables], int]
 """The time by which windows go, in ms since the epoch."""

@@ -10,8 +10,9 @@ from proctor.supervisor.ports.facts import NOT_OVER, Owner, RunInfo
 from proctor.supervisor.store import refusals
 
 from . import queries
-from .asking import CLAIMED, Transaction
+from .asking import CLAIMED
 from .owners import find_owner, owner_columns, owner_of
+from .recording import Transaction
 
 _OTHERS = f"""FROM runs JOIN owners ON owners.epoch = runs.epoch
     WHERE session_key = (SELECT key FROM sessions WHERE session_id = ?) AND run_id != ? AND runs.{CLAIMED}"""

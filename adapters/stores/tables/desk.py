@@ -15,8 +15,9 @@ from proctor.supervisor.store.approvals import shown
 from proctor.supervisor.store.codec import from_record
 from proctor.supervisor.store.refusals import check_answerable, no_approval
 
-from .asking import WAITING, Condition, Tables, Transaction
+from .asking import WAITING, Condition, Tables
 from .batch import Batch
+from .recording import Transaction
 
 _SELECT = """SELECT number, session_id, approvals.seq, data, state, answer, answered_at, recorded
     FROM approvals JOIN sessions ON key = approvals.session_key

@@ -6,8 +6,8 @@ from msgspec.structs import replace
 
 from proctor.policies.stream.events import RecordPruned
 
-from .asking import Transaction
 from .batch import Batch
+from .recording import Transaction
 
 _RUNS = """SELECT run_id, violations, status IN ('created', 'running') FROM runs WHERE session_key = ?"""
 _REMOVED = (

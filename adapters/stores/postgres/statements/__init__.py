@@ -3,7 +3,6 @@
 ROOMS = (
     "room",  # how much room the record takes
     "recording",  # what one transaction writes
-    "approval_rows",  # approvals as rows that follow from events
     "rows",  # event rows, inserted by one statement
 )
 """Top first: each imports only those below it."""

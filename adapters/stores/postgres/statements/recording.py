@@ -6,31 +6,28 @@ and goes out together with the commit in another. Nothing is remembered from one
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import msgspec
 import psycopg
 
-from proctor.policies.stream.events import TERMINAL, ApprovalEvent, Event
+from proctor.policies.stream.events import Event, ToolApprovalRequested
 from proctor.supervisor.errors import StoreError
 from proctor.supervisor.ports.facts import RunInfo
 from proctor.supervisor.ports.orders import Block, Instruction, Lift
-from proctor.supervisor.store import chain, refusals
+from proctor.supervisor.store import chain
 from proctor.supervisor.store.codec import from_record
 
-from ... import row_changes
-from ...row_changes import KnownRun, KnownSession
 from ...tables.batch import Batch
-from ...tables.owners import find_owner
+from ...tables.recording import Transaction
+from ...tables.row_state import RUN_COLUMNS, KnownRun, KnownSession, append_new, run_columns
 from ..connection.connecting import Connection
 from ..connection.dialect import POSTGRES, with_places
 from ..connection.line import Line
 from ..schema import TAKE_TURN
-from . import approval_rows
 from .rows import Rows, owner_columns, short_id
 
-Values: TypeAlias = Sequence[Any] | Mapping[str, Any]
 _MAKE_SESSIONS = """INSERT INTO sessions (session_id) SELECT id FROM unnest(%s::text[]) AS id
     WHERE NOT EXISTS (SELECT FROM sessions WHERE session_id = id) ORDER BY id COLLATE "C" ON CONFLICT DO NOTHING"""
 _LOCK_SESSIONS = "SELECT key FROM sessions WHERE session_id = ANY(%s) ORDER BY key FOR NO KEY UPDATE"
@@ -44,15 +41,20 @@ _COMMITTED = """INSERT INTO writers VALUES (%s, %s) ON CONFLICT (writer)
     DO UPDATE SET committed = excluded.committed, at = now()"""
 _TAKE_TURN_TO_DRAW = "SELECT pg_advisory_xact_lock(1886548853, 'budgets'::regclass::oid::int4)"
 """Whoever draws has all budgets of the store until it has committed: one order, and nobody waits in a circle."""
+_REQUESTED = """INSERT INTO approvals (number, approval_id, session_key, seq, run_id, state, held, ran)
+    SELECT position, ?, session_key, seq, ?, 'requested', ?, ? FROM events WHERE session_key = ? AND seq = ?
+    ON CONFLICT (approval_id) DO NOTHING"""
 _KEPT = "INSERT INTO instructions SELECT coalesce(max(number), 0) + 1, %s FROM instructions"
 _OF_THIS_TRANSACTION = "SELECT max(number) FROM instructions WHERE number > %s AND xmin = %s::text::xid"
 _encode = msgspec.json.Encoder().encode
 
 
-class Recorder:
+class Recorder(Transaction):
     """Writes one transaction after another, each from `hold` to `commit`, or to `undo`."""
 
     dialect = POSTGRES
+    last_instruction = 0
+    _rows: Rows
 
     def __init__(self, line: Line) -> None:
         self._line = line
@@ -63,9 +65,8 @@ class Recorder:
         self._runs: dict[str, KnownRun] = {}
         self._rows = Rows()
         self._gathered: dict[tuple[str, str], Event] = {}
-        self._before: list[tuple[str, Values]] = []
-        self._after: list[tuple[str, Values]] = []
-        self.last_instruction = 0
+        self._before: list[tuple[str, Sequence[Any]]] = []
+        self._after: list[tuple[str, Sequence[Any]]] = []
 
     def hold(self, session_ids: Iterable[str] = (), run_ids: Iterable[str] = (), *, make: bool = True) -> None:
         """Begin a transaction, with the rows of these sessions and runs locked and known; with `make`, sessions that
@@ -104,7 +105,9 @@ class Recorder:
         self._changed = True
         return self._line.connection.rows(sql, values)
 
-    def write(self, sql: str, values: Values = (), *, in_order: bool = False, runs: Sequence[str] = ()) -> None:
+    def write(
+        self, sql: str, values: Sequence[Any] = (), *, in_order: bool = False, runs: Sequence[str] = ()
+    ) -> None:
         """Have something written with the commit; `in_order`, by nobody else at the same time, after the events."""
         (self._after if in_order else self._before).append((with_places(sql), values))
 
@@ -155,7 +158,7 @@ class Recorder:
         latest = self._ask_stored("SELECT committed FROM writers WHERE writer = %s", (self._line.application,))
         return bool(latest == self._number)
 
-    def _ask_stored(self, sql: str, values: Values) -> Any:
+    def _ask_stored(self, sql: str, values: Sequence[Any]) -> Any:
         """Ask for one value after the commit, again where the connection is lost."""
         row = self._line.ask(lambda connection: connection.execute(sql, values).fetchone())
         return row and row[0]
@@ -181,35 +184,13 @@ class Recorder:
         """A session of those the transaction began with, None where it is not there."""
         return self._sessions.get(session_id)
 
-    def _epoch_of(self, run_id: str) -> int:
-        run = self._runs.get(run_id)
-        return 0 if run is None else run[2]
+    def _session(self, session_id: str) -> KnownSession:
+        return self._sessions[session_id]
 
-    def append(self, batch: Batch, *, look_up: bool, epoch: int = 0) -> list[Event]:
-        """Gather the rows of events; returns the events as they will be stored. `look_up` finds those that are
-        stored already; without it a repeated event_id is a UniqueViolation at the commit. Raises StoreError, having
-        gathered none, for events of a run that `epoch` has not claimed.
-        """
-        for part in batch.parts:
-            if part.run_id and self._epoch_of(part.run_id) != epoch:
-                raise refusals.fenced(part.run_id, find_owner(self, self._epoch_of(part.run_id)))
-        if look_up:
-            return self._append_what_is_new(batch.events)
-        return self._append(batch)
+    def _run(self, run_id: str) -> KnownRun | None:
+        return self._runs.get(run_id)
 
-    def _append(self, batch: Batch) -> list[Event]:
-        next_seq = {id: self._sessions[id].next_seq(id, batch.events) for id in batch.first_seq}
-        if next_seq != batch.first_seq:
-            batch = Batch(batch.events, next_seq)
-        for part in batch.parts:
-            session = self._sessions[part.session_id]
-            for event in part.news:
-                self._note(event, session)
-            digests = session.link(part.seq, part.records)
-            self._rows.add(session.key, part, digests)
-        return batch.events
-
-    def _append_what_is_new(self, events: Sequence[Event]) -> list[Event]:
+    def _append_new(self, events: Sequence[Event]) -> list[Event]:
         stored = self._stored([event for event in events if event.event_id])
 
         def stored_as(event: Event) -> Event | None:
@@ -221,7 +202,7 @@ class Recorder:
             self._gathered.update({(event.session_id, event.event_id): event for event in new if event.event_id})
             return new
 
-        return row_changes.append_new(events, stored_as, append)
+        return append_new(events, stored_as, append)
 
     def _stored(self, events: Sequence[Event]) -> dict[tuple[str, str], Event]:
         """Those of the events that are stored already, by session and id."""
@@ -239,49 +220,20 @@ class Recorder:
         )
         return {(id, event_id): from_record(data, session_id=id, seq=seq) for id, event_id, seq, data in rows}
 
-    def _note(self, event: Event, session: KnownSession) -> None:
-        """Let the lines of an event's session and run, and approvals, follow from it."""
-        if session.learn(event):
-            self.write(
-                "UPDATE sessions SET provider = %s, provider_session_id = %s WHERE key = %s",
-                (session.provider, session.provider_session_id, session.key),
-            )
-        if event.run_id:
-            self._note_run(event)
-        if isinstance(event, ApprovalEvent):
-            statement = approval_rows.noted(event, session.key)
-            if statement is not None:
-                self.write(*statement, in_order=True)
-        elif isinstance(event, TERMINAL):
-            self.write(*approval_rows.withdrawn(event), in_order=True)
+    def _follow(self, sql: str, values: Sequence[Any], *, in_order: bool = False) -> None:
+        self.write(sql, values, in_order=in_order)
 
-    def _note_run(self, event: Event) -> None:
-        run = self._runs.get(event.run_id)
-        if run is None:
-            new = row_changes.run_of(event)
-            self.insert_run(new)
-            run = (new.status, new.provider, 0)
-        after = row_changes.run_after(run, event)
-        if after is not None:
-            self._runs[event.run_id] = after
-            self.write("UPDATE runs SET status = %s, provider = %s WHERE run_id = %s", (*after[:2], event.run_id))
+    def _request(self, event: ToolApprovalRequested, session: KnownSession) -> None:
+        values = (event.approval_id, event.run_id, event.held, event.ran, session.key, event.seq)
+        self.write(_REQUESTED, values, in_order=True)  # its number is the place of the request in the log
 
-    def check_new(self, run: RunInfo) -> None:
-        """Raises StoreError for a run that has no ids, or whose id is taken."""
-        row_changes.check_new(run, self._runs.__contains__)
-
-    def insert_run(self, run: RunInfo, epoch: int = 0) -> None:
-        """Have the row of a new run written, claimed by that epoch. Raises StoreError for what cannot be stored."""
-        try:
-            row = row_changes.run_columns(run)
-        except (TypeError, ValueError, OverflowError, RecursionError) as error:
-            raise row_changes.not_storable(run, error) from error
+    def _insert_run(self, run: RunInfo, epoch: int) -> None:
+        columns = (*run_columns(run), self._sessions[run.session_id].key, *owner_columns(run.spec))
         self.write(
-            f"INSERT INTO runs ({row_changes.RUN_COLUMNS}, session_key, tenant, labels, label_texts, epoch, after)"
-            " VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)",
-            (*row, self._sessions[run.session_id].key, *owner_columns(run.spec), epoch, self.last_instruction),
+            f"INSERT INTO runs ({RUN_COLUMNS}, session_key, tenant, labels, label_texts, epoch, after)"
+            " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            (*columns, epoch, self.last_instruction),
         )
-        self._runs[run.run_id] = (run.status, run.provider, epoch)
 
     def instruct(self, instruction: Instruction) -> None:
         """Have an instruction written."""

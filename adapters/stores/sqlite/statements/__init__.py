@@ -3,7 +3,6 @@
 ROOMS = (
     "room",  # how much room the record takes, given back where nothing is
     "recording",  # what one transaction writes
-    "approval_rows",  # approvals as rows that follow from events
     "rows",  # event rows, inserted by one statement
     "run_lines",  # what lists show of a run, in its row
     "dialect",  # what SQLite says in its own way

@@ -1,4 +1,4 @@
-"""What events change in the rows of sessions and runs: the same in every database."""
+"""What a transaction knows of sessions and runs, and how events change it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 from proctor.policies.stream.events import Event, RecordPruned, SessionEvent, at_ms
-from proctor.supervisor.errors import StoreError
 from proctor.supervisor.ports.facts import GOING_ON, RunInfo
 from proctor.supervisor.store import chain
 from proctor.supervisor.store.codec import status_after
@@ -68,24 +67,6 @@ def run_after(run: KnownRun, event: Event) -> KnownRun | None:
     if status_now == status and (provider or not event.provider):
         return None
     return status_now, provider or event.provider, epoch
-
-
-def run_of(event: Event) -> RunInfo:
-    """The run that an event is the first of."""
-    return RunInfo(run_id=event.run_id, session_id=event.session_id, created_at=event.at)
-
-
-def check_new(run: RunInfo, taken: Callable[[str], bool]) -> None:
-    """Raises StoreError for a run that has no ids, or whose id is taken."""
-    if not run.run_id or not run.session_id:
-        raise StoreError("a run needs a run_id and a session_id", kind="bad_record")
-    if taken(run.run_id):
-        raise StoreError(f"run `{run.run_id}` exists already; choose another id", kind="run_exists")
-
-
-def not_storable(run: RunInfo, error: Exception) -> StoreError:
-    """A run that cannot be written down."""
-    return StoreError(f"run `{run.run_id}` cannot be stored: {error}", kind="bad_record")
 
 
 def run_columns(run: RunInfo) -> tuple[Any, ...]:
