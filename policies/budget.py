@@ -8,9 +8,8 @@ from typing import Annotated, TypeAlias
 import msgspec
 from msgspec import Meta
 
-from .language.conditions import Condition, when_problems
-from .language.record import Amount, Name, Record
-from .rules.record import RuleAction
+from .language.record import Amount, Name
+from .rules.record import ClauseRecord
 from .values import paths
 from .values.complaints import Complaint
 from .values.durations import duration_ms
@@ -30,7 +29,7 @@ SHORTEST_MS = 60_000
 """Of a rolling window."""
 
 
-class Budget(Record, frozen=True):
+class Budget(ClauseRecord, frozen=True):
     """An amount that runs share, whichever process runs them: reserved before it is used, settled after.
 
     Attributes:
@@ -47,10 +46,6 @@ class Budget(Record, frozen=True):
             response. If not given: as much as the run's largest response used, or what is left.
         warn_at: The fraction, or fractions, at which a warning is recorded, once in a window.
         action: What a violation asks for; a budget of anything but calls that only inherits `deny` cancels.
-        reason: For telemetry; never shown to the model.
-        tell_model: The text that the model gets when a call is refused.
-        description: For people.
-        when: Conditions on the run's context; it holds only where all of them do.
     """
 
     name: Name
@@ -63,11 +58,6 @@ class Budget(Record, frozen=True):
     window: Name | None = None
     reserve: Amount | None = None
     warn_at: Fraction | Sequence[Fraction] | None = None
-    action: RuleAction | None = None
-    reason: str | None = None
-    tell_model: str | None = None
-    description: str | None = None
-    when: tuple[Condition, ...] = ()
 
     @property
     def limit(self) -> str:
@@ -92,7 +82,7 @@ class Budget(Record, frozen=True):
 
     def problems(self) -> Iterator[Complaint]:
         """What is wrong beyond the types."""
-        yield from when_problems(self.when)
+        yield from super().problems()
         given = [name for name in COUNTED if getattr(self, name) is not None]
         if len(given) != 1:
             names = ", ".join(f"`{name}`" for name in COUNTED)

@@ -14,44 +14,44 @@ import msgspec
 from msgspec import Meta
 
 from .budget import Budget
-from .language.conditions import Condition, when_problems
 from .language.record import Amount, Base, Name, Record
-from .language.selectors import NameScope, ToolWhere, VirtualTool, selector_problems
+from .language.selectors import NameScope, VirtualTool, selector_problems
+from .language.tools import ListedTools
 from .rules.lists import AllowlistMachine, BlocklistMachine
 from .rules.machine import Machine
 from .rules.nets.shorthand import NetLine
 from .rules.nets.written import Net
-from .rules.record import Roles, Rule, RuleAction, Statement
+from .rules.record import Roles, Rule, RuleAction, Statement, owes_nothing
 from .rules.wording import names
 from .values.complaints import Complaint
 
 OnViolation: TypeAlias = Literal["cancel", "deny", "request_approval", "warn"]
 
 
-class Allow(Statement, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+class ToolRule(Statement, frozen=True, kw_only=True):
+    """What allow and deny lists share.
+
+    Attributes:
+        id: The name by which violations and reports call it; `deny-1`, `allow-2`, ... if not given.
+    """
+
+    id: Name | None = None
+
+    owes = owes_nothing
+
+
+class Allow(ToolRule, frozen=True):
     """Only these tools may be called; several allow lists must all admit a call.
 
     Attributes:
         tools: The tools.
-        action: What a violation asks for; the policy's `on_violation` if not given.
-        reason: For telemetry; never shown to the model.
-        tell_model: The text that the model gets.
-        description: For people.
-        when: Conditions on the run's context; it holds only where all of them do.
-        id: The name by which violations and reports call it; `deny-1`, `allow-2`, ... if not given.
     """
 
-    tools: Sequence[Name | ToolWhere] = msgspec.field(name="allow")
-    action: RuleAction | None = None
-    reason: str | None = None
-    tell_model: str | None = None
-    description: str | None = None
-    when: tuple[Condition, ...] = ()
-    id: Name | None = None
+    tools: ListedTools = msgspec.field(name="allow")
 
     def problems(self) -> Iterator[Complaint]:
         """What is wrong beyond the types."""
-        yield from when_problems(self.when)
+        yield from super().problems()
         if self.tools:  # an empty allow list is preflight's to refuse: a stack may be narrowed to nothing
             yield from selector_problems(self.tools, ("allow",))
 
@@ -67,34 +67,19 @@ class Allow(Statement, frozen=True, omit_defaults=True, forbid_unknown_fields=Tr
         """The rule in words."""
         return f"only {names(self.tools)}"
 
-    def owes(self) -> None:
-        """It owes nothing."""
 
-
-class Deny(Statement, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+class Deny(ToolRule, frozen=True):
     """These tools may not be called.
 
     Attributes:
         tools: The tools.
-        action: What a violation asks for; the policy's `on_violation` if not given.
-        reason: For telemetry; never shown to the model.
-        tell_model: The text that the model gets.
-        description: For people.
-        when: Conditions on the run's context; it holds only where all of them do.
-        id: The name by which violations and reports call it; `deny-1`, `allow-2`, ... if not given.
     """
 
-    tools: Sequence[Name | ToolWhere] = msgspec.field(name="deny")
-    action: RuleAction | None = None
-    reason: str | None = None
-    tell_model: str | None = None
-    description: str | None = None
-    when: tuple[Condition, ...] = ()
-    id: Name | None = None
+    tools: ListedTools = msgspec.field(name="deny")
 
     def problems(self) -> Iterator[Complaint]:
         """What is wrong beyond the types."""
-        yield from when_problems(self.when)
+        yield from super().problems()
         yield from selector_problems(self.tools, ("deny",))
 
     def compile(self, scope: NameScope) -> Machine:
@@ -108,9 +93,6 @@ class Deny(Statement, frozen=True, omit_defaults=True, forbid_unknown_fields=Tru
     def words(self) -> str:
         """The rule in words."""
         return f"no {names(self.tools)}"
-
-    def owes(self) -> None:
-        """It owes nothing."""
 
 
 class Limit(Record, frozen=True):

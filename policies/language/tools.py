@@ -32,6 +32,8 @@ class ToolWhere(Record, frozen=True):
 
 Selector: TypeAlias = Name | ToolWhere | Sequence[Name | ToolWhere]
 """Wherever a rule names a tool: `Tool`, `[ToolA, "mcp__*"]` or `{tool: ..., where: [...]}`."""
+ListedTools: TypeAlias = Sequence[Name | ToolWhere]
+"""Where it lists them."""
 
 
 HUMAN = "human-approval"

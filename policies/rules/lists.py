@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-
-from ..language.conditions import when_problems
-from ..language.record import Name
-from ..language.selectors import NameScope, Slot, ToolWhere, selector_problems
-from ..values.complaints import Complaint
+from ..language.selectors import NameScope, Slot
+from ..language.tools import ListedTools
 from .machine import Ahead, Finding, JudgeCall, JudgedCall, Machine, RuleState, listed
-from .record import Drawing, Roles, Rule
+from .record import KEYLESS, Roles, Rule, drawn_in_words, owes_nothing
 from .wording import names
-
-ListedTools = Sequence[Name | ToolWhere]
 
 
 class Allowlist(Rule, tag="allowlist", frozen=True):
@@ -24,11 +18,7 @@ class Allowlist(Rule, tag="allowlist", frozen=True):
 
     tools: ListedTools
 
-    def problems(self) -> Iterator[Complaint]:
-        """What is wrong beyond the types."""
-        yield from keyless_problems(self)
-        if self.tools:
-            yield from selector_problems(self.tools, ("tools",))
+    keyless = KEYLESS
 
     def compile(self, scope: NameScope) -> Machine:
         """The machine that judges this rule."""
@@ -42,16 +32,13 @@ class Allowlist(Rule, tag="allowlist", frozen=True):
         """The rule in words."""
         return f"only {names(self.tools)}"
 
-    def owes(self) -> None:
-        """It owes nothing."""
+    owes = owes_nothing
 
     def outline(self) -> tuple[Rule, ...]:
         """The rule itself."""
         return (self,)
 
-    def drawing(self) -> Drawing:
-        """Nothing: a picture says it in words."""
-        return ()
+    drawing = drawn_in_words
 
 
 class Blocklist(Rule, tag="blocklist", frozen=True):
@@ -63,10 +50,7 @@ class Blocklist(Rule, tag="blocklist", frozen=True):
 
     tools: ListedTools
 
-    def problems(self) -> Iterator[Complaint]:
-        """What is wrong beyond the types."""
-        yield from keyless_problems(self)
-        yield from selector_problems(self.tools, ("tools",))
+    keyless = KEYLESS
 
     def compile(self, scope: NameScope) -> Machine:
         """The machine that judges this rule."""
@@ -80,26 +64,13 @@ class Blocklist(Rule, tag="blocklist", frozen=True):
         """The rule in words."""
         return f"no {names(self.tools)}"
 
-    def owes(self) -> None:
-        """It owes nothing."""
+    owes = owes_nothing
 
     def outline(self) -> tuple[Rule, ...]:
         """The rule itself."""
         return (self,)
 
-    def drawing(self) -> Drawing:
-        """Nothing: a picture says it in words."""
-        return ()
-
-
-def keyless_problems(rule: Rule) -> Iterator[Complaint]:
-    """What is wrong with what every rule may carry, on a rule that has no instances and so no `key`."""
-    yield from when_problems(rule.when)
-    if rule.key is not None:
-        yield (
-            ("key",),
-            f"a `{rule.type}` rule has no `key`: it looks at each call alone or at the whole session",
-        )
+    drawing = drawn_in_words
 
 
 class AllowlistMachine(Machine):

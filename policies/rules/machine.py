@@ -162,6 +162,7 @@ class Machine:
     """
 
     kind: str
+    """The rule's family, the tool rule's key or `net`."""
     state_type: type[RuleState] = RuleState
     slots: tuple[Slot, ...] = ()
     phrases: tuple[str, ...] = ()
@@ -172,6 +173,12 @@ class Machine:
     ordinals: bool = False
     outcomes: int = 0
     attempts: int = 0
+
+    def __init_subclass__(cls, *, judges: Any = None) -> None:
+        """`judges` is the family whose rules it judges."""
+        if judges is not None:
+            cls.kind = str(judges.__struct_config__.tag)
+            judges.machine = cls
 
     def fresh(self) -> Any:
         """The state of a session that has just begun."""

@@ -7,14 +7,16 @@ file, so that a new one needs no other.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
-from typing import Literal, NamedTuple, TypeAlias
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache
+from typing import ClassVar, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
 from ..language.conditions import Condition, has_arguments, when_problems
-from ..language.record import Base, Name
-from ..language.selectors import NameScope, Selector
+from ..language.record import Name, Record
+from ..language.selectors import NameScope
+from ..language.tools import ListedTools, Selector, selector_problems
 from ..values import paths
 from ..values.complaints import Complaint
 from .machine import Machine
@@ -94,7 +96,29 @@ Drawing: TypeAlias = Sequence[Link | Note]
 """A rule as a picture shows it; one that draws nothing is said in words."""
 
 
-class Statement(Base, frozen=True):
+class ClauseRecord(Record, frozen=True, kw_only=True):
+    """What a clause of a policy may carry besides its own fields.
+
+    Attributes:
+        action: What a violation asks for; the policy's `on_violation` if not given.
+        reason: For telemetry; never shown to the model.
+        tell_model: The text that the model gets when a call is refused.
+        description: For people.
+        when: Conditions on the run's context; it holds only where all of them do.
+    """
+
+    action: RuleAction | None = None
+    reason: str | None = None
+    tell_model: str | None = None
+    description: str | None = None
+    when: tuple[Condition, ...] = ()
+
+    def problems(self) -> Iterator[Complaint]:
+        """What is wrong beyond the types; a kind that adds checks yields from this too."""
+        yield from when_problems(self.when)
+
+
+class Statement(ClauseRecord, frozen=True):
     """What a clause of a policy says of itself: a rule, a tool rule, a net."""
 
     @abstractmethod
@@ -118,29 +142,26 @@ class Statement(Base, frozen=True):
         return iter(())
 
 
-class Rule(Statement, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True, tag_field="type"):
+class Rule(Statement, frozen=True, kw_only=True, tag_field="type"):
     """What every rule may carry; a family adds its own fields (one file each under `rules/`).
 
     Attributes:
         id: The name by which violations and reports call it; made from its type and place if not given.
-        action: What a violation asks for; the policy's `on_violation` if not given.
         unpreventable: What a `deny` becomes where the agent cannot be held: `cancel`, as it is if not given, or
             `warn`.
-        reason: For telemetry; never shown to the model.
-        tell_model: The text that the model gets when a call is refused.
-        description: For people.
-        when: Conditions on the run's context; the rule holds only where all of them do.
         key: A path in the input: one independent instance of the rule for each value there.
     """
 
     id: Name | None = None
-    action: RuleAction | None = None
     unpreventable: Literal["warn", "cancel"] | None = None
-    reason: str | None = None
-    tell_model: str | None = None
-    description: str | None = None
-    when: tuple[Condition, ...] = ()
     key: str | None = None
+
+    machine: ClassVar[Callable[..., Machine]]
+    """What judges it: the machine that says that it `judges` this family."""
+    keyless: ClassVar[str] = ""
+    """Why it can have no `key`."""
+    person: ClassVar[str] = ""
+    """The field in which a person's approval may stand for a call."""
 
     @property
     def type(self) -> str:
@@ -148,13 +169,19 @@ class Rule(Statement, frozen=True, kw_only=True, omit_defaults=True, forbid_unkn
         return str(self.__struct_config__.tag)
 
     def problems(self) -> Iterator[Complaint]:
-        """What is wrong beyond the types; a family that adds checks yields from this too."""
-        yield from when_problems(self.when)
-        if self.key is not None:
+        """What is wrong beyond the types."""
+        yield from super().problems()
+        if self.key is not None and self.keyless:
+            yield ("key",), f"a `{self.type}` rule has no `key`: {self.keyless}"
+        elif self.key is not None:
             yield from paths.problems(self.key, ("key",))
-        yield from self.argument_problems()
+        yield from self._argument_problems()
+        for name in _selectors(type(self)):
+            selector = getattr(self, name)
+            if selector or not self.roles().admits:  # an empty allow list is preflight's to refuse
+                yield from selector_problems(selector, (name,), person=name == self.person)
 
-    def argument_problems(self) -> Iterator[Complaint]:
+    def _argument_problems(self) -> Iterator[Complaint]:
         """Operands that are of the call being judged, where none is."""
         for item in (item for selector in self.unjudged() for item in items_of(selector)):
             if not isinstance(item, str) and has_arguments(item.where):
@@ -170,9 +197,9 @@ class Rule(Statement, frozen=True, kw_only=True, omit_defaults=True, forbid_unkn
         if self.key is not None:
             yield from ((selector, self.key) for selector in self.roles().restricts)
 
-    @abstractmethod
     def compile(self, scope: NameScope) -> Machine:
         """The machine that judges this rule."""
+        return self.machine(self, scope)
 
     @abstractmethod
     def outline(self) -> Sequence[Rule]:
@@ -184,3 +211,21 @@ class Rule(Statement, frozen=True, kw_only=True, omit_defaults=True, forbid_unkn
     @abstractmethod
     def drawing(self) -> Drawing:
         """What a picture of the policy shows of it."""
+
+
+@cache
+def _selectors(family: type[Rule]) -> tuple[str, ...]:
+    """The fields of a family that name tools."""
+    return tuple(field.name for field in msgspec.structs.fields(family) if field.type in (Selector, ListedTools))
+
+
+def owes_nothing(clause: Statement) -> None:
+    """For `owes`: no call must have come."""
+
+
+def drawn_in_words(rule: Rule) -> Drawing:
+    """For `drawing`: nothing; a picture says the rule in words."""
+    return ()
+
+
+KEYLESS = "it looks at each call alone or at the whole session"

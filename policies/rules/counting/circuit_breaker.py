@@ -9,7 +9,7 @@ from ...language.selectors import NameScope
 from ...values.complaints import Complaint
 from ..machine import Ahead, Finding, JudgedCall, Machine, ToolReturn, counted, slots_of
 from ..machine import RuleState as NoState
-from ..record import Drawing, Roles, Rule
+from ..record import Roles, Rule, drawn_in_words, owes_nothing
 
 
 class CircuitBreaker(Rule, tag="circuit_breaker", frozen=True):
@@ -29,10 +29,6 @@ class CircuitBreaker(Rule, tag="circuit_breaker", frozen=True):
         if self.consecutive is None and self.total is None:
             yield (), "a `circuit_breaker` needs `consecutive` or `total`"
 
-    def compile(self, scope: NameScope) -> Machine:
-        """The machine that judges this rule."""
-        return CircuitBreakerMachine(self, scope)
-
     def roles(self) -> Roles:
         """It looks at every call."""
         return Roles()
@@ -43,16 +39,13 @@ class CircuitBreaker(Rule, tag="circuit_breaker", frozen=True):
         limit_texts = " or ".join(f"{n} {word}" for n, word in limits if n is not None)
         return f"nothing more after refusals and failures: {limit_texts}"
 
-    def owes(self) -> None:
-        """It owes nothing."""
+    owes = owes_nothing
 
     def outline(self) -> tuple[Rule, ...]:
         """A run in which all goes well never sees it."""
         return ()
 
-    def drawing(self) -> Drawing:
-        """Nothing: a picture says it in words."""
-        return ()
+    drawing = drawn_in_words
 
 
 class BreakerState(NoState):
@@ -63,10 +56,9 @@ class BreakerState(NoState):
     open: bool = False
 
 
-class CircuitBreakerMachine(Machine):
+class CircuitBreakerMachine(Machine, judges=CircuitBreaker):
     """Trips on the refusal or failure that makes so many, and stays open."""
 
-    kind = "circuit_breaker"
     state_type = BreakerState
     restricts_all = True
     outcomes = 1

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator
 
 from ...language.record import Natural, Positive
-from ...language.selectors import NameScope, Selector, selector_problems
+from ...language.selectors import NameScope, Selector
 from ...values.complaints import Complaint
 from ..machine import Ahead, Finding, JudgeCall, JudgedCall, Machine, Spend, counted, listed, slots_of
 from ..machine import RuleState as NoState
-from ..record import LARGEST, Cap, Note, Of, Owed, Roles, Rule
+from ..record import LARGEST, Cap, Note, Of, Owed, Roles, Rule, owes_nothing
 from ..wording import names, times
 
 BEHIND = 32
@@ -40,17 +40,12 @@ class Count(Rule, tag="count", frozen=True):
     def problems(self) -> Iterator[Complaint]:
         """What is wrong beyond the types."""
         yield from super().problems()
-        yield from selector_problems(self.tool, ("tool",))
         if self.max is None and self.min is None and self.exact is None:
             yield (), "a `count` rule needs `max`, `min` or `exact`"
         if self.exact is None and None not in (self.min, self.max) and (self.min or 0) > (self.max or 0):
             yield ("min",), f"`min` {self.min} is more than `max` {self.max}"
         if self.within_turns is not None and self.max is None:
             yield ("within_turns",), "`within_turns` goes with `max`"
-
-    def compile(self, scope: NameScope) -> Machine:
-        """The machine that judges this rule."""
-        return CountMachine(self, scope)
 
     def roles(self) -> Roles:
         """It may refuse its tool's calls."""
@@ -111,11 +106,6 @@ class MaxCalls(Rule, tag="max_calls", frozen=True):
     tool: Selector
     max: Natural
 
-    def problems(self) -> Iterator[Complaint]:
-        """What is wrong beyond the types."""
-        yield from super().problems()
-        yield from selector_problems(self.tool, ("tool",))
-
     def compile(self, scope: NameScope) -> Machine:
         """The machine that judges this rule."""
         return self._as_count().compile(scope)
@@ -131,8 +121,7 @@ class MaxCalls(Rule, tag="max_calls", frozen=True):
         """As `count`."""
         return self._as_count().words()
 
-    def owes(self) -> None:
-        """It owes nothing."""
+    owes = owes_nothing
 
     def caps(self) -> Iterator[Cap]:
         """As `count`."""
@@ -158,10 +147,9 @@ class CountState(NoState):
     forgotten: int = 0
 
 
-class CountMachine(Machine):
+class CountMachine(Machine, judges=Count):
     """Counts what starts; `completed` takes a call in flight for completed until it fails."""
 
-    kind = "count"
     state_type = CountState
     restricts = 1
 

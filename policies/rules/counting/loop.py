@@ -8,11 +8,11 @@ from typing import Annotated, TypeAlias
 from msgspec import Meta
 
 from ...language.record import Natural, Positive
-from ...language.selectors import NameScope, Selector, selector_problems
+from ...language.selectors import NameScope, Selector
 from ...values.complaints import Complaint
 from ..machine import BOUND, Ahead, Finding, JudgedCall, Machine, counted, slots_of
 from ..machine import RuleState as NoState
-from ..record import Drawing, Roles, Rule
+from ..record import Roles, Rule, drawn_in_words, owes_nothing
 from ..wording import names, times
 from .count import Count
 
@@ -37,16 +37,11 @@ class Loop(Rule, tag="loop", frozen=True):
     def problems(self) -> Iterator[Complaint]:
         """What is wrong beyond the types."""
         yield from super().problems()
-        yield from selector_problems(self.tool, ("tool",))
         if self.threshold > self.window:
             yield (
                 ("threshold",),
                 f"`threshold` {self.threshold} can never be reached in a window of {self.window}",
             )
-
-    def compile(self, scope: NameScope) -> Machine:
-        """The machine that judges this rule."""
-        return LoopMachine(self, scope)
 
     def roles(self) -> Roles:
         """It may refuse its tool's calls."""
@@ -58,16 +53,13 @@ class Loop(Rule, tag="loop", frozen=True):
             f"{names(self.tool)} with one input fewer than {times(self.threshold)} in {counted(self.window, 'call')}"
         )
 
-    def owes(self) -> None:
-        """It owes nothing."""
+    owes = owes_nothing
 
     def outline(self) -> tuple[Rule, ...]:
         """No call at all, where one is too many; else another input will do."""
         return (Count(tool=self.tool, max=0),) if self.threshold == 1 else ()
 
-    def drawing(self) -> Drawing:
-        """Nothing: a picture says it in words."""
-        return ()
+    drawing = drawn_in_words
 
 
 class LoopState(NoState):
@@ -76,10 +68,9 @@ class LoopState(NoState):
     recent: list[tuple[int, str]] = []
 
 
-class LoopMachine(Machine):
+class LoopMachine(Machine, judges=Loop):
     """Remembers fingerprints of the calls in the window."""
 
-    kind = "loop"
     state_type = LoopState
     restricts = 1
     ordinals = True
@@ -138,15 +129,6 @@ class MaxParallel(Rule, tag="max_parallel", frozen=True):
     max: Natural
     tool: Selector = "*"
 
-    def problems(self) -> Iterator[Complaint]:
-        """What is wrong beyond the types."""
-        yield from super().problems()
-        yield from selector_problems(self.tool, ("tool",))
-
-    def compile(self, scope: NameScope) -> Machine:
-        """The machine that judges this rule."""
-        return MaxParallelMachine(self, scope)
-
     def roles(self) -> Roles:
         """It may refuse its tool's calls."""
         return Roles(restricts=(self.tool,))
@@ -155,16 +137,13 @@ class MaxParallel(Rule, tag="max_parallel", frozen=True):
         """The rule in words."""
         return f"{names(self.tool)} at most {times(self.max)} in one response"
 
-    def owes(self) -> None:
-        """It owes nothing."""
+    owes = owes_nothing
 
     def outline(self) -> tuple[Rule, ...]:
         """No call at all, where none may come; else the next response will do."""
         return (Count(tool=self.tool, max=0),) if self.max == 0 else ()
 
-    def drawing(self) -> Drawing:
-        """Nothing: a picture says it in words."""
-        return ()
+    drawing = drawn_in_words
 
 
 class ParallelState(NoState):
@@ -174,10 +153,9 @@ class ParallelState(NoState):
     forgotten: int = 0
 
 
-class MaxParallelMachine(Machine):
+class MaxParallelMachine(Machine, judges=MaxParallel):
     """Counts the started calls of each of the last responses."""
 
-    kind = "max_parallel"
     state_type = ParallelState
     restricts = 1
 

@@ -10,12 +10,11 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from ...language.conditions import when_problems
-from ...language.selectors import NameScope, Selector, selector_problems
+from ...language.selectors import NameScope, Selector
 from ...stream.calls import ToolCall
 from ...values.complaints import Complaint
 from ..machine import BOUND, Finding, JudgeCall, JudgedCall, Machine, RuleState, Spend, ToolReturn, counted, slots_of
-from ..record import Drawing, Roles, Rule
+from ..record import Roles, Rule, drawn_in_words, owes_nothing
 from ..wording import names
 from .check_context import CheckAnswer, CheckContext, PastCall, Refuse
 
@@ -40,18 +39,13 @@ class Check(Rule, tag="check", frozen=True):
     check: CheckFunction
     tool: Selector = "*"
 
+    keyless = "it keeps no state"
+
     def problems(self) -> Iterator[Complaint]:
         """What is wrong beyond the types."""
-        yield from when_problems(self.when)
-        yield from selector_problems(self.tool, ("tool",))
+        yield from super().problems()
         if callable(self.check) and _takes(self.check) is None:
             yield ("check",), "takes the call, or the call and its context, and nothing else it needs"
-        if self.key is not None:
-            yield ("key",), "a `check` rule has no `key`: it keeps no state"
-
-    def compile(self, scope: NameScope) -> Machine:
-        """The machine that judges this rule."""
-        return CheckMachine(self, scope)
 
     def roles(self) -> Roles:
         """It may refuse its tool's calls."""
@@ -61,16 +55,13 @@ class Check(Rule, tag="check", frozen=True):
         """The rule in words."""
         return f"{names(self.tool)} as a function says"
 
-    def owes(self) -> None:
-        """It owes nothing."""
+    owes = owes_nothing
 
     def outline(self) -> tuple[Rule, ...]:
         """Nobody knows what the callable will say."""
         return ()
 
-    def drawing(self) -> Drawing:
-        """Nothing: a picture says it in words."""
-        return ()
+    drawing = drawn_in_words
 
 
 def _takes(check: Callable[..., Any]) -> int | None:
@@ -96,10 +87,9 @@ class CheckState(RuleState):
     calls: list[PastCall] = []
 
 
-class CheckMachine(Machine):
+class CheckMachine(Machine, judges=Check):
     """A callable as a rule; `rule_id` is set by the compiler."""
 
-    kind = "check"
     state_type = CheckState
     restricts = TOOL
     rule_id = ""

@@ -8,12 +8,12 @@ from typing import Any
 from msgspec import UNSET
 
 from ...language.operands import OutputRef
-from ...language.selectors import NameScope, Selector, selector_problems
+from ...language.selectors import NameScope, Selector
 from ...values.complaints import Complaint
 from ..approval import PERSON, approval_of
 from ..machine import Ahead, Finding, JudgeCall, JudgedCall, Machine, RuleState, Spend, ToolReturn, slots_of
 from ..order.before import Before
-from ..record import Fact, Link, Roles, Rule
+from ..record import Fact, Link, Roles, Rule, owes_nothing
 from ..wording import items_of, names
 from .prior import PriorEvidence, PriorTest, without_references
 from .requirement import Requirement
@@ -41,13 +41,8 @@ class Precondition(Rule, tag="precondition", frozen=True):
     def problems(self) -> Iterator[Complaint]:
         """What is wrong beyond the types."""
         yield from super().problems()
-        yield from selector_problems(self.tool, ("tool",))
         if not self.requires:
             yield ("requires",), "requires nothing: list at least one requirement"
-
-    def compile(self, scope: NameScope) -> Machine:
-        """The machine that judges this rule."""
-        return PreconditionMachine(self, scope)
 
     def roles(self) -> Roles:
         """Every `prior` is evidence for the tool."""
@@ -61,8 +56,7 @@ class Precondition(Rule, tag="precondition", frozen=True):
         """The rule in words."""
         return f"{names(self.tool)} needs {', and '.join(requirement.words() for requirement in self.requires)}"
 
-    def owes(self) -> None:
-        """It owes nothing."""
+    owes = owes_nothing
 
     def inputs(self) -> Iterator[tuple[Selector, str]]:
         """What its calls are bound by, and its key."""
@@ -94,10 +88,9 @@ class PreconditionState(RuleState):
     priors: dict[int, PriorEvidence] = {}
 
 
-class PreconditionMachine(Machine):
+class PreconditionMachine(Machine, judges=Precondition):
     """Keeps evidence as it comes, indexed by what it can be bound to, and looks it up."""
 
-    kind = "precondition"
     state_type = PreconditionState
     restricts = TOOL
 

@@ -24,7 +24,7 @@ from ..machine import (
     listed,
     slots_of,
 )
-from ..record import Fact, Link, Roles, Rule
+from ..record import Fact, Link, Roles, Rule, owes_nothing
 from ..wording import names
 
 TOOL = 1
@@ -74,16 +74,11 @@ class Provenance(Rule, tag="provenance", frozen=True):
     def problems(self) -> Iterator[Complaint]:
         """What is wrong beyond the types."""
         yield from super().problems()
-        yield from selector_problems(self.tool, ("tool",))
         yield from paths.problems(self.path, ("path",))
         if not self.from_:
             yield ("from",), "lists no source: `user_message`, or `{tool: ..., path: ...}`"
         if self.extract is not None:
             yield from regexes.problems(self.extract, ("extract",))
-
-    def compile(self, scope: NameScope) -> Machine:
-        """The machine that judges this rule."""
-        return ProvenanceMachine(self, scope)
 
     def roles(self) -> Roles:
         """The sources are evidence for the tool."""
@@ -93,8 +88,7 @@ class Provenance(Rule, tag="provenance", frozen=True):
         """The rule in words."""
         return f"`{self.path}` of {names(self.tool)} from known sources"
 
-    def owes(self) -> None:
-        """It owes nothing."""
+    owes = owes_nothing
 
     def inputs(self) -> Iterator[tuple[Selector, str]]:
         """The value it follows, and its key."""
@@ -117,10 +111,9 @@ class ProvenanceState(RuleState):
     supplied: set[str] = set()
 
 
-class ProvenanceMachine(Machine):
+class ProvenanceMachine(Machine, judges=Provenance):
     """Remembers what sources supply; user messages are the monitor's to remember."""
 
-    kind = "provenance"
     state_type = ProvenanceState
     restricts = TOOL
 

@@ -8,12 +8,10 @@ from itertools import product
 
 import msgspec
 
-from ...language.conditions import Condition, when_problems
-from ...language.record import Record
 from ...language.selectors import HUMAN, NameScope, VirtualTool, selector_problems
 from ...values.complaints import Complaint, Where
 from ...values.globs import overlap
-from ..record import RuleAction
+from ..record import ClauseRecord
 from .written import Net, Transition
 
 _NAME = r"(\S+)"
@@ -35,28 +33,18 @@ class BadLineError(ValueError):
     """A line in none of the forms; the message lists them."""
 
 
-class NetLine(Record, frozen=True):
+class NetLine(ClauseRecord, frozen=True):
     """A net in its one-line shorthand, with what a rule may carry.
 
     Attributes:
         line: The net: `require A before B`, `limit A to 3 per session`, `block A`, ...
-        action: What a violation asks for; the policy's `on_violation` if not given.
-        reason: For telemetry; never shown to the model.
-        tell_model: The text that the model gets when a call is refused.
-        description: For people.
-        when: Conditions on the run's context.
     """
 
     line: str
-    action: RuleAction | None = None
-    reason: str | None = None
-    tell_model: str | None = None
-    description: str | None = None
-    when: tuple[Condition, ...] = ()
 
     def problems(self) -> Iterator[Complaint]:
         """What is wrong beyond the types."""
-        yield from when_problems(self.when)
+        yield from super().problems()
         yield from line_problems(self.line, ("line",))
 
 

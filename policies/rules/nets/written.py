@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Literal
 
-from ...language.conditions import Condition, when_problems
 from ...language.record import Name, Natural, Positive, Record
 from ...language.selectors import ToolWhere, selector_problems
 from ...values.complaints import Complaint
-from ..record import Cap, Roles, RuleAction, Statement
+from ..record import Cap, Roles, Statement, owes_nothing
 
 
 class Transition(Record, frozen=True):
@@ -42,7 +41,7 @@ class Transition(Record, frozen=True):
                 yield ("deferred",), "a deferred transition names the tools it waits for"
 
 
-class Net(Statement, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+class Net(Statement, frozen=True):
     """A Petri net over tools; a token that a place has no `capacity` for is dropped.
 
     Attributes:
@@ -53,11 +52,6 @@ class Net(Statement, frozen=True, kw_only=True, omit_defaults=True, forbid_unkno
         transitions: The transitions.
         terminal_places: Places that a token must have reached by the end.
         free_tools: Tools that are not the net's business.
-        action: What a violation asks for; the policy's `on_violation` if not given.
-        reason: For telemetry; never shown to the model.
-        tell_model: The text that the model gets when a call is refused.
-        description: For people.
-        when: Conditions on the run's context.
     """
 
     name: Name
@@ -67,15 +61,10 @@ class Net(Statement, frozen=True, kw_only=True, omit_defaults=True, forbid_unkno
     transitions: tuple[Transition, ...] = ()
     terminal_places: tuple[Name, ...] = ()
     free_tools: tuple[Name | ToolWhere, ...] = ()
-    action: RuleAction | None = None
-    reason: str | None = None
-    tell_model: str | None = None
-    description: str | None = None
-    when: tuple[Condition, ...] = ()
 
     def problems(self) -> Iterator[Complaint]:
         """What is wrong beyond the types: places that do not exist, names used twice, silent cycles."""
-        yield from when_problems(self.when)
+        yield from super().problems()
         yield from _repeated(self.places, "place", ("places",))
         yield from _repeated([t.name for t in self.transitions], "transition", ("transitions",))
         yield from self._missing_places()
@@ -94,8 +83,7 @@ class Net(Statement, frozen=True, kw_only=True, omit_defaults=True, forbid_unkno
         """The rule in words."""
         return f"net `{self.name}`"
 
-    def owes(self) -> None:
-        """It owes nothing."""
+    owes = owes_nothing
 
     def caps(self) -> Iterator[Cap]:
         """Tools of one transition only, each firing of which takes tokens that nothing gives back."""

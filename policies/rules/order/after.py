@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable
 
 from ...language.record import Positive
-from ...language.selectors import NameScope, Selector, selector_problems
-from ...values.complaints import Complaint
-from ..lists import keyless_problems
+from ...language.selectors import NameScope, Selector
 from ..machine import Ahead, Finding, JudgedCall, Machine, counted, listed, slots_of
 from ..machine import RuleState as NoState
-from ..record import LARGEST, Link, Note, Owed, Roles, Rule
+from ..record import KEYLESS, LARGEST, Link, Note, Owed, Roles, Rule
 from ..wording import calls, names
 from .require import Require
 
@@ -29,16 +27,6 @@ class After(Rule, tag="after", frozen=True):
     trigger: Selector
     then: Selector
     within: Positive = 1
-
-    def problems(self) -> Iterator[Complaint]:
-        """What is wrong beyond the types."""
-        yield from super().problems()
-        yield from selector_problems(self.trigger, ("trigger",))
-        yield from selector_problems(self.then, ("then",))
-
-    def compile(self, scope: NameScope) -> Machine:
-        """The machine that judges this rule."""
-        return AfterMachine(self, scope)
 
     def roles(self) -> Roles:
         """The trigger is what it restricts."""
@@ -74,15 +62,7 @@ class Eventually(Rule, tag="eventually", frozen=True):
     tool: Selector
     within: Positive
 
-    def problems(self) -> Iterator[Complaint]:
-        """What is wrong beyond the types."""
-        yield from keyless_problems(self)
-        yield from self.argument_problems()
-        yield from selector_problems(self.tool, ("tool",))
-
-    def compile(self, scope: NameScope) -> Machine:
-        """The machine that judges this rule."""
-        return EventuallyMachine(self, scope)
+    keyless = KEYLESS
 
     def roles(self) -> Roles:
         """It restricts no call by its name."""
@@ -114,10 +94,9 @@ class AfterState(NoState):
     due: list[int] = []
 
 
-class AfterMachine(Machine):
+class AfterMachine(Machine, judges=After):
     """One answer serves every open trigger; a trigger that went unanswered is closed by its violation."""
 
-    kind = "after"
     state_type = AfterState
     restricts = TRIGGER
     ordinals = True
@@ -176,10 +155,9 @@ class EventuallyState(NoState):
     passed: bool = False
 
 
-class EventuallyMachine(Machine):
+class EventuallyMachine(Machine, judges=Eventually):
     """Due at the last call that could still be the tool."""
 
-    kind = "eventually"
     state_type = EventuallyState
     always_exercised = True
     ordinals = True

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable
 from typing import Literal
 
 import msgspec
 
-from ...language.selectors import NameScope, Selector, selector_problems
-from ...values.complaints import Complaint
+from ...language.selectors import NameScope, Selector
 from ..approval import PERSON, approval_of, asks_person, calls_in
 from ..machine import Ahead, Finding, JudgeCall, JudgedCall, Machine, Spend, ToolReturn, listed, slots_of
 from ..machine import RuleState as NoState
-from ..record import Fact, Link, Roles, Rule
+from ..record import Fact, Link, Roles, Rule, owes_nothing
 from ..wording import names
 
 FIRST, THEN = 1, 2
@@ -31,15 +30,7 @@ class Before(Rule, tag="before", frozen=True):
     then: Selector
     first_must: Literal["started", "completed"] = "completed"
 
-    def problems(self) -> Iterator[Complaint]:
-        """What is wrong beyond the types."""
-        yield from super().problems()
-        yield from selector_problems(self.first, ("first",), person=True)
-        yield from selector_problems(self.then, ("then",))
-
-    def compile(self, scope: NameScope) -> Machine:
-        """The machine that judges this rule."""
-        return BeforeMachine(self, scope)
+    person = "first"
 
     def roles(self) -> Roles:
         """`first` is evidence for `then`."""
@@ -49,8 +40,7 @@ class Before(Rule, tag="before", frozen=True):
         """The rule in words."""
         return f"{names(self.first)} before {names(self.then)}"
 
-    def owes(self) -> None:
-        """It owes nothing."""
+    owes = owes_nothing
 
     def outline(self) -> tuple[Rule, ...]:
         """The same rule, for all values of the key together."""
@@ -72,15 +62,7 @@ class ImmediatelyBefore(Rule, tag="immediately_before", frozen=True):
     first: Selector
     then: Selector
 
-    def problems(self) -> Iterator[Complaint]:
-        """What is wrong beyond the types."""
-        yield from super().problems()
-        yield from selector_problems(self.first, ("first",), person=True)
-        yield from selector_problems(self.then, ("then",))
-
-    def compile(self, scope: NameScope) -> Machine:
-        """The machine that judges this rule."""
-        return ImmediatelyBeforeMachine(self, scope)
+    person = "first"
 
     def roles(self) -> Roles:
         """`first` is evidence for `then`."""
@@ -90,8 +72,7 @@ class ImmediatelyBefore(Rule, tag="immediately_before", frozen=True):
         """The rule in words."""
         return f"{names(self.first)} right before {names(self.then)}"
 
-    def owes(self) -> None:
-        """It owes nothing."""
+    owes = owes_nothing
 
     def outline(self) -> tuple[Rule, ...]:
         """The rule itself; with a key, calls of other values may stand between."""
@@ -114,10 +95,9 @@ class BeforeState(NoState):
     satisfied: bool = False
 
 
-class BeforeMachine(Machine):
+class BeforeMachine(Machine, judges=Before):
     """Looks only whether `first` has come; a list in `first` is satisfied by any of its tools."""
 
-    kind = "before"
     state_type = BeforeState
     restricts = THEN
 
@@ -172,10 +152,9 @@ class AdjacentState(NoState):
     last_first: int = 0
 
 
-class ImmediatelyBeforeMachine(Machine):
+class ImmediatelyBeforeMachine(Machine, judges=ImmediatelyBefore):
     """Compares the ordinal of the last `first` with the call now."""
 
-    kind = "immediately_before"
     state_type = AdjacentState
     restricts = THEN
     ordinals = True

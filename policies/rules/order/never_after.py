@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator, Sequence
 
 from ...language.record import Name
-from ...language.selectors import NameScope, Selector, ToolWhere, selector_problems
-from ...values.complaints import Complaint
+from ...language.selectors import NameScope, Selector, ToolWhere
 from ..machine import Ahead, Finding, JudgeCall, JudgedCall, Machine, Spend, listed, slots_of
 from ..machine import RuleState as NoState
-from ..record import Cap, Link, Roles, Rule
+from ..record import Cap, Link, Roles, Rule, owes_nothing
 from ..wording import names
 
 TRIGGER, FORBIDDEN = 1, 2
@@ -26,12 +25,6 @@ class NeverAfter(Rule, tag="never_after", frozen=True):
     trigger: Selector
     forbidden: Selector
 
-    def problems(self) -> Iterator[Complaint]:
-        """What is wrong beyond the types."""
-        yield from super().problems()
-        yield from selector_problems(self.trigger, ("trigger",))
-        yield from selector_problems(self.forbidden, ("forbidden",))
-
     def compile(self, scope: NameScope) -> Machine:
         """The machine that judges this rule."""
         return NeverAfterMachine(scope, self.trigger, self.forbidden, "never_after", lifted_by_failure=False)
@@ -44,8 +37,7 @@ class NeverAfter(Rule, tag="never_after", frozen=True):
         """The rule in words."""
         return f"no {names(self.forbidden)} after {names(self.trigger)}"
 
-    def owes(self) -> None:
-        """It owes nothing."""
+    owes = owes_nothing
 
     def caps(self) -> Iterator[Cap]:
         """A call that forbids itself comes once."""
@@ -71,12 +63,6 @@ class ForbidsAfter(Rule, tag="forbids_after", frozen=True):
     tool: Selector
     tools: Sequence[Name | ToolWhere]
 
-    def problems(self) -> Iterator[Complaint]:
-        """What is wrong beyond the types."""
-        yield from super().problems()
-        yield from selector_problems(self.tool, ("tool",))
-        yield from selector_problems(self.tools, ("tools",))
-
     def compile(self, scope: NameScope) -> Machine:
         """The machine that judges this rule."""
         return NeverAfterMachine(scope, self.tool, self.tools, "forbids_after", lifted_by_failure=True)
@@ -89,8 +75,7 @@ class ForbidsAfter(Rule, tag="forbids_after", frozen=True):
         """The rule in words."""
         return f"no {names(self.tools)} after {names(self.tool)}"
 
-    def owes(self) -> None:
-        """It owes nothing."""
+    owes = owes_nothing
 
     def caps(self) -> Iterator[Cap]:
         """A call that forbids itself comes once."""

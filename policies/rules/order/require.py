@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-from ...language.selectors import NameScope, Selector, selector_problems
-from ...values.complaints import Complaint
-from ..lists import keyless_problems
+from ...language.selectors import NameScope, Selector
 from ..machine import Finding, JudgedCall, Machine, listed, slots_of
 from ..machine import RuleState as NoState
-from ..record import Note, Owed, Roles, Rule
+from ..record import KEYLESS, Note, Owed, Roles, Rule
 from ..wording import names
 
 
@@ -22,15 +18,7 @@ class Require(Rule, tag="require", frozen=True):
 
     tool: Selector
 
-    def problems(self) -> Iterator[Complaint]:
-        """What is wrong beyond the types."""
-        yield from keyless_problems(self)
-        yield from self.argument_problems()
-        yield from selector_problems(self.tool, ("tool",))
-
-    def compile(self, scope: NameScope) -> Machine:
-        """The machine that judges this rule."""
-        return RequireMachine(self, scope)
+    keyless = KEYLESS
 
     def roles(self) -> Roles:
         """It restricts the end of the run."""
@@ -63,10 +51,9 @@ class RequireState(NoState):
     called: bool = False
 
 
-class RequireMachine(Machine):
+class RequireMachine(Machine, judges=Require):
     """Satisfied by the first call, once and for all."""
 
-    kind = "require"
     state_type = RequireState
     always_exercised = True
 

@@ -11,7 +11,7 @@ from ...language.selectors import NameScope, Selector, Slot, ToolWhere, VirtualN
 from ...values.complaints import Complaint
 from ..machine import Ahead, Finding, JudgedCall, Machine, slots_of
 from ..machine import RuleState as NoState
-from ..record import Drawing, Link, Note, Roles, Rule
+from ..record import Drawing, Link, Note, Roles, Rule, owes_nothing
 from ..wording import chain
 
 Tools = tuple[Name | ToolWhere | tuple[Name | ToolWhere, ...], ...]
@@ -32,10 +32,6 @@ class Sequence(Rule, tag="sequence", frozen=True):
         """What is wrong beyond the types."""
         yield from super().problems()
         yield from _member_problems(self.tools, "tools")
-
-    def compile(self, scope: NameScope) -> Machine:
-        """The machine that judges this rule."""
-        return SequenceMachine(self, scope)
 
     def roles(self) -> Roles:
         """It may refuse its members."""
@@ -77,10 +73,6 @@ class ForbiddenSequence(Rule, tag="forbidden_sequence", frozen=True):
         yield from super().problems()
         yield from _member_problems(self.sequence, "sequence")
 
-    def compile(self, scope: NameScope) -> Machine:
-        """The machine that judges this rule."""
-        return ForbiddenSequenceMachine(self, scope)
-
     def roles(self) -> Roles:
         """It may refuse the last member."""
         return Roles(restricts=self.sequence[-1:], others=self.sequence[:-1])
@@ -89,8 +81,7 @@ class ForbiddenSequence(Rule, tag="forbidden_sequence", frozen=True):
         """The rule in words."""
         return f"never {chain(self.sequence)}"
 
-    def owes(self) -> None:
-        """It owes nothing."""
+    owes = owes_nothing
 
     def outline(self) -> tuple[Rule, ...]:
         """The rule itself; with a key, another value will do, unless one call is the whole sequence."""
@@ -126,14 +117,13 @@ class SequenceState(NoState):
     reached: int = 0
 
 
-class SequenceMachine(Machine):
+class SequenceMachine(Machine, judges=Sequence):
     """Goes through the members once; after the last one everything may come again.
 
     A call with several names must be no step ahead under any of them: the slots stand first for all names
     together, then for each name alone.
     """
 
-    kind = "sequence"
     state_type = SequenceState
 
     def __init__(self, rule: Sequence, scope: NameScope) -> None:
@@ -212,10 +202,9 @@ class ForbiddenState(NoState):
     at: int = 0
 
 
-class ForbiddenSequenceMachine(Machine):
+class ForbiddenSequenceMachine(Machine, judges=ForbiddenSequence):
     """All prefixes are followed at once (shift-and), so a repeated beginning hides nothing."""
 
-    kind = "forbidden_sequence"
     state_type = ForbiddenState
 
     def __init__(self, rule: ForbiddenSequence, scope: NameScope) -> None:
