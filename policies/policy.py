@@ -19,7 +19,7 @@ from .language.selectors import NameScope, VirtualTool, selector_problems
 from .language.tools import ListedTools
 from .rules.lists import AllowlistMachine, BlocklistMachine
 from .rules.machine import Machine
-from .rules.nets.shorthand import NetLine
+from .rules.nets.shorthand import NetLine, net_of
 from .rules.nets.written import Net
 from .rules.record import Roles, Rule, RuleAction, Statement, owes_nothing
 from .rules.wording import names
@@ -248,3 +248,9 @@ class Stack(Policy, frozen=True, kw_only=True):
 def members_of(policy: Policy) -> tuple[Policy, ...]:
     """The policies a policy is made of: a stack's members, or itself alone."""
     return policy.members if isinstance(policy, Stack) else (policy,)
+
+
+def virtual_tools_of(policy: Policy) -> Iterator[VirtualTool]:
+    """The virtual tools of a policy, those of its `map` lines among them."""
+    yield from policy.virtual_tools
+    yield from (made for net in policy.nets if isinstance(made := net_of(net), VirtualTool))

@@ -18,4 +18,3 @@ ROOMS = (
     "cursor",  # a place in a text
     "words",  # a word -> its text, or what it can become
 )
-"""Top first: each imports only those below it."""

@@ -14,4 +14,3 @@ ROOMS = (
     "marking",  # where a session stands
     "picture",  # what is drawn: nodes, edges, sections
 )
-"""Top first: each imports only those below it."""

@@ -22,7 +22,7 @@ def net_section(clause: Clause, shown: Marking) -> Section:
     nodes = [_place(net, name, id, marking) for name, id in places.items()]
     edges: list[Edge] = []
     for n, transition in enumerate(net.transitions):
-        state: NodeState = "" if now is None else "open" if _enabled(transition, marking) else "shut"
+        state: NodeState = "" if now is None else "open" if transition.enabled(marking) else "shut"
         nodes.append(_transition(f"x{n}", transition, state))
         edges += [_arc(places[place], f"x{n}", times) for place, times in Counter(transition.inputs).items()]
         edges += [_arc(f"x{n}", places[place], times) for place, times in Counter(transition.outputs).items()]
@@ -46,7 +46,3 @@ def _transition(id: str, transition: Transition, state: NodeState) -> GraphNode:
 
 def _arc(source: str, target: str, times: int) -> Edge:
     return Edge(source=source, target=target, label=f"x{times}" if times > 1 else "")
-
-
-def _enabled(transition: Transition, marking: Mapping[str, int]) -> bool:
-    return all(marking.get(place, 0) >= times for place, times in Counter(transition.inputs).items())

@@ -15,4 +15,3 @@ ROOMS = (
     "operators",  # the operators of conditions
     "record",  # what every written record shares, and the types of its fields
 )
-"""Top first: each imports only those below it."""

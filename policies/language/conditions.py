@@ -107,19 +107,26 @@ class Condition(Record, frozen=True):
         return tuple(c for group in (self.any_of, self.not_) if group is not UNSET for c in group)
 
 
+def all_in(conditions: Sequence[Condition]) -> Iterator[Condition]:
+    """The conditions, and those inside them."""
+    for condition in conditions:
+        yield condition
+        yield from all_in(condition.inner)
+
+
+def paths_in(conditions: Sequence[Condition]) -> Iterator[str]:
+    """The paths that conditions look at."""
+    return (condition.path for condition in all_in(conditions) if condition.path is not UNSET)
+
+
 def has_references(conditions: Sequence[Condition]) -> bool:
     """Whether any operand refers to the call being judged or to outputs."""
-    return any(
-        has_references(c.inner) or any(is_argument(operand) or is_output(operand) for _, operand in c.operators())
-        for c in conditions
-    )
+    return any(is_argument(operand) or is_output(operand) for c in all_in(conditions) for _, operand in c.operators())
 
 
 def has_arguments(conditions: Sequence[Condition]) -> bool:
     """Whether any operand is of the call being judged."""
-    return any(
-        has_arguments(c.inner) or any(is_argument(operand) for _, operand in c.operators()) for c in conditions
-    )
+    return any(is_argument(operand) for c in all_in(conditions) for _, operand in c.operators())
 
 
 def when_problems(conditions: Sequence[Condition]) -> Iterator[Complaint]:

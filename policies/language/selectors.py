@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any, Protocol, TypeAlias
 
 from ..values import paths, regexes
+from ..values.circles import circle
 from ..values.equality import texts_in
 from ..values.globs import Matcher, matcher
 from .explaining import explained
@@ -87,24 +88,8 @@ class NameScope:
 
     def circle(self) -> tuple[str, ...]:
         """Aliases that stand for one another, in a circle; empty if there is none. One may stand for its own name."""
-        done: set[str] = set()
-        for start in self._aliases:
-            path = {start: iter(self._aliases[start])}
-            while path:
-                alias = next(reversed(path))
-                folded = (tool.casefold() for tool in path[alias])
-                follower = next(
-                    (tool for tool in folded if tool in self._aliases and tool != alias and tool not in done), None
-                )
-                if follower is None:
-                    done.add(alias)
-                    del path[alias]
-                elif follower in path:
-                    names = list(path)
-                    return (*names[names.index(follower) :], follower)
-                else:
-                    path[follower] = iter(self._aliases[follower])
-        return ()
+        folded = {alias: map(str.casefold, tools) for alias, tools in self._aliases.items()}
+        return circle({a: [t for t in tools if t in self._aliases and t != a] for a, tools in folded.items()})
 
 
 def any_of(bounds: Sequence[Bound]) -> Bound:

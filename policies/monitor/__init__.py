@@ -16,4 +16,3 @@ ROOMS = (
     "memory",  # what a session remembers for its rules
     "usage",  # what a session uses, what it costs, and the limits on it
 )
-"""Top first: each imports only those below it."""

@@ -20,7 +20,7 @@ from .program.index import CompiledRule, Met, Visits
 from .program.steps import NO_STEPS, States, Steps
 from .session import LAPSED, REQUESTED, CallInFlight, ParsedOutput, Session
 from .usage.limits import Exceeded
-from .violations import of_budget, of_limit, of_rule, raised
+from .violations import of_limit, of_rule, raised
 
 STEPS_KEPT = 128
 """For how many tools a session remembers what their calls do; a model may invent any number."""
@@ -203,7 +203,7 @@ class SessionState:
 
     def used_up(self, entry: BudgetEntry, finding: Finding, call: CallInFlight | None) -> Violation:
         """Nothing can be reserved of a budget."""
-        return of_budget(self.program.name, entry, finding, call, self.session)
+        return of_limit(self.program.name, entry, finding, call, self.session)
 
     def exceeded(self, exceeded: Exceeded, call: CallInFlight | None) -> Violation:
         """A limit is exceeded; from now on that is reported."""

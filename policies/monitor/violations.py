@@ -6,6 +6,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..budget import Budget
+from ..policy import Limit
 from ..rules.machine import Finding
 from ..stack.budgets import BudgetEntry
 from ..stack.limits import LimitEntry
@@ -38,43 +40,27 @@ def of_rule(
 
 
 def of_limit(
-    stack: str, entry: LimitEntry, finding: Finding, call: CallInFlight | None, session: Session
+    stack: str, entry: LimitEntry | BudgetEntry, finding: Finding, call: CallInFlight | None, session: Session
 ) -> Violation:
-    """A limit is exceeded, by a call or not."""
-    return Violation(
-        policy=entry.policy,
-        stack=stack,
-        rule=entry.name,
-        kind=entry.name,
-        action=entry.action,
-        enforcement=_enforcement(entry.action, call),
-        message=finding.actual,
-        details=_details(finding, call, session),
-        cause="budget",
-        reason=entry.limit.reason,
-        tell_model=entry.limit.tell_model,
-        tool_call_id=call.id if call else None,
-        tool_name=call.name if call else None,
-    )
-
-
-def of_budget(
-    stack: str, entry: BudgetEntry, finding: Finding, call: CallInFlight | None, session: Session
-) -> Violation:
-    """Nothing can be reserved of a shared budget; what the finding decides itself stands."""
+    """A limit is exceeded, or nothing can be reserved of a shared budget; what the finding decides itself stands."""
     action = finding.action or entry.action
+    written: Limit | Budget
+    if isinstance(entry, LimitEntry):
+        written, rule, kind = entry.limit, entry.name, entry.name
+    else:
+        written, rule, kind = entry.budget, entry.budget.name, "budget"
     return Violation(
         policy=entry.policy,
         stack=stack,
-        rule=entry.budget.name,
-        kind="budget",
+        rule=rule,
+        kind=kind,
         action=action,
         enforcement=_enforcement(action, call),
         message=finding.actual,
         details=_details(finding, call, session),
         cause="budget",
-        reason=entry.budget.reason,
-        tell_model=entry.budget.tell_model,
+        reason=written.reason,
+        tell_model=written.tell_model,
         tool_call_id=call.id if call else None,
         tool_name=call.name if call else None,
     )

@@ -38,4 +38,3 @@ ROOMS = (
     "alphabet",  # the finite classes of calls that preflight tells apart
     "findings",  # what preflight finds
 )
-"""Top first: each imports only those below it."""

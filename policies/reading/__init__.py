@@ -20,4 +20,3 @@ ROOMS = (
     "suggestions",  # what somebody probably meant by a word that is not known
     "tree",  # the tree a policy text is read into, whatever its format, and the problems found on the way
 )
-"""Top first: each imports only those below it."""

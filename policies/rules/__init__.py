@@ -54,4 +54,3 @@ ROOMS = (
     "machine",  # what judges a rule
     "wording",  # how selectors and figures are said in a few words
 )
-"""Top first: each imports only those below it."""

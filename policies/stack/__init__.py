@@ -11,4 +11,3 @@ ROOMS = (
     "actions",  # what a clause does to a call that breaks it
     "price_tables",  # what tokens cost, as the policies say
 )
-"""Top first: each imports only those below it."""

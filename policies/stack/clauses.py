@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from ..language.selectors import NameScope, Selector, VirtualTool
-from ..policy import Allow, Deny, OnViolation, Policy, members_of
+from ..policy import Allow, Deny, OnViolation, Policy, members_of, virtual_tools_of
 from ..rules.machine import Machine
 from ..rules.nets.machine import NetMachine
 from ..rules.nets.shorthand import NetLine, net_of
@@ -83,8 +83,7 @@ def scope_of(members: Iterable[Policy]) -> NameScope:
         for name, tools in member.aliases.items():
             folded = name.casefold()
             aliases[folded] = (*aliases.get(folded, ()), *tools)
-        mapped = (net_of(net) for net in member.nets)
-        virtual += [*member.virtual_tools, *(made for made in mapped if isinstance(made, VirtualTool))]
+        virtual += virtual_tools_of(member)
     return NameScope(aliases, tuple(virtual))
 
 

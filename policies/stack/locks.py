@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import msgspec
 
-from ..language.selectors import NameScope, VirtualTool
-from ..policy import SCOPES, Policy, Price, members_of
+from ..language.selectors import NameScope
+from ..policy import SCOPES, Policy, Price, members_of, virtual_tools_of
 from ..rules.nets.shorthand import net_of
 from ..rules.nets.written import Net
 from ..values.globs import matcher
@@ -138,18 +138,16 @@ def _names(locked: Policy, other: Policy) -> Iterator[tuple[str, str, str]]:
     for alias in other.aliases:
         if alias.casefold() in used:
             yield f"aliases.{alias}", ", ".join(other.aliases[alias]), "what it means in its own policy"
-    mapped = [made for net in other.nets if isinstance(made := net_of(net), VirtualTool)]
-    for virtual in (*other.virtual_tools, *mapped):
+    for virtual in virtual_tools_of(other):
         if virtual.as_.casefold() in used:
             yield f"virtual_tools.{virtual.as_}", virtual.tool, "what it means in its own policy"
 
 
 def _names_used(policy: Policy) -> set[str]:
     """The tool names that a policy's clauses, aliases and virtual tools speak of."""
-    names = [*policy.aliases, *(virtual.as_ for virtual in policy.virtual_tools)]
-    nets = [net_of(net) for net in policy.nets]
-    names += [net.as_ for net in nets if isinstance(net, VirtualTool)]
-    for clause in (*policy.tool_rules, *policy.rules, *(net for net in nets if isinstance(net, Net))):
+    names = [*policy.aliases, *(virtual.as_ for virtual in virtual_tools_of(policy))]
+    nets = (made for net in policy.nets if isinstance(made := net_of(net), Net))
+    for clause in (*policy.tool_rules, *policy.rules, *nets):
         names += _NO_NAMES.patterns(*clause.roles().all())
     return {name.casefold() for name in names}
 

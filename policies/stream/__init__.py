@@ -11,4 +11,3 @@ ROOMS = (
     "acts",  # events of messages, responses, calls and usage
     "event",  # what every event has
 )
-"""Top first: each imports only those below it."""

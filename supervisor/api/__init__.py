@@ -9,4 +9,3 @@ ROOMS = (
     "active_runs",  # the runs that go on
     "admission",  # room for runs
 )
-"""Top first: each imports only those below it."""

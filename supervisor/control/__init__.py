@@ -7,4 +7,3 @@ ROOMS = (
     "reaping",  # ends what lost owners have left
     "ownership",  # a supervisor as the owner of its runs
 )
-"""Top first: each imports only those below it."""

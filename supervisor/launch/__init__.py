@@ -6,4 +6,3 @@ ROOMS = (
     "history",  # a session's past
     "plan",  # policies made ready for an adapter
 )
-"""Top first: each imports only those below it."""

@@ -37,4 +37,3 @@ ROOMS = (
     "boundary",  # what goes in and what comes out
     "trust",  # what of a provider's stream is believed
 )
-"""Top first: each imports only those below it."""

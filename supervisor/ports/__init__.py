@@ -9,4 +9,3 @@ ROOMS = (
     "orders",  # what people order and answer, on its way to owners of runs
     "facts",  # what a store keeps beside events
 )
-"""Top first: each imports only those below it."""

@@ -13,4 +13,3 @@ ROOMS = (
     "patterns",  # what secrets look like
     "config",  # what the caller wants redacted
 )
-"""Top first: each imports only those below it."""

@@ -16,4 +16,3 @@ ROOMS = (
     "timers",  # deadlines of many runs
     "clock",  # the supervisor's own time
 )
-"""Top first: each imports only those below it."""

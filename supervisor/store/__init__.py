@@ -13,4 +13,3 @@ ROOMS = (
     "chain",  # what ties the records of a session together
     "paging",  # all stored runs, page by page
 )
-"""Top first: each imports only those below it."""

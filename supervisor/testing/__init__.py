@@ -28,4 +28,3 @@ ROOMS = (
     "twins",  # an approver and a publisher in memory
     "wire",  # garbles or cuts what a client writes
 )
-"""Top first: each imports only those below it."""

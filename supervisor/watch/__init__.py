@@ -8,4 +8,3 @@ ROOMS = (
     "feed",  # one reader of the log for all who follow it
     "buffer",  # what a subscriber has not taken yet
 )
-"""Top first: each imports only those below it."""

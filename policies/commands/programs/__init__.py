@@ -8,4 +8,3 @@ ROOMS = (
     "code",  # awk's and sed's
     "wrappers",  # where the command among a program's words begins
 )
-"""Top first: each imports only those below it."""

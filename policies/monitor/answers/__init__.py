@@ -5,4 +5,3 @@ ROOMS = (
     "narrowing",  # which tools could be called next
     "decisions",  # from what the rules found about a call to one decision, and the steps that explain it
 )
-"""Top first: each imports only those below it."""

@@ -5,4 +5,3 @@ ROOMS = (
     "steps",  # what calls do to one session: the states of its rules, and visits bound to them
     "index",  # compiled rules, and what calls of a tool mean to them
 )
-"""Top first: each imports only those below it."""

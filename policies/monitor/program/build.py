@@ -129,7 +129,7 @@ class Program:
         scope = scope_of(members_of(self.policy))
         action = effective_action(self.policy, made.action, self.policy)
         number = 1 + max((rule.number for rule in self.rules), default=-1)
-        rule = _compiled_net(number, made.name, self.policy.name, action, made, NetMachine(made, scope, **attached))
+        rule = _compiled(number, made.name, self.policy.name, action, made, NetMachine(made, scope, **attached))
         return self._with((*self.rules, rule))
 
     def with_rule(self, rule: CompiledRule) -> Program:
@@ -163,11 +163,11 @@ def _machines(stack: Policy, validators: Validators, on_results: OnResults) -> I
     for number, clause in enumerate(clauses_of(stack)):
         record = clause.record
         if isinstance(record, Net):
-            machine = NetMachine(record, clause.scope, validators.get(record.name), on_results.get(record.name))
-            yield _compiled_net(number, clause.id, clause.policy, clause.action, record, machine)
+            hooks = validators.get(record.name), on_results.get(record.name)
+            machine: Machine = NetMachine(record, clause.scope, *hooks)
         else:
-            judge = _machine_of(clause.id, record, clause.scope)
-            yield _compiled(number, clause.id, clause.policy, clause.action, record, judge)
+            machine = _machine_of(clause.id, record, clause.scope)
+        yield _compiled(number, clause.id, clause.policy, clause.action, record, machine)
 
 
 def _check_attached(stack: Policy, attached: Sequence[tuple[str, object]]) -> None:
@@ -194,12 +194,8 @@ def _machine_of(id: str, clause: Rule | Allow | Deny, scope: NameScope) -> Machi
     return Keyed(machine, clause.key) if isinstance(clause, Rule) and clause.key is not None else machine
 
 
-def _when(clause: Any) -> Any:
-    return compile_when(clause.when) if clause.when else None
-
-
 def _compiled(
-    number: int, id: str, policy: str, action: Action, clause: Rule | Allow | Deny, machine: Machine
+    number: int, id: str, policy: str, action: Action, clause: Rule | Allow | Deny | Net, machine: Machine
 ) -> CompiledRule:
     return CompiledRule(
         number=number,
@@ -212,22 +208,7 @@ def _compiled(
         tell_model=clause.tell_model,
         unpreventable=getattr(clause, "unpreventable", None),
         description=clause.description,
-        when=_when(clause),
-    )
-
-
-def _compiled_net(number: int, id: str, policy: str, action: Action, net: Net, machine: NetMachine) -> CompiledRule:
-    return CompiledRule(
-        number=number,
-        id=id,
-        kind="net",
-        policy=policy,
-        action=action,
-        machine=machine,
-        reason=net.reason,
-        tell_model=net.tell_model,
-        description=net.description,
-        when=_when(net),
+        when=compile_when(clause.when) if clause.when else None,
     )
 
 

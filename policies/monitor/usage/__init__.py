@@ -6,4 +6,3 @@ ROOMS = (
     "tokens",  # adding up token reports
     "prices",  # what tokens cost
 )
-"""Top first: each imports only those below it."""

@@ -5,4 +5,3 @@ ROOMS = (
     "names",  # all tool names a policy can tell apart, as a finite set
     "automata",  # which sets of globs some name matches at once
 )
-"""Top first: each imports only those below it."""

@@ -12,9 +12,8 @@ from typing import Any, NamedTuple, TypeAlias
 import msgspec
 
 from ...language.conditions import Condition, has_references
-from ...language.selectors import NameScope, Selector, ToolWhere, VirtualName, VirtualTool
-from ...policy import Policy, members_of
-from ...rules.nets.shorthand import net_of
+from ...language.selectors import NameScope, Selector, ToolWhere, VirtualName
+from ...policy import Policy, members_of, virtual_tools_of
 from ...rules.wording import items_of
 from ...stack.clauses import Clause
 from .names import NameUniverse
@@ -125,8 +124,7 @@ def _patterns(policy: Policy, clauses: tuple[Clause, ...]) -> Iterator[str]:
     for clause in clauses:
         yield from clause.patterns(*clause.roles.all())
     for member in members_of(policy):
-        lines = (net_of(net) for net in member.nets)
-        for virtual in (*member.virtual_tools, *(net for net in lines if isinstance(net, VirtualTool))):
+        for virtual in virtual_tools_of(member):
             yield from (virtual.tool, virtual.as_)
 
 

@@ -16,4 +16,3 @@ ROOMS = (
     "odd_names",  # names that no tool has
     "shadowing",  # rules that another one makes idle
 )
-"""Top first: each imports only those below it."""

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 import msgspec
 from msgspec import UNSET
 
-from ...language.conditions import Condition
+from ...language.conditions import all_in
 from ...language.selectors import ToolWhere
 from ...rules.record import Rule
 from ...rules.wording import items_of
@@ -68,7 +68,7 @@ def _virtual_evidence(clause: Clause) -> Iterator[PreflightFinding]:
 def _links(clause: Clause) -> Iterator[PreflightFinding]:
     """`within` looks nothing up: a path inside a directory may be a link that leads out of it."""
     wheres = (item.where for each in clause.roles.all() for item in items_of(each) if isinstance(item, ToolWhere))
-    named = dict.fromkeys(name for where in wheres for name in _directories(where))
+    named = dict.fromkeys(c.within for where in wheres for c in all_in(where) if c.within is not UNSET)
     if named:
         yield finding(
             "links_not_followed",
@@ -77,12 +77,3 @@ def _links(clause: Clause) -> Iterator[PreflightFinding]:
             witness=tuple(named),
             suggestion="deny `runs: [ln]`, so that no link is made, and look at the links that the workspace brings",
         )
-
-
-def _directories(conditions: Iterable[Condition]) -> Iterator[str]:
-    for condition in conditions:
-        if condition.within is not UNSET:
-            yield condition.within
-        for inner in (condition.any_of, condition.not_):
-            if inner is not UNSET:
-                yield from _directories(inner)

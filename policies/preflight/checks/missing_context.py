@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 
 import msgspec
-from msgspec import UNSET
 
-from ...language.conditions import Condition
+from ...language.conditions import paths_in
 from ...policy import Policy, members_of
 from ...stack.budgets import effective_budgets
 from ...stack.clauses import Clause, clauses_of
@@ -32,10 +31,10 @@ def context_findings(
         return
     document = msgspec.to_builtins(context)
     references: list[tuple[Clause | tuple[str, str], str, Iterator[str]]]
-    references = [(clause, "when", _paths(clause.record.when)) for clause in clauses]
+    references = [(clause, "when", paths_in(clause.record.when)) for clause in clauses]
     for entry in effective_budgets(policy):
         named = (entry.policy, entry.budget.name)
-        references += [(named, "when", _paths(entry.budget.when)), (named, "per", iter(entry.budget.paths))]
+        references += [(named, "when", paths_in(entry.budget.when)), (named, "per", iter(entry.budget.paths))]
     for about, part, paths in references:
         missing = [path for path in dict.fromkeys(paths) if not compile_path(path)(document)]
         if missing:
@@ -47,13 +46,3 @@ def context_findings(
                 witness=missing,
                 suggestion="give it, or None for none",
             )
-
-
-def _paths(conditions: Sequence[Condition]) -> Iterator[str]:
-    """The paths that conditions look at."""
-    for condition in conditions:
-        if condition.path is not UNSET:
-            yield condition.path
-        for inner in (condition.any_of, condition.not_):
-            if inner is not UNSET:
-                yield from _paths(inner)

@@ -6,9 +6,7 @@ import difflib
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from msgspec import UNSET
-
-from ...language.conditions import Condition
+from ...language.conditions import paths_in
 from ...language.selectors import Selector, ToolWhere
 from ...policy import Policy, members_of
 from ...rules.wording import items_of
@@ -84,16 +82,7 @@ def _input_paths(clause: Clause) -> Iterator[tuple[Selector, str]]:
     for selector in clause.roles.all():
         for item in items_of(selector):
             if isinstance(item, ToolWhere):
-                yield from ((item.tool, path) for path in _paths(item.where))
-
-
-def _paths(conditions: Sequence[Condition]) -> Iterator[str]:
-    for condition in conditions:
-        if condition.path is not UNSET:
-            yield condition.path
-        for inner in (condition.any_of, condition.not_):
-            if inner is not UNSET:
-                yield from _paths(inner)
+                yield from ((item.tool, path) for path in paths_in(item.where))
 
 
 def _meant(pattern: str, clause: Clause, tools: Sequence[Tool]) -> list[Tool]:

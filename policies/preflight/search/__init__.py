@@ -8,4 +8,3 @@ ROOMS = (
     "graph",  # a machine as a finite graph: what each call does to it
     "hypothetical",  # a call of which only the slots are known that it meets
 )
-"""Top first: each imports only those below it."""

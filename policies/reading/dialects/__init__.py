@@ -7,4 +7,3 @@ ROOMS = (
     "durations",  # limits of time written with a unit
     "rewriting",  # what the rewriters of other spellings share
 )
-"""Top first: each imports only those below it."""

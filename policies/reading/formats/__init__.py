@@ -7,4 +7,3 @@ ROOMS = (
     "yaml_text",  # YAML text to nodes
     "scalars",  # what an unquoted YAML word means
 )
-"""Top first: each imports only those below it."""

@@ -5,4 +5,3 @@ ROOMS = (
     "emit",  # nodes to YAML as a person would write it
     "comments",  # the comments of a YAML text, each kept with the line it speaks of
 )
-"""Top first: each imports only those below it."""

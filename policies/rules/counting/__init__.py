@@ -5,4 +5,3 @@ ROOMS = (
     "loop",  # `loop` and `max_parallel`
     "count",  # `count` and its other spelling `max_calls`
 )
-"""Top first: each imports only those below it."""

@@ -8,4 +8,3 @@ ROOMS = (
     "prior",  # the evidence behind a `prior` requirement
     "requirement",  # what a precondition asks for
 )
-"""Top first: each imports only those below it."""

@@ -6,4 +6,3 @@ ROOMS = (
     "shorthand",  # nets in one line
     "written",  # A net as it is written, and what can be wrong with one
 )
-"""Top first: each imports only those below it."""

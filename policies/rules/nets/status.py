@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from ...language.selectors import ToolWhere
+from ...language.selectors import NameScope
 from .written import Net, Transition
 
 
 def net_status(net: Net, marking: Mapping[str, int]) -> str:
     """The marking of a net, and which tools it lets through now; tools it does not name are not its business."""
     tokens = ", ".join(f"{place}: {marking[place]}" for place in net.places if marking.get(place))
-    now = [t for t in net.transitions if t.tools and _enabled(t, marking)]
+    now = [t for t in net.transitions if t.tools and t.enabled(marking)]
     names = {name for transition in now for name in _tools(transition)}
     later = [t for t in net.transitions if t.tools and not set(_tools(t)) <= names]
     parts = [f"{net.name}: {tokens or 'no token'}"]
@@ -24,16 +24,8 @@ def net_status(net: Net, marking: Mapping[str, int]) -> str:
     return "; ".join(parts)
 
 
-def _enabled(transition: Transition, marking: Mapping[str, int]) -> bool:
-    return all(marking.get(place, 0) >= transition.inputs.count(place) for place in transition.inputs)
-
-
 def _tools(transition: Transition) -> tuple[str, ...]:
-    names: list[str] = []
-    for tool in transition.tools:
-        named = tool.tool if isinstance(tool, ToolWhere) else tool
-        names += [named] if isinstance(named, str) else named
-    return tuple(names)
+    return NameScope().patterns(*transition.tools)
 
 
 def _tool_names(transitions: Iterable[Transition]) -> str:

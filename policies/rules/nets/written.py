@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Literal
 
 from ...language.record import Name, Natural, Positive, Record
 from ...language.selectors import ToolWhere, selector_problems
+from ...values.circles import circle
 from ...values.complaints import Complaint
 from ..record import Cap, Roles, Statement, owes_nothing
 
@@ -29,6 +30,10 @@ class Transition(Record, frozen=True):
     outputs: tuple[Name, ...] = ()
     tools: tuple[Name | ToolWhere, ...] = ()
     deferred: bool = False
+
+    def enabled(self, marking: Mapping[str, int]) -> bool:
+        """Whether the places that it takes from hold enough tokens."""
+        return all(marking.get(place, 0) >= self.inputs.count(place) for place in self.inputs)
 
     def problems(self) -> Iterator[Complaint]:
         """What is wrong beyond the types."""
@@ -123,7 +128,7 @@ def _repeated(names: tuple[str, ...] | list[str], what: str, where: tuple[str]) 
         seen.add(name)
 
 
-def silent_cycle(transitions: tuple[Transition, ...]) -> list[str]:
+def silent_cycle(transitions: tuple[Transition, ...]) -> tuple[str, ...]:
     """A circle of transitions without tools, each feeding the next, by name; empty if there is none."""
     silent = [t for t in transitions if not t.tools]
     takers: dict[str, list[str]] = {}
@@ -132,18 +137,4 @@ def silent_cycle(transitions: tuple[Transition, ...]) -> list[str]:
             takers.setdefault(place, []).append(transition.name)
     feeds = {t.name: [name for place in t.outputs for name in takers.get(place, ())] for t in silent}
     feeds |= {t.name: [*feeds[t.name], t.name] for t in silent if not t.inputs}
-    done: set[str] = set()
-    for start in feeds:
-        path = {start: iter(feeds[start])}
-        while path:
-            name = next(reversed(path))
-            follower = next((each for each in path[name] if each not in done), None)
-            if follower is None:
-                done.add(name)
-                del path[name]
-            elif follower in path:
-                names = list(path)
-                return [*names[names.index(follower) :], follower]
-            else:
-                path[follower] = iter(feeds[follower])
-    return []
+    return circle(feeds)

@@ -7,4 +7,3 @@ ROOMS = (
     "sequence",  # `sequence` and `forbidden_sequence`
     "before",  # `before` and `immediately_before`
 )
-"""Top first: each imports only those below it."""

@@ -6,4 +6,3 @@ ROOMS = (
     "judge",  # what a run needs of the policies
     "result",  # how a run ended, for its caller
 )
-"""Top first: each imports only those below it."""

@@ -7,4 +7,3 @@ ROOMS = (
     "enforcement",  # what follows from a judgement, and its records
     "sizes",  # how large events are, and how much one carries
 )
-"""Top first: each imports only those below it."""

@@ -8,4 +8,3 @@ ROOMS = (
     "apart",  # code of others, in a task that may be left behind
     "isolation",  # code of others, called so that its own cancels end only it
 )
-"""Top first: each imports only those below it."""

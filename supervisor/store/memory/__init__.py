@@ -8,4 +8,3 @@ ROOMS = (
     "claims",  # who owns what
     "wakeups",  # wakes waiters when something is stored
 )
-"""Top first: each imports only those below it."""

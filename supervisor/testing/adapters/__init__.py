@@ -13,4 +13,3 @@ ROOMS = (
     "driving",  # runs an adapter by hand
     "evidence",  # what was seen of an adapter, beside what it declares
 )
-"""Top first: each imports only those below it."""

@@ -15,4 +15,3 @@ ROOMS = (
     "pruning",  # tests of removing a session's record
     "checks",  # what the tests of the Store port share
 )
-"""Top first: each imports only those below it."""
